@@ -1,0 +1,87 @@
+"""toolkeep keeps an LLM agent's tools: strict contracts, policy, approval, sandbox, audit.
+
+The names below are the public face. Each is loaded when it is first used, so that importing toolkeep
+costs next to nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toolkeep.assembly import open_keep
+    from toolkeep.calls import CheckedCall, Refusal, Violation
+    from toolkeep.definitions.context import ToolContext
+    from toolkeep.definitions.contract import InvokeResult
+    from toolkeep.definitions.function import FunctionTool, tool
+    from toolkeep.definitions.parameter import Secret, ToolParameter, Touches
+    from toolkeep.definitions.tool import ToolDefinition
+    from toolkeep.definitions.vocabulary import Category, Danger, Determinism, Isolation, SideEffect
+    from toolkeep.errors import ArgumentsRefused, Code, DefinitionError, ToolkeepError
+    from toolkeep.keep import Keep
+    from toolkeep.limits import Limits
+
+_HOMES = {
+    "ArgumentsRefused": "errors",
+    "Category": "definitions.vocabulary",
+    "CheckedCall": "calls",
+    "Code": "errors",
+    "Danger": "definitions.vocabulary",
+    "DefinitionError": "errors",
+    "Determinism": "definitions.vocabulary",
+    "FunctionTool": "definitions.function",
+    "InvokeResult": "definitions.contract",
+    "Isolation": "definitions.vocabulary",
+    "Keep": "keep",
+    "Limits": "limits",
+    "Refusal": "calls",
+    "Secret": "definitions.parameter",
+    "SideEffect": "definitions.vocabulary",
+    "ToolContext": "definitions.context",
+    "ToolDefinition": "definitions.tool",
+    "ToolParameter": "definitions.parameter",
+    "ToolkeepError": "errors",
+    "Touches": "definitions.parameter",
+    "Violation": "calls",
+    "open_keep": "assembly",
+    "tool": "definitions.function",
+}
+
+__all__ = [
+    "ArgumentsRefused",
+    "Category",
+    "CheckedCall",
+    "Code",
+    "Danger",
+    "DefinitionError",
+    "Determinism",
+    "FunctionTool",
+    "InvokeResult",
+    "Isolation",
+    "Keep",
+    "Limits",
+    "Refusal",
+    "Secret",
+    "SideEffect",
+    "ToolContext",
+    "ToolDefinition",
+    "ToolParameter",
+    "ToolkeepError",
+    "Touches",
+    "Violation",
+    "open_keep",
+    "tool",
+]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"toolkeep.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'toolkeep' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,126 @@
+"""The stamps: what a call is called after each stage it has passed.
+
+`toolkeep.validation.validate` alone makes a `CheckedCall`; a `Refusal` may come from any stage.
+"""
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import msgspec
+
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.errors import Code, Problem
+
+if TYPE_CHECKING:
+    from toolkeep.validation.compiler import CompiledSchema
+
+
+class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
+    """A definition that was accepted, with its compiled schemas and what runs it."""
+
+    definition: ToolDefinition
+    arguments: "CompiledSchema"
+    """The compiled schema of its parameters."""
+    output: "CompiledSchema | None" = None
+    """The compiled schema of its output, where it has one."""
+    runner: Any = None
+    """The function or instance that the host's own code registered."""
+    warnings: tuple[Problem, ...] = ()
+    """What a definition from elsewhere does against the rules for authors."""
+    definition_hash: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name under which it is called."""
+        return self.definition.name
+
+    def __repr__(self) -> str:
+        return f"<tool {self.definition.name} {self.definition.version}>"
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a call, said so that a model can mend it."""
+
+    path: str
+    """JSON Pointer to the property at fault, also where it is absent or unknown."""
+    code: Code
+    message: str
+    expected: str
+    actual: str | None
+    suggestion: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The violation as JSON data."""
+        return {
+            "path": self.path,
+            "code": self.code.value,
+            "message": self.message,
+            "expected": self.expected,
+            "actual": self.actual,
+            "suggestion": self.suggestion,
+        }
+
+
+class CheckedCall(msgspec.Struct, frozen=True, eq=False):
+    """Arguments that satisfy the tool's schema, with defaults filled in."""
+
+    success: ClassVar[Literal[True]] = True
+    errors: ClassVar[tuple[Violation, ...]] = ()
+    repair: ClassVar[None] = None
+
+    registered: RegisteredTool
+    arguments: dict[str, Any]
+
+    @property
+    def tool(self) -> str:
+        """The tool's name."""
+        return self.registered.definition.name
+
+    @property
+    def schema_hint(self) -> str:
+        """The tool's signature in one line."""
+        return self.registered.arguments.hint(self.tool)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The check as JSON data."""
+        return {"success": True, "tool": self.tool, "arguments": self.arguments}
+
+
+class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """A call that goes no further: why, and what would mend it."""
+
+    success: ClassVar[Literal[False]] = False
+    arguments: ClassVar[None] = None
+
+    tool: str
+    errors: tuple[Violation, ...]
+    schema_hint: str = ""
+    repair: tuple[dict[str, Any], ...] | None = None
+    """A JSON Patch (RFC 6902) that would make the call valid; a suggestion, never applied."""
+    correlation_id: str = ""
+    is_repeated: bool = False
+    """Whether the same call was refused before."""
+    text: str = ""
+    """What a model should read, short."""
+
+    @property
+    def code(self) -> Code:
+        """The code of the first violation."""
+        return self.errors[0].code
+
+    def to_dict(self) -> dict[str, Any]:
+        """The refusal as JSON data."""
+        data: dict[str, Any] = {
+            "success": False,
+            "tool": self.tool,
+            "errors": [error.to_dict() for error in self.errors],
+            "schema_hint": self.schema_hint,
+            "correlation_id": self.correlation_id,
+        }
+        if self.repair is not None:
+            data["repair"] = list(self.repair)
+        if self.is_repeated:
+            data["is_repeated"] = True
+        return data
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,0 +1,1 @@
+"""WHAT A TOOL IS: frozen data, no I/O."""

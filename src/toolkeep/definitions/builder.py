@@ -1,0 +1,110 @@
+"""Build a definition step by step.
+
+ToolDefinition.builder("read_file").description("Read a file.").required_string("path", "The file").build()
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from toolkeep.definitions.check import problems_of, refuse_problems
+from toolkeep.definitions.data import KEYS, definition_from_dict
+from toolkeep.definitions.frozen import JsonValue
+from toolkeep.definitions.parameter import ToolParameter, parameters_schema
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.vocabulary import Danger
+from toolkeep.errors import Code, Problem
+
+
+class ToolDefinitionBuilder:
+    """Each method adds one thing and returns the builder; `build` checks everything at once."""
+
+    def __init__(self, name: str) -> None:
+        self._data: dict[str, Any] = {"name": name}
+        self._parameters: list[ToolParameter] = []
+        self._metadata: dict[str, JsonValue] = {}
+
+    def description(self, text: str) -> "ToolDefinitionBuilder":
+        """What the tool does."""
+        return self.set(description=text)
+
+    def required_string(self, name: str, description: str) -> "ToolDefinitionBuilder":
+        """A text that must be given."""
+        return self.param(ToolParameter.string(name, description), required=True)
+
+    def required_int(self, name: str, description: str) -> "ToolDefinitionBuilder":
+        """A whole number that must be given."""
+        return self.param(ToolParameter.integer(name, description), required=True)
+
+    def required_number(self, name: str, description: str) -> "ToolDefinitionBuilder":
+        """A number that must be given."""
+        return self.param(ToolParameter.number(name, description), required=True)
+
+    def required_bool(self, name: str, description: str) -> "ToolDefinitionBuilder":
+        """True or false, which must be given."""
+        return self.param(ToolParameter.boolean(name, description), required=True)
+
+    def optional_string(self, name: str, description: str) -> "ToolDefinitionBuilder":
+        """A text that may be left out."""
+        return self.param(ToolParameter.string(name, description))
+
+    def optional_int(self, name: str, description: str) -> "ToolDefinitionBuilder":
+        """A whole number that may be left out."""
+        return self.param(ToolParameter.integer(name, description))
+
+    def optional_number(self, name: str, description: str) -> "ToolDefinitionBuilder":
+        """A number that may be left out."""
+        return self.param(ToolParameter.number(name, description))
+
+    def optional_bool(self, name: str, description: str) -> "ToolDefinitionBuilder":
+        """True or false, which may be left out."""
+        return self.param(ToolParameter.boolean(name, description))
+
+    def param(self, parameter: ToolParameter, *, required: bool = False) -> "ToolDefinitionBuilder":
+        """Any parameter, made with `ToolParameter`."""
+        self._parameters.append(replace(parameter, required=True) if required else parameter)
+        return self
+
+    def enabled(self, *, enabled: bool) -> "ToolDefinitionBuilder":
+        """Whether the tool starts enabled."""
+        return self.set(enabled=enabled)
+
+    def metadata(self, key: str, value: JsonValue) -> "ToolDefinitionBuilder":
+        """One entry of the metadata."""
+        self._metadata[key] = value
+        return self
+
+    def danger_level(self, level: Danger | str) -> "ToolDefinitionBuilder":
+        """How calls are asked about."""
+        return self.set(danger=level)
+
+    def set(self, **fields: Any) -> "ToolDefinitionBuilder":
+        """Any other field by its name in the data form: `set(capabilities=["fs.read:./docs"])`."""
+        if unknown := set(fields) - set(KEYS):
+            raise TypeError(f"{min(unknown)!r} is no field of a definition; fields are " + ", ".join(KEYS))
+        self._data.update(fields)
+        return self
+
+    def build(self) -> ToolDefinition:
+        """The definition; `DefinitionInvalid` lists everything that is wrong."""
+        names = [parameter.name for parameter in self._parameters]
+        problems = [
+            _problem(parameter.name, "has no description", "say what the parameter is for")
+            for parameter in self._parameters
+            if not parameter.description.strip()
+        ]
+        problems += [
+            _problem(name, "is defined twice", "give each parameter its own name")
+            for name in sorted({name for name in names if names.count(name) > 1})
+        ]
+        by_name = {parameter.name: parameter for parameter in self._parameters}
+        fields = {**self._data, "parameters": parameters_schema(tuple(by_name.values()))}
+        if self._metadata:
+            fields["metadata"] = self._metadata
+        definition = definition_from_dict(fields)
+        refuse_problems(definition.name, [*problems_of(definition)[0], *problems])
+        return definition
+
+
+def _problem(parameter: str, message: str, mend: str) -> Problem:
+    field = f"parameters/properties/{parameter}"
+    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend)

@@ -1,0 +1,28 @@
+"""A capability: what kind of thing may be touched, and how far. Text form `fs.read:./docs`."""
+
+from dataclasses import dataclass
+
+from toolkeep.definitions.parameter import TOUCH_FORMS
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Capability:
+    """A kind and its scope. In a requirement, `*` or no scope means "what policy grants"."""
+
+    kind: str
+    scope: str = ""
+
+    @classmethod
+    def read(cls, text: "str | Capability") -> "Capability":
+        """From the text form; ValueError lists the kinds."""
+        if isinstance(text, Capability):
+            return text
+        if not isinstance(text, str):
+            raise ValueError(f"a capability is text such as 'fs.read:./docs', not {type(text).__name__}")
+        kind, _, scope = text.partition(":")
+        if kind not in TOUCH_FORMS:
+            raise ValueError(f"{kind!r} is not one of " + ", ".join(TOUCH_FORMS))
+        return cls(kind, scope)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.scope}" if self.scope else self.kind

@@ -1,0 +1,119 @@
+"""JSON data that cannot change once it is part of a definition.
+
+Any JSON value comes in; the same value goes out, deeply copied, as `FrozenDict` and `FrozenList`. Both
+are still a dict and a list, so that every JSON and JSON Schema library reads them.
+"""
+
+from typing import Any, NoReturn, TypeAlias, cast
+
+from toolkeep.errors import Code, ToolkeepError
+
+JsonValue: TypeAlias = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+MAX_DEPTH = 200
+"""Deeper data is no definition; the limit also ends a structure that contains itself."""
+
+
+class NotJson(ToolkeepError):
+    """A value in a definition is not JSON data."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(Code.DEFINITION_INVALID, f"{path or '/'}: {reason}", hint="use JSON data only")
+        self.path, self.reason = path, reason
+
+
+def _refuse(self: object, *_: object, **__: object) -> NoReturn:
+    raise TypeError(f"{type(self).__name__} cannot change; make a new definition with definition.replace(…)")
+
+
+class FrozenDict(dict[str, JsonValue]):
+    """A JSON object that refuses to change."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self))
+
+    def __deepcopy__(self, _: object) -> "FrozenDict":
+        return self
+
+    def __reduce__(self) -> tuple[type, tuple[JsonObject]]:
+        return (FrozenDict, (dict(self),))
+
+
+class FrozenList(list[JsonValue]):
+    """A JSON array that refuses to change."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(len(self))
+
+    def __deepcopy__(self, _: object) -> "FrozenList":
+        return self
+
+    def __reduce__(self) -> tuple[type, tuple[list[JsonValue]]]:
+        return (FrozenList, (list(self),))
+
+
+def freeze(value: object, path: str = "") -> JsonValue:
+    """Copy JSON data into its frozen form; anything that is not JSON raises `NotJson` with its place."""
+    return _freeze(value, path, MAX_DEPTH)
+
+
+def freeze_object(value: object, path: str = "") -> FrozenDict:
+    """`freeze`, for a value that must be an object."""
+    if not isinstance(value, dict):
+        raise NotJson(path, f"expected an object, got {type(value).__name__}")
+    return cast("FrozenDict", freeze(value, path))
+
+
+def thaw(value: Any) -> Any:
+    """A deep copy in ordinary dicts and lists, which the caller may change."""
+    if isinstance(value, dict):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [thaw(item) for item in value]
+    return value
+
+
+def _freeze(value: object, path: str, depth: int) -> JsonValue:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (FrozenDict, FrozenList)):
+        return value
+    if isinstance(value, (str, int)):
+        return _plain_scalar(value, path)
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            raise NotJson(path, "NaN and Infinity are not JSON")
+        return float(value)
+    if depth == 0:
+        raise NotJson(path, f"nested deeper than {MAX_DEPTH}")
+    if isinstance(value, dict):
+        return FrozenDict((_key(k, path), _freeze(v, f"{path}/{k}", depth - 1)) for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return FrozenList(_freeze(v, f"{path}/{i}", depth - 1) for i, v in enumerate(value))
+    raise NotJson(path, f"{type(value).__name__} is not JSON")
+
+
+def _plain_scalar(value: str | int, path: str) -> str | int:
+    """Enum members and other subclasses become the plain value they stand for."""
+    if isinstance(value, int):
+        return int(value)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise NotJson(path, "text holds a lone surrogate") from None
+    return str.__str__(value)
+
+
+def _key(key: object, path: str) -> str:
+    if not isinstance(key, str):
+        raise NotJson(path, f"object keys are strings, not {type(key).__name__}")
+    return cast("str", _plain_scalar(key, path))

@@ -1,0 +1,243 @@
+"""`@tool`: a typed Python function becomes a tool.
+
+The schema comes from the annotations (through pydantic), the descriptions from `Annotated[…, Field(…)]`
+or the docstring. A parameter annotated `ToolContext` is hidden from the schema. Parameters annotated with
+a pydantic model, a dataclass, an Enum or another type that JSON cannot hold reach the function as
+instances of it.
+"""
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from toolkeep.definitions.check import problems_of, refuse_problems
+from toolkeep.definitions.context import ToolContext
+from toolkeep.definitions.data import definition_from_dict
+from toolkeep.definitions.docstring import read_docstring
+from toolkeep.definitions.frozen import NotJson, freeze
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.errors import Code, DefinitionInvalid, Problem
+
+if typing.TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_JSON_SCALARS = (str, int, float, bool, type(None))
+
+
+class FunctionTool(Generic[P, R]):
+    """A function with its definition; calling it calls the function."""
+
+    def __init__(self, function: Callable[P, R], definition: ToolDefinition, signature: "_Signature") -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.definition = definition
+        self._signature = signature
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself: no validation, no policy, no record."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.definition.name} {self.definition.version}>"
+
+    def bind(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> dict[str, Any]:
+        """Validated arguments as the keyword arguments that the function takes.
+
+        pydantic's `ValidationError` comes out when a validator of a model or dataclass objects.
+        """
+        bound = dict(arguments)
+        for name, adapter in self._signature.instances.items():
+            if name in bound:
+                bound[name] = adapter.validate_python(bound[name])
+        if self._signature.context_name:
+            bound[self._signature.context_name] = context or ToolContext()
+        return bound
+
+    async def invoke(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Any:
+        """Call the function with validated arguments; an async function is awaited."""
+        result: Any = self.function(**self.bind(arguments, context))  # type: ignore[call-arg]
+        return await result if isinstance(result, Awaitable) else result
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+
+
+@overload
+def tool(
+    *, name: str | None = ..., description: str | None = ..., **fields: Any
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **fields: Any,
+) -> Any:
+    """Make a function a tool. `fields` are fields of the definition in their data form.
+
+    `@tool` alone, or `@tool(danger="medium", capabilities=["fs.write:./out"], side_effects=["FsWrite"])`.
+    """
+    if function is None:
+        return lambda decorated: _make(decorated, name, description, fields)
+    return _make(function, name, description, fields)
+
+
+def _make(
+    function: Callable[..., Any], name: str | None, description: str | None, fields: dict[str, Any]
+) -> FunctionTool[..., Any]:
+    documentation = read_docstring(function)
+    tool_name = name or function.__name__
+    signature = _Signature(tool_name, function, documentation.parameters)
+    data = {
+        "name": tool_name,
+        "description": documentation.description if description is None else description,
+        "parameters": signature.parameters,
+        **fields,
+    }
+    definition = definition_from_dict(data)
+    refuse_problems(tool_name, problems_of(definition)[0])
+    return FunctionTool(function, definition, signature)
+
+
+class _Signature:
+    """What the annotations of a function say: its schema, its context, what it wants as instances."""
+
+    def __init__(self, name: str, function: Callable[..., Any], described: Mapping[str, str]) -> None:
+        self.context_name: str | None = None
+        self.instances: dict[str, TypeAdapter[Any]] = {}
+        self._problems: list[Problem] = []
+        self._adapters: dict[str, TypeAdapter[Any]] = {}
+        hints = _hints(name, function)
+        visible = []
+        for parameter in inspect.signature(function).parameters.values():
+            hint = hints.get(parameter.name, inspect.Parameter.empty)
+            if hint is ToolContext:
+                self.context_name = parameter.name
+            elif self._is_usable(parameter, hint) and self._adapt(parameter.name, hint):
+                visible.append(parameter)
+        self.parameters = self._parameters(visible, described)
+        if self._problems:
+            raise DefinitionInvalid(name, self._problems)
+
+    def _note(self, parameter: str, message: str, mend: str) -> None:
+        field = f"parameters/properties/{parameter}"
+        self._problems.append(Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend))
+
+    def _is_usable(self, parameter: inspect.Parameter, hint: object) -> bool:
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            self._note(parameter.name, "*args and **kwargs have no schema", "name each parameter")
+        elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            self._note(parameter.name, "is positional-only", "let it be passed by name")
+        elif hint is inspect.Parameter.empty:
+            self._note(parameter.name, "has no annotation", "annotate it, for example `: str`")
+        else:
+            return True
+        return False
+
+    def _adapt(self, name: str, hint: object) -> bool:
+        import pydantic
+
+        try:
+            adapter: TypeAdapter[Any] = pydantic.TypeAdapter(hint)
+            adapter.json_schema()
+        except pydantic.PydanticUserError as error:
+            message = f"its annotation has no JSON Schema ({str(error).splitlines()[0]})"
+            self._note(name, message, "use a type that JSON can hold, or a pydantic model")
+            return False
+        self._adapters[name] = adapter
+        if not _is_json(hint):
+            self.instances[name] = adapter
+        return True
+
+    def _parameters(self, visible: list[inspect.Parameter], described: Mapping[str, str]) -> dict[str, Any]:
+        import pydantic
+
+        # All parameters in one go, so that two models of the same name get different definitions.
+        by_name, shared = pydantic.TypeAdapter.json_schemas(
+            [(parameter.name, "validation", self._adapters[parameter.name]) for parameter in visible]
+        )
+        properties = {
+            parameter.name: self._property(
+                parameter, by_name[parameter.name, "validation"], described.get(parameter.name, "")
+            )
+            for parameter in visible
+        }
+        schema: dict[str, Any] = {"type": "object", "properties": properties}
+        if required := [p.name for p in visible if p.default is inspect.Parameter.empty]:
+            schema["required"] = required
+        if definitions := shared.get("$defs"):
+            schema["$defs"] = _without_titles(definitions, names=True)
+        return schema
+
+    def _property(
+        self, parameter: inspect.Parameter, schema: dict[str, Any], description: str
+    ) -> dict[str, Any]:
+        schema = dict(_without_titles(schema))
+        schema.pop("default", None)  # of Field(default=…): the signature's own default counts
+        if description:
+            schema.setdefault("description", description)
+        if parameter.default is not inspect.Parameter.empty:
+            try:
+                default = self._adapters[parameter.name].dump_python(
+                    parameter.default, mode="json", warnings="error"
+                )
+                schema["default"] = freeze(default)
+            except (NotJson, ValueError):
+                self._note(parameter.name, "its default does not fit its annotation", "make the two agree")
+        return schema
+
+
+def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        problem = Problem(
+            field="parameters",
+            code=Code.DEFINITION_INVALID,
+            message=f"an annotation cannot be resolved ({error})",
+            mend="import the name where the function is defined",
+        )
+        raise DefinitionInvalid(name, [problem]) from error
+
+
+def _is_json(hint: Any) -> bool:
+    """Whether parsed JSON already is an instance of the annotation."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return _is_json(args[0])
+    if origin in (typing.Union, types.UnionType):
+        return all(map(_is_json, args))
+    if origin is typing.Literal:
+        return all(type(arg) in _JSON_SCALARS for arg in args)
+    if origin in (list, dict):
+        return all(map(_is_json, args))
+    if typing.is_typeddict(hint):
+        return all(map(_is_json, typing.get_type_hints(hint).values()))
+    return hint is Any or hint in _JSON_SCALARS or hint in (None, list, dict)
+
+
+def _without_titles(schema: Any, *, names: bool = False) -> Any:
+    """A schema without the titles that pydantic makes up; below `properties`, keys are names and stay."""
+    if isinstance(schema, list):
+        return [_without_titles(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {}
+    for key, value in schema.items():
+        if not names and key == "title" and isinstance(value, str):
+            continue
+        if not names and key in ("default", "const", "enum", "examples"):
+            kept[key] = value
+        else:
+            kept[key] = _without_titles(value, names=not names and key in ("properties", "$defs"))
+    return kept

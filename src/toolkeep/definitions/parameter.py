@@ -1,0 +1,221 @@
+"""One parameter of a tool, and the two marks it can carry: secret, and what it touches.
+
+A `ToolParameter` is a view that authors build from; in a definition every parameter is a property of the
+JSON Schema object `parameters`, which is the one form that is stored, hashed and checked.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from toolkeep.definitions.frozen import FrozenDict, JsonObject, JsonValue, freeze, freeze_object
+from toolkeep.definitions.vocabulary import ParameterType, TouchForm
+
+if TYPE_CHECKING:
+    from pydantic import GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
+
+TOUCHES_KEY = "x-touches"
+SECRET_KEY = "x-secret"  # noqa: S105 -- the name of a keyword
+
+TOUCH_FORMS: dict[str, TouchForm] = {
+    "fs.read": TouchForm.PATH,
+    "fs.write": TouchForm.PATH,
+    "net.read": TouchForm.URL,
+    "net.write": TouchForm.URL,
+    "db.read": TouchForm.DATABASE,
+    "db.write": TouchForm.DATABASE,
+    "process.spawn": TouchForm.ARGV,
+}
+"""Each kind of capability, and the form in which a parameter names its target unless it says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Touches:
+    """Marks a parameter whose value names what the call would touch.
+
+    In code `Annotated[str, Touches("fs.read")]`, in data `x-touches: fs.read`, or with a form,
+    `x-touches: {kind: net.read, form: host}`.
+    """
+
+    kind: str
+    form: TouchForm | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in TOUCH_FORMS:
+            raise ValueError(f"{self.kind!r} is not one of " + ", ".join(TOUCH_FORMS))
+        object.__setattr__(self, "form", TouchForm(self.form or TOUCH_FORMS[self.kind]))
+
+    @classmethod
+    def read(cls, data: object) -> "Touches":
+        """From `x-touches`; ValueError says what is wrong."""
+        if isinstance(data, str):
+            return cls(data)
+        if isinstance(data, Mapping) and isinstance(data.get("kind"), str) and set(data) <= {"kind", "form"}:
+            return cls(data["kind"], data.get("form"))
+        raise ValueError(f"{TOUCHES_KEY} is a kind such as 'fs.read', or an object with kind and form")
+
+    def to_json(self) -> JsonValue:
+        """The value of `x-touches`."""
+        if self.form is TOUCH_FORMS[self.kind]:
+            return self.kind
+        return {"kind": self.kind, "form": TouchForm(self.form).value}
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: "CoreSchema", handler: "GetJsonSchemaHandler"
+    ) -> dict[str, Any]:
+        return {**handler(core_schema), TOUCHES_KEY: self.to_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Marks a parameter whose value, pattern, enum and default are shown to nobody."""
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: "CoreSchema", handler: "GetJsonSchemaHandler"
+    ) -> dict[str, Any]:
+        return {**handler(core_schema), SECRET_KEY: True}
+
+
+def is_secret(schema: Mapping[str, Any]) -> bool:
+    """Whether a property's schema marks it secret in any of the three ways (VAL-6)."""
+    return (
+        schema.get(SECRET_KEY) is True
+        or schema.get("writeOnly") is True
+        or schema.get("format") == "password"
+    )
+
+
+class _Unset:
+    """The default of a parameter that has none; None is a default like any other."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET = _Unset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolParameter:
+    """One parameter as an author writes it: `ToolParameter.string("path", "The file to read")`."""
+
+    name: str
+    description: str
+    type: ParameterType
+    required: bool = False
+    default: JsonValue | _Unset = UNSET
+    enum: Sequence[JsonValue] | None = None
+    schema: JsonObject = field(default_factory=dict)
+    """Further keywords: items, properties, minimum, pattern, x-touches …"""
+
+    @classmethod
+    def string(cls, name: str, description: str, **schema: JsonValue) -> "ToolParameter":
+        """Text."""
+        return cls(name=name, description=description, type=ParameterType.STRING, schema=schema)
+
+    @classmethod
+    def integer(cls, name: str, description: str, **schema: JsonValue) -> "ToolParameter":
+        """A whole number."""
+        return cls(name=name, description=description, type=ParameterType.INTEGER, schema=schema)
+
+    @classmethod
+    def number(cls, name: str, description: str, **schema: JsonValue) -> "ToolParameter":
+        """Any number."""
+        return cls(name=name, description=description, type=ParameterType.NUMBER, schema=schema)
+
+    @classmethod
+    def boolean(cls, name: str, description: str, **schema: JsonValue) -> "ToolParameter":
+        """True or false."""
+        return cls(name=name, description=description, type=ParameterType.BOOLEAN, schema=schema)
+
+    @classmethod
+    def array(cls, name: str, description: str, items: "ToolParameter | JsonObject") -> "ToolParameter":
+        """A list whose items all fit `items`, a parameter or a schema."""
+        schema = items.to_json_schema() if isinstance(items, ToolParameter) else items
+        return cls(name=name, description=description, type=ParameterType.ARRAY, schema={"items": schema})
+
+    @classmethod
+    def object(
+        cls, name: str, description: str, properties: "Sequence[ToolParameter] | JsonObject"
+    ) -> "ToolParameter":
+        """An object; its properties are parameters, or a schema with `properties`."""
+        if isinstance(properties, Mapping):
+            schema = {key: value for key, value in properties.items() if key != "type"}
+        else:
+            schema = parameters_schema(properties)
+            del schema["type"]
+        return cls(name=name, description=description, type=ParameterType.OBJECT, schema=schema)
+
+    @classmethod
+    def one_of(cls, name: str, description: str, variants: "Sequence[ToolParameter]") -> "ToolParameter":
+        """A value that fits one of several."""
+        schemas: list[JsonValue] = [variant.to_json_schema() for variant in variants]
+        return cls(name=name, description=description, type=ParameterType.ONE_OF, schema={"anyOf": schemas})
+
+    @classmethod
+    def string_enum(cls, name: str, description: str, values: Sequence[str]) -> "ToolParameter":
+        """One of a few words."""
+        return replace(cls.string(name, description), enum=tuple(values))
+
+    def with_default(self, default: JsonValue) -> "ToolParameter":
+        """The same parameter, optional, with a default."""
+        return replace(self, default=default)
+
+    def with_range(self, minimum: float, maximum: float) -> "ToolParameter":
+        """The same parameter with limits, both included."""
+        return self.with_schema(minimum=minimum, maximum=maximum)
+
+    def with_schema(self, **keywords: JsonValue) -> "ToolParameter":
+        """The same parameter with further keywords of JSON Schema."""
+        return replace(self, schema={**self.schema, **keywords})
+
+    def to_json_schema(self) -> JsonObject:
+        """The property that stands for this parameter in `parameters`."""
+        schema: dict[str, JsonValue] = {}
+        if self.type is not ParameterType.ONE_OF:
+            schema["type"] = self.type.value
+        if self.description:
+            schema["description"] = self.description
+        if self.enum is not None:
+            schema["enum"] = list(self.enum)
+        schema.update(self.schema)
+        if not isinstance(self.default, _Unset):
+            schema["default"] = self.default
+        return schema
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "ToolParameter":
+        """From the list form: name, description, type, required, default, enum, schema."""
+        known = {"name", "description", "type", "required", "default", "enum", "schema"}
+        given = {key[:1].lower() + key[1:]: value for key, value in data.items()}
+        if unknown := set(given) - known:
+            raise ValueError(f"unknown key {min(unknown)!r}; a parameter has " + ", ".join(sorted(known)))
+        schema = dict(freeze_object(given.get("schema") or {}))
+        schema.pop("type", None)
+        return cls(
+            name=str(given.get("name", "")),
+            description=str(given.get("description", "")),
+            type=ParameterType.read(given.get("type", "")),
+            required=bool(given.get("required", False)),
+            default=freeze(given["default"]) if given.get("default") is not None else UNSET,
+            enum=freeze(given["enum"]) if given.get("enum") is not None else None,  # type: ignore[arg-type]
+            schema=schema,
+        )
+
+
+def parameters_schema(parameters: Sequence[ToolParameter]) -> dict[str, JsonValue]:
+    """The JSON Schema object of a list of parameters, in their order."""
+    names = [parameter.name for parameter in parameters]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"parameter {twice[0]!r} is defined twice")
+    required: list[JsonValue] = [parameter.name for parameter in parameters if parameter.required]
+    schema: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": {parameter.name: parameter.to_json_schema() for parameter in parameters},
+    }
+    return {**schema, "required": required} if required else schema
+
+
+NO_PARAMETERS: FrozenDict = freeze_object({"type": "object", "properties": {}})
+"""The schema of a tool without parameters."""

@@ -1,0 +1,191 @@
+"""`ToolDefinition`: everything that toolkeep knows about a tool, as immutable data.
+
+All ways to define a tool (a function, the builder, an agent-tool class, data) end here and give equal
+objects. `parameters` is one JSON Schema object, whichever form it was written in.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from toolkeep.canonical import canonical_hash
+from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.constraints import Bounds, Constraints
+from toolkeep.definitions.frozen import FrozenDict, freeze_object, thaw
+from toolkeep.definitions.parameter import NO_PARAMETERS, Touches, is_secret
+from toolkeep.definitions.vocabulary import (
+    Category,
+    Danger,
+    Determinism,
+    Normalization,
+    ResultType,
+    SideEffect,
+)
+
+if TYPE_CHECKING:
+    from toolkeep.definitions.builder import ToolDefinitionBuilder
+
+SourceKind = Literal["hand", "mcp", "openapi", "import"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a definition comes from: written by hand here, or taken over from elsewhere."""
+
+    kind: SourceKind = "hand"
+    origin: str = ""
+    """The server, document or package that it was taken from."""
+    name: str = ""
+    """Its name there, where ours had to differ."""
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether the rules for authors refuse, instead of warn."""
+        return self.kind == "hand"
+
+
+BY_HAND = Source()
+DEFAULT_CONSTRAINTS = Constraints()
+DEFAULT_BOUNDS = Bounds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDefinition:
+    """A tool, declared. Equal definitions have equal `hash`; change one with `replace`."""
+
+    name: str
+    description: str
+    version: str = "1.0.0"
+    category: Category = Category.GENERAL
+    parameters: FrozenDict = NO_PARAMETERS
+    output_schema: FrozenDict | None = None
+    result_type: ResultType | None = None
+    """None follows from the output schema: its type, or object."""
+    normalization: Normalization | None = None
+    """None follows from the result type."""
+    constraints: Constraints = DEFAULT_CONSTRAINTS
+    resource_bounds: Bounds = DEFAULT_BOUNDS
+    required_permissions: tuple[str, ...] = ()
+    capabilities: tuple[Capability, ...] = ()
+    side_effects: tuple[SideEffect, ...] | None = None
+    """None: not declared, so unknown."""
+    determinism: Determinism | None = None
+    """None: not declared, so neither cached nor replayed."""
+    idempotent: bool = False
+    danger: Danger | None = None
+    """None: not stated, which counts as safe (`danger_level`)."""
+    requires_confirmation: bool = False
+    sensitive: bool = False
+    client_executed: bool = False
+    usage_metadata: str = ""
+    """When a model should use the tool; follows the description in every export."""
+    enabled: bool = True
+    aliases: tuple[str, ...] = ()
+    source: Source = BY_HAND
+    metadata: FrozenDict = field(default_factory=FrozenDict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", freeze_object(self.parameters, "parameters"))
+        object.__setattr__(self, "metadata", freeze_object(self.metadata, "metadata"))
+        if self.output_schema is not None:
+            object.__setattr__(self, "output_schema", freeze_object(self.output_schema, "output_schema"))
+
+    @property
+    def danger_level(self) -> Danger:
+        """The danger in force."""
+        return self.danger or Danger.SAFE
+
+    @property
+    def has_write_effects(self) -> bool:
+        """Whether the tool declares that it may change the world."""
+        return any(effect.is_write for effect in self.side_effects or ())
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """The schemas of the parameters by name, in order."""
+        properties = self.parameters.get("properties")
+        return properties if isinstance(properties, dict) else {}
+
+    @property
+    def touches(self) -> dict[str, Touches]:
+        """What the parameters would touch, by parameter name."""
+        marked = self._marked("x-touches")
+        return {name: Touches.read(schema["x-touches"]) for name, schema in marked}
+
+    @property
+    def secret_parameters(self) -> tuple[str, ...]:
+        """The names of the parameters that are secret."""
+        return tuple(n for n, s in self.properties.items() if isinstance(s, dict) and is_secret(s))
+
+    @property
+    def full_description(self) -> str:
+        """What a model reads: the description, then the usage."""
+        return f"{self.description}\n\n{self.usage_metadata}" if self.usage_metadata else self.description
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the canonical definition; what a pin and an audit record hold."""
+        return canonical_hash(self.to_dict())
+
+    def replace(self, **changes: Any) -> "ToolDefinition":
+        """The same definition with some fields changed."""
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON data that `from_dict` turns into an equal definition."""
+        from toolkeep.definitions.data import definition_to_dict
+
+        return definition_to_dict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "ToolDefinition":
+        """A definition written by hand as data; raises `DefinitionInvalid` with everything that is wrong."""
+        from toolkeep.definitions.data import definition_from_dict
+
+        return definition_from_dict(data)
+
+    @classmethod
+    def from_elsewhere(
+        cls, data: Mapping[str, Any], *, kind: SourceKind = "import", origin: str = ""
+    ) -> "ToolDefinition":
+        """A definition taken over from another system: odd names are mapped, danger is at least medium."""
+        from toolkeep.definitions.elsewhere import definition_from_elsewhere
+
+        return definition_from_elsewhere(data, kind=kind, origin=origin)
+
+    @classmethod
+    def builder(cls, name: str) -> "ToolDefinitionBuilder":
+        """Build a definition step by step."""
+        from toolkeep.definitions.builder import ToolDefinitionBuilder
+
+        return ToolDefinitionBuilder(name)
+
+    def to_claude_format(self) -> dict[str, Any]:
+        """The definition as Anthropic's API takes it."""
+        return {
+            "name": self.name,
+            "description": self.full_description,
+            "input_schema": thaw(self.parameters),
+        }
+
+    def to_openai_format(self) -> dict[str, Any]:
+        """The definition as OpenAI's chat API takes it."""
+        function = {
+            "name": self.name,
+            "description": self.full_description,
+            "parameters": thaw(self.parameters),
+        }
+        return {"type": "function", "function": function}
+
+    def to_gemini_format(self) -> dict[str, Any]:
+        """The definition as Gemini's API takes it."""
+        return {
+            "name": self.name,
+            "description": self.full_description,
+            "parametersJsonSchema": thaw(self.parameters),
+        }
+
+    def _marked(self, keyword: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        for name, schema in self.properties.items():
+            if isinstance(schema, dict) and keyword in schema:
+                yield name, schema

@@ -1,0 +1,193 @@
+"""The fixed words of a definition: category, danger, side effects, determinism, isolation, result type.
+
+Each enum reads its values in snake_case or PascalCase (`FileSystem` is `file_system`) and from its own
+members; `read` says which words are allowed when a word is not.
+"""
+
+import re
+from enum import Enum, StrEnum
+from typing import Self
+
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def snake_case(word: str) -> str:
+    """`FileSystem`, `fileSystem` and `file-system` as `file_system`."""
+    return _HUMP.sub("_", word.strip()).replace("-", "_").replace(" ", "_").lower()
+
+
+class Word(StrEnum):
+    """An enum of words that data spells in snake_case or PascalCase."""
+
+    @classmethod
+    def read(cls, word: object) -> Self:
+        """The member that `word` names; ValueError lists the allowed words."""
+        if isinstance(word, cls):
+            return word
+        if isinstance(word, str):
+            wanted = snake_case(cls._alias(word))
+            for member in cls:
+                if snake_case(member.value) == wanted:
+                    return member
+        raise ValueError(f"{word!r} is not one of " + ", ".join(member.value for member in cls))
+
+    @classmethod
+    def _alias(cls, word: str) -> str:
+        return word
+
+
+class Category(Word):
+    """What a tool is about. `number` is how it is stored, `risk` what a person is shown."""
+
+    FILE_SYSTEM = "file_system"
+    NETWORK = "network"
+    DATABASE = "database"
+    CODE_EXECUTION = "code_execution"
+    EXTERNAL_API = "external_api"
+    KNOWLEDGE = "knowledge"
+    COMMUNICATION = "communication"
+    SYSTEM = "system"
+    GENERAL = "general"
+    CODE = "code"
+    VERSION_CONTROL = "version_control"
+    CUSTOM = "custom"
+
+    @property
+    def number(self) -> int:
+        """The number in the store's `category` column."""
+        return 100 if self is Category.CUSTOM else list(Category).index(self)
+
+    @property
+    def risk(self) -> str:
+        """The risk that the category carries by itself."""
+        return _RISK.get(self, "medium")
+
+    @classmethod
+    def _alias(cls, word: str) -> str:
+        return {"web": "network", "data": "database"}.get(word.lower(), word)
+
+    @classmethod
+    def read(cls, word: object) -> "Category":
+        """The member by word, alias (`web`, `data`) or stored number."""
+        if isinstance(word, int) and not isinstance(word, bool):
+            for member in cls:
+                if member.number == word:
+                    return member
+        return super().read(word)
+
+
+_RISK = {
+    Category.NETWORK: "medium-high",
+    Category.CODE_EXECUTION: "high",
+    Category.KNOWLEDGE: "low",
+    Category.SYSTEM: "low",
+    Category.GENERAL: "low",
+    Category.CODE: "low",
+}
+
+
+class Danger(Word):
+    """How a call is asked about: safe runs, low runs unless paranoid, medium asks, high asks every time,
+    critical asks twice, every time."""
+
+    SAFE = "safe"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        """0 for safe to 4 for critical."""
+        return list(Danger).index(self)
+
+
+class SideEffect(Word):
+    """What a tool does to the world beyond its answer."""
+
+    NET_READ = "NetRead"
+    NET_WRITE = "NetWrite"
+    FS_READ = "FsRead"
+    FS_WRITE = "FsWrite"
+    DB_READ = "DbRead"
+    DB_WRITE = "DbWrite"
+    PROCESS_SPAWN = "ProcessSpawn"
+    NONE = "None"
+
+    @property
+    def is_write(self) -> bool:
+        """Whether the world may be different after the call."""
+        return self in _WRITES
+
+    @property
+    def capability(self) -> str | None:
+        """The kind of capability that the effect needs."""
+        return None if self is SideEffect.NONE else snake_case(self.value).replace("_", ".")
+
+
+_WRITES = frozenset(
+    {SideEffect.NET_WRITE, SideEffect.FS_WRITE, SideEffect.DB_WRITE, SideEffect.PROCESS_SPAWN}
+)
+
+
+class Determinism(Word):
+    """Whether the same call gives the same answer."""
+
+    PURE = "Pure"
+    DETERMINISTIC = "Deterministic"
+    MAYBE = "Maybe"
+    NON_DETERMINISTIC = "NonDeterministic"
+
+
+class Isolation(Word):
+    """The four levels of the sandbox; each holds what the one before it holds."""
+
+    NONE = "none"
+    STANDARD = "standard"
+    STRICT = "strict"
+    RESTRICTED = "restricted"
+
+    @property
+    def rank(self) -> int:
+        """0 for none to 3 for restricted."""
+        return list(Isolation).index(self)
+
+
+class ResultType(Word):
+    """The shape of what a tool answers."""
+
+    OBJECT = "object"
+    ARRAY = "array"
+    STRING = "string"
+    BINARY = "binary"
+    STREAM = "stream"
+
+
+class Normalization(Word):
+    """How an answer is made comparable: canonical JSON, plain bytes, or a registered function."""
+
+    JSON = "json"
+    BINARY = "binary"
+    CUSTOM = "custom"
+
+
+class ParameterType(Word):
+    """The plain types of a parameter; `one_of` holds several."""
+
+    STRING = "string"
+    INTEGER = "integer"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    ARRAY = "array"
+    OBJECT = "object"
+    ONE_OF = "one_of"
+
+
+class TouchForm(Enum):
+    """How the value of a parameter names the thing that the call would touch."""
+
+    PATH = "path"
+    URL = "url"
+    HOST = "host"
+    ARGV = "argv"
+    DATABASE = "database"

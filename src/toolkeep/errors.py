@@ -1,0 +1,183 @@
+"""Every exception of toolkeep, and every code that a refusal or a problem can carry.
+
+    ToolkeepError
+    ├── UnknownTool            ACODE-TSR-001   no tool of that name
+    ├── ArgumentsRefused       001 … 014       validate_arguments: the call does not fit; holds the refusal
+    ├── DefinitionError                        a definition cannot be used; holds every problem
+    │   ├── SchemaRefused      ACODE-TSR-006   its schema is against our rules
+    │   ├── SchemaBroken       ACODE-TSR-008   its schema does not compile
+    │   ├── DefinitionInvalid  ACODE-TSR-009   another field is wrong
+    │   └── ContractBroken     ACODE-TSR-015   an agent-tool class breaks its contract
+    ├── DuplicateTool          ACODE-TSR-007   the name and version are taken by another definition
+    ├── FileUnreadable         ACODE-TSR-016   a file of definitions cannot be read
+    └── SecretUnavailable      ACODE-TSR-017   context.secret: nobody gave that secret
+
+An exception is for an author, an operator or a bug. What a better call could have avoided is a value,
+`toolkeep.calls.Refusal`, with one of the same codes.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from toolkeep.calls import Refusal
+
+
+class Code(StrEnum):
+    """A stable code for everything that can be wrong; each has a page in docs/errors/."""
+
+    UNKNOWN_TOOL = "ACODE-TSR-001"
+    NOT_JSON = "ACODE-TSR-002"
+    REQUIRED_MISSING = "ACODE-TSR-003"
+    WRONG_TYPE = "ACODE-TSR-004"
+    CONSTRAINT = "ACODE-TSR-005"
+    SCHEMA_REFUSED = "ACODE-TSR-006"
+    DUPLICATE_TOOL = "ACODE-TSR-007"
+    SCHEMA_BROKEN = "ACODE-TSR-008"
+    DEFINITION_INVALID = "ACODE-TSR-009"
+    ARGUMENTS_TOO_BIG = "ACODE-TSR-010"
+    WORK_EXCEEDED = "ACODE-TSR-011"
+    TOOL_DISABLED = "ACODE-TSR-012"
+    REFUSED_REPEATEDLY = "ACODE-TSR-013"
+    CHECK_FAILED = "ACODE-TSR-014"
+    CONTRACT_BROKEN = "ACODE-TSR-015"
+    FILE_UNREADABLE = "ACODE-TSR-016"
+    SECRET_UNAVAILABLE = "ACODE-TSR-017"  # noqa: S105 -- a code, not a secret
+
+
+TITLES: Final[dict[Code, str]] = {
+    Code.UNKNOWN_TOOL: "unknown tool",
+    Code.NOT_JSON: "arguments are not JSON",
+    Code.REQUIRED_MISSING: "required property missing",
+    Code.WRONG_TYPE: "wrong type",
+    Code.CONSTRAINT: "constraint violated or property unknown",
+    Code.SCHEMA_REFUSED: "schema against our rules",
+    Code.DUPLICATE_TOOL: "tool already registered",
+    Code.SCHEMA_BROKEN: "schema does not compile",
+    Code.DEFINITION_INVALID: "definition invalid",
+    Code.ARGUMENTS_TOO_BIG: "arguments too big or too deep",
+    Code.WORK_EXCEEDED: "checking would take too much work",
+    Code.TOOL_DISABLED: "tool disabled",
+    Code.REFUSED_REPEATEDLY: "too many refused calls in a row",
+    Code.CHECK_FAILED: "arguments could not be checked",
+    Code.CONTRACT_BROKEN: "agent-tool class breaks its contract",
+    Code.FILE_UNREADABLE: "file cannot be read",
+    Code.SECRET_UNAVAILABLE: "secret not available",
+}
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with a definition: where, what, and how to mend it."""
+
+    field: str
+    """Dotted name or JSON Pointer inside the definition, `parameters/properties/path`."""
+    code: Code
+    message: str
+    mend: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message} ({self.mend})"
+
+    def to_dict(self) -> dict[str, str]:
+        """The problem as JSON data."""
+        return {"field": self.field, "code": self.code.value, "message": self.message, "mend": self.mend}
+
+
+class ToolkeepError(Exception):
+    """The root of every exception that toolkeep raises on purpose."""
+
+    code: Code
+    hint: str
+
+    def __init__(self, code: Code, message: str, *, hint: str = "") -> None:
+        super().__init__(f"{code.value}: {message}" + (f"\nhint: {hint}" if hint else ""))
+        self.code = code
+        self.message = message
+        self.hint = hint
+
+
+class UnknownTool(ToolkeepError):
+    """No tool of that name is registered."""
+
+    def __init__(self, name: str, *, near: Sequence[str] = ()) -> None:
+        hint = "did you mean " + " or ".join(repr(n) for n in near) + "?" if near else ""
+        super().__init__(Code.UNKNOWN_TOOL, f"no tool named {name!r} is registered", hint=hint)
+        self.name = name
+
+
+class ArgumentsRefused(ToolkeepError):
+    """`validate_arguments`: the call does not fit. `refusal` is what `try_validate_arguments` returns."""
+
+    def __init__(self, refusal: "Refusal") -> None:
+        super().__init__(refusal.code, refusal.text)
+        self.refusal = refusal
+
+
+class DefinitionError(ToolkeepError):
+    """A definition cannot be used. `problems` lists everything that is wrong with it."""
+
+    code_of_class: Code = Code.DEFINITION_INVALID
+
+    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
+        lines = "".join(f"\n  - {problem}" for problem in problems)
+        super().__init__(self.code_of_class, f"tool {name!r} cannot be used:{lines}")
+        self.name = name
+        self.problems = tuple(problems)
+
+
+class DefinitionInvalid(DefinitionError):
+    """A field of the definition is against the rules for definitions."""
+
+
+class SchemaRefused(DefinitionError):
+    """The schema is well-formed but against toolkeep's rules."""
+
+    code_of_class = Code.SCHEMA_REFUSED
+
+
+class SchemaBroken(DefinitionError):
+    """The schema is not a JSON Schema that can be compiled."""
+
+    code_of_class = Code.SCHEMA_BROKEN
+
+
+class ContractBroken(DefinitionError):
+    """An agent-tool class does not keep the contract of agent-tool classes."""
+
+    code_of_class = Code.CONTRACT_BROKEN
+
+
+class DuplicateTool(ToolkeepError):
+    """A different definition already holds this name and version."""
+
+    def __init__(self, name: str, *, held_by: str) -> None:
+        super().__init__(
+            Code.DUPLICATE_TOOL,
+            f"tool {name!r} is already registered by {held_by}",
+            hint="give yours another name, or register it as a new version",
+        )
+        self.name = name
+
+
+class FileUnreadable(ToolkeepError):
+    """A file of definitions cannot be read; says where in the file where that is known."""
+
+    def __init__(self, path: str, reason: str, *, line: int | None = None, column: int | None = None) -> None:
+        place = path if line is None else f"{path}:{line}:{column}"
+        super().__init__(Code.FILE_UNREADABLE, f"{place}: {reason}", hint="mend the file and try again")
+        self.path, self.line, self.column = path, line, column
+
+
+class SecretUnavailable(ToolkeepError):
+    """A tool asked its context for a secret that nobody gave to this call."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            Code.SECRET_UNAVAILABLE,
+            f"no secret named {name!r} was given to this call",
+            hint="grant the secret to the tool where the keep is assembled",
+        )
+        self.name = name

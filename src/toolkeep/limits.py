@@ -1,0 +1,119 @@
+"""Every number that bounds something, each with its reason.
+
+`Limits` holds those that a keep may set; the constants below are part of what toolkeep is.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# --- definitions (DEF) -------------------------------------------------------------------------
+
+NAME_CHARS: Final = 64
+"""The longest tool name; the shortest limit among the model providers."""
+
+DESCRIPTION_CHARS: Final = 1024
+"""The longest description; the width of the column that stores it."""
+
+VERSION_CHARS: Final = 32
+"""The longest version; the width of the column that stores it."""
+
+STORED_JSON_BYTES: Final = 4096
+"""Constraints and permissions as JSON; the width of their columns."""
+
+EXECUTION_SECONDS: Final = (1.0, 600.0)
+"""max_execution_time: below a second nothing useful runs, above ten minutes it is a job."""
+
+OUTPUT_BYTES: Final = (KIB, 100 * MIB)
+"""max_output_size."""
+
+DEFAULT_EXECUTION_SECONDS: Final = 60.0
+DEFAULT_OUTPUT_BYTES: Final = 10 * MIB
+DEFAULT_MEMORY_BYTES: Final = 512 * MIB
+RESTRICTED_MEMORY_BYTES: Final = 64 * MIB
+
+DEFINITION_FILE_BYTES: Final = 16 * MIB
+"""A file of definitions; ten thousand ordinary tools fit."""
+
+DEFINITION_FILE_NODES: Final = 2_000_000
+"""JSON values in a file of definitions, after YAML aliases are written out: no alias bomb."""
+
+# --- schemas (VAL-7) ---------------------------------------------------------------------------
+
+SCHEMA_NODES: Final = 20_000
+"""Subschemas after references are resolved and objects closed; compiling stays under 10 ms a tool."""
+
+FANOUT: Final = 256
+"""Subschema evaluations that one JSON value of a call may receive. Real tools need at most 13."""
+
+PATTERNS: Final = 64
+"""Regular expressions in one schema; each is compiled at registration."""
+
+PATTERN_BYTES: Final = 64 * KIB
+"""Compiled size of one regular expression. The engine is linear in text × size."""
+
+PATTERN_CACHE_BYTES: Final = 256 * KIB
+"""The engine's cache of states for one regular expression."""
+
+MATCHED_CHARS: Final = 8192
+"""The longest string that a pattern or a format is tried on."""
+
+# --- arguments (VAL-7) -------------------------------------------------------------------------
+
+WORK: Final = 500_000
+"""Steps one call may cost: values × fan-out, and characters × pattern size. The slowest step seen
+takes 150 ns, so that no admitted call passes 100 ms."""
+
+BRACKETS: Final = 100_000
+"""Objects and arrays in one call; parsing more costs the host time before anything is checked."""
+
+REPORT_WORK: Final = 6_000
+"""Evaluations for which every error is collected in one pass (about 6 µs an error at the worst);
+a larger call is searched part by part."""
+
+ERRORS: Final = 50
+"""Violations in one refusal (VAL-5)."""
+
+ECHOED_CHARS: Final = 80
+"""How much of a value, a name or a pattern is shown in an error."""
+
+LISTED_NAMES: Final = 20
+"""Allowed names or values listed in one error, and tools offered for an unknown name (VAL-8)."""
+
+MODEL_TEXT_CHARS: Final = 1200
+"""The text form of a refusal that a model reads."""
+
+HINT_CHARS: Final = 2000
+"""The one-line signature in a refusal."""
+
+LOGGED_CHARS: Final = 1000
+"""Arguments in a debug log (VAL-6)."""
+
+# --- refusals (VAL-7) --------------------------------------------------------------------------
+
+REMEMBERED_REFUSALS: Final = 1000
+"""Refused calls remembered, so that a repeated one can be called that."""
+
+REFUSALS_IN_A_ROW: Final = 20
+"""Refusals of one tool to one agent before details are withheld."""
+
+QUIET_SECONDS: Final = 30.0
+"""How long details are withheld after the last of too many refusals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The limits that a keep may set; the defaults are SPEC's (VAL-7)."""
+
+    schema_bytes: int = 50 * KIB
+    schema_depth: int = 20
+    argument_bytes: int = MIB
+    argument_depth: int = 64
+    fanout: int = FANOUT
+    work: int = WORK
+    errors: int = ERRORS
+
+
+DEFAULT_LIMITS: Final = Limits()

@@ -1,0 +1,1 @@
+"""WHICH TOOLS EXIST: definitions checked, compiled and found by name."""

@@ -1,0 +1,1 @@
+"""DOES THE CALL FIT: is this schema safe, and do these arguments satisfy it."""

@@ -1,0 +1,230 @@
+"""Closes objects: a call may hold only what its schema names (VAL-2), and never accepts more by it.
+
+A schema whose references are pointers comes in; one whose silent objects are closed goes out. Adding a
+constraint can only narrow what is accepted, except where the result is turned around: below `not` and
+`if`, in the branches of `oneOf` (two matches could become one) and in `contains` beside `maxContains`.
+There everything stays as written. So each schema has three forms:
+
+    closed  a place in the arguments: its own object is closed, and so is everything inside
+    inner   a part of a composed place: its own object stays open, what is inside is closed
+    plain   below a turning point: as written
+
+Each definition that is referred to gets the forms that are needed, under `$defs`. In every form a pattern
+or format is tried only on strings of `MATCHED_CHARS`, and every place that has one refuses longer strings.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Literal
+
+from toolkeep.limits import MATCHED_CHARS
+from toolkeep.validation.keywords import ASSERTED_FORMATS, LISTS, MAPS, SINGLE, Schema, types_of
+from toolkeep.validation.references import applied_in_place, look_up
+
+Form = Literal["closed", "inner", "plain"]
+
+COMPOSERS = ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas")
+_PLAIN_BELOW = ("not", "if", "oneOf", "propertyNames", "contentSchema")
+_IN_PLACE = ("allOf", "anyOf", "then", "else", "dependentSchemas")
+
+
+def close_objects(root: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a tool's arguments, every silent object closed."""
+    return _Closer(root).document()
+
+
+def close_part(root: dict[str, Any], part: Schema) -> dict[str, Any]:
+    """The schema of one place inside, to be checked by itself."""
+    closer = _Closer(root)
+    return _document(closer.make(part, "closed"), closer.definitions)
+
+
+def guard_matching(root: dict[str, Any], part: Schema | None = None) -> dict[str, Any]:
+    """A schema taken as written (an output schema), with only the guard on patterns and formats."""
+    closer = _Closer(root)
+    return _document(closer.make(root if part is None else part, "plain"), closer.definitions)
+
+
+def _document(body: Schema, definitions: dict[str, Schema]) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        body = {} if body else {"not": {}}
+    return {**body, "$defs": definitions}
+
+
+class _Closer:
+    def __init__(self, root: dict[str, Any]) -> None:
+        self.root = root
+        self.definitions: dict[str, Schema] = {}
+        self._names: dict[tuple[str, Form], str] = {}
+
+    def document(self) -> dict[str, Any]:
+        body = self._closed(_without_detour(self.root, self.root), top=True)
+        return {**body, "type": "object", "$defs": self.definitions}
+
+    def make(self, schema: Schema, form: Form) -> Schema:
+        """One form of a schema."""
+        if not isinstance(schema, dict):
+            return schema
+        if form == "closed":
+            return self._closed(schema)
+        return self._inner(schema) if form == "inner" else self._copy(schema, "plain")
+
+    def _refer(self, reference: str, form: Form) -> str:
+        """A reference to the wanted form of a definition, which is made when first asked for."""
+        key = (reference, form)
+        if key not in self._names:
+            name = self._names[key] = f"{form}{len(self._names)}"
+            self.definitions[name] = True  # stands in while the definition refers to itself
+            self.definitions[name] = self.make(look_up(self.root, reference[1:]), form)
+        return f"#/$defs/{self._names[key]}"
+
+    def _closed(self, schema: dict[str, Any], *, top: bool = False) -> dict[str, Any]:
+        composers = [keyword for keyword in COMPOSERS if keyword in schema]
+        has_own = "properties" in schema or "patternProperties" in schema
+        is_stated = "additionalProperties" in schema or "unevaluatedProperties" in schema
+        if composers == ["oneOf"] and not has_own and not is_stated:
+            body = self._copy(schema, "inner")
+            _require_one(body, [self.make(branch, "closed") for branch in schema["oneOf"]])
+        else:
+            body = self._inner(schema)
+            if not is_stated:
+                self._close_own(
+                    body, schema, composers if not has_own else [*composers, "properties"], top=top
+                )
+        if _is_matched(schema, self.root):
+            body["maxLength"] = min(schema.get("maxLength", MATCHED_CHARS), MATCHED_CHARS)
+        return body
+
+    def _close_own(
+        self, body: dict[str, Any], schema: dict[str, Any], parts: list[str], *, top: bool
+    ) -> None:
+        """Close the object itself, in the cheapest way that its parts allow."""
+        if parts in ([], ["properties"]):
+            if parts or top:
+                body["additionalProperties"] = False
+        elif parts == ["$ref"]:
+            body["$ref"] = self._refer(schema["$ref"], "closed")
+        elif parts == ["anyOf"] and _are_exclusive(schema["anyOf"], self.root):
+            body["anyOf"] = [self.make(branch, "closed") for branch in schema["anyOf"]]
+        elif top or any("properties" in s or "patternProperties" in s for s in in_place(schema, self.root)):
+            body["unevaluatedProperties"] = False
+
+    def _inner(self, schema: dict[str, Any]) -> dict[str, Any]:
+        body = self._copy(schema, "inner")
+        if "oneOf" in schema and _has_objects(schema["oneOf"], self.root):
+            _require_one(body, [self.make(branch, "inner") for branch in schema["oneOf"]])
+        return body
+
+    def _copy(self, schema: dict[str, Any], form: Literal["inner", "plain"]) -> dict[str, Any]:
+        """The schema with what is inside it in the forms that follow from its own."""
+        place: Form = "plain" if form == "plain" else "closed"
+        body: dict[str, Any] = {}
+        for keyword, value in schema.items():
+            if keyword in ("$defs", "definitions"):
+                continue
+            if keyword == "$ref":
+                body["$ref"] = self._refer(value, form)
+                continue
+            child: Form = form if keyword in _IN_PLACE else place
+            if keyword in _PLAIN_BELOW or (keyword == "contains" and "maxContains" in schema):
+                child = "plain"
+            body[keyword] = _map_schemas(keyword, value, partial(self.make, form=child))
+        return _guard_matching(body)
+
+
+def _require_one(body: dict[str, Any], branches: list[Schema]) -> None:
+    """Exactly one branch as written, and that one also closed."""
+    body["allOf"] = [*body.get("allOf", []), {"anyOf": branches}]
+
+
+def _guard_matching(body: dict[str, Any]) -> dict[str, Any]:
+    """Patterns and formats tried only on short strings, whatever order the engine works in: collecting
+    errors over a megabyte under a nasty pattern took 6.8 s without this."""
+    matched = {k: body[k] for k in ("pattern", "format") if k in body and _is_asserted(k, body[k])}
+    if not matched:
+        return body
+    rest = {key: value for key, value in body.items() if key not in matched}
+    condition = {"if": {"maxLength": MATCHED_CHARS}, "then": matched}
+    if "if" in rest:
+        return {**rest, "allOf": [*rest.get("allOf", []), condition]}
+    return {**rest, **condition}
+
+
+def _is_asserted(keyword: str, value: object) -> bool:
+    return keyword == "pattern" or value in ASSERTED_FORMATS
+
+
+def _map_schemas(keyword: str, value: Any, make: Callable[[Schema], Schema]) -> Any:
+    if keyword in SINGLE and isinstance(value, (dict, bool)):
+        return make(value)
+    if (keyword in LISTS or keyword == "items") and isinstance(value, list):
+        return [make(item) for item in value]
+    if keyword in MAPS and isinstance(value, dict):
+        return {name: make(item) for name, item in value.items()}
+    return value
+
+
+def in_place(schema: Schema, root: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The schema and every other that is applied to the same value, references followed."""
+    seen: set[int] = set()
+    stack: list[Schema] = [schema]
+    while stack:
+        here = stack.pop()
+        if not isinstance(here, dict) or id(here) in seen:
+            continue
+        seen.add(id(here))
+        yield here
+        stack.extend(reversed(list(applied_in_place(here, root))))
+
+
+def _is_matched(schema: dict[str, Any], root: dict[str, Any]) -> bool:
+    return any("pattern" in s or s.get("format") in ASSERTED_FORMATS for s in in_place(schema, root))
+
+
+def _has_objects(branches: list[Schema], root: dict[str, Any]) -> bool:
+    return any(_may_be_object(branch, root) for branch in branches)
+
+
+def _without_detour(schema: Schema, root: dict[str, Any]) -> dict[str, Any]:
+    """What a schema that only refers to another comes down to."""
+    for _ in range(100):
+        if not isinstance(schema, dict):
+            return {"not": {}} if schema is False else {}
+        if "$ref" not in schema or any(
+            k in schema for k in (*COMPOSERS[1:], "properties", "patternProperties")
+        ):
+            return schema
+        schema = look_up(root, schema["$ref"][1:])
+    return {"$ref": "#"}
+
+
+def _may_be_object(schema: Schema, root: dict[str, Any]) -> bool:
+    schema = _without_detour(schema, root)
+    declared = types_of(schema)
+    if declared is not None:
+        return "object" in declared
+    allowed = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    return allowed is None or any(isinstance(value, dict) for value in allowed)
+
+
+def _are_exclusive(branches: list[Schema], root: dict[str, Any]) -> bool:
+    """Whether no object can fit two of the branches: closing each is then the same as closing their place."""
+    objects = [_without_detour(branch, root) for branch in branches if _may_be_object(branch, root)]
+    if len(objects) <= 1:
+        return True
+    first = objects[0].get("properties")
+    names = first if isinstance(first, dict) else {}
+    return any(_tells_apart(name, objects) for name in names)
+
+
+def _tells_apart(name: str, objects: list[dict[str, Any]]) -> bool:
+    seen: set[str] = set()
+    for schema in objects:
+        property_schema = schema.get("properties", {}).get(name)
+        if name not in schema.get("required", ()) or not isinstance(property_schema, dict):
+            return False
+        tags = property_schema.get("enum", [property_schema.get("const")])
+        if not all(isinstance(tag, str) for tag in tags) or seen & set(tags):
+            return False
+        seen.update(tags)
+    return True

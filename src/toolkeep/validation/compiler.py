@@ -1,0 +1,194 @@
+"""A safe schema becomes a validator, once, at registration (VAL-4).
+
+In comes a schema as a definition holds it; out goes a `CompiledSchema`, which any number of threads may
+use, or `Problem`s. Whatever goes wrong while compiling is a refusal, never a pass.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import jsonschema_rs
+import msgspec
+
+from toolkeep.errors import Code, Problem
+from toolkeep.limits import MATCHED_CHARS, PATTERN_BYTES, PATTERN_CACHE_BYTES, Limits
+from toolkeep.validation.closing import close_objects, close_part, guard_matching
+from toolkeep.validation.cost import Cost, TooCostly, measure
+from toolkeep.validation.dialect import Dialect
+from toolkeep.validation.finish import Finisher, make_finisher
+from toolkeep.validation.guard import Inspection, inspect_schema
+from toolkeep.validation.hint import signature
+from toolkeep.validation.keywords import every_schema
+from toolkeep.validation.openness import is_open
+from toolkeep.validation.secrecy import SHOW_ALL, Display, Secrecy
+
+ENGINE_OPTIONS: Final[dict[str, Any]] = {
+    "offline": True,  # without it a $ref to http: or file: is fetched
+    "validate_formats": True,
+    "ignore_unknown_formats": True,
+    "mask": "value",  # the engine copies values into its messages otherwise; ours come from the call itself
+    "pattern_options": jsonschema_rs.RegexOptions(
+        size_limit=PATTERN_BYTES, dfa_size_limit=PATTERN_CACHE_BYTES
+    ),
+}
+"""How every schema of a tool is compiled. The regular expressions run in linear time."""
+
+ENGINES: Final = {
+    Dialect.DRAFT_2020_12: jsonschema_rs.Draft202012Validator,
+    Dialect.DRAFT_2019_09: jsonschema_rs.Draft201909Validator,
+    Dialect.DRAFT_07: jsonschema_rs.Draft201909Validator,  # it was upgraded
+}
+
+
+class CompiledSchema:
+    """A validator with everything that the door and the report need to know about its schema."""
+
+    __slots__ = (
+        "_hint", "_parts", "closes_objects", "cost", "dialect", "finisher", "is_open",
+        "is_valid", "limits", "schema", "secrecy", "uncounted_bytes", "validator",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        schema: dict[str, Any],
+        dialect: Dialect,
+        limits: Limits,
+        *,
+        closes_objects: bool,
+        display: Display = SHOW_ALL,
+        engine_options: dict[str, Any] | None = None,
+    ) -> None:
+        guarded = close_objects(schema) if closes_objects else guard_matching(schema)
+        self.schema = schema
+        """As written, references resolved; explains, never decides."""
+        self.dialect = dialect
+        self.limits = limits
+        self.closes_objects = closes_objects
+        self.cost: Cost = measure(guarded, fanout=limits.fanout)
+        self.validator = compile_schema(guarded, dialect, engine_options)
+        self.is_valid = self.validator.is_valid
+        self.is_open = is_open(guarded)
+        self.finisher: Finisher | None = None
+        self.secrecy = Secrecy(schema, display)
+        self._hint: str | None = None
+        self._parts: dict[int, jsonschema_rs.Validator] = {}
+        per_byte = self.cost.steps + self.cost.char_steps
+        self.uncounted_bytes = min(limits.argument_bytes, limits.work // per_byte, MATCHED_CHARS)
+        """Arguments up to this size cannot exceed any limit on size or work."""
+
+    def hint(self, name: str) -> str:
+        """The signature in one line, worked out when first asked for."""
+        if self._hint is None:
+            self._hint = signature(name, self.schema, is_sensitive=self.secrecy.hides_all)
+        return self._hint
+
+    def part(self, part: dict[str, Any]) -> jsonschema_rs.Validator:
+        """A validator for the values at one place of the schema, made when first asked for."""
+        if id(part) not in self._parts:
+            self._parts[id(part)] = self.compile_part(part)
+        return self._parts[id(part)]
+
+    def compile_part(self, part: dict[str, Any]) -> jsonschema_rs.Validator:
+        """The same, made anew."""
+        guard = close_part if self.closes_objects else guard_matching
+        return compile_schema(guard(self.schema, part), self.dialect)
+
+
+def compile_schema(
+    schema: dict[str, Any], dialect: Dialect, options: dict[str, Any] | None = None
+) -> jsonschema_rs.Validator:
+    """The engine's validator; `Uncompilable` where it makes none, for whatever reason."""
+    try:
+        return ENGINES[dialect](schema, **(ENGINE_OPTIONS if options is None else options))
+    except Exception as error:
+        raise Uncompilable from error  # some schemas make the engine panic; none of them is a pass
+
+
+class Uncompilable(ValueError):
+    """The engine cannot make a validator of a schema."""
+
+
+class Compilation(msgspec.Struct):
+    """A compiled schema or the reasons why there is none, and the warnings in either case."""
+
+    compiled: CompiledSchema | None
+    problems: list[Problem]
+    warnings: list[Problem]
+
+
+def compile_arguments(
+    schema: dict[str, Any], *, by_hand: bool, limits: Limits, display: Display = SHOW_ALL
+) -> Compilation:
+    """The schema of a tool's parameters: closed, bounded, compiled."""
+    inspection = inspect_schema(schema, field="parameters", by_hand=by_hand, limits=limits, is_arguments=True)
+    return _compile(inspection, "parameters", limits, display, by_hand=by_hand, closes_objects=True)
+
+
+def compile_output(schema: dict[str, Any], *, by_hand: bool, limits: Limits) -> Compilation:
+    """The schema of a tool's output: taken as written (VAL-2), bounded, compiled."""
+    inspection = inspect_schema(
+        schema, field="output_schema", by_hand=by_hand, limits=limits, is_arguments=False
+    )
+    return _compile(inspection, "output_schema", limits, SHOW_ALL, by_hand=by_hand, closes_objects=False)
+
+
+def _compile(
+    inspection: Inspection,
+    field: str,
+    limits: Limits,
+    display: Display,
+    *,
+    by_hand: bool,
+    closes_objects: bool,
+) -> Compilation:
+    compiled = None
+    if inspection.resolved is not None:
+        try:
+            compiled = CompiledSchema(
+                inspection.resolved,
+                inspection.dialect,
+                limits,
+                closes_objects=closes_objects,
+                display=display,
+            )
+            if closes_objects:
+                misfits = list(misfitting_values(compiled))
+                noted = inspection.problems if by_hand else inspection.warnings
+                noted.extend(misfit.problem for misfit in misfits)
+                compiled.finisher = make_finisher(
+                    compiled.schema, never_applied={id(misfit.part) for misfit in misfits}
+                )
+        except TooCostly as error:
+            inspection.problems.append(_problem(field, Code.SCHEMA_REFUSED, error.reason, error.mend))
+        except Uncompilable:
+            message = "does not compile: a pattern or reference that the engine cannot run"
+            mend = "use patterns without look-around or back-references, and local references"
+            inspection.problems.append(_problem(field, Code.SCHEMA_BROKEN, message, mend))
+    return Compilation(None if inspection.problems else compiled, inspection.problems, inspection.warnings)
+
+
+class Misfit(msgspec.Struct):
+    """A default or enum value that its own schema does not accept."""
+
+    part: dict[str, Any]
+    problem: Problem
+
+
+def misfitting_values(compiled: CompiledSchema) -> Iterator[Misfit]:
+    """Defaults and enum values against their own schemas (DEF-5)."""
+    for path, part in every_schema(compiled.schema):
+        field = f"parameters{path}"
+        if "default" in part and not compiled.compile_part(part).is_valid(part["default"]):
+            message = "its default does not satisfy its own schema"
+            yield Misfit(part, _problem(field, Code.SCHEMA_REFUSED, message, "make the two agree"))
+        if "enum" in part and not all(map(_without_enum(compiled, part).is_valid, part["enum"])):
+            message = "an enum value does not satisfy its own schema"
+            yield Misfit({}, _problem(field, Code.SCHEMA_REFUSED, message, "make the two agree"))
+
+
+def _without_enum(compiled: CompiledSchema, part: dict[str, Any]) -> jsonschema_rs.Validator:
+    return compiled.compile_part({key: value for key, value in part.items() if key != "enum"})
+
+
+def _problem(field: str, code: Code, message: str, mend: str) -> Problem:
+    return Problem(field=field, code=code, message=message, mend=mend)

@@ -1,0 +1,219 @@
+"""A bound on the work that any call can cause, found from the schema alone (VAL-7).
+
+The engine holds the interpreter while it works, so no timer can stop it: what could run away is not let
+in. `measure` counts, for the worst place of the schema, how many subschemas one value meets (`fanout`),
+how much their work weighs (`steps`, of about 100 ns) and what matching a character costs (`char_steps`).
+A call's work is then at most values × steps + characters × char_steps.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import jsonschema_rs
+
+from toolkeep.limits import FANOUT, KIB, PATTERN_BYTES, PATTERN_CACHE_BYTES, PATTERNS, SCHEMA_NODES
+from toolkeep.validation.keywords import ASSERTED_FORMATS, Schema, children
+from toolkeep.validation.references import applied_in_place
+
+_ROUNDS = 64
+"""Levels of nesting looked ahead; arguments are not nested deeper."""
+
+_CONTAINER_OPTION_STEPS = 5
+"""Comparing a value with one object or array of an enum (0.4 µs); plain options are hashed."""
+
+_UNIQUE_STEPS = 4
+"""Hashing one item for uniqueItems (0.3 µs)."""
+
+_CHAR_STEPS_PER_KIB = 2
+"""Matching one character, for each KiB of compiled pattern, when the engine's cache thrashes (0.2 µs)."""
+
+
+class TooCostly(ValueError):
+    """The schema would let a call cost too much, or never end."""
+
+    def __init__(self, reason: str, mend: str) -> None:
+        super().__init__(reason)
+        self.reason, self.mend = reason, mend
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one value, and one character, of a call can cost at the most."""
+
+    fanout: int
+    steps: int
+    char_steps: int
+    matches_keys: bool
+    """Whether patterns are tried on the names of properties."""
+
+
+class _Weight(NamedTuple):
+    fanout: int
+    steps: int
+    chars: int
+
+    def __add__(self, other: "_Weight") -> "_Weight":  # type: ignore[override]
+        return _Weight(self.fanout + other.fanout, self.steps + other.steps, self.chars + other.chars)
+
+
+_NOTHING = _Weight(0, 0, 0)
+
+
+def measure(root: dict[str, Any], *, fanout: int = FANOUT) -> Cost:
+    """The cost of a closed schema; `TooCostly` where there is no acceptable bound."""
+    analysis = _Analysis(root, fanout)
+    worst = analysis.worst(root)
+    return Cost(worst.fanout, worst.steps, worst.chars, analysis.matches_keys)
+
+
+class _Analysis:
+    """The places of a schema as a graph; its weights are raised until nothing grows any more."""
+
+    def __init__(self, root: dict[str, Any], fanout: int) -> None:
+        self.root = root
+        self.matches_keys = False
+        self._limit = fanout
+        self._expansions = 0
+        self._own: dict[int, _Weight] = {}
+        self._inside: dict[int, list[tuple[_Weight, list[int]]]] = {}
+        self._count(root)
+        self._explore(root)
+
+    def _count(self, root: Schema) -> None:
+        """Bound the schemas themselves, and their patterns, before anything is multiplied."""
+        patterns: set[str] = set()
+        stack: list[Schema] = [root]
+        for _ in range(SCHEMA_NODES):
+            if not stack:
+                break
+            here = stack.pop()
+            stack.extend(child for _, child in children(here))
+            if isinstance(here, dict):
+                patterns.update(p for p in (here.get("pattern"),) if isinstance(p, str))
+                named = here.get("patternProperties", {})
+                patterns.update(named)
+                self.matches_keys |= bool(named) or isinstance(here.get("propertyNames"), dict)
+        else:
+            raise TooCostly(f"the schema unfolds to more than {SCHEMA_NODES} parts", "use fewer definitions")
+        if len(patterns) > PATTERNS:
+            raise TooCostly(f"has {len(patterns)} patterns, at most {PATTERNS} are allowed", "use fewer")
+
+    def _explore(self, root: dict[str, Any]) -> None:
+        """Find every place that a value can stand at, and what applies there."""
+        waiting: list[dict[str, Any]] = [root]
+        while waiting:
+            schema = waiting.pop()
+            if id(schema) in self._own:
+                continue
+            group = list(self._expand(schema, frozenset()))
+            self._own[id(schema)] = sum(map(_own_weight, group), _NOTHING)
+            places = list(_places(group))
+            self._inside[id(schema)] = [place.constant_and_parts() for place in places]
+            waiting.extend(s for place in places for s in place.schemas if isinstance(s, dict))
+
+    def worst(self, root: dict[str, Any]) -> _Weight:
+        """The largest weight at any place. Each round looks one level of nesting further."""
+        weights = self._own
+        for _ in range(_ROUNDS):
+            raised = {place: self._raise(place, weights) for place in weights}
+            if raised[id(root)].fanout > self._limit:
+                raise TooCostly(
+                    f"one value could be checked more than {self._limit} times",
+                    "use fewer alternatives inside alternatives",
+                )
+            if raised == weights:
+                break
+            weights = raised
+        return weights[id(root)]
+
+    def _raise(self, place: int, weights: dict[int, _Weight]) -> _Weight:
+        totals = [self._own[place]]
+        for constant, parts in self._inside[place]:
+            totals.append(sum((weights[part] for part in parts), constant))
+        return _Weight(*map(max, zip(*totals, strict=True)))
+
+    def _expand(self, schema: Schema, above: frozenset[int]) -> Iterator[dict[str, Any]]:
+        """Every schema that is applied to the same value, as often as it is."""
+        if not isinstance(schema, dict):
+            return
+        if id(schema) in above:
+            raise TooCostly("a reference leads back to itself without consuming input", "break the cycle")
+        self._expansions += 1
+        if self._expansions > SCHEMA_NODES:
+            raise TooCostly(
+                f"its references unfold to more than {SCHEMA_NODES} parts", "refer less often, or more simply"
+            )
+        yield schema
+        for applied in applied_in_place(schema, self.root):
+            yield from self._expand(applied, above | {id(schema)})
+
+
+def _own_weight(schema: dict[str, Any]) -> _Weight:
+    """One schema by itself, applied to one value."""
+    containers = sum(isinstance(o, (dict, list)) for o in (*schema.get("enum", ()), schema.get("const")))
+    names = sum(len(schema.get(k, ())) for k in ("properties", "required", "dependentRequired"))
+    chars = pattern_steps(schema["pattern"]) if isinstance(schema.get("pattern"), str) else 0
+    chars += 1 if schema.get("format") in ASSERTED_FORMATS else 0
+    return _Weight(1, 1 + containers * _CONTAINER_OPTION_STEPS + names // 2, chars)
+
+
+class _Place(NamedTuple):
+    """What applies to one child of a value: schemas, patterns tried on its name, further steps."""
+
+    schemas: list[Schema]
+    patterns: tuple[str, ...] = ()
+    steps: int = 0
+
+    def constant_and_parts(self) -> tuple[_Weight, list[int]]:
+        """What the place costs in itself, and the schemas that it adds to that."""
+        parts = [id(schema) for schema in self.schemas if isinstance(schema, dict)]
+        trivial = len(self.schemas) - len(parts)
+        chars = sum(pattern_steps(pattern) for pattern in self.patterns)
+        return _Weight(trivial, trivial + self.steps, chars), parts
+
+
+def _places(group: list[dict[str, Any]]) -> Iterator[_Place]:
+    """Each kind of child that a value can have: by name, by any other name, by position."""
+    named: dict[str, list[Schema]] = {}
+    any_name: list[Schema] = []
+    patterns: list[str] = []
+    items: list[Schema] = []
+    unique = 0
+    for schema in group:
+        for name, child in schema.get("properties", {}).items():
+            named.setdefault(name, []).append(child)
+        patterns += schema.get("patternProperties", {})
+        any_name += schema.get("patternProperties", {}).values()
+        for keyword in ("additionalProperties", "unevaluatedProperties", "propertyNames"):
+            if isinstance(schema.get(keyword), dict):
+                any_name.append(schema[keyword])
+        item_keywords = ("items", "contains", "unevaluatedItems", "additionalItems")
+        items.extend(schema[keyword] for keyword in item_keywords if isinstance(schema.get(keyword), dict))
+        for keyword in ("prefixItems", "items"):
+            if isinstance(schema.get(keyword), list):
+                items += schema[keyword]
+        unique += _UNIQUE_STEPS * bool(schema.get("uniqueItems"))
+    for children_of_name in named.values():
+        yield _Place([*children_of_name, *any_name], tuple(patterns), len(patterns))
+    yield _Place(any_name, tuple(patterns), len(patterns))
+    yield _Place(items, (), unique)
+
+
+@cache
+def pattern_steps(pattern: str) -> int:
+    """The steps of matching one character, from the size that the pattern compiles to."""
+    size = KIB // 2
+    while size < PATTERN_BYTES and not _compiles(pattern, size):
+        size *= 2
+    return max(1, size * _CHAR_STEPS_PER_KIB // KIB)
+
+
+def _compiles(pattern: str, size: int) -> bool:
+    options = jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=PATTERN_CACHE_BYTES)
+    try:
+        jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True, pattern_options=options)
+    except (ValueError, jsonschema_rs.ValidationError):
+        return False
+    return True

@@ -1,0 +1,120 @@
+"""A refused call in words: the slow half of the door.
+
+Faults are found, violations written, a repair tried; the refusal gets a correlation id, is compared with
+earlier ones, and is logged: a summary at warning, the redacted arguments at debug only (VAL-6).
+"""
+
+import logging
+import secrets
+from typing import Any
+
+import orjson
+
+from toolkeep.calls import Refusal, RegisteredTool, Violation
+from toolkeep.errors import Code
+from toolkeep.limits import LOGGED_CHARS, QUIET_SECONDS
+from toolkeep.validation.faults import Fault, find_faults, first_fault
+from toolkeep.validation.memory import Caller, RefusalMemory
+from toolkeep.validation.parse import Misfit, NotStrictJson, Objection, has_infinity, infinite_number
+from toolkeep.validation.prose import refusal_text
+from toolkeep.validation.repair import repair_of
+from toolkeep.validation.report import violations_of
+from toolkeep.validation.wording import shorten
+
+log = logging.getLogger("toolkeep.validation")
+
+
+def explain(
+    tool: RegisteredTool, arguments: object, objection: Objection, memory: RefusalMemory, caller: Caller
+) -> Refusal:
+    """The whole refusal of one call."""
+    if isinstance(objection, Misfit) and has_infinity(objection.value):
+        objection = infinite_number()
+    is_brief = memory.withholds_details(caller.agent, tool.name)
+    is_repeated = memory.is_repeated(caller, tool.name, _identity(arguments, objection))
+    repair = None
+    if isinstance(objection, NotStrictJson):
+        errors = (_whole(objection),)
+    else:
+        errors, repair = _misfit(tool, objection.value, is_brief=is_brief)
+    if is_brief:
+        errors = (_withheld(), *errors[:1])
+        repair = None
+    hint = tool.arguments.hint(tool.name)
+    refusal = Refusal(
+        tool=tool.name,
+        errors=errors,
+        schema_hint=hint,
+        repair=repair,
+        correlation_id=caller.correlation_id or secrets.token_hex(8),
+        is_repeated=is_repeated,
+        text=refusal_text(tool.name, errors, hint, repair, is_repeated=is_repeated),
+    )
+    _log(tool, objection, refusal, caller)
+    return refusal
+
+
+def _identity(arguments: object, objection: Objection) -> bytes:
+    """Bytes that are the same for the same arguments; hashed, never kept."""
+    if isinstance(arguments, str):
+        return arguments.encode("utf-8", "surrogatepass")
+    if isinstance(arguments, (bytes, bytearray, memoryview)):
+        return bytes(arguments)
+    if isinstance(objection, Misfit):
+        return repr(objection.value).encode("utf-8", "surrogatepass")
+    return f"{objection.path}{objection.reason}".encode("utf-8", "surrogatepass")
+
+
+def _whole(reason: NotStrictJson) -> Violation:
+    """A refusal of the arguments as a whole."""
+    message = reason.reason[:1].upper() + reason.reason[1:]
+    suggestion = f"{reason.mend[:1].upper()}{reason.mend[1:]}."
+    return Violation(reason.path, reason.code, message, "a JSON object", None, suggestion)
+
+
+def _misfit(
+    tool: RegisteredTool,
+    value: Any,
+    *,
+    is_brief: bool,
+) -> tuple[tuple[Violation, ...], tuple[dict[str, Any], ...] | None]:
+    schema = tool.arguments
+    try:
+        if is_brief:
+            return violations_of(schema, value, first_fault(schema, value)), None
+        faults: list[Fault] = find_faults(schema, value, limit=schema.limits.errors)
+        return violations_of(schema, value, faults), repair_of(schema, value, faults)
+    except Exception:
+        log.exception("a refusal could not be explained", extra={"tool_name": tool.name})
+        reason = NotStrictJson("the arguments do not fit", "follow the signature", code=Code.CHECK_FAILED)
+        return (_whole(reason),), None
+
+
+def _withheld() -> Violation:
+    return Violation(
+        "",
+        Code.REFUSED_REPEATEDLY,
+        "Too many calls of this tool were refused in a row; only the first problem is named",
+        "a call that follows the signature",
+        None,
+        f"Read the signature, or wait {QUIET_SECONDS:g} s.",
+    )
+
+
+def _log(tool: RegisteredTool, objection: Objection, refusal: Refusal, caller: Caller) -> None:
+    if not log.isEnabledFor(logging.WARNING):
+        return
+    fields = {
+        "tool_name": tool.name,
+        "agent": caller.agent,
+        "correlation_id": refusal.correlation_id,
+        "error_count": len(refusal.errors),
+        "first_error_code": refusal.code.value,
+    }
+    log.warning("validation failed", extra=fields)
+    if log.isEnabledFor(logging.DEBUG):
+        shown = "(not JSON)"
+        if isinstance(objection, Misfit):
+            shown = orjson.dumps(tool.arguments.secrecy.redact(objection.value), default=str).decode()
+        details = {**fields, "errors": refusal.to_dict()["errors"], "arguments": shorten(shown, LOGGED_CHARS)}
+        log.debug("validation failed in detail", extra=details)

@@ -1,0 +1,173 @@
+"""Everything that the engine objects to in a refused call, bounded in work at any size (VAL-5, VAL-7).
+
+The engine collects errors eagerly, about 6 µs each; a large call is therefore searched part by part, and
+where a part cannot be taken apart its first error stands for it.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+from jsonschema_rs import ValidationErrorKind as Kind
+
+from toolkeep.limits import REPORT_WORK
+from toolkeep.validation.closing import COMPOSERS
+from toolkeep.validation.compiler import CompiledSchema, compile_schema
+from toolkeep.validation.keywords import Schema
+from toolkeep.validation.references import look_up
+
+Place = tuple["str | int", ...]
+
+_SEARCH_DEPTH = 3
+"""Levels that a large call is taken apart; each checks its values once more."""
+
+_SHELL = ("required", "minProperties", "maxProperties", "dependentRequired", "propertyNames")
+_ARRAY_SHELL = ("minItems", "maxItems", "uniqueItems")
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One objection of the engine: where, and its structured kind."""
+
+    place: Place
+    kind: Kind
+    base: Place = ()
+    """Where the searched part began; the places inside `kind` count from there."""
+
+    def alternatives(self) -> "list[list[Fault]]":
+        """The faults of each alternative, where the kind is about alternatives."""
+        return [
+            [Fault((*self.base, *error.instance_path), error.kind, self.base) for error in branch]
+            for branch in getattr(self.kind, "context", ())
+        ]
+
+
+def find_faults(compiled: CompiledSchema, value: Any, *, limit: int) -> list[Fault]:
+    """The faults of a call that was found invalid, at least one, about `limit` at the most."""
+    search = _Search(compiled, limit)
+    search.look(compiled.schema, compiled.validator, value, (), _SEARCH_DEPTH)
+    if not search.faults:
+        search.first(compiled.validator, value, ())
+    return search.faults
+
+
+def first_fault(compiled: CompiledSchema, value: Any) -> list[Fault]:
+    """One fault of a call that was found invalid."""
+    search = _Search(compiled, 1)
+    search.first(compiled.validator, value, ())
+    return search.faults
+
+
+def count_nodes(value: Any, limit: int) -> int:
+    """How many JSON values there are, counted up to `limit`."""
+    total = 1
+    stack = [value]
+    while stack and total <= limit:
+        here = stack.pop()
+        if here.__class__ is dict:
+            total += 2 * len(here)
+            stack.extend(here.values())
+        elif here.__class__ is list:
+            total += len(here)
+            stack.extend(here)
+    return total
+
+
+class _Search:
+    def __init__(self, compiled: CompiledSchema, limit: int) -> None:
+        self.compiled = compiled
+        self.limit = limit
+        self.faults: list[Fault] = []
+
+    def look(
+        self,
+        part: Schema,
+        validator: jsonschema_rs.Validator,
+        value: Any,
+        place: Place,
+        depth: int,
+    ) -> None:
+        """Collect what is wrong with the value at one place."""
+        affordable = REPORT_WORK // self.compiled.cost.fanout
+        if count_nodes(value, affordable) <= affordable:
+            self._collect(validator, value, place)
+            return
+        shape = _simple(part, self.compiled.schema)
+        if depth and isinstance(value, dict) and _is_simple_object(shape):
+            self._collect(_shell(shape, self.compiled), dict.fromkeys(value), place)
+            self._look_inside(_members(shape, value), place, depth)
+        elif depth and isinstance(value, list) and isinstance(shape.get("items"), dict) and _is_simple(shape):
+            self._collect(_array_shell(shape, self.compiled), value, place)
+            self._look_inside(((i, item, shape["items"]) for i, item in enumerate(value)), place, depth)
+        else:
+            self.first(validator, value, place)
+
+    def _look_inside(
+        self, members: Iterator[tuple["str | int", Any, dict[str, Any]]], place: Place, depth: int
+    ) -> None:
+        for step, value, part in members:
+            if len(self.faults) >= self.limit:
+                return
+            validator = self.compiled.part(part)
+            if not validator.is_valid(value):
+                self.look(part, validator, value, (*place, step), depth - 1)
+
+    def _collect(self, validator: jsonschema_rs.Validator, value: Any, place: Place) -> None:
+        for error in islice(validator.iter_errors(value), 2 * self.limit):
+            self.faults.append(Fault((*place, *error.instance_path), error.kind, place))
+
+    def first(self, validator: jsonschema_rs.Validator, value: Any, place: Place) -> None:
+        """The first error alone; cheap at any size."""
+        try:
+            validator.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            self.faults.append(Fault((*place, *error.instance_path), error.kind, place))
+
+
+def _simple(part: Schema, root: dict[str, Any]) -> dict[str, Any]:
+    """The schema behind references that stand alone."""
+    for _ in range(10):
+        if not isinstance(part, dict):
+            return {}
+        if "$ref" not in part or "properties" in part:
+            return part
+        part = look_up(root, part["$ref"][1:])
+    return {}
+
+
+def _is_simple(part: dict[str, Any]) -> bool:
+    return not any(keyword in part for keyword in (*COMPOSERS, "not", "contains", "prefixItems"))
+
+
+def _is_simple_object(part: dict[str, Any]) -> bool:
+    if not _is_simple(part) or "patternProperties" in part or "unevaluatedProperties" in part:
+        return False
+    return "properties" in part or isinstance(part.get("additionalProperties"), dict)
+
+
+def _members(
+    part: dict[str, Any], value: dict[str, Any]
+) -> Iterator[tuple["str | int", Any, dict[str, Any]]]:
+    known = part.get("properties", {})
+    others = part.get("additionalProperties")
+    for name, schema in known.items():
+        if name in value and isinstance(schema, dict):
+            yield name, value[name], schema
+    if isinstance(others, dict):
+        yield from ((name, inside, others) for name, inside in value.items() if name not in known)
+
+
+def _shell(part: dict[str, Any], compiled: CompiledSchema) -> jsonschema_rs.Validator:
+    """What an object's schema says about its names, with nothing about its values."""
+    shell: dict[str, Any] = {key: part[key] for key in _SHELL if key in part}
+    shell["properties"] = {
+        name: schema if schema is False else True for name, schema in part.get("properties", {}).items()
+    }
+    others = part.get("additionalProperties", not compiled.closes_objects)
+    shell["additionalProperties"] = others if isinstance(others, bool) else True
+    return compile_schema(shell, compiled.dialect)
+
+
+def _array_shell(part: dict[str, Any], compiled: CompiledSchema) -> jsonschema_rs.Validator:
+    return compile_schema({key: part[key] for key in _ARRAY_SHELL if key in part}, compiled.dialect)

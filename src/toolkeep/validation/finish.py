@@ -1,0 +1,194 @@
+"""What is done to arguments that passed: defaults filled in, and `1.0` made an int where one was asked for.
+
+Runs after validation (VAL-9), so that a default never hides a fault. Built once from the schema; a
+default that does not satisfy its own schema is never applied.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from toolkeep.definitions.frozen import thaw
+from toolkeep.validation.keywords import Schema, types_of
+from toolkeep.validation.references import applied_in_place, look_up
+
+
+class Finisher:
+    """The finishing of the values at one place of a schema."""
+
+    __slots__ = ("defaults", "fillers", "integers", "is_integer", "items", "nested", "positions")
+
+    def __init__(self) -> None:
+        self.is_integer = False
+        self.defaults: tuple[tuple[str, Any], ...] = ()
+        """Plain defaults, which can be shared."""
+        self.fillers: tuple[tuple[str, Any], ...] = ()
+        """Objects and arrays, of which each call gets its own."""
+        self.integers: tuple[str, ...] = ()
+        self.nested: tuple[tuple[str, Finisher], ...] = ()
+        self.items: Finisher | None = None
+        self.positions: tuple[Finisher | None, ...] = ()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether this place has anything to finish itself."""
+        return bool(self.is_integer or self.defaults or self.fillers or self.integers)
+
+    def finish_object(self, value: dict[str, Any]) -> None:
+        """Finish an object in place."""
+        for name in self.integers:
+            number = value.get(name)
+            if number.__class__ is float:
+                value[name] = _whole(number)
+        for name, default in self.defaults:
+            if name not in value:
+                value[name] = default
+        for name, default in self.fillers:
+            if name not in value:
+                value[name] = thaw(default)
+        for name, inside in self.nested:
+            if name in value:
+                value[name] = inside.finish(value[name])
+
+    def finish(self, value: Any) -> Any:
+        """Finish any value; objects and arrays in place."""
+        kind = value.__class__
+        if kind is dict:
+            self.finish_object(value)
+        elif kind is list:
+            for index, inside in enumerate(self.positions[: len(value)]):
+                if inside is not None:
+                    value[index] = inside.finish(value[index])
+            if self.items is not None:
+                start = len(self.positions)
+                value[start:] = map(self.items.finish, value[start:])
+        elif kind is float and self.is_integer:
+            return _whole(value)
+        return value
+
+
+def _whole(number: Any) -> Any:
+    return int(number) if number.is_integer() else number
+
+
+def make_finisher(root: dict[str, Any], *, never_applied: AbstractSet[int]) -> Finisher | None:
+    """The finisher of a tool's arguments, or None where there is nothing to finish.
+
+    `never_applied` holds the ids of the schemas whose default does not satisfy them.
+    """
+    maker = _Maker(root, never_applied)
+    finisher = maker.make([root])
+    maker.prune()
+    return finisher if finisher.is_needed or finisher.nested else None
+
+
+class _Maker:
+    def __init__(self, root: dict[str, Any], never_applied: AbstractSet[int]) -> None:
+        self.root = root
+        self._never_applied = never_applied
+        self._made: dict[tuple[int, ...], Finisher] = {}
+
+    def make(self, schemas: list[Schema]) -> Finisher:
+        key = tuple(id(schema) for schema in schemas if isinstance(schema, dict))
+        if key in self._made:
+            return self._made[key]
+        finisher = self._made[key] = Finisher()
+        parts = [part for schema in schemas for part in _applied(schema, self.root, set())]
+        declared = [types for part in parts if (types := types_of(part)) is not None]
+        finisher.is_integer = any("integer" in t for t in declared) and not any(
+            "number" in t for t in declared
+        )
+        self._fill_properties(finisher, schemas, parts)
+        self._fill_items(finisher, parts)
+        return finisher
+
+    def _fill_properties(
+        self, finisher: Finisher, schemas: list[Schema], parts: list[dict[str, Any]]
+    ) -> None:
+        by_name: dict[str, list[Schema]] = {}
+        for part in parts:
+            for name, schema in part.get("properties", {}).items():
+                by_name.setdefault(name, []).append(schema)
+        finisher.nested = tuple((name, self.make(inside)) for name, inside in by_name.items())
+        defaults = list(self._defaults(schemas))
+        finisher.defaults = tuple((n, d) for n, d in defaults if not isinstance(d, (dict, list)))
+        finisher.fillers = tuple((n, d) for n, d in defaults if isinstance(d, (dict, list)))
+
+    def _fill_items(self, finisher: Finisher, parts: list[dict[str, Any]]) -> None:
+        listed = [p for part in parts for k in ("prefixItems", "items") if isinstance(p := part.get(k), list)]
+        longest = max(map(len, listed), default=0)
+        finisher.positions = tuple(
+            self.make([schemas[index] for schemas in listed if index < len(schemas)])
+            for index in range(longest)
+        )
+        every = [part["items"] for part in parts if isinstance(part.get("items"), dict)]
+        finisher.items = self.make(every) if every else None
+
+    def _defaults(self, schemas: list[Schema]) -> Iterator[tuple[str, Any]]:
+        """Defaults of the properties that surely apply: not those inside an alternative."""
+        for schema in schemas:
+            for part in _surely_applied(schema, self.root, set()):
+                required = part.get("required", ())
+                for name, inside in part.get("properties", {}).items():
+                    holder = _holder_of_default(inside, self.root)
+                    if holder and name not in required and id(holder) not in self._never_applied:
+                        yield name, holder["default"]
+
+    def prune(self) -> None:
+        """Cut off the places below which there is nothing to finish."""
+        needed: set[int] = set()
+        while True:
+            more = {id(f) for f in self._made.values() if f.is_needed or needed & _inside_ids(f)}
+            if more == needed:
+                break
+            needed = more
+        for finisher in self._made.values():
+            kept = [(name, inside) for name, inside in finisher.nested if id(inside) in needed]
+            finisher.integers = tuple(name for name, inside in kept if _is_leaf_integer(inside, needed))
+            finisher.nested = tuple((n, inside) for n, inside in kept if n not in finisher.integers)
+            finisher.items = finisher.items if id(finisher.items) in needed else None
+            finisher.positions = tuple(p if id(p) in needed else None for p in finisher.positions)
+
+
+def _holder_of_default(schema: Schema, root: dict[str, Any]) -> dict[str, Any] | None:
+    """The property itself or the definition that it refers to, whichever states a default."""
+    if isinstance(schema, dict) and "default" not in schema and isinstance(schema.get("$ref"), str):
+        schema = look_up(root, schema["$ref"][1:])
+    return schema if isinstance(schema, dict) and "default" in schema else None
+
+
+def _inside_ids(finisher: Finisher) -> set[int]:
+    inside = {id(f) for _, f in finisher.nested} | {id(f) for f in finisher.positions}
+    return inside | {id(finisher.items)}
+
+
+def _is_leaf_integer(finisher: Finisher, needed: set[int]) -> bool:
+    return (
+        finisher.is_integer
+        and not finisher.defaults
+        and not finisher.fillers
+        and not (needed & _inside_ids(finisher))
+    )
+
+
+def _applied(schema: Schema, root: dict[str, Any], seen: set[int]) -> Iterator[dict[str, Any]]:
+    """Every schema that applies to a value that passed, or may: all but `not` and `if`."""
+    if not isinstance(schema, dict) or id(schema) in seen:
+        return
+    seen.add(id(schema))
+    yield schema
+    tested = {id(schema[keyword]) for keyword in ("not", "if") if keyword in schema}
+    for inside in applied_in_place(schema, root):
+        if id(inside) not in tested:
+            yield from _applied(inside, root, seen)
+
+
+def _surely_applied(schema: Schema, root: dict[str, Any], seen: set[int]) -> Iterator[dict[str, Any]]:
+    if not isinstance(schema, dict) or id(schema) in seen:
+        return
+    seen.add(id(schema))
+    yield schema
+    if isinstance(schema.get("$ref"), str):
+        yield from _surely_applied(look_up(root, schema["$ref"][1:]), root, seen)
+    for branch in schema.get("allOf", ()):
+        yield from _surely_applied(branch, root, seen)

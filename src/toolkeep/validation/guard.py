@@ -1,0 +1,215 @@
+"""Is this schema safe, and does it keep our rules? Everything that is wrong with it at once.
+
+A schema as written comes in; problems (which refuse it), warnings, and the schema with its references
+resolved go out. The rules for authors refuse what is written by hand and warn about what is imported
+(DEF-2). Nothing here compiles or fetches anything that a schema names.
+"""
+
+import re
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+import orjson
+
+from toolkeep.definitions.frozen import thaw
+from toolkeep.definitions.parameter import SECRET_KEY, TOUCHES_KEY, Touches
+from toolkeep.errors import Code, Problem
+from toolkeep.limits import Limits
+from toolkeep.validation.dialect import Dialect, dialect_of, upgrade_draft_07
+from toolkeep.validation.keywords import (
+    DECLARES_TYPE,
+    KNOWN,
+    Schema,
+    children,
+    every_schema,
+    pointer,
+    types_of,
+)
+from toolkeep.validation.references import BadReference, resolve_references
+
+SNAKE_CASE = re.compile(r"[a-z_][a-z0-9_]*")
+_OUR_KEYWORDS = frozenset((SECRET_KEY, TOUCHES_KEY))
+
+
+class Inspection(msgspec.Struct):
+    """What was found out about a schema."""
+
+    problems: list[Problem]
+    warnings: list[Problem]
+    dialect: Dialect = Dialect.DRAFT_2020_12
+    resolved: dict[str, Any] | None = None
+    """The schema with every reference a pointer; None where it cannot be read at all."""
+
+
+class _Notes:
+    """Collects findings about one schema, each under the field of the definition that holds it."""
+
+    def __init__(self, field: str, *, by_hand: bool) -> None:
+        self.field = field
+        self.by_hand = by_hand
+        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+
+    def refuse(self, path: str, message: str, mend: str, code: Code = Code.SCHEMA_REFUSED) -> None:
+        self.problems.append(Problem(field=self.field + path, code=code, message=message, mend=mend))
+
+    def warn(self, path: str, message: str, mend: str) -> None:
+        problem = Problem(field=self.field + path, code=Code.SCHEMA_REFUSED, message=message, mend=mend)
+        self.warnings.append(problem)
+
+    def author(self, path: str, message: str, mend: str) -> None:
+        """A rule for authors: refuses by hand, warns from elsewhere."""
+        (self.refuse if self.by_hand else self.warn)(path, message, mend)
+
+
+def inspect_schema(
+    schema: dict[str, Any], *, field: str, by_hand: bool, limits: Limits, is_arguments: bool
+) -> Inspection:
+    """Look at one schema of a definition: its parameters, or its output."""
+    schema = thaw(schema)  # the engine takes plain lists only
+    notes = _Notes(field, by_hand=by_hand)
+    inspection = Inspection(notes.problems, notes.warnings)
+    if not _is_small(schema, notes, limits):
+        return inspection
+    dialect = _dialect(schema, notes)
+    if dialect is None or not _is_well_formed(schema, dialect, notes):
+        return inspection
+    inspection.dialect = dialect
+    try:
+        upgraded = upgrade_draft_07(schema) if dialect is Dialect.DRAFT_07 else schema
+        inspection.resolved = resolve_references(upgraded if isinstance(upgraded, dict) else {})
+    except BadReference as error:
+        notes.refuse(error.path, error.reason, error.mend)
+        return inspection
+    _keywords(schema, notes)
+    if is_arguments:
+        _root(schema, notes)
+        _author_rules(schema, notes)
+    return inspection
+
+
+def _is_small(schema: dict[str, Any], notes: _Notes, limits: Limits) -> bool:
+    size = len(orjson.dumps(schema, default=str))
+    if size > limits.schema_bytes:
+        notes.refuse("", f"is {size} bytes, at most {limits.schema_bytes} are allowed", "describe less")
+        return False
+    if _is_deeper_than(schema, limits.schema_depth):
+        notes.refuse("", f"is nested deeper than {limits.schema_depth} schemas", "use flatter parameters")
+        return False
+    return True
+
+
+def _is_deeper_than(schema: Schema, depth: int) -> bool:
+    level = [schema]
+    for _ in range(depth + 1):
+        level = [child for parent in level for _, child in children(parent)]
+        if not level:
+            return False
+    return True
+
+
+def _dialect(schema: dict[str, Any], notes: _Notes) -> Dialect | None:
+    dialect = dialect_of(schema)
+    if dialect is None or (notes.by_hand and dialect is not Dialect.DRAFT_2020_12):
+        allowed = "2020-12" if notes.by_hand else "2020-12, 2019-09 or draft-07"
+        notes.refuse("/$schema", f"is not JSON Schema {allowed}", "leave $schema out and write 2020-12")
+        return None
+    return dialect
+
+
+def _is_well_formed(schema: dict[str, Any], dialect: Dialect, notes: _Notes) -> bool:
+    """Against the dialect's own meta-schema; one finding tells the place."""
+    try:
+        jsonschema_rs.meta.validate({**schema, "$schema": dialect.value})
+    except jsonschema_rs.ValidationError as error:
+        path = pointer(error.instance_path)
+        if error.instance_path and error.instance_path[-1] == "type":
+            mend = "valid types: string, number, integer, boolean, array, object, null"
+        else:
+            mend = f"see the keyword {error.instance_path[-1]!r}" if error.instance_path else "use an object"
+        notes.refuse(path, "is not valid JSON Schema", mend, Code.SCHEMA_BROKEN)
+        return False
+    except (ValueError, RuntimeError, jsonschema_rs.ReferencingError):
+        notes.refuse("", "cannot be read as JSON Schema", "check its references", Code.SCHEMA_BROKEN)
+        return False
+    return True
+
+
+def _keywords(schema: dict[str, Any], notes: _Notes) -> None:
+    """Unknown keywords are kept and mean nothing; one that looks like a slip is pointed out (VAL-1)."""
+    for path, part in every_schema(schema):
+        for keyword in part:
+            if keyword in KNOWN or keyword in _OUR_KEYWORDS or keyword.startswith("x-"):
+                continue
+            if near := _near_miss(keyword):
+                notes.warn(f"{path}/{keyword}", "is no keyword and means nothing", f"did you mean {near!r}?")
+        if TOUCHES_KEY in part:
+            try:
+                Touches.read(part[TOUCHES_KEY])
+            except ValueError as error:
+                notes.refuse(f"{path}/{TOUCHES_KEY}", str(error), "use a kind such as 'fs.read'")
+
+
+def _near_miss(keyword: str) -> str | None:
+    from rapidfuzz.distance import OSA
+
+    folded = keyword.replace("_", "").replace("-", "").lower()
+    for known in sorted(KNOWN):
+        if len(known) > 3 and (
+            known.lower() == folded or OSA.distance(known, keyword, score_cutoff=2) <= min(2, len(known) // 4)
+        ):
+            return known
+    return None
+
+
+def _root(schema: dict[str, Any], notes: _Notes) -> None:
+    types = types_of(schema)
+    if types is not None and "object" not in types:
+        notes.refuse("/type", "arguments are an object", 'use "type": "object" at the root')
+    elif types is None and notes.by_hand and not DECLARES_TYPE & schema.keys():
+        notes.refuse("/type", "is missing", 'add "type": "object" at the root')
+
+
+def _author_rules(schema: dict[str, Any], notes: _Notes) -> None:
+    for path, part in every_schema(schema):
+        properties = part.get("properties")
+        if isinstance(properties, dict):
+            for name, inside in properties.items():
+                _property(name, inside, path + pointer(("properties", name)), part, notes)
+        if types_of(part) is not None and "object" in (types_of(part) or ()):
+            _required(part, path, notes)
+    for name in schema.get("properties", {}):
+        if not SNAKE_CASE.fullmatch(name):
+            notes.author(pointer(("properties", name)), "is not snake_case", "name it like 'start_line'")
+
+
+def _required(part: dict[str, Any], path: str, notes: _Notes) -> None:
+    if any(keyword in part for keyword in ("allOf", "anyOf", "oneOf", "$ref", "if", "patternProperties")):
+        return
+    if part.get("additionalProperties", False) is not False:
+        return
+    for name in part.get("required", ()):
+        if name not in part.get("properties", {}):
+            notes.author(f"{path}/required", f"{name[:64]!r} is required but not a property", "define it")
+
+
+def _property(name: str, schema: Schema, path: str, parent: dict[str, Any], notes: _Notes) -> None:
+    if schema is True or (isinstance(schema, dict) and not DECLARES_TYPE & schema.keys()):
+        notes.author(path, "declares no type", 'add "type", "enum", "const", "$ref" or a combinator')
+        return
+    if not isinstance(schema, dict):
+        return
+    if "default" in schema and name in parent.get("required", ()):
+        notes.author(path, "is required and has a default", "drop one of the two")
+    if "enum" in schema or "const" in schema:
+        return
+    types = types_of(schema) or frozenset()
+    if "array" in types and not {"items", "prefixItems", "contains"} & schema.keys():
+        notes.author(path, "is an array without items", 'add "items"')
+    shaped = {
+        "properties", "additionalProperties", "patternProperties", "propertyNames", "allOf", "anyOf", "oneOf",
+        "$ref", "unevaluatedProperties",
+    }  # fmt: skip
+    if "object" in types and not shaped & schema.keys():
+        notes.author(path, "is an object without properties", 'add "properties" or "additionalProperties"')

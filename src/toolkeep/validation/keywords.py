@@ -1,0 +1,82 @@
+"""The keywords of JSON Schema that hold other schemas, and how to walk them.
+
+Knows both shapes of `items` (2019-09 allows a list) and the reference forms that `references` leaves:
+`{"$ref": "#/pointer"}` and nothing else.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+Schema: TypeAlias = dict[str, Any] | bool
+
+MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+SINGLE = (
+    "items", "additionalItems", "unevaluatedItems", "contains", "additionalProperties",
+    "unevaluatedProperties", "propertyNames", "not", "if", "then", "else", "contentSchema",
+)  # fmt: skip
+
+KNOWN = frozenset(
+    (
+        *MAPS, *LISTS, *SINGLE, "$schema", "$id", "$ref", "$anchor", "$dynamicRef", "$dynamicAnchor",
+        "$recursiveRef", "$recursiveAnchor", "$vocabulary", "$comment", "type", "enum", "const", "required",
+        "dependentRequired", "dependencies", "minProperties", "maxProperties", "minItems", "maxItems",
+        "uniqueItems", "minContains", "maxContains", "minLength", "maxLength", "pattern", "format", "minimum",
+        "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "title", "description", "default",
+        "examples", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType",
+    )
+)  # fmt: skip
+
+DECLARES_TYPE = frozenset(
+    ("type", "enum", "const", "$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if")
+)
+"""Keywords of which each says what a value may be (VAL-3)."""
+
+ASSERTED_FORMATS = frozenset(
+    (
+        "date-time", "date", "time", "duration", "email", "idn-email", "hostname", "idn-hostname", "ipv4",
+        "ipv6", "uri", "uri-reference", "iri", "iri-reference", "uuid", "uri-template", "json-pointer",
+        "relative-json-pointer", "regex",
+    )
+)  # fmt: skip
+"""The formats of 2020-12; others are notes to the reader."""
+
+
+def children(schema: Schema) -> Iterator[tuple[tuple[str, ...], Schema]]:
+    """Every schema directly inside another, with the keys that lead to it."""
+    if not isinstance(schema, dict):
+        return
+    for keyword, value in schema.items():
+        if keyword in SINGLE and isinstance(value, (dict, bool)):
+            yield (keyword,), value
+        elif (keyword in LISTS or keyword == "items") and isinstance(value, list):
+            yield from (((keyword, str(i)), item) for i, item in enumerate(value) if _is_schema(item))
+        elif keyword in MAPS and isinstance(value, dict):
+            yield from (((keyword, name), item) for name, item in value.items() if _is_schema(item))
+
+
+def every_schema(schema: Schema, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The schema and every one inside it, with its JSON Pointer."""
+    if isinstance(schema, dict):
+        yield path, schema
+        for keys, child in children(schema):
+            yield from every_schema(child, path + pointer(keys))
+
+
+def _is_schema(value: object) -> bool:
+    return isinstance(value, (dict, bool))
+
+
+def pointer(path: "Iterable[str | int]") -> str:
+    """A JSON Pointer (RFC 6901)."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def types_of(schema: dict[str, Any]) -> frozenset[str] | None:
+    """The types that `type` allows; None where it is silent."""
+    declared = schema.get("type")
+    if isinstance(declared, str):
+        return frozenset((declared,))
+    if isinstance(declared, list):
+        return frozenset(name for name in declared if isinstance(name, str))
+    return None

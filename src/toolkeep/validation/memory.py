@@ -1,0 +1,65 @@
+"""Remembers refusals: the same call refused twice, and one agent refused again and again (VAL-7).
+
+Holds hashes and counts, never arguments. One lock; both memories are bounded.
+"""
+
+import hashlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+from toolkeep.limits import QUIET_SECONDS, REFUSALS_IN_A_ROW, REMEMBERED_REFUSALS
+
+
+class Caller(NamedTuple):
+    """Who calls, and where in which conversation."""
+
+    agent: str
+    conversation: str = ""
+    correlation_id: str = ""
+
+
+class RefusalMemory:
+    """What was refused to whom, for one keep."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._calls: OrderedDict[tuple[str, str, str, bytes], None] = OrderedDict()
+        self._rows: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether anybody is being refused at the moment."""
+        return bool(self._rows)
+
+    def is_repeated(self, caller: Caller, tool: str, arguments: bytes) -> bool:
+        """Whether this very call was refused before; remembers it either way."""
+        digest = hashlib.blake2b(arguments, digest_size=16).digest()
+        key = (caller.agent, caller.conversation, tool, digest)
+        with self._lock:
+            known = key in self._calls
+            self._calls[key] = None
+            self._calls.move_to_end(key)
+            if len(self._calls) > REMEMBERED_REFUSALS:
+                self._calls.popitem(last=False)
+        return known
+
+    def withholds_details(self, agent: str, tool: str) -> bool:
+        """Count one more refusal; whether there were too many in a row. A quiet while starts anew."""
+        now = self._clock()
+        with self._lock:
+            row, last = self._rows.get((agent, tool), (0, now))
+            row = row + 1 if now - last < QUIET_SECONDS else 1
+            self._rows[agent, tool] = (row, now)
+            self._rows.move_to_end((agent, tool))
+            if len(self._rows) > REMEMBERED_REFUSALS:
+                self._rows.popitem(last=False)
+        return row > REFUSALS_IN_A_ROW
+
+    def forget(self, agent: str, tool: str) -> None:
+        """A call passed: the row is over."""
+        with self._lock:
+            self._rows.pop((agent, tool), None)

@@ -1,0 +1,107 @@
+"""Whether a schema lets through values that the engine itself does not look at.
+
+Below an untyped value, a free map or a recursive place, a call can hold numbers beyond a float's range or
+nest deeper than the limit: there the door looks for itself. Elsewhere the engine's own checks suffice,
+and the door saves the time. When in doubt the answer is yes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from toolkeep.validation.closing import in_place
+from toolkeep.validation.keywords import Schema, types_of
+from toolkeep.validation.references import look_up
+
+
+def is_open(root: dict[str, Any]) -> bool:
+    """Whether any place of a closed schema is open, or recursive."""
+    return _Openness(root).is_open(root, frozenset())
+
+
+class _Openness:
+    def __init__(self, root: dict[str, Any]) -> None:
+        self.root = root
+        self._shut: set[int] = set()
+
+    def is_open(self, schema: Schema, above: frozenset[int]) -> bool:
+        if not isinstance(schema, dict):
+            return schema is True
+        if id(schema) in self._shut:
+            return False
+        if id(schema) in above or not all(
+            self._every_value(schema, holds, frozenset())
+            for holds in (_is_typed, _is_shut_object, _is_shut_array)
+        ):
+            return True
+        below = above | {id(schema)}
+        # Parts below `not` and `if` count too: their children only make the answer more careful.
+        if any(
+            self.is_open(child, below) for part in in_place(schema, self.root) for child in _children(part)
+        ):
+            return True
+        self._shut.add(id(schema))
+        return False
+
+    def _every_value(
+        self, schema: Schema, holds: Callable[[dict[str, Any]], bool], above: frozenset[int]
+    ) -> bool:
+        """Whether something holds for every value that passes: by the schema itself, or by a part of it
+        that surely applies."""
+        if not isinstance(schema, dict):
+            return schema is False
+        if holds(schema):
+            return True
+        if id(schema) in above:
+            return False
+        below = above | {id(schema)}
+        surely = list(schema.get("allOf", ()))
+        if isinstance(schema.get("$ref"), str):
+            surely.append(look_up(self.root, schema["$ref"][1:]))
+        if any(self._every_value(part, holds, below) for part in surely):
+            return True
+        return any(
+            bool(schema.get(keyword))
+            and all(self._every_value(part, holds, below) for part in schema[keyword])
+            for keyword in ("anyOf", "oneOf")
+        )
+
+
+def _is_listed(schema: dict[str, Any]) -> bool:
+    return "enum" in schema or "const" in schema
+
+
+def _is_typed(schema: dict[str, Any]) -> bool:
+    return "type" in schema or _is_listed(schema)
+
+
+def _is_shut_object(schema: dict[str, Any]) -> bool:
+    """No object passes, or none with a property that nothing looks at."""
+    types = types_of(schema)
+    if _is_listed(schema) or (types is not None and "object" not in types):
+        return True
+    return any(schema.get(k, True) is not True for k in ("additionalProperties", "unevaluatedProperties"))
+
+
+def _is_shut_array(schema: dict[str, Any]) -> bool:
+    """No array passes, or none with an item that nothing looks at."""
+    types = types_of(schema)
+    if _is_listed(schema) or (types is not None and "array" not in types):
+        return True
+    if isinstance(schema.get("items"), list):
+        return "additionalItems" in schema
+    return "items" in schema or "unevaluatedItems" in schema
+
+
+def _children(part: dict[str, Any]) -> list[Schema]:
+    children: list[Schema] = [
+        *part.get("properties", {}).values(),
+        *part.get("patternProperties", {}).values(),
+    ]
+    for keyword in (
+        "additionalProperties", "unevaluatedProperties", "items", "additionalItems", "unevaluatedItems",
+    ):  # fmt: skip
+        children += [part[keyword]] if isinstance(part.get(keyword), (dict, bool)) else []
+    for keyword in ("prefixItems", "items"):
+        if isinstance(part.get(keyword), list):
+            children.extend(part[keyword])
+    return children

@@ -1,0 +1,51 @@
+"""The text form of a refusal: what a model reads. Short, ordered, and with a way out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from toolkeep.calls import Violation
+from toolkeep.limits import MODEL_TEXT_CHARS
+from toolkeep.validation.wording import echo_name, shorten
+
+_HINT_CHARS = 360
+_LINE_CHARS = 220
+
+
+def refusal_text(
+    tool: str,
+    errors: Sequence[Violation],
+    hint: str,
+    repair: Sequence[dict[str, Any]] | None,
+    *,
+    is_repeated: bool = False,
+) -> str:
+    """Every violation as one line, then the signature; at most `MODEL_TEXT_CHARS` characters."""
+    count = "1 problem" if len(errors) == 1 else f"{len(errors)} problems"
+    head = [f"Call of '{echo_name(tool)}' refused: {count}."]
+    if is_repeated:
+        head.append("This exact call was refused before. Do not repeat it; change the arguments.")
+    tail = [shorten(hint, _HINT_CHARS)] if hint else []
+    if repair and len(patch := orjson.dumps(list(repair)).decode()) <= _HINT_CHARS:
+        tail.insert(0, f"This JSON Patch would make it valid: {patch}")
+    room = MODEL_TEXT_CHARS - sum(len(line) + 1 for line in (*head, *tail)) - 20
+    lines: list[str] = []
+    for position, error in enumerate(errors):
+        line = shorten(_line(error), min(_LINE_CHARS, max(60, room)))
+        if len(line) + 1 > room:
+            lines.append(f"- … and {len(errors) - position} more.")
+            break
+        lines.append(line)
+        room -= len(line) + 1
+    return "\n".join((*head, *lines, *tail))
+
+
+def _line(error: Violation) -> str:
+    got = f", got {error.actual}" if error.actual is not None and "got " not in error.message else ""
+    place = f"{error.path}: " if error.path else ""
+    expected = (
+        f" Expected {error.expected}{got}." if error.expected and error.expected not in error.message else ""
+    )
+    advice = f" {error.suggestion}" if error.expected not in error.suggestion else ""
+    return f"- {place}{error.message}.{expected}{advice}"

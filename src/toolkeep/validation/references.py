@@ -1,0 +1,151 @@
+"""Every reference inside one schema becomes a plain pointer; a reference that leaves it is refused.
+
+Ids, anchors and embedded resources are resolved here, once, so that everything after this file meets only
+`{"$ref": "#/pointer"}`. Nothing is ever fetched.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, Schema, children, pointer
+
+_ROOT = "toolkeep:/schema"
+_DROPPED = frozenset(("$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema", "$vocabulary"))
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+class BadReference(ValueError):
+    """A reference that is not local, leads nowhere, or cannot be told apart from another."""
+
+    def __init__(self, path: str, reason: str, mend: str) -> None:
+        super().__init__(reason)
+        self.path, self.reason, self.mend = path, reason, mend
+
+
+def resolve_references(schema: dict[str, Any]) -> dict[str, Any]:
+    """A copy of the schema in which every reference is a pointer from its root."""
+    index = _Index(schema)
+    resolved = _rewrite(schema, _ROOT, "", index)
+    return resolved if isinstance(resolved, dict) else {}
+
+
+def look_up(schema: Any, fragment: str) -> Any:
+    """What a pointer such as `/$defs/a` leads to; KeyError where it leads nowhere."""
+    node = schema
+    for part in fragment.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            node = node[int(key)]
+        elif isinstance(node, dict) and key in node:
+            node = node[key]
+        else:
+            raise KeyError(fragment)
+    return node
+
+
+def applied_in_place(schema: dict[str, Any], root: dict[str, Any]) -> Iterator[Schema]:
+    """The schemas directly inside one that apply to the same value as it does, references followed."""
+    if isinstance(schema.get("$ref"), str):
+        yield look_up(root, schema["$ref"][1:])
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        yield from schema.get(keyword, ())
+    for keyword in ("not", "if", "then", "else"):
+        if keyword in schema:
+            yield schema[keyword]
+    yield from schema.get("dependentSchemas", {}).values()
+
+
+class _Index:
+    """The embedded resources of a schema and their anchors, each with its pointer from the root."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self.schema = schema
+        self.resources = {_ROOT: ""}
+        self.anchors: dict[tuple[str, str], str] = {}
+        self.dynamic: dict[str, int] = {}
+        self._add(schema, _ROOT, ())
+
+    def _add(self, schema: Schema, base: str, path: tuple[str, ...]) -> None:
+        if not isinstance(schema, dict):
+            return
+        here = pointer(path)
+        base = _base(schema, base)
+        self.resources.setdefault(base, here)
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if isinstance(schema.get(keyword), str):
+                self.anchors[base, schema[keyword]] = here
+        if isinstance(schema.get("$dynamicAnchor"), str):
+            name = schema["$dynamicAnchor"]
+            self.dynamic[name] = self.dynamic.get(name, 0) + 1
+        for keys, child in children(schema):
+            self._add(child, base, path + keys)
+
+    def pointer_of(self, reference: str, base: str, path: str) -> str:
+        """The pointer from the root that a reference stands for."""
+        address, fragment = urldefrag(
+            urljoin(base, reference) if not reference.startswith("#") else reference
+        )
+        resource = address.rstrip("#") or base
+        if resource not in self.resources:
+            raise BadReference(
+                path,
+                "refers to something outside the schema",
+                "copy what it needs into $defs and refer to #/$defs/…",
+            )
+        if not fragment:
+            return self.resources[resource]
+        if not fragment.startswith("/"):
+            found = self.anchors.get((resource, unquote(fragment)))
+            if found is None:
+                raise BadReference(path, "refers to an anchor that does not exist", "refer to #/$defs/…")
+            return found
+        return self.resources[resource] + unquote(fragment)
+
+
+def _base(schema: dict[str, Any], base: str) -> str:
+    identifier = schema.get("$id")
+    return urldefrag(urljoin(base, identifier))[0] if isinstance(identifier, str) else base
+
+
+def _rewrite(schema: Schema, base: str, path: str, index: _Index) -> Schema:
+    if not isinstance(schema, dict):
+        return schema
+    base = _base(schema, base)
+    rewritten: dict[str, Any] = {}
+    references = []
+    for keyword, value in schema.items():
+        here = f"{path}/{keyword}"
+        if keyword in _REFERENCES and isinstance(value, str):
+            references.append({"$ref": "#" + _target(keyword, value, base, here, index)})
+        elif keyword in _DROPPED:
+            continue
+        elif keyword in SINGLE and isinstance(value, (dict, bool)):
+            rewritten[keyword] = _rewrite(value, base, here, index)
+        elif (keyword in LISTS or keyword == "items") and isinstance(value, list):
+            rewritten[keyword] = [_rewrite(v, base, f"{here}/{i}", index) for i, v in enumerate(value)]
+        elif keyword in MAPS and isinstance(value, dict):
+            rewritten[keyword] = {k: _rewrite(v, base, f"{here}/{k}", index) for k, v in value.items()}
+        else:
+            rewritten[keyword] = value
+    if references:
+        rewritten.update(references[0])
+    if len(references) > 1:
+        rewritten["allOf"] = [*rewritten.get("allOf", []), *references[1:]]
+    return rewritten
+
+
+def _target(keyword: str, reference: str, base: str, path: str, index: _Index) -> str:
+    if keyword == "$recursiveRef" and len(set(index.resources.values())) > 1:
+        raise BadReference(path, "is a recursive reference among embedded schemas", "use $ref")
+    name = reference.removeprefix("#")
+    if keyword == "$dynamicRef" and index.dynamic.get(name, 0) > 1:
+        raise BadReference(path, "could mean several places, depending on the call", "use $ref")
+    target = index.pointer_of(reference, base, path)
+    try:
+        found = look_up(index.schema, target)
+    except KeyError:
+        raise BadReference(path, "leads nowhere", "define it under $defs") from None
+    if not isinstance(found, (dict, bool)):
+        raise BadReference(path, "does not lead to a schema", "refer to a schema under $defs")
+    return target

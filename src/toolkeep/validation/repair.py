@@ -1,0 +1,178 @@
+"""A JSON Patch that would make a refused call valid, where a lossless fix is unambiguous.
+
+It is offered, never applied: nothing is coerced. What is offered was tried on a copy and found valid.
+Places whose values are hidden get no repair that would show them.
+"""
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from jsonschema_rs import ValidationErrorKind as Kind
+
+from toolkeep.limits import MATCHED_CHARS
+from toolkeep.validation.compiler import CompiledSchema
+from toolkeep.validation.faults import Fault
+from toolkeep.validation.keywords import pointer
+from toolkeep.validation.locate import names_at
+from toolkeep.validation.nearest import nearest_name
+from toolkeep.validation.parse import NotStrictJson, parse_json_fully
+from toolkeep.validation.report import value_at
+
+Operation = dict[str, Any]
+
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?")
+_MOST_OPERATIONS = 10
+
+
+def repair_of(
+    compiled: CompiledSchema,
+    value: Any,
+    faults: Sequence[Fault],
+) -> tuple[Operation, ...] | None:
+    """The patch, or None where there is no sure one."""
+    if len(faults) > _MOST_OPERATIONS:
+        return None
+    operations: list[Operation] = []
+    for fault in faults:
+        for operation in _operations(compiled, value, fault):
+            if operation not in operations:
+                operations.append(operation)
+    if not operations:
+        return None
+    patched = apply_patch(value, operations)
+    return tuple(operations) if patched is not None and compiled.is_valid(patched) else None
+
+
+def apply_patch(value: Any, operations: Sequence[Operation]) -> Any:
+    """The value with `replace` and `move` operations carried out on a copy; None where one does not fit."""
+    document = [copy.deepcopy(value)]
+    for operation in operations:
+        try:
+            target, key = _target(document, operation["path"])
+            if operation["op"] == "move":
+                source, old = _target(document, operation["from"])
+                target[key] = source.pop(old)
+            else:
+                target[key] = operation["value"]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return document[0]
+
+
+def _target(document: list[Any], path: str) -> tuple[Any, Any]:
+    """The container and key that a pointer leads to."""
+    here: Any = document
+    steps = ["0", *(s.replace("~1", "/").replace("~0", "~") for s in path.split("/")[1:])]
+    for index, step in enumerate(steps):
+        key: Any = int(step) if isinstance(here, list) else step
+        if index == len(steps) - 1:
+            return here, key
+        here = here[key]
+    return document, 0
+
+
+def _operations(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[Operation]:
+    if isinstance(fault.kind, (Kind.AdditionalProperties, Kind.UnevaluatedProperties)):
+        yield from _renames(compiled, value, fault)
+        return
+    if isinstance(fault.kind, Kind.Required) or compiled.secrecy.hides_value(fault.place):
+        return
+    here = value_at(value, fault.place)
+    found = {repr(fixed): fixed for fixed in _replacements(fault, here)}
+    if len(found) == 1:
+        yield {"op": "replace", "path": pointer(fault.place), "value": next(iter(found.values()))}
+
+
+def _renames(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[Operation]:
+    known = names_at(compiled.schema, fault.place)
+    given = value_at(value, fault.place)
+    free = [name for name in known if name not in given]
+    for name in getattr(fault.kind, "unexpected", ()):
+        near = nearest_name(name, free) if name not in known else None
+        if near is not None:
+            free.remove(near)
+            yield {
+                "op": "move",
+                "from": pointer((*fault.place, name)),
+                "path": pointer((*fault.place, near)),
+            }
+
+
+def _replacements(fault: Fault, value: Any) -> Iterator[Any]:
+    """Every value of the right kind that says the same as the wrong one."""
+    kind = fault.kind
+    if isinstance(kind, Kind.Type):
+        for name in kind.types:
+            yield from _CONVERSIONS.get(name, _nothing)(value)
+    elif isinstance(kind, Kind.Enum):
+        yield from _same_word(value, kind.options)
+    elif isinstance(kind, Kind.Constant):
+        yield from _same_word(value, [kind.expected_value])
+    elif isinstance(kind, (Kind.AnyOf, Kind.OneOfNotValid)):
+        for branch in fault.alternatives():
+            if len(branch) == 1 and branch[0].place == fault.place:
+                yield from _replacements(branch[0], value)
+
+
+def _nothing(_: object) -> Iterator[Any]:
+    return iter(())
+
+
+def _same_word(value: object, options: Sequence[Any]) -> Iterator[Any]:
+    if isinstance(value, str):
+        same = [o for o in options if isinstance(o, str) and o.casefold() == value.casefold()]
+        same += [o for o in options if o.__class__ in (int, bool) and str(o).casefold() == value.casefold()]
+        if len(same) == 1:
+            yield same[0]
+
+
+def _integer(value: object) -> Iterator[int]:
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        yield int(value)
+
+
+def _number(value: object) -> Iterator[float]:
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        yield int(value) if _INTEGER.fullmatch(value) else float(value)
+
+
+def _boolean(value: object) -> Iterator[bool]:
+    if isinstance(value, str) and value.casefold() in ("true", "false"):
+        yield value.casefold() == "true"
+
+
+def _null(value: object) -> Iterator[None]:
+    if value == "null":
+        yield None
+
+
+def _string(value: object) -> Iterator[str]:
+    if value.__class__ is int:
+        yield str(value)
+
+
+def _container(kind: type) -> Callable[[object], Iterator[Any]]:
+    def convert(value: object) -> Iterator[Any]:
+        if isinstance(value, str) and len(value) <= MATCHED_CHARS and value.lstrip()[:1] in ("[", "{"):
+            try:
+                parsed = parse_json_fully(value.encode(), depth=20)
+            except NotStrictJson:
+                return
+            if isinstance(parsed, kind):
+                yield parsed
+
+    return convert
+
+
+_CONVERSIONS: dict[str, Callable[[Any], Iterator[Any]]] = {
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "null": _null,
+    "string": _string,
+    "array": _container(list),
+    "object": _container(dict),
+}

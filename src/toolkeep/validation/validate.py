@@ -1,0 +1,208 @@
+"""The door: arguments in, a `CheckedCall` or a `Refusal` out. Nothing else makes a `CheckedCall`.
+
+Arguments are hostile. Strict JSON, within size, depth and work, exactly as the schema says; nothing is
+coerced. Whatever goes wrong inside is a refusal, never a pass. The common path (a small valid call) costs
+the parser, the engine and little more.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import jiter
+
+from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
+from toolkeep.errors import Code
+from toolkeep.limits import BRACKETS, MATCHED_CHARS
+from toolkeep.validation.compiler import CompiledSchema
+from toolkeep.validation.memory import Caller, RefusalMemory
+from toolkeep.validation.parse import (
+    Misfit,
+    NotStrictJson,
+    Objection,
+    Snapshot,
+    check_depth,
+    has_infinity,
+    infinite_number,
+    may_overflow,
+    parse_json,
+)
+
+Arguments = bytes | str | bytearray | memoryview | Mapping[str, Any]
+
+_from_json = jiter.from_json
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_SHALLOW_BYTES = 128
+"""Shorter text cannot nest deeper than 64."""
+
+
+def validate(
+    tool: RegisteredTool,
+    arguments: Arguments,
+    refusals: RefusalMemory,
+    agent: str,
+    conversation: str = "",
+    correlation_id: str = "",
+) -> CheckedCall | Refusal:
+    """Check the arguments of one call."""
+    schema = tool.arguments
+    raw: bytes
+    try:
+        if arguments.__class__ is bytes:
+            raw = arguments  # type: ignore[assignment]
+            value = _parse(schema, raw)
+        elif arguments.__class__ is str:
+            raw = arguments.encode()  # type: ignore[union-attr]
+            value = _parse(schema, raw)
+        elif isinstance(arguments, (bytearray, memoryview)):
+            raw = bytes(arguments)
+            value = _parse(schema, raw)
+        else:
+            raw = b""
+            value = _copy(schema, arguments)
+        if schema.is_valid(value):
+            if schema.finisher is not None:
+                schema.finisher.finish_object(value)
+            if refusals.has_rows:
+                refusals.forget(agent, tool.definition.name)
+            return CheckedCall(tool, value)
+        objection: Objection = Misfit(value)
+    except NotStrictJson as reason:
+        objection = reason
+    except UnicodeEncodeError:
+        objection = NotStrictJson("text holds a lone surrogate", "send valid Unicode")
+    except Exception:  # noqa: BLE001 -- the engine may panic; an exception is a refusal, never a pass
+        objection = NotStrictJson(
+            "the arguments could not be checked", "send simpler values", code=Code.CHECK_FAILED
+        )
+    from toolkeep.validation.explain import explain
+
+    return explain(tool, arguments, objection, refusals, Caller(agent, conversation, correlation_id))
+
+
+def _parse(schema: CompiledSchema, raw: bytes) -> Any:
+    if len(raw) > schema.uncounted_bytes:
+        value = _parse_counting(schema, raw)
+    else:
+        try:
+            value = _from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True)
+        except ValueError:
+            value = parse_json(raw)  # fails again, with a reason
+    if schema.is_open:
+        _look_where_the_engine_does_not(schema, raw, value)
+    return value
+
+
+def _copy(schema: CompiledSchema, arguments: object) -> Any:
+    """Arguments that are Python data already: copied, so that nobody changes them after the check."""
+    snapshot = Snapshot(arguments, depth=schema.limits.argument_depth, nodes=BRACKETS)
+    _check_size(schema, snapshot.nodes + snapshot.chars, snapshot.nodes, snapshot.chars)
+    _check_names(schema, snapshot.value)
+    return snapshot.value
+
+
+def _parse_counting(schema: CompiledSchema, raw: bytes) -> Any:
+    """Parse a call that is large enough to matter, bounding its work before and after.
+
+    The count on the raw bytes only admits: marks inside strings are counted too. Above it the call is
+    parsed and counted exactly, as long as its brackets alone do not make it too big to parse.
+    """
+    brackets = raw.count(b"[") + raw.count(b"{")
+    marks = brackets + raw.count(b",") + raw.count(b":") + 1
+    if len(raw) > schema.limits.argument_bytes:
+        raise _too_big(schema)
+    chars = len(raw) if schema.cost.char_steps else 0
+    if brackets <= BRACKETS and _work(schema, marks, chars) <= schema.limits.work:
+        value = parse_json(raw)
+    else:
+        if brackets > BRACKETS and _brackets_outside_strings(raw) > BRACKETS:
+            raise _too_much_work()
+        value = parse_json(raw)
+        nodes, chars = _size(value)
+        _check_size(schema, len(raw), nodes, chars)
+    _check_names(schema, value)
+    return value
+
+
+def _brackets_outside_strings(raw: bytes) -> int:
+    """The brackets that open containers, the text in strings left out."""
+    outside = _STRING.sub(b"", raw)
+    return outside.count(b"[") + outside.count(b"{")
+
+
+def _size(value: Any) -> tuple[int, int]:
+    """JSON values, names counted as values, and the characters that patterns could be tried on."""
+    nodes, chars = 0, 0
+    stack = [value]
+    while stack:
+        here = stack.pop()
+        nodes += 1
+        kind = here.__class__
+        if kind is str:
+            chars += min(len(here), MATCHED_CHARS)
+        elif kind is dict:
+            nodes += len(here)
+            chars += sum(map(len, here))
+            stack.extend(here.values())
+        elif kind is list:
+            stack.extend(here)
+    return nodes, chars
+
+
+def _work(schema: CompiledSchema, nodes: int, chars: int) -> int:
+    return nodes * schema.cost.steps + chars * schema.cost.char_steps
+
+
+def _check_size(schema: CompiledSchema, size: int, nodes: int, chars: int) -> None:
+    if size > schema.limits.argument_bytes:
+        raise _too_big(schema)
+    if _work(schema, nodes, chars) > schema.limits.work:
+        raise _too_much_work()
+
+
+def _check_names(schema: CompiledSchema, value: Any) -> None:
+    """Patterns on property names have no length limit of their own in JSON Schema."""
+    if schema.cost.matches_keys and _longest_name(value) > MATCHED_CHARS:
+        raise NotStrictJson(
+            f"a property name is longer than {MATCHED_CHARS} characters",
+            "use shorter names",
+            code=Code.ARGUMENTS_TOO_BIG,
+        )
+
+
+def _longest_name(value: Any) -> int:
+    longest = 0
+    stack = [value]
+    while stack:
+        here = stack.pop()
+        if here.__class__ is dict:
+            longest = max(longest, *map(len, here), 0)
+            stack.extend(here.values())
+        elif here.__class__ is list:
+            stack.extend(here)
+    return longest
+
+
+def _look_where_the_engine_does_not(schema: CompiledSchema, raw: bytes, value: Any) -> None:
+    """Untyped and recursive places: numbers beyond a float, nesting beyond the limit."""
+    if (b"e" in raw or b"E" in raw or len(raw) > 200) and may_overflow(raw) and has_infinity(value):
+        raise infinite_number()
+    depth = schema.limits.argument_depth
+    if len(raw) > _SHALLOW_BYTES and raw.count(b"[") + raw.count(b"{") > depth:
+        check_depth(value, depth)
+
+
+def _too_big(schema: CompiledSchema) -> NotStrictJson:
+    return NotStrictJson(
+        f"arguments are over {schema.limits.argument_bytes} bytes",
+        "send less, or refer to a file",
+        code=Code.ARGUMENTS_TOO_BIG,
+    )
+
+
+def _too_much_work() -> NotStrictJson:
+    return NotStrictJson(
+        "checking these arguments would take too much work",
+        "send fewer or shorter values, in several calls",
+        code=Code.WORK_EXCEEDED,
+    )

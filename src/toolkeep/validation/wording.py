@@ -1,0 +1,71 @@
+"""How values, names and types are shown: cut, and with nothing in them that could deceive a reader."""
+
+import json
+import unicodedata
+from typing import Any
+
+from toolkeep.limits import ECHOED_CHARS
+
+HIDDEN = "(hidden)"
+
+_TYPE_NAMES = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+}
+
+
+def type_name(value: object) -> str:
+    """The JSON type of a value; a whole float is an integer, as JSON Schema has it."""
+    if isinstance(value, float) and value.is_integer():
+        return "integer"
+    return _TYPE_NAMES.get(type(value), "value")
+
+
+def visible(text: str) -> str:
+    """Text with control, bidi, zero-width and other unseen characters escaped."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if _is_plain(char) else _escape(char) for char in text)
+
+
+def _is_plain(char: str) -> bool:
+    category = unicodedata.category(char)
+    return char == " " or category[0] not in "CZ"
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def shorten(text: str, limit: int = ECHOED_CHARS) -> str:
+    """At most `limit` characters, an ellipsis where something is missing."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def echo(value: Any) -> str:
+    """A value as an error shows it: text quoted and cut, containers only by kind and size."""
+    if isinstance(value, str):
+        return '"' + shorten(visible(value[: ECHOED_CHARS + 1])).replace('"', '\\"') + '"'
+    if isinstance(value, (dict, list)):
+        unit = "properties" if isinstance(value, dict) else "items"
+        return f"{type_name(value)} with {len(value)} {unit}"
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
+        return "a very large integer"
+    return shorten(json.dumps(value))
+
+
+def echo_name(name: str) -> str:
+    """A property or tool name as an error shows it."""
+    return shorten(visible(name[: ECHOED_CHARS + 1]))
+
+
+def listing(values: list[str], limit: int) -> str:
+    """A list in a sentence, with the number that is left out."""
+    shown = ", ".join(values[:limit])
+    return shown if len(values) <= limit else f"{shown} and {len(values) - limit} more"
