@@ -144,7 +144,7 @@ class _Signature:
             return True
         return False
 
-    def _adapt(self, name: str, hint: object) -> bool:
+    def _adapt(self, name: str, hint: Any) -> bool:
         import pydantic
 
         try:

@@ -32,6 +32,7 @@ def explain(
         objection = infinite_number()
     is_brief = memory.withholds_details(caller.agent, tool.name)
     is_repeated = memory.is_repeated(caller, tool.name, _identity(arguments, objection))
+    errors: tuple[Violation, ...]
     repair = None
     if isinstance(objection, NotStrictJson):
         errors = (_whole(objection),)

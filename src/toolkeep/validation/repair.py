@@ -106,7 +106,8 @@ def _replacements(fault: Fault, value: Any) -> Iterator[Any]:
     kind = fault.kind
     if isinstance(kind, Kind.Type):
         for name in kind.types:
-            yield from _CONVERSIONS.get(name, _nothing)(value)
+            if name in _CONVERSIONS:
+                yield from _CONVERSIONS[name](value)
     elif isinstance(kind, Kind.Enum):
         yield from _same_word(value, kind.options)
     elif isinstance(kind, Kind.Constant):
@@ -117,13 +118,9 @@ def _replacements(fault: Fault, value: Any) -> Iterator[Any]:
                 yield from _replacements(branch[0], value)
 
 
-def _nothing(_: object) -> Iterator[Any]:
-    return iter(())
-
-
 def _same_word(value: object, options: Sequence[Any]) -> Iterator[Any]:
     if isinstance(value, str):
-        same = [o for o in options if isinstance(o, str) and o.casefold() == value.casefold()]
+        same: list[Any] = [o for o in options if isinstance(o, str) and o.casefold() == value.casefold()]
         same += [o for o in options if o.__class__ in (int, bool) and str(o).casefold() == value.casefold()]
         if len(same) == 1:
             yield same[0]

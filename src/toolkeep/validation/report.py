@@ -214,11 +214,7 @@ class _Report:
         )
 
     def _property_name(self, place: Place, kind: Kind) -> Violation:
-        name = (
-            echo_name(str(getattr(kind, "error", kind).instance))
-            if isinstance(kind, Kind.PropertyNames)
-            else ""
-        )
+        name = echo_name(str(kind.error.instance)) if isinstance(kind, Kind.PropertyNames) else ""
         shown = HIDDEN if self.secrecy.hides_schema(place) else repr(name)
         return self._violation(
             place,

@@ -49,10 +49,10 @@ def validate(
     raw: bytes
     try:
         if arguments.__class__ is bytes:
-            raw = arguments  # type: ignore[assignment]
+            raw = arguments
             value = _parse(schema, raw)
         elif arguments.__class__ is str:
-            raw = arguments.encode()  # type: ignore[union-attr]
+            raw = arguments.encode()
             value = _parse(schema, raw)
         elif isinstance(arguments, (bytearray, memoryview)):
             raw = bytes(arguments)
