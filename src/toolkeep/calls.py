@@ -9,6 +9,7 @@ import msgspec
 
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Code, Problem
+from toolkeep.prose import refusal_text
 
 if TYPE_CHECKING:
     from toolkeep.validation.compiler import CompiledSchema
@@ -60,7 +61,7 @@ class Violation(msgspec.Struct, frozen=True):
         }
 
 
-class CheckedCall(msgspec.Struct, frozen=True, eq=False):
+class CheckedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Arguments that satisfy the tool's schema, with defaults filled in."""
 
     success: ClassVar[Literal[True]] = True
@@ -99,13 +100,18 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     correlation_id: str = ""
     is_repeated: bool = False
     """Whether the same call was refused before."""
-    text: str = ""
-    """What a model should read, short."""
 
     @property
     def code(self) -> Code:
         """The code of the first violation."""
         return self.errors[0].code
+
+    @property
+    def text(self) -> str:
+        """What a model should read: short, every violation by its pointer, then the signature."""
+        return refusal_text(
+            self.tool, self.errors, self.schema_hint, self.repair, is_repeated=self.is_repeated
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The refusal as JSON data."""

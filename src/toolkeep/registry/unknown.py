@@ -8,8 +8,7 @@ from toolkeep.calls import Refusal, Violation
 from toolkeep.errors import Code
 from toolkeep.limits import LISTED_NAMES
 from toolkeep.validation.nearest import nearest_name, nearest_names
-from toolkeep.validation.prose import refusal_text
-from toolkeep.validation.wording import echo_name, listing
+from toolkeep.wording import echo_name, listing
 
 log = logging.getLogger("toolkeep.registry")
 
@@ -27,9 +26,4 @@ def unknown_tool(name: str, visible: Iterable[str], *, correlation_id: str = "")
     error = Violation("", Code.UNKNOWN_TOOL, f"Unknown tool '{shown}'", expected, None, suggestion)
     refusal_id = correlation_id or secrets.token_hex(8)
     log.warning("unknown tool", extra={"tool_name": "unknown", "correlation_id": refusal_id})
-    return Refusal(
-        tool=shown,
-        errors=(error,),
-        correlation_id=refusal_id,
-        text=refusal_text(shown, (error,), "", None),
-    )
+    return Refusal(tool=shown, errors=(error,), correlation_id=refusal_id)

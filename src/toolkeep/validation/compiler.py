@@ -19,7 +19,7 @@ from toolkeep.validation.finish import Finisher, make_finisher
 from toolkeep.validation.guard import Inspection, inspect_schema
 from toolkeep.validation.hint import signature
 from toolkeep.validation.keywords import every_schema
-from toolkeep.validation.openness import is_open
+from toolkeep.validation.openness import is_flat, is_open
 from toolkeep.validation.secrecy import SHOW_ALL, Display, Secrecy
 
 ENGINE_OPTIONS: Final[dict[str, Any]] = {
@@ -44,7 +44,7 @@ class CompiledSchema:
     """A validator with everything that the door and the report need to know about its schema."""
 
     __slots__ = (
-        "_hint", "_parts", "closes_objects", "cost", "dialect", "finisher", "is_open",
+        "_hint", "_parts", "closes_objects", "cost", "dialect", "finisher", "is_flat", "is_open",
         "is_valid", "limits", "schema", "secrecy", "uncounted_bytes", "validator",
     )  # fmt: skip
 
@@ -68,6 +68,7 @@ class CompiledSchema:
         self.validator = compile_schema(guarded, dialect, engine_options)
         self.is_valid = self.validator.is_valid
         self.is_open = is_open(guarded)
+        self.is_flat = not self.is_open and is_flat(guarded)
         self.finisher: Finisher | None = None
         self.secrecy = Secrecy(schema, display)
         self._hint: str | None = None

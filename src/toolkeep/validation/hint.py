@@ -10,7 +10,7 @@ from toolkeep.definitions.parameter import is_secret
 from toolkeep.limits import HINT_CHARS, LISTED_NAMES
 from toolkeep.validation.keywords import Schema, types_of
 from toolkeep.validation.references import look_up
-from toolkeep.validation.wording import echo, echo_name, listing, shorten
+from toolkeep.wording import echo, echo_name, listing, shorten
 
 _DEPTH = 3
 """How far into nested objects a signature looks."""

@@ -28,12 +28,8 @@ class RefusalMemory:
         self._clock = clock
         self._lock = threading.Lock()
         self._calls: OrderedDict[tuple[str, str, str, bytes], None] = OrderedDict()
-        self._rows: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether anybody is being refused at the moment."""
-        return bool(self._rows)
+        self.rows: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+        """Refusals in a row and the time of the last, by agent and tool; empty while all goes well."""
 
     def is_repeated(self, caller: Caller, tool: str, arguments: bytes) -> bool:
         """Whether this very call was refused before; remembers it either way."""
@@ -51,15 +47,15 @@ class RefusalMemory:
         """Count one more refusal; whether there were too many in a row. A quiet while starts anew."""
         now = self._clock()
         with self._lock:
-            row, last = self._rows.get((agent, tool), (0, now))
+            row, last = self.rows.get((agent, tool), (0, now))
             row = row + 1 if now - last < QUIET_SECONDS else 1
-            self._rows[agent, tool] = (row, now)
-            self._rows.move_to_end((agent, tool))
-            if len(self._rows) > REMEMBERED_REFUSALS:
-                self._rows.popitem(last=False)
+            self.rows[agent, tool] = (row, now)
+            self.rows.move_to_end((agent, tool))
+            if len(self.rows) > REMEMBERED_REFUSALS:
+                self.rows.popitem(last=False)
         return row > REFUSALS_IN_A_ROW
 
     def forget(self, agent: str, tool: str) -> None:
         """A call passed: the row is over."""
         with self._lock:
-            self._rows.pop((agent, tool), None)
+            self.rows.pop((agent, tool), None)

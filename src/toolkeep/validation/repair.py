@@ -4,13 +4,13 @@ It is offered, never applied: nothing is coerced. What is offered was tried on a
 Places whose values are hidden get no repair that would show them.
 """
 
-import copy
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jsonschema_rs import ValidationErrorKind as Kind
 
+from toolkeep.definitions.frozen import thaw
 from toolkeep.limits import MATCHED_CHARS
 from toolkeep.validation.compiler import CompiledSchema
 from toolkeep.validation.faults import Fault
@@ -37,9 +37,12 @@ def repair_of(
         return None
     operations: list[Operation] = []
     for fault in faults:
-        for operation in _operations(compiled, value, fault):
-            if operation not in operations:
-                operations.append(operation)
+        if isinstance(fault.kind, Kind.Required):
+            continue  # a renamed property may be the one that is missing
+        mended = list(_operations(compiled, value, fault))
+        if not mended:
+            return None
+        operations += [operation for operation in mended if operation not in operations]
     if not operations:
         return None
     patched = apply_patch(value, operations)
@@ -48,7 +51,7 @@ def repair_of(
 
 def apply_patch(value: Any, operations: Sequence[Operation]) -> Any:
     """The value with `replace` and `move` operations carried out on a copy; None where one does not fit."""
-    document = [copy.deepcopy(value)]
+    document = [thaw(value)]
     for operation in operations:
         try:
             target, key = _target(document, operation["path"])
@@ -78,7 +81,7 @@ def _operations(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[
     if isinstance(fault.kind, (Kind.AdditionalProperties, Kind.UnevaluatedProperties)):
         yield from _renames(compiled, value, fault)
         return
-    if isinstance(fault.kind, Kind.Required) or compiled.secrecy.hides_value(fault.place):
+    if compiled.secrecy.hides_value(fault.place):
         return
     here = value_at(value, fault.place)
     found = {repr(fixed): fixed for fixed in _replacements(fault, here)}

@@ -18,7 +18,7 @@ from toolkeep.validation.hint import describe
 from toolkeep.validation.keywords import Schema, pointer
 from toolkeep.validation.locate import names_at, parts_at
 from toolkeep.validation.nearest import nearest_name
-from toolkeep.validation.wording import HIDDEN, echo, echo_name, listing, type_name
+from toolkeep.wording import HIDDEN, echo, echo_name, listing, type_name
 
 _LIMITS: dict[type[Kind], tuple[str, str]] = {
     Kind.Minimum: ("be", "at least {}"),

@@ -1,13 +1,15 @@
 """The text form of a refusal: what a model reads. Short, ordered, and with a way out."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from toolkeep.calls import Violation
 from toolkeep.limits import MODEL_TEXT_CHARS
-from toolkeep.validation.wording import echo_name, shorten
+from toolkeep.wording import echo_name, shorten
+
+if TYPE_CHECKING:
+    from toolkeep.calls import Violation
 
 _HINT_CHARS = 360
 _LINE_CHARS = 220
@@ -15,7 +17,7 @@ _LINE_CHARS = 220
 
 def refusal_text(
     tool: str,
-    errors: Sequence[Violation],
+    errors: "Sequence[Violation]",
     hint: str,
     repair: Sequence[dict[str, Any]] | None,
     *,
@@ -41,7 +43,7 @@ def refusal_text(
     return "\n".join((*head, *lines, *tail))
 
 
-def _line(error: Violation) -> str:
+def _line(error: "Violation") -> str:
     got = f", got {error.actual}" if error.actual is not None and "got " not in error.message else ""
     place = f"{error.path}: " if error.path else ""
     expected = (
