@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from toolkeep.canonical import canonical_hash
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.constraints import Bounds, Constraints
-from toolkeep.definitions.frozen import FrozenDict, freeze_object, thaw
+from toolkeep.definitions.frozen import FrozenDict, freeze_object
 from toolkeep.definitions.parameter import NO_PARAMETERS, Touches, is_secret
+from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.vocabulary import (
     Category,
     Danger,
@@ -165,7 +166,7 @@ class ToolDefinition:
         return {
             "name": self.name,
             "description": self.full_description,
-            "input_schema": thaw(self.parameters),
+            "input_schema": self._public_parameters(),
         }
 
     def to_openai_format(self) -> dict[str, Any]:
@@ -173,7 +174,7 @@ class ToolDefinition:
         function = {
             "name": self.name,
             "description": self.full_description,
-            "parameters": thaw(self.parameters),
+            "parameters": self._public_parameters(),
         }
         return {"type": "function", "function": function}
 
@@ -182,8 +183,12 @@ class ToolDefinition:
         return {
             "name": self.name,
             "description": self.full_description,
-            "parametersJsonSchema": thaw(self.parameters),
+            "parametersJsonSchema": self._public_parameters(),
         }
+
+    def _public_parameters(self) -> dict[str, Any]:
+        schema: dict[str, Any] = public_schema(self.parameters, is_sensitive=self.sensitive)
+        return schema
 
     def _marked(self, keyword: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, schema in self.properties.items():

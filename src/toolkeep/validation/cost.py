@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jsonschema_rs
 
 from toolkeep.limits import FANOUT, KIB, PATTERN_BYTES, PATTERN_CACHE_BYTES, PATTERNS, SCHEMA_NODES
-from toolkeep.validation.keywords import ASSERTED_FORMATS, Schema, children
+from toolkeep.validation.keywords import ASSERTED_FORMATS, Schema, all_schemas
 from toolkeep.validation.references import applied_in_place
 
 _ROUNDS = 64
@@ -84,19 +84,14 @@ class _Analysis:
     def _count(self, root: Schema) -> None:
         """Bound the schemas themselves, and their patterns, before anything is multiplied."""
         patterns: set[str] = set()
-        stack: list[Schema] = [root]
-        for _ in range(SCHEMA_NODES):
-            if not stack:
-                break
-            here = stack.pop()
-            stack.extend(child for _, child in children(here))
-            if isinstance(here, dict):
-                patterns.update(p for p in (here.get("pattern"),) if isinstance(p, str))
-                named = here.get("patternProperties", {})
-                patterns.update(named)
-                self.matches_keys |= bool(named) or isinstance(here.get("propertyNames"), dict)
-        else:
-            raise TooCostly(f"the schema unfolds to more than {SCHEMA_NODES} parts", "use fewer definitions")
+        for count, schema in enumerate(all_schemas(root)):
+            if count == SCHEMA_NODES:
+                raise TooCostly(f"unfolds to more than {SCHEMA_NODES} parts", "use fewer definitions")
+            if isinstance(schema.get("pattern"), str):
+                patterns.add(schema["pattern"])
+            named = schema.get("patternProperties", {})
+            patterns.update(named)
+            self.matches_keys |= bool(named) or isinstance(schema.get("propertyNames"), dict)
         if len(patterns) > PATTERNS:
             raise TooCostly(f"has {len(patterns)} patterns, at most {PATTERNS} are allowed", "use fewer")
 

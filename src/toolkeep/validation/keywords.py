@@ -23,7 +23,7 @@ KNOWN = frozenset(
         "dependentRequired", "dependencies", "minProperties", "maxProperties", "minItems", "maxItems",
         "uniqueItems", "minContains", "maxContains", "minLength", "maxLength", "pattern", "format", "minimum",
         "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "title", "description", "default",
-        "examples", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType",
+        "example", "examples", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType",
     )
 )  # fmt: skip
 
@@ -42,17 +42,33 @@ ASSERTED_FORMATS = frozenset(
 """The formats of 2020-12; others are notes to the reader."""
 
 
+_HOLDERS = frozenset((*MAPS, *LISTS, *SINGLE))
+
+
 def children(schema: Schema) -> Iterator[tuple[tuple[str, ...], Schema]]:
     """Every schema directly inside another, with the keys that lead to it."""
     if not isinstance(schema, dict):
         return
     for keyword, value in schema.items():
-        if keyword in SINGLE and isinstance(value, (dict, bool)):
-            yield (keyword,), value
-        elif (keyword in LISTS or keyword == "items") and isinstance(value, list):
+        if keyword not in _HOLDERS:
+            continue
+        if keyword in MAPS:
+            if isinstance(value, dict):
+                yield from (((keyword, name), item) for name, item in value.items() if _is_schema(item))
+        elif isinstance(value, list):
             yield from (((keyword, str(i)), item) for i, item in enumerate(value) if _is_schema(item))
-        elif keyword in MAPS and isinstance(value, dict):
-            yield from (((keyword, name), item) for name, item in value.items() if _is_schema(item))
+        elif keyword in SINGLE and isinstance(value, (dict, bool)):
+            yield (keyword,), value
+
+
+def all_schemas(schema: Schema) -> Iterator[dict[str, Any]]:
+    """The schema and every one inside it."""
+    stack = [schema]
+    while stack:
+        here = stack.pop()
+        if isinstance(here, dict):
+            yield here
+            stack.extend(child for _, child in children(here))
 
 
 def every_schema(schema: Schema, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

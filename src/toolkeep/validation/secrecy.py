@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from toolkeep.definitions.parameter import is_secret
-from toolkeep.validation.keywords import Schema, every_schema
+from toolkeep.validation.keywords import Schema, all_schemas
 from toolkeep.validation.locate import Path, parts_at
 from toolkeep.validation.references import look_up
 
@@ -31,7 +31,7 @@ class Secrecy:
 
     def __init__(self, schema: dict[str, Any], display: Display) -> None:
         self._schema = schema
-        self._has_secrets = any(is_secret(part) for _, part in every_schema(schema))
+        self._has_secrets = any(map(is_secret, all_schemas(schema)))
         self.hides_all = display.is_sensitive
         self._shows_values = display.shows_values
 
@@ -56,7 +56,7 @@ class Secrecy:
         waiting: list[Schema] = list(parts)
         seen: set[int] = set()
         while waiting:
-            for _, part in every_schema(waiting.pop()):
+            for part in all_schemas(waiting.pop()):
                 if is_secret(part):
                     return True
                 if isinstance(part.get("$ref"), str) and id(part) not in seen:

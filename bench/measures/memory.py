@@ -1,0 +1,38 @@
+"""Resident memory a registered tool takes. Run as a program it measures itself: a child with nothing else."""
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+from measures.registration import keep_with
+from workloads.real import read_tools
+
+BENCH = Path(__file__).parent.parent
+PAGE_BYTES = 4096
+
+
+def bytes_per_tool(folder: Path, count: int) -> float:
+    """Resident bytes a tool, over `count` tools in a child process."""
+    command = [sys.executable, "-m", "measures.memory", str(folder.resolve()), str(count)]
+    return float(subprocess.run(command, cwd=BENCH, check=True, capture_output=True, text=True).stdout)
+
+
+def _measure(folder: Path, count: int) -> float:
+    tools = read_tools(folder)
+    warm = keep_with(tools, 10)  # everything that registering imports is there before
+    gc.collect()
+    before = _resident_bytes()
+    keep = keep_with(tools, count)
+    gc.collect()
+    grown = _resident_bytes() - before
+    del warm, keep
+    return grown / count
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
+
+
+if __name__ == "__main__":
+    print(_measure(Path(sys.argv[1]), int(sys.argv[2])))

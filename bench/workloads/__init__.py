@@ -1,0 +1,1 @@
+"""What is sent: tools and calls, made up or real."""

@@ -1,0 +1,88 @@
+"""`toolkeep lint`: advice on a tool or on every definition of a file; nothing is registered."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolkeep.cli.options import common, files, print_json
+from toolkeep.definitions.lint import lint_definition
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.errors import Problem
+
+
+@click.command("lint")
+@click.argument("target", metavar="NAME|FILE", required=False)
+@files
+@common
+def command(target: str | None, files: tuple[Path, ...], *, as_json: bool) -> None:
+    """Advise on a tool by NAME, on the definitions of a FILE, or on everything.
+
+    Problems would refuse the tool; the rest is advice. Exit status 0 if there is nothing to say.
+    """
+    reports = [_report(name, definition, problems) for name, definition, problems in _targets(target, files)]
+    if as_json:
+        print_json(reports)
+    else:
+        for report in reports:
+            _print(report)
+    if any(report["problems"] or report["findings"] for report in reports):
+        sys.exit(1)
+
+
+def _targets(
+    target: str | None, files: tuple[Path, ...]
+) -> Iterator[tuple[str, ToolDefinition | None, tuple[Problem, ...]]]:
+    is_file = target is not None and (
+        Path(target).suffix in (".json", ".yml", ".yaml") or Path(target).is_file()
+    )
+    if target is not None and not is_file:
+        from toolkeep.cli.tools import keep_with
+
+        yield target, keep_with(files).get(target).definition, ()
+        return
+    for path in (*files, *([Path(target)] if target else [])):
+        yield from _of_file(path)
+    if target is None and not files:
+        from toolkeep.cli.tools import keep_with
+
+        yield from ((tool.name, tool.definition, ()) for tool in keep_with(()).tools())
+
+
+def _of_file(path: Path) -> Iterator[tuple[str, ToolDefinition | None, tuple[Problem, ...]]]:
+    from toolkeep.errors import DefinitionError
+    from toolkeep.sources.files import load_definitions
+
+    for loaded in load_definitions(path):
+        problems = loaded.error.problems if isinstance(loaded.error, DefinitionError) else ()
+        yield loaded.name, loaded.definition, problems
+
+
+def _report(name: str, definition: ToolDefinition | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
+    from toolkeep.registry.admit import check_definition
+
+    findings = []
+    if definition is not None:
+        problems = (*problems, *check_definition(definition))
+        findings = lint_definition(definition)
+    return {
+        "tool": name,
+        "problems": [problem.to_dict() for problem in problems],
+        "findings": [finding.to_dict() for finding in findings],
+    }
+
+
+def _print(report: dict[str, Any]) -> None:
+    count = len(report["problems"]) + len(report["findings"])
+    if not count:
+        click.echo(click.style("✓", fg="green") + f" {report['tool']}: nothing to improve")
+        return
+    click.echo(f"{report['tool']}: {count} to improve")
+    for problem in report["problems"]:
+        label = click.style(f"[{problem['code']}]", fg="red")
+        click.echo(f"  {label} {problem['field']}: {problem['message']}; {problem['mend']}")
+    for finding in report["findings"]:
+        label = click.style(f"[{finding['rule']}]", fg="yellow")
+        click.echo(f"  {label} {finding['field']}: {finding['message']}; {finding['mend']}")

@@ -1,0 +1,65 @@
+"""The command itself: finds its subcommands by name and loads only the one that is called."""
+
+import importlib
+from typing import Any
+
+import click
+
+COMMANDS = {
+    "lint": "Advise on definitions without registering them.",
+    "list": "List the tools.",
+    "show": "Show a tool: description, parameters, schema.",
+    "validate": "Check a call's arguments without running it.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's file when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
+        """The commands, in order."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """One command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"toolkeep.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list in --help, without loading any command."""
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command, or a usage error with the nearest name."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from toolkeep.validation.nearest import nearest_name
+
+            near = nearest_name(args[0], list(COMMANDS))
+            hint = f" Did you mean '{near}'?" if near else " Try 'toolkeep --help'."
+            raise click.UsageError(f"No such command '{args[0][:64]}'.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _version(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+    if value:
+        from toolkeep import __version__
+
+        click.echo(f"toolkeep {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
+)
+def cli() -> None:
+    """Keeps an LLM agent's tools.
+
+    Exit status: 0 done, 1 refused or failed, 2 wrong usage.
+    """

@@ -1,0 +1,89 @@
+"""`toolkeep show`: one tool, for a person or as data."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.cli.options import common, files, print_json
+from toolkeep.cli.tools import keep_with
+from toolkeep.definitions.parameter import is_secret
+from toolkeep.definitions.public import public_schema
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.validation.hint import describe
+
+_CONSTRAINTS = (
+    "minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum",
+    "exclusiveMaximum", "multipleOf", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties",
+)  # fmt: skip
+
+
+@click.command("show")
+@click.argument("name")
+@files
+@common
+def command(name: str, files: tuple[Path, ...], *, as_json: bool) -> None:
+    """Show the tool NAME: what it does, what it takes, and its schema."""
+    tool = keep_with(files).get(name)
+    if as_json:
+        print_json(_data(tool))
+        return
+    for line in _lines(tool):
+        click.echo(line)
+
+
+def _public(definition: ToolDefinition) -> dict[str, Any]:
+    schema: dict[str, Any] = public_schema(definition.parameters, is_sensitive=definition.sensitive)
+    return schema
+
+
+def _data(tool: RegisteredTool) -> dict[str, Any]:
+    data = tool.definition.to_dict() | {"parameters": _public(tool.definition)}
+    warnings = [warning.to_dict() for warning in tool.warnings]
+    return {**data, "definition_hash": tool.definition_hash, "warnings": warnings}
+
+
+def _lines(tool: RegisteredTool) -> Iterator[str]:
+    definition = tool.definition
+    schema = _public(definition)
+    yield f"Tool: {definition.name}"
+    yield f"Version: {definition.version}"
+    yield f"Category: {definition.category.value} (risk: {definition.category.risk})"
+    yield f"Danger: {definition.danger_level.value}"
+    yield f"Description: {definition.description}"
+    if definition.usage_metadata:
+        yield f"Usage: {definition.usage_metadata}"
+    if definition.capabilities:
+        yield "Capabilities: " + ", ".join(map(str, definition.capabilities))
+    yield f"Hash: {tool.definition_hash}"
+    yield ""
+    yield "Parameters:"
+    properties = schema.get("properties", {})
+    for name, inside in properties.items():
+        is_required = name in schema.get("required", ())
+        yield from _parameter(name, inside, schema, is_required=is_required)
+    if not properties:
+        yield "  (none)"
+    yield ""
+    yield "Schema (JSON):"
+    yield json.dumps(schema, indent=2, ensure_ascii=False)
+
+
+def _parameter(name: str, inside: Any, schema: dict[str, Any], *, is_required: bool) -> Iterator[str]:
+    yield f"  {name} ({describe(inside, schema)}, {'required' if is_required else 'optional'})"
+    if not isinstance(inside, dict):
+        return
+    if inside.get("description"):
+        yield f"    Description: {inside['description']}"
+    if is_secret(inside):
+        yield "    Secret: its value is shown to nobody"
+    if "default" in inside:
+        yield f"    Default: {json.dumps(inside['default'], ensure_ascii=False)}"
+    if "enum" in inside:
+        yield "    Allowed: " + ", ".join(json.dumps(value, ensure_ascii=False) for value in inside["enum"])
+    limits = [f"{key}={json.dumps(inside[key], ensure_ascii=False)}" for key in _CONSTRAINTS if key in inside]
+    if limits:
+        yield f"    Constraints: {', '.join(limits)}"

@@ -1,0 +1,87 @@
+"""`toolkeep validate`: would this call be accepted, and if not, what would mend it?"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolkeep.calls import CheckedCall, Refusal
+from toolkeep.cli.options import common, files, print_json
+from toolkeep.cli.tools import keep_with
+from toolkeep.errors import Code
+from toolkeep.keep import Keep
+from toolkeep.limits import DEFAULT_LIMITS
+
+
+@click.command("validate")
+@click.argument("name")
+@click.argument("arguments", required=False)
+@files
+@common
+def command(name: str, arguments: str | None, files: tuple[Path, ...], *, as_json: bool) -> None:
+    """Check ARGUMENTS (JSON; from standard input if absent or -) against the tool NAME.
+
+    Nothing is run. Exit status 0 if the call would be accepted, 1 if not.
+    """
+    text = _read(arguments)
+    keep = keep_with(files)
+    check = keep.try_validate_arguments(name, text, agent="operator")
+    if as_json:
+        print_json(_data(check))
+    elif isinstance(check, CheckedCall):
+        _print_passed(check)
+    else:
+        _print_refusal(keep, check)
+    if not check.success:
+        sys.exit(1)
+
+
+def _read(arguments: str | None) -> bytes:
+    if arguments is not None and arguments != "-":
+        return arguments.encode("utf-8", "surrogateescape")
+    if sys.stdin.isatty():
+        raise click.UsageError("Give the arguments as JSON, or on standard input.")
+    return sys.stdin.buffer.read(DEFAULT_LIMITS.argument_bytes + 1)
+
+
+def _shown(check: CheckedCall) -> Any:
+    """The parsed arguments without what is secret."""
+    return check.registered.arguments.secrecy.redact(check.arguments)
+
+
+def _data(check: CheckedCall | Refusal) -> dict[str, Any]:
+    data = check.to_dict()
+    return {**data, "arguments": _shown(check)} if isinstance(check, CheckedCall) else data
+
+
+def _print_passed(check: CheckedCall) -> None:
+    click.echo(click.style("✓", fg="green") + f" Validation passed for tool '{check.tool}'")
+    click.echo("\nParsed arguments:")
+    click.echo(json.dumps(_shown(check), indent=2, ensure_ascii=False))
+
+
+def _print_refusal(keep: Keep, refusal: Refusal) -> None:
+    click.echo(click.style("✗", fg="red") + f" Validation failed for tool '{refusal.tool}'")
+    click.echo("\nErrors:")
+    for error in refusal.errors:
+        click.echo(f"  [{error.code}] {error.message}.")
+        for label, text in (("Path", error.path), ("Expected", error.expected), ("Received", error.actual)):
+            if text:
+                click.echo(f"      {label}: {text}")
+        click.echo(f"      Suggestion: {error.suggestion}")
+    if refusal.code is not Code.UNKNOWN_TOOL:
+        _print_way_out(keep, refusal)
+    click.echo(f"\nCorrelation id: {refusal.correlation_id}")
+
+
+def _print_way_out(keep: Keep, refusal: Refusal) -> None:
+    from toolkeep.validation.example import example_call
+
+    click.echo(f"\nSignature: {refusal.schema_hint}")
+    example = example_call(keep.get(refusal.tool))
+    if example is not None:
+        click.echo(f"Example: {json.dumps(example, ensure_ascii=False)}")
+    if refusal.repair:
+        click.echo(f"Repair (JSON Patch): {json.dumps(refusal.repair, ensure_ascii=False)}")

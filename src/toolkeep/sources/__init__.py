@@ -1,0 +1,1 @@
+"""WHERE TOOLS COME FROM: one file per kind."""

@@ -1,0 +1,91 @@
+"""Definitions from files: JSON or YAML, one definition, a list, or an object with `tools`.
+
+A file is data: nothing in it runs. A file that cannot be read says where it is wrong; a definition that
+cannot be used does not keep the others from loading.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolkeep.definitions.frozen import thaw
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.errors import DefinitionError, FileUnreadable, ToolkeepError
+from toolkeep.limits import DEFINITION_FILE_BYTES, DEFINITION_FILE_NODES
+from toolkeep.validation.parse import NotStrictJson, Snapshot, parse_json_fully
+
+_DEPTH = 100
+
+
+class LoadedDefinition(msgspec.Struct, frozen=True):
+    """One definition of a file: read, or the reason why not."""
+
+    name: str
+    definition: ToolDefinition | None
+    error: ToolkeepError | None = None
+
+
+def load_definitions(path: Path) -> list[LoadedDefinition]:
+    """Every definition of a file; `FileUnreadable` where the file itself is wrong."""
+    return [_load(data, index) for index, data in enumerate(_entries(path, read_data(path)))]
+
+
+def read_data(path: Path) -> Any:
+    """The JSON data that a JSON or YAML file holds."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(DEFINITION_FILE_BYTES + 1)
+    except OSError as error:
+        raise FileUnreadable(str(path), error.strerror or "cannot be opened") from error
+    if len(raw) > DEFINITION_FILE_BYTES:
+        raise FileUnreadable(str(path), f"is over {DEFINITION_FILE_BYTES} bytes")
+    try:
+        if path.suffix.lower() in (".yml", ".yaml"):
+            return _read_yaml(path, raw)
+        return parse_json_fully(raw, depth=_DEPTH)
+    except NotStrictJson as error:
+        raise FileUnreadable(str(path), f"{error.reason}; {error.mend}") from error
+
+
+def _read_yaml(path: Path, raw: bytes) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        data = YAML(typ="safe", pure=True).load(raw.decode())
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        raise FileUnreadable(str(path), error.problem or "is not YAML", line=line, column=column) from error
+    except (YAMLError, UnicodeDecodeError, ValueError) as error:
+        raise FileUnreadable(str(path), "is not YAML in UTF-8") from error
+    # Written out with a limit, so that aliases of aliases cannot fill the memory.
+    return thaw(Snapshot(data, depth=_DEPTH, nodes=DEFINITION_FILE_NODES).value)
+
+
+def _entries(path: Path, data: Any) -> list[Any]:
+    if isinstance(data, list):
+        return data
+    if isinstance(data, dict) and isinstance(data.get("tools"), list):
+        return list(data["tools"])
+    if isinstance(data, dict):
+        return [data]
+    raise FileUnreadable(
+        str(path), "holds no definition; expected an object, a list, or an object with 'tools'"
+    )
+
+
+def _load(data: Any, index: int) -> LoadedDefinition:
+    name = data.get("name") if isinstance(data, dict) else None
+    shown = name if isinstance(name, str) and name else f"#{index + 1}"
+    try:
+        return LoadedDefinition(shown, ToolDefinition.from_dict(data))
+    except DefinitionError as error:
+        return LoadedDefinition(shown, None, error)
+
+
+def usable(loaded: list[LoadedDefinition]) -> Iterator[ToolDefinition]:
+    """The definitions that could be read."""
+    return (entry.definition for entry in loaded if entry.definition is not None)

@@ -1,0 +1,64 @@
+"""An example call built from types alone: never from the schema's own examples or defaults (VAL-6)."""
+
+from typing import Any
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.parameter import is_secret
+from toolkeep.validation.keywords import Schema, types_of
+from toolkeep.validation.references import look_up
+
+_DEPTH = 8
+
+_FORMATS = {
+    "date": "2026-01-31",
+    "date-time": "2026-01-31T12:00:00Z",
+    "time": "12:00:00Z",
+    "email": "ada@example.org",
+    "uri": "https://example.org/",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "hostname": "example.org",
+}
+
+
+def example_call(tool: RegisteredTool) -> dict[str, Any] | None:
+    """Arguments that would pass, with what is required and nothing more; None where types do not suffice."""
+    if tool.definition.sensitive:
+        return None
+    example = _value(tool.arguments.schema, tool.arguments.schema, _DEPTH)
+    return example if isinstance(example, dict) and tool.arguments.is_valid(example) else None
+
+
+def _value(schema: Schema, root: dict[str, Any], depth: int) -> Any:
+    if not isinstance(schema, dict) or depth == 0:
+        return None
+    if isinstance(schema.get("$ref"), str):
+        return _value(look_up(root, schema["$ref"][1:]), root, depth - 1)
+    if not is_secret(schema) and ("enum" in schema or "const" in schema):
+        return schema["enum"][0] if schema.get("enum") else schema.get("const")
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        if schema.get(keyword) and "type" not in schema:
+            return _value(schema[keyword][0], root, depth - 1)
+    types = types_of(schema) or frozenset(("object",) if "properties" in schema else ("string",))
+    return _typed(min(types, key=_PLAINEST.index), schema, root, depth)
+
+
+_PLAINEST = ("string", "integer", "number", "boolean", "array", "object", "null")
+
+
+def _typed(name: str, schema: dict[str, Any], root: dict[str, Any], depth: int) -> Any:
+    if name == "string":
+        text = _FORMATS.get(schema.get("format", ""), "text")
+        return text.ljust(schema.get("minLength", 0), "x")[: schema.get("maxLength")]
+    if name in ("integer", "number"):
+        return schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)
+    if name == "boolean":
+        return True
+    if name == "array":
+        return [_value(schema.get("items", True), root, depth - 1) for _ in range(schema.get("minItems", 0))]
+    if name == "object":
+        properties = schema.get("properties", {})
+        required = schema.get("required", ())
+        return {key: _value(properties[key], root, depth - 1) for key in required if key in properties}
+    return None
