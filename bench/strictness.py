@@ -25,7 +25,10 @@ def main() -> int:
     field = gather()
     by_name = {contestant.name: contestant for contestant in field.present}
     rows = [
-        [call.title, *(judge(by_name[entry.name], call) if entry.name in by_name else "-" for entry in ENTRIES)]
+        [
+            call.title,
+            *(judge(by_name[entry.name], call) if entry.name in by_name else "-" for entry in ENTRIES),
+        ]
         for call in CALLS
     ]
     print_table("Bad calls", ["call", *(entry.name for entry in ENTRIES)], rows)
@@ -37,7 +40,9 @@ def main() -> int:
             "error: an exception that is not the framework's word for a bad call came out.",
         ]
     )
-    print_notes(f"{contestant.name} {version_of(contestant)}: {contestant.sent}" for contestant in field.present)
+    print_notes(
+        f"{contestant.name} {version_of(contestant)}: {contestant.sent}" for contestant in field.present
+    )
     print_notes(f"{name}: {NOT_INSTALLED}" for name in field.absent)
     return 0 if all(row[1] in ("refused", "5 of 5", "accepted: 42") for row in rows) else 1
 
@@ -62,7 +67,7 @@ def name_in(text: str, name: str) -> bool:
     return name in text.translate(_TO_SPACES).split()
 
 
-_TO_SPACES = str.maketrans({mark: " " for mark in "\n/.,:;'\"`()[]{}=*"})
+_TO_SPACES = str.maketrans(dict.fromkeys("\n/.,:;'\"`()[]{}=*", " "))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Resident memory a registered tool takes. Run as a program it measures itself: a child with nothing else."""
 
 import gc
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from measures.registration import keep_with
 from workloads.real import read_tools
 
 BENCH = Path(__file__).parent.parent
-PAGE_BYTES = 4096
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def bytes_per_tool(folder: Path, count: int) -> float:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
-import toolkeep
 
+import toolkeep
 from measures.interleave import Runner, Timing, time_interleaved
 from rivals.contestant import Contestant
 from workloads.cases import Case
@@ -42,9 +42,7 @@ def time_real(
     runners = [_toolkeep_over([call for call, _ in usable])]
     for contestant in contestants:
         if contestant.name != TOOLKEEP:
-            pairs = [
-                (contestant.check(function), _text(contestant, call.raw)) for call, function in usable
-            ]
+            pairs = [(contestant.check(function), _text(contestant, call.raw)) for call, function in usable]
             for check, text in pairs:
                 check(text)
             runners.append(

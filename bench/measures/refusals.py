@@ -4,8 +4,8 @@ import itertools
 from collections.abc import Sequence
 
 import orjson
-import toolkeep
 
+import toolkeep
 from measures.interleave import Runner, Timing, time_interleaved
 from rivals.contestant import Check, Contestant
 from workloads.cases import CASES

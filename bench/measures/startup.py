@@ -3,43 +3,43 @@
 import compileall
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import toolkeep
-
 from measures.statistics import median
 
-BENCH = Path(__file__).parent.parent
 EMPTY = "python -c pass"
 VALIDATE = "toolkeep validate"
 FIFTY = "50 tools ready"
 
-_READ_TOOLS = "import sys; from pathlib import Path; from workloads.real import read_tools"
+_REGISTER_FIFTY = """
+import json, sys
+rows = [json.loads(line) for line, _ in zip(open(sys.argv[1]), range(50))]
+import toolkeep
+keep = toolkeep.open_keep()
+for number, row in enumerate(rows):
+    schema = row.get("schema_normalised") or row["schema"]
+    data = {"name": f"tool_{number}", "description": row["description"], "parameters": schema}
+    keep.register(toolkeep.ToolDefinition.from_elsewhere(data))
+"""
+
 
 def commands(folder: Path) -> dict[str, list[str]]:
     """What is started, by name."""
-    fifty = (
-        "import json, sys\n"
-        "rows = [json.loads(line) for line, _ in zip(open(sys.argv[1]), range(50))]\n"
-        "import toolkeep\n"
-        "keep = toolkeep.open_keep()\n"
-        "for number, row in enumerate(rows):\n"
-        "    data = {'name': f'tool_{number}', 'description': row['description'],\n"
-        "            'parameters': row.get('schema_normalised') or row['schema']}\n"
-        "    keep.register(toolkeep.ToolDefinition.from_elsewhere(data))\n"
-    )
     return {
         EMPTY: [sys.executable, "-c", "pass"],
         VALIDATE: [sys.executable, "-m", "toolkeep", "validate", "agent_hello_world", '{"name": "Ada"}'],
-        FIFTY: [sys.executable, "-c", fifty, str((folder / "tools.jsonl").resolve())],
+        FIFTY: [sys.executable, "-c", _REGISTER_FIFTY, str((folder / "tools.jsonl").resolve())],
     }
+
 
 def time_startup(started: Mapping[str, Sequence[str]], *, rounds: int) -> dict[str, float | None]:
     """Median milliseconds of each command; None for one that fails."""
-    for package in toolkeep.__path__:
-        compileall.compile_dir(package, quiet=2)
+    for place in (*toolkeep.__path__, sysconfig.get_path("purelib")):
+        compileall.compile_dir(place, quiet=2, workers=0)
     working = {name: command for name, command in started.items() if _succeeds(command)}
     seconds: dict[str, list[float]] = {name: [] for name in working}
     for _ in range(rounds):
@@ -48,6 +48,7 @@ def time_startup(started: Mapping[str, Sequence[str]], *, rounds: int) -> dict[s
             subprocess.run(command, check=True, capture_output=True)
             seconds[name].append(time.perf_counter() - start)
     return {name: median(seconds[name]) * 1e3 if name in seconds else None for name in started}
+
 
 def _succeeds(command: Sequence[str]) -> bool:
     return subprocess.run(command, check=False, capture_output=True).returncode == 0

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.metadata
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -56,9 +57,15 @@ def gather() -> Field:
     for entry in ENTRIES:
         try:
             present.append(entry.make(importlib.import_module(entry.module)))
-        except ModuleNotFoundError:
+        except ModuleNotFoundError as error:
+            if _is_installed(error.name or ""):
+                raise  # the rival is here, and has moved what we use
             absent.append(entry.name)
     return Field(present=tuple(present), absent=tuple(absent))
+
+
+def _is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module.partition(".")[0]) is not None
 
 
 def version_of(contestant: Contestant) -> str:

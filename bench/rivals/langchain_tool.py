@@ -17,7 +17,9 @@ class LangchainTool:
 
     name = "langchain-core"
     package = "langchain-core"
-    sent = "tools take a dict: the raw text goes through langchain-core's own parse_tool_call, then tool.invoke"
+    sent = (
+        "tools take a dict: the raw text goes through langchain-core's own parse_tool_call, then tool.invoke"
+    )
     timed = "parse_tool_call, then tool._parse_input"
     takes_text = True
 

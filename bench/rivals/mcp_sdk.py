@@ -32,7 +32,9 @@ class McpSdk:
 
     name = "mcp"
     package = "mcp"
-    sent = "the text inside a tools/call line, read by the SDK's own message adapter, then MCPServer.call_tool"
+    sent = (
+        "the text inside a tools/call line, read by the SDK's own message adapter, then MCPServer.call_tool"
+    )
     timed = "pydantic_core.from_json, then FuncMetadata.validate_arguments; no envelope"
     takes_text = False
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NotRequired
 
-from toolkeep import ToolDefinition
 from typing_extensions import TypedDict
+
+from toolkeep import ToolDefinition
 
 _SCALARS: dict[str, Any] = {
     "string": str,
@@ -86,7 +87,9 @@ def function_for(call: RealCall) -> Callable[..., str]:
     ]
     tool.__name__ = tool.__qualname__ = call.name
     tool.__doc__ = "A tool."
-    tool.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": str}
+    tool.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {
+        "return": str
+    }
     signature = inspect.Signature(parameters, return_annotation=str)
     tool.__signature__ = signature  # type: ignore[attr-defined]
     return tool

@@ -187,7 +187,7 @@ class _ToolCheck:
         """Unreadable arguments and a broken context give a failed result, without a stack trace."""
         for arguments, context in (("{", self.context), ("{}", self.context), ("{}", _Broken())):
             try:
-                result = await runner.execute(arguments, context)  # type: ignore[arg-type]
+                result: object = await runner.execute(arguments, context)  # type: ignore[arg-type]
             except Exception as error:  # noqa: BLE001 -- as above
                 self.problems.append(f"execute raised {type(error).__name__} instead of a failed result")
                 continue

@@ -56,7 +56,6 @@ class CompiledSchema:
         *,
         closes_objects: bool,
         display: Display = SHOW_ALL,
-        engine_options: dict[str, Any] | None = None,
     ) -> None:
         guarded = close_objects(schema) if closes_objects else guard_matching(schema)
         self.schema = schema
@@ -65,7 +64,7 @@ class CompiledSchema:
         self.limits = limits
         self.closes_objects = closes_objects
         self.cost: Cost = measure(guarded, fanout=limits.fanout)
-        self.validator = compile_schema(guarded, dialect, engine_options)
+        self.validator = compile_schema(guarded, dialect)
         self.is_valid = self.validator.is_valid
         self.is_open = is_open(guarded)
         self.is_flat = not self.is_open and is_flat(guarded)
@@ -95,12 +94,10 @@ class CompiledSchema:
         return compile_schema(guard(self.schema, part), self.dialect)
 
 
-def compile_schema(
-    schema: dict[str, Any], dialect: Dialect, options: dict[str, Any] | None = None
-) -> jsonschema_rs.Validator:
+def compile_schema(schema: dict[str, Any], dialect: Dialect) -> jsonschema_rs.Validator:
     """The engine's validator; `Uncompilable` where it makes none, for whatever reason."""
     try:
-        return ENGINES[dialect](schema, **(ENGINE_OPTIONS if options is None else options))
+        return ENGINES[dialect](schema, **ENGINE_OPTIONS)
     except Exception as error:
         raise Uncompilable from error  # some schemas make the engine panic; none of them is a pass
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import jsonschema_rs
 import msgspec
-import orjson
 
+from toolkeep.canonical import canonical_bytes
 from toolkeep.definitions.frozen import thaw
 from toolkeep.definitions.parameter import SECRET_KEY, TOUCHES_KEY, Touches
 from toolkeep.errors import Code, Problem
@@ -90,7 +90,7 @@ def inspect_schema(
 
 
 def _is_small(schema: dict[str, Any], notes: _Notes, limits: Limits) -> bool:
-    size = len(orjson.dumps(schema, default=str))
+    size = len(canonical_bytes(schema))
     if size > limits.schema_bytes:
         notes.refuse("", f"is {size} bytes, at most {limits.schema_bytes} are allowed", "describe less")
         return False

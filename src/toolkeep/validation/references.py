@@ -138,7 +138,7 @@ def _rewrite(schema: Schema, base: str, path: str, index: _Index) -> Schema:
 def _target(keyword: str, reference: str, base: str, path: str, index: _Index) -> str:
     if keyword == "$recursiveRef" and len(set(index.resources.values())) > 1:
         raise BadReference(path, "is a recursive reference among embedded schemas", "use $ref")
-    name = reference.removeprefix("#")
+    name = unquote(urldefrag(reference)[1])
     if keyword == "$dynamicRef" and index.dynamic.get(name, 0) > 1:
         raise BadReference(path, "could mean several places, depending on the call", "use $ref")
     target = index.pointer_of(reference, base, path)

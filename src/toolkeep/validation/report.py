@@ -51,6 +51,8 @@ def violations_of(
     for fault in without_echoes(faults):
         for place, violation in report.explain(fault, alternatives=3):
             found.setdefault(violation, place)
+    if not found:
+        found = {report.misfit(fault.place): fault.place for fault in faults[:1]}
     ordered = sorted(found, key=lambda violation: report.order(found[violation]))
     return tuple(ordered[: compiled.limits.errors])
 
@@ -100,6 +102,11 @@ class _Report:
         if not place and "properties" in self.root and "$ref" not in self.root and "allOf" not in self.root:
             return self.root["properties"]  # type: ignore[no-any-return]
         return names_at(self.root, place)
+
+    def misfit(self, place: Place) -> Violation:
+        """For a value of which every part is known, but which as a whole fits no alternative."""
+        expected = self._expected(place)
+        return self._violation(place, Code.CONSTRAINT, "does not fit together", expected, f"Send {expected}")
 
     def explain(self, fault: Fault, *, alternatives: int) -> Iterator[tuple[Place, Violation]]:
         """One fault as one or more violations, each with its place."""

@@ -1,0 +1,180 @@
+"""Search for the slowest call that is let in: hostile schemas at every limit, hostile calls for each.
+
+Every schema goes through the public API like any imported tool; those that are refused at registration are
+only counted. For each admitted one the largest admitted call of each shape is found by halving, and the
+slowest verdict is printed, valid and invalid calls alike.
+
+    python bench/worst.py
+"""
+
+import argparse
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from toolkeep import DefinitionError, Keep, Limits, Refusal, ToolDefinition, open_keep
+
+Shape = Callable[[int], bytes]
+SIZE = Limits().argument_bytes
+
+
+class Slow(NamedTuple):
+    milliseconds: float
+    schema: str
+    shape: str
+    size: int
+    outcome: str
+
+
+def nested(keyword: str, depth: int, width: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": {"v": {"type": "integer"}}}
+    for _ in range(depth):
+        schema = {keyword: [{"type": "object", "properties": {"a": schema}} for _ in range(width)]}
+    return schema
+
+
+def items(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": {"type": "array", "items": schema}}}
+
+
+def recursive(node: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": node}}
+
+
+REF = {"$ref": "#/$defs/n"}
+
+
+def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        for depth, width in ((1, 60), (1, 200), (2, 10), (3, 6), (5, 3), (7, 2)):
+            yield f"{keyword} {width} wide {depth} deep", nested(keyword, depth, width)
+        yield f"items {keyword} 100 types", items({keyword: [{"type": "integer", "minimum": i} for i in range(100)]})
+        yield f"items {keyword} 60 objects", items(
+            {keyword: [{"type": "object", "properties": {f"p{i}": {"type": "integer"}}} for i in range(60)]}
+        )
+        yield f"recursive {keyword}", recursive(
+            {keyword: [{"type": "object", "properties": {"a": REF, f"p{i}": REF}} for i in range(3)]}
+        )
+    for states in (5, 20, 60, 200, 400, 900):
+        pattern = f"[ab]*a[ab]{{{states}}}c"
+        yield f"pattern {states}", {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+        yield f"items pattern {states}", items({"type": "string", "pattern": pattern})
+        yield f"key pattern {states}", {"type": "object", "patternProperties": {pattern: {"type": "integer"}}}
+        yield f"property names {states}", {
+            "type": "object", "additionalProperties": True, "propertyNames": {"pattern": pattern},
+        }  # fmt: skip
+    for count in (10, 60):
+        yield f"{count} patterns", items({"allOf": [{"pattern": f"[ab]*a[ab]{{{i + 1}}}c"} for i in range(count)]})
+        yield f"{count} key patterns", {
+            "type": "object",
+            "patternProperties": {f"[ab]*a[ab]{{{i + 1}}}c": {"type": "integer"} for i in range(count)},
+        }
+    for count in (10, 100, 1000, 2500):
+        yield f"items enum of {count} objects", items({"enum": [{"a": i} for i in range(count)]})
+        yield f"items enum of {count} words", items({"enum": [f"w{i}" for i in range(count)]})
+        yield f"items with {count} properties", items(
+            {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(count)}}
+        )
+        yield f"items with {count} required", items(
+            {"type": "object", "additionalProperties": True, "required": [f"p{i}" for i in range(count)]}
+        )
+    for name in ("regex", "idn-hostname", "idn-email", "uri-template", "iri", "date-time", "email", "duration"):
+        yield f"items format {name}", items({"type": "string", "format": name})
+    yield "unique items", {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True, "items": True}}}
+    yield "contains", {"type": "object", "properties": {"a": {"contains": {"const": {"x": [1, 2, 3]}}, "type": "array"}}}
+    yield "free map", {"type": "object", "additionalProperties": True}
+    yield "anything", {"type": "object", "properties": {"a": {}}}
+    yield "map of maps", recursive({"type": "object", "additionalProperties": REF})
+    yield "list of lists", recursive({"type": "array", "items": REF})
+    yield "multiple of", items({"type": "integer", "multipleOf": 7})
+    yield "unevaluated", {
+        "type": "object",
+        "allOf": [{"properties": {f"p{i}": {"type": "integer"}}} for i in range(60)],
+    }
+    yield "unevaluated items", {
+        "type": "object",
+        "properties": {"a": {"type": "array", "anyOf": [{"prefixItems": [{"type": "integer"}] * i} for i in range(40)], "unevaluatedItems": False}},
+    }  # fmt: skip
+    yield "string", {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+def shapes() -> Iterator[tuple[str, Shape]]:
+    pick = random.Random(7)
+    letters = "".join(pick.choices("ab", k=SIZE))
+
+    def in_array(item: str) -> Shape:
+        return lambda size: ('{"a":[' + ",".join([item] * max(1, size // (len(item) + 1))) + "]}").encode()
+
+    yield "one string", lambda size: ('{"a":"' + letters[:size] + '"}').encode()
+    for length in (10, 100, 1000, 8000):
+        text = f'"{letters[:length]}"'
+        yield f"strings of {length}", in_array(text)
+        yield f"names of {length}", (
+            lambda size, n=length: (
+                "{" + ",".join(f'"{letters[i : i + n]}{i}":1' for i in range(max(1, size // (n + 12)))) + "}"
+            ).encode()
+        )  # fmt: skip
+    for item in ("0", '"w1"', "{}", "[]", '{"a":9999}', '{"p0":1}', '{"a":{"a":{"a":{"a":{}}}}}', "1.5", "9" * 4000, "null", '{"x":[1,2,3]}'):
+        yield f"array of {item[:20]}", in_array(item)
+    yield "nested objects", lambda size: (b'{"a":' * min(60, size // 6) + b"1" + b"}" * min(60, size // 6))
+    yield "bush", lambda size: ('{"a":{' + ",".join(f'"p{i}":{{"a":{{}}}}' for i in range(max(1, size // 16))) + "}}").encode()
+    yield "unknown names", lambda size: ("{" + ",".join(f'"x{i}":0' for i in range(max(1, size // 9))) + "}").encode()
+    yield "different numbers", lambda size: ('{"a":[' + ",".join(map(str, range(max(1, size // 6)))) + "]}").encode()
+
+
+def slowest(keep: Keep, name: str, shape: Shape, repeats: int) -> tuple[float, int, str]:
+    """The slowest admitted call of a shape, over sizes that halve from the limit."""
+    worst = (0.0, 0, "")
+    size = SIZE - 64
+    while size > 100:
+        raw = shape(size)
+        times = []
+        for _ in range(repeats):
+            started = time.perf_counter()
+            check = keep.try_validate_arguments(name, raw, agent=str(len(times)))
+            times.append(time.perf_counter() - started)
+        outcome = check.errors[0].code.value if isinstance(check, Refusal) else "accepted"
+        worst = max(worst, (min(times) * 1e3, len(raw), outcome))
+        if outcome not in ("ACODE-TSR-010", "ACODE-TSR-011") and min(times) < 0.002:
+            break
+        size //= 2
+    return worst
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--repeats", type=int, default=2, help="runs of each call; the fastest counts")
+    parser.add_argument("--top", type=int, default=15)
+    parser.add_argument("--only", default="", help="schemas whose name holds this")
+    options = parser.parse_args()
+    found: list[Slow] = []
+    refused: list[str] = []
+    for number, (label, schema) in enumerate(schemas()):
+        if options.only not in label:
+            continue
+        keep = open_keep()
+        definition = ToolDefinition.from_elsewhere({"name": f"t{number}", "parameters": schema})
+        started = time.perf_counter()
+        try:
+            keep.register(definition)
+        except DefinitionError:
+            refused.append(label)
+            continue
+        finally:
+            found.append(Slow((time.perf_counter() - started) * 1e3, label, "registration", 0, ""))
+        for shape_name, shape in shapes():
+            found.append(Slow(*_slow(keep, definition.name, label, shape_name, shape, options.repeats)))
+    found.sort(reverse=True)
+    print(f"{len(found)} searches; refused at registration: {len(refused)} ({', '.join(refused)})")
+    for slow in found[: options.top]:
+        print(f"{slow.milliseconds:8.1f} ms  {slow.schema:32} {slow.shape:24} {slow.size:8} bytes  {slow.outcome}")
+
+
+def _slow(keep: Keep, name: str, label: str, shape_name: str, shape: Shape, repeats: int) -> Slow:
+    milliseconds, size, outcome = slowest(keep, name, shape, repeats)
+    return Slow(milliseconds, label, shape_name, size, outcome)
+
+
+if __name__ == "__main__":
+    main()
