@@ -49,49 +49,93 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
     for keyword in ("anyOf", "oneOf", "allOf"):
         for depth, width in ((1, 60), (1, 200), (2, 10), (3, 6), (5, 3), (7, 2)):
             yield f"{keyword} {width} wide {depth} deep", nested(keyword, depth, width)
-        yield f"items {keyword} 100 types", items({keyword: [{"type": "integer", "minimum": i} for i in range(100)]})
-        yield f"items {keyword} 60 objects", items(
-            {keyword: [{"type": "object", "properties": {f"p{i}": {"type": "integer"}}} for i in range(60)]}
+        yield (
+            f"items {keyword} 100 types",
+            items({keyword: [{"type": "integer", "minimum": i} for i in range(100)]}),
         )
-        yield f"recursive {keyword}", recursive(
-            {keyword: [{"type": "object", "properties": {"a": REF, f"p{i}": REF}} for i in range(3)]}
+        yield (
+            f"items {keyword} 60 objects",
+            items(
+                {
+                    keyword: [
+                        {"type": "object", "properties": {f"p{i}": {"type": "integer"}}} for i in range(60)
+                    ]
+                }
+            ),
+        )
+        yield (
+            f"recursive {keyword}",
+            recursive(
+                {keyword: [{"type": "object", "properties": {"a": REF, f"p{i}": REF}} for i in range(3)]}
+            ),
         )
     for states in (5, 20, 60, 200, 400, 900):
         pattern = f"[ab]*a[ab]{{{states}}}c"
-        yield f"pattern {states}", {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+        yield (
+            f"pattern {states}",
+            {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}},
+        )
         yield f"items pattern {states}", items({"type": "string", "pattern": pattern})
         yield f"key pattern {states}", {"type": "object", "patternProperties": {pattern: {"type": "integer"}}}
         yield f"property names {states}", {
             "type": "object", "additionalProperties": True, "propertyNames": {"pattern": pattern},
         }  # fmt: skip
     for count in (10, 60):
-        yield f"{count} patterns", items({"allOf": [{"pattern": f"[ab]*a[ab]{{{i + 1}}}c"} for i in range(count)]})
-        yield f"{count} key patterns", {
-            "type": "object",
-            "patternProperties": {f"[ab]*a[ab]{{{i + 1}}}c": {"type": "integer"} for i in range(count)},
-        }
+        yield (
+            f"{count} patterns",
+            items({"allOf": [{"pattern": f"[ab]*a[ab]{{{i + 1}}}c"} for i in range(count)]}),
+        )
+        yield (
+            f"{count} key patterns",
+            {
+                "type": "object",
+                "patternProperties": {f"[ab]*a[ab]{{{i + 1}}}c": {"type": "integer"} for i in range(count)},
+            },
+        )
     for count in (10, 100, 1000, 2500):
         yield f"items enum of {count} objects", items({"enum": [{"a": i} for i in range(count)]})
         yield f"items enum of {count} words", items({"enum": [f"w{i}" for i in range(count)]})
-        yield f"items with {count} properties", items(
-            {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(count)}}
+        yield (
+            f"items with {count} properties",
+            items({"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(count)}}),
         )
-        yield f"items with {count} required", items(
-            {"type": "object", "additionalProperties": True, "required": [f"p{i}" for i in range(count)]}
+        yield (
+            f"items with {count} required",
+            items(
+                {"type": "object", "additionalProperties": True, "required": [f"p{i}" for i in range(count)]}
+            ),
         )
-    for name in ("regex", "idn-hostname", "idn-email", "uri-template", "iri", "date-time", "email", "duration"):
+    for name in (
+        "regex",
+        "idn-hostname",
+        "idn-email",
+        "uri-template",
+        "iri",
+        "date-time",
+        "email",
+        "duration",
+    ):
         yield f"items format {name}", items({"type": "string", "format": name})
-    yield "unique items", {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True, "items": True}}}
-    yield "contains", {"type": "object", "properties": {"a": {"contains": {"const": {"x": [1, 2, 3]}}, "type": "array"}}}
+    yield (
+        "unique items",
+        {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True, "items": True}}},
+    )
+    yield (
+        "contains",
+        {"type": "object", "properties": {"a": {"contains": {"const": {"x": [1, 2, 3]}}, "type": "array"}}},
+    )
     yield "free map", {"type": "object", "additionalProperties": True}
     yield "anything", {"type": "object", "properties": {"a": {}}}
     yield "map of maps", recursive({"type": "object", "additionalProperties": REF})
     yield "list of lists", recursive({"type": "array", "items": REF})
     yield "multiple of", items({"type": "integer", "multipleOf": 7})
-    yield "unevaluated", {
-        "type": "object",
-        "allOf": [{"properties": {f"p{i}": {"type": "integer"}}} for i in range(60)],
-    }
+    yield (
+        "unevaluated",
+        {
+            "type": "object",
+            "allOf": [{"properties": {f"p{i}": {"type": "integer"}}} for i in range(60)],
+        },
+    )
     yield "unevaluated items", {
         "type": "object",
         "properties": {"a": {"type": "array", "anyOf": [{"prefixItems": [{"type": "integer"}] * i} for i in range(40)], "unevaluatedItems": False}},
@@ -115,12 +159,35 @@ def shapes() -> Iterator[tuple[str, Shape]]:
                 "{" + ",".join(f'"{letters[i : i + n]}{i}":1' for i in range(max(1, size // (n + 12)))) + "}"
             ).encode()
         )  # fmt: skip
-    for item in ("0", '"w1"', "{}", "[]", '{"a":9999}', '{"p0":1}', '{"a":{"a":{"a":{"a":{}}}}}', "1.5", "9" * 4000, "null", '{"x":[1,2,3]}'):
+    for item in (
+        "0",
+        '"w1"',
+        "{}",
+        "[]",
+        '{"a":9999}',
+        '{"p0":1}',
+        '{"a":{"a":{"a":{"a":{}}}}}',
+        "1.5",
+        "9" * 4000,
+        "null",
+        '{"x":[1,2,3]}',
+    ):
         yield f"array of {item[:20]}", in_array(item)
-    yield "nested objects", lambda size: (b'{"a":' * min(60, size // 6) + b"1" + b"}" * min(60, size // 6))
-    yield "bush", lambda size: ('{"a":{' + ",".join(f'"p{i}":{{"a":{{}}}}' for i in range(max(1, size // 16))) + "}}").encode()
-    yield "unknown names", lambda size: ("{" + ",".join(f'"x{i}":0' for i in range(max(1, size // 9))) + "}").encode()
-    yield "different numbers", lambda size: ('{"a":[' + ",".join(map(str, range(max(1, size // 6)))) + "]}").encode()
+    yield "nested objects", lambda size: b'{"a":' * min(60, size // 6) + b"1" + b"}" * min(60, size // 6)
+    yield (
+        "bush",
+        lambda size: (
+            '{"a":{' + ",".join(f'"p{i}":{{"a":{{}}}}' for i in range(max(1, size // 16))) + "}}"
+        ).encode(),
+    )
+    yield (
+        "unknown names",
+        lambda size: ("{" + ",".join(f'"x{i}":0' for i in range(max(1, size // 9))) + "}").encode(),
+    )
+    yield (
+        "different numbers",
+        lambda size: ('{"a":[' + ",".join(map(str, range(max(1, size // 6)))) + "]}").encode(),
+    )
 
 
 def slowest(keep: Keep, name: str, shape: Shape, repeats: int) -> tuple[float, int, str]:
@@ -168,7 +235,9 @@ def main() -> None:
     found.sort(reverse=True)
     print(f"{len(found)} searches; refused at registration: {len(refused)} ({', '.join(refused)})")
     for slow in found[: options.top]:
-        print(f"{slow.milliseconds:8.1f} ms  {slow.schema:32} {slow.shape:24} {slow.size:8} bytes  {slow.outcome}")
+        print(
+            f"{slow.milliseconds:8.1f} ms  {slow.schema:32} {slow.shape:24} {slow.size:8} bytes  {slow.outcome}"
+        )
 
 
 def _slow(keep: Keep, name: str, label: str, shape_name: str, shape: Shape, repeats: int) -> Slow:

@@ -179,7 +179,12 @@ class Maker:
             return self.near(parts[-1], root, depth - 1)
         if schema.get("type") == "array":
             return [self.near(schema.get("items", True), root, depth - 1) for _ in range(pick.randint(0, 2))]
-        by_type = {"string": WORDS, "integer": (0, 1, 2, 1.0, 42), "number": NUMBERS, "boolean": (True, False)}
+        by_type = {
+            "string": WORDS,
+            "integer": (0, 1, 2, 1.0, 42),
+            "number": NUMBERS,
+            "boolean": (True, False),
+        }
         kinds = schema.get("type", "null")
         kind = pick.choice(kinds) if isinstance(kinds, list) else kinds
         return pick.choice(by_type.get(kind, (None,)))

@@ -106,7 +106,7 @@ class _Closer:
             body["$ref"] = self._refer(schema["$ref"], "closed")
         elif parts == ["anyOf"] and _are_exclusive(schema["anyOf"], self.root):
             body["anyOf"] = [self.make(branch, "closed") for branch in schema["anyOf"]]
-        elif top or any("properties" in s or "patternProperties" in s for s in in_place(schema, self.root)):
+        elif top or any(map(_is_silent_object, in_place(schema, self.root, with_tests=False))):
             body["unevaluatedProperties"] = False
 
     def _inner(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -164,8 +164,11 @@ def _map_schemas(keyword: str, value: Any, make: Callable[[Schema], Schema]) -> 
     return value
 
 
-def in_place(schema: Schema, root: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The schema and every other that is applied to the same value, references followed."""
+def in_place(schema: Schema, root: dict[str, Any], *, with_tests: bool = True) -> Iterator[dict[str, Any]]:
+    """The schema and every other that is applied to the same value, references followed.
+
+    Without tests, those below `not` and `if` are left out: they say nothing about a value that passes.
+    """
     seen: set[int] = set()
     stack: list[Schema] = [schema]
     while stack:
@@ -174,7 +177,15 @@ def in_place(schema: Schema, root: dict[str, Any]) -> Iterator[dict[str, Any]]:
             continue
         seen.add(id(here))
         yield here
-        stack.extend(reversed(list(applied_in_place(here, root))))
+        tests = () if with_tests else [id(here[keyword]) for keyword in ("not", "if") if keyword in here]
+        applied = [inside for inside in applied_in_place(here, root) if id(inside) not in tests]
+        stack.extend(reversed(applied))
+
+
+def _is_silent_object(schema: dict[str, Any]) -> bool:
+    """Whether a schema names properties and says nothing about others."""
+    names = "properties" in schema or "patternProperties" in schema
+    return names and "additionalProperties" not in schema and "unevaluatedProperties" not in schema
 
 
 def _is_matched(schema: dict[str, Any], root: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ import jsonschema_rs
 import msgspec
 
 from toolkeep.errors import Code, Problem
-from toolkeep.limits import MATCHED_CHARS, PATTERN_BYTES, PATTERN_CACHE_BYTES, Limits
+from toolkeep.limits import BRACKETS, MATCHED_CHARS, PATTERN_BYTES, PATTERN_CACHE_BYTES, Limits
 from toolkeep.validation.closing import close_objects, close_part, guard_matching
 from toolkeep.validation.cost import Cost, TooCostly, measure
 from toolkeep.validation.dialect import Dialect
@@ -19,7 +19,8 @@ from toolkeep.validation.finish import Finisher, make_finisher
 from toolkeep.validation.guard import Inspection, inspect_schema
 from toolkeep.validation.hint import signature
 from toolkeep.validation.keywords import every_schema
-from toolkeep.validation.openness import is_flat, is_open
+from toolkeep.validation.members import Members, make_members
+from toolkeep.validation.openness import is_open
 from toolkeep.validation.secrecy import SHOW_ALL, Display, Secrecy
 
 ENGINE_OPTIONS: Final[dict[str, Any]] = {
@@ -44,8 +45,8 @@ class CompiledSchema:
     """A validator with everything that the door and the report need to know about its schema."""
 
     __slots__ = (
-        "_hint", "_parts", "closes_objects", "cost", "dialect", "finisher", "is_flat", "is_open",
-        "is_valid", "limits", "schema", "secrecy", "uncounted_bytes", "validator",
+        "_hint", "_parts", "closes_objects", "cost", "dialect", "finisher", "is_open",
+        "is_valid", "limits", "members", "schema", "secrecy", "uncounted_bytes", "validator",
     )  # fmt: skip
 
     def __init__(
@@ -67,13 +68,12 @@ class CompiledSchema:
         self.validator = compile_schema(guarded, dialect)
         self.is_valid = self.validator.is_valid
         self.is_open = is_open(guarded)
-        self.is_flat = not self.is_open and is_flat(guarded)
+        self.members: Members | None = None if self.is_open else make_members(guarded)
         self.finisher: Finisher | None = None
         self.secrecy = Secrecy(schema, display)
         self._hint: str | None = None
         self._parts: dict[int, jsonschema_rs.Validator] = {}
-        per_byte = self.cost.steps + self.cost.char_steps
-        self.uncounted_bytes = min(limits.argument_bytes, limits.work // per_byte, MATCHED_CHARS)
+        self.uncounted_bytes = _uncounted_bytes(self.cost, limits)
         """Arguments up to this size cannot exceed any limit on size or work."""
 
     def hint(self, name: str) -> str:
@@ -92,6 +92,13 @@ class CompiledSchema:
         """The same, made anew."""
         guard = close_part if self.closes_objects else guard_matching
         return compile_schema(guard(self.schema, part), self.dialect)
+
+
+def _uncounted_bytes(cost: Cost, limits: Limits) -> int:
+    """A call of so many bytes has at most as many values, brackets and characters."""
+    by_work = limits.work // (cost.steps + cost.char_steps)
+    by_matching = MATCHED_CHARS if cost.char_steps or cost.matches_keys else limits.argument_bytes
+    return min(limits.argument_bytes, by_work, by_matching, BRACKETS)
 
 
 def compile_schema(schema: dict[str, Any], dialect: Dialect) -> jsonschema_rs.Validator:

@@ -15,7 +15,14 @@ from toolkeep.errors import Code
 from toolkeep.limits import LOGGED_CHARS, QUIET_SECONDS
 from toolkeep.validation.faults import Fault, find_faults, first_fault
 from toolkeep.validation.memory import Caller, RefusalMemory
-from toolkeep.validation.parse import Misfit, NotStrictJson, Objection, has_infinity, infinite_number
+from toolkeep.validation.parse import (
+    Misfit,
+    NotStrictJson,
+    Objection,
+    has_infinity,
+    infinite_number,
+    parse_json,
+)
 from toolkeep.validation.repair import repair_of
 from toolkeep.validation.report import violations_of
 from toolkeep.wording import shorten
@@ -27,8 +34,7 @@ def explain(
     tool: RegisteredTool, arguments: object, objection: Objection, memory: RefusalMemory, caller: Caller
 ) -> Refusal:
     """The whole refusal of one call."""
-    if isinstance(objection, Misfit) and has_infinity(objection.value):
-        objection = infinite_number()
+    objection = _sharper(arguments, objection)
     is_brief = memory.withholds_details(caller.agent, tool.name)
     is_repeated = memory.is_repeated(caller, tool.name, _identity(arguments, objection))
     errors: tuple[Violation, ...]
@@ -50,6 +56,21 @@ def explain(
     )
     _log(tool, objection, refusal, caller)
     return refusal
+
+
+def _sharper(arguments: object, objection: Objection) -> Objection:
+    """A misfit that is no strict JSON to begin with: an infinite number, or a key that stands twice."""
+    if isinstance(objection, Misfit):
+        if has_infinity(objection.value):
+            return infinite_number()
+        try:
+            if isinstance(arguments, str):
+                parse_json(arguments.encode())
+            elif isinstance(arguments, (bytes, bytearray, memoryview)):
+                parse_json(bytes(arguments))
+        except NotStrictJson as reason:
+            return reason
+    return objection
 
 
 def _identity(arguments: object, objection: Objection) -> bytes:

@@ -9,8 +9,9 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from toolkeep.definitions.frozen import thaw
+from toolkeep.validation.closing import in_place
 from toolkeep.validation.keywords import Schema, types_of
-from toolkeep.validation.references import applied_in_place, look_up
+from toolkeep.validation.references import look_up
 
 
 class Finisher:
@@ -33,6 +34,13 @@ class Finisher:
     def is_needed(self) -> bool:
         """Whether this place has anything to finish itself."""
         return bool(self.is_integer or self.defaults or self.fillers or self.integers)
+
+    @property
+    def is_only_integers(self) -> bool:
+        """Whether all that is finished here are whole numbers in an object."""
+        return not (
+            self.defaults or self.fillers or self.nested or self.items or self.positions or self.is_integer
+        )
 
     def finish_object(self, value: dict[str, Any]) -> None:
         """Finish an object in place."""
@@ -60,11 +68,23 @@ class Finisher:
                 if inside is not None:
                     value[index] = inside.finish(value[index])
             if self.items is not None:
-                start = len(self.positions)
-                value[start:] = map(self.items.finish, value[start:])
+                self._finish_items(value, len(self.positions))
         elif kind is float and self.is_integer:
             return _whole(value)
         return value
+
+    def _finish_items(self, values: list[Any], start: int) -> None:
+        items = self.items
+        if items is None:
+            return
+        if items.is_only_integers and not start:
+            # Rows of a table: one loop a column takes a sixth of the time.
+            for name in items.integers:
+                for row in values:
+                    if row.__class__ is dict and row.get(name).__class__ is float:
+                        row[name] = _whole(row[name])
+        else:
+            values[start:] = map(items.finish, values[start:])
 
 
 def _whole(number: Any) -> Any:
@@ -93,7 +113,7 @@ class _Maker:
         if key in self._made:
             return self._made[key]
         finisher = self._made[key] = Finisher()
-        parts = [part for schema in schemas for part in _applied(schema, self.root, set())]
+        parts = [part for schema in schemas for part in in_place(schema, self.root, with_tests=False)]
         declared = [types for part in parts if (types := types_of(part)) is not None]
         finisher.is_integer = any("integer" in t for t in declared) and not any(
             "number" in t for t in declared
@@ -169,18 +189,6 @@ def _is_leaf_integer(finisher: Finisher, needed: set[int]) -> bool:
         and not finisher.fillers
         and not (needed & _inside_ids(finisher))
     )
-
-
-def _applied(schema: Schema, root: dict[str, Any], seen: set[int]) -> Iterator[dict[str, Any]]:
-    """Every schema that applies to a value that passed, or may: all but `not` and `if`."""
-    if not isinstance(schema, dict) or id(schema) in seen:
-        return
-    seen.add(id(schema))
-    yield schema
-    tested = {id(schema[keyword]) for keyword in ("not", "if") if keyword in schema}
-    for inside in applied_in_place(schema, root):
-        if id(inside) not in tested:
-            yield from _applied(inside, root, seen)
 
 
 def _surely_applied(schema: Schema, root: dict[str, Any], seen: set[int]) -> Iterator[dict[str, Any]]:

@@ -18,28 +18,6 @@ def is_open(root: dict[str, Any]) -> bool:
     return _Openness(root).is_open(root, frozenset())
 
 
-def is_flat(root: dict[str, Any]) -> bool:
-    """Whether no value inside the arguments can be an object; asked of a schema that is not open."""
-    places = [child for part in in_place(root, root) for child in _children(part)]
-    while places:
-        for part in in_place(places.pop(), root):
-            types = types_of(part)
-            if (types and "object" in types) or (
-                types is None and not _is_listed(part) and not _is_composed(part)
-            ):
-                return False
-            if _is_listed(part) and any(
-                isinstance(v, dict) for v in (*part.get("enum", ()), part.get("const"))
-            ):
-                return False
-            places += _children(part)
-    return True
-
-
-def _is_composed(part: dict[str, Any]) -> bool:
-    return any(keyword in part for keyword in ("$ref", "allOf", "anyOf", "oneOf"))
-
-
 class _Openness:
     def __init__(self, root: dict[str, Any]) -> None:
         self.root = root

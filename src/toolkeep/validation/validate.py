@@ -16,6 +16,7 @@ from toolkeep.errors import Code
 from toolkeep.limits import BRACKETS, MATCHED_CHARS
 from toolkeep.validation.compiler import CompiledSchema
 from toolkeep.validation.diagnose import why_not_json
+from toolkeep.validation.members import has_unique_keys
 from toolkeep.validation.memory import Caller, RefusalMemory
 from toolkeep.validation.parse import (
     Misfit,
@@ -47,17 +48,20 @@ def validate(
 ) -> CheckedCall | Refusal:
     """Check the arguments of one call."""
     schema = tool.arguments
+    members = schema.members
     try:
         raw = arguments.encode() if arguments.__class__ is str else arguments
-        if raw.__class__ is bytes and len(raw) <= schema.uncounted_bytes and not schema.is_open:
-            value = _from_json(raw, allow_inf_nan=False) if schema.is_flat else None
-            # A flat object with as many members as the text has colons holds no key twice, and knowing so
-            # costs a third of what the parser's own check does. Any other text is parsed with that check.
-            if value.__class__ is not dict or len(value) != raw.count(b":"):
-                value = _from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True)
+        if members is not None and raw.__class__ is bytes and len(raw) <= schema.uncounted_bytes:
+            value = _from_json(raw, allow_inf_nan=False)
         else:
             value = _read(schema, raw)
         if schema.is_valid(value):
+            if (
+                members is not None
+                and raw.__class__ is bytes
+                and not has_unique_keys(raw, members.count(value))
+            ):
+                value = parse_json(raw)
             if schema.finisher is not None:
                 schema.finisher.finish_object(value)
             if refusals.rows:
@@ -83,16 +87,21 @@ def _objection(error: Exception, arguments: Arguments) -> Objection:
 
 
 def _read(schema: CompiledSchema, arguments: Arguments) -> Any:
-    """Arguments that need more than the parser: large, open to anything, or Python data already."""
+    """Arguments that need more than the parser: large, open to anything, or Python data already.
+
+    Duplicate keys are left to the count of members where there is one.
+    """
     if isinstance(arguments, (bytearray, memoryview)):
-        arguments = bytes(arguments)
+        return _read(schema, bytes(arguments))
     if not isinstance(arguments, bytes):
         return _copy(schema, arguments)
-    value = (
-        _parse_counting(schema, arguments)
-        if len(arguments) > schema.uncounted_bytes
-        else parse_json(arguments)
-    )
+    is_large = len(arguments) > schema.uncounted_bytes
+    is_heavy = is_large and _is_heavy(schema, arguments)
+    value = _from_json(arguments, allow_inf_nan=False, catch_duplicate_keys=schema.members is None)
+    if is_heavy:
+        _check_size(schema, len(arguments), *_size(value))
+    if is_large:
+        _check_names(schema, value)
     if schema.is_open:
         _look_where_the_engine_does_not(schema, arguments, value)
     return value
@@ -106,27 +115,20 @@ def _copy(schema: CompiledSchema, arguments: object) -> Any:
     return snapshot.value
 
 
-def _parse_counting(schema: CompiledSchema, raw: bytes) -> Any:
-    """Parse a call that is large enough to matter, bounding its work before and after.
+def _is_heavy(schema: CompiledSchema, raw: bytes) -> bool:
+    """Whether a call must be counted exactly once it is parsed; raises where it is not even parsed.
 
-    The count on the raw bytes only admits: marks inside strings are counted too. Above it the call is
-    parsed and counted exactly, as long as its brackets alone do not make it too big to parse.
+    The count on the raw bytes only admits: marks inside strings are counted too. Above it the exact count
+    decides, as long as the brackets alone do not make the call too big to parse.
     """
-    brackets = raw.count(b"[") + raw.count(b"{")
-    marks = brackets + raw.count(b",") + raw.count(b":") + 1
     if len(raw) > schema.limits.argument_bytes:
         raise _too_big(schema)
+    brackets = raw.count(b"[") + raw.count(b"{")
+    if brackets > BRACKETS and _brackets_outside_strings(raw) > BRACKETS:
+        raise _too_much_work()
+    marks = brackets + raw.count(b",") + raw.count(b":") + 1
     chars = len(raw) if schema.cost.char_steps else 0
-    if brackets <= BRACKETS and _work(schema, marks, chars) <= schema.limits.work:
-        value = parse_json(raw)
-    else:
-        if brackets > BRACKETS and _brackets_outside_strings(raw) > BRACKETS:
-            raise _too_much_work()
-        value = parse_json(raw)
-        nodes, chars = _size(value)
-        _check_size(schema, len(raw), nodes, chars)
-    _check_names(schema, value)
-    return value
+    return _work(schema, marks, chars) > schema.limits.work
 
 
 def _brackets_outside_strings(raw: bytes) -> int:
