@@ -9,6 +9,7 @@ slowest verdict is printed, valid and invalid calls alike.
 
 import argparse
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -197,21 +198,21 @@ def slowest(keep: Keep, name: str, shape: Shape, repeats: int) -> tuple[float, i
     while size > 100:
         raw = shape(size)
         times = []
-        for _ in range(repeats):
+        for number in range(repeats):
             started = time.perf_counter()
-            check = keep.try_validate_arguments(name, raw, agent=str(len(times)))
+            check = keep.try_validate_arguments(name, raw, agent=f"{size}-{number}")
             times.append(time.perf_counter() - started)
         outcome = check.errors[0].code.value if isinstance(check, Refusal) else "accepted"
         worst = max(worst, (min(times) * 1e3, len(raw), outcome))
         if outcome not in ("ACODE-TSR-010", "ACODE-TSR-011") and min(times) < 0.002:
             break
-        size //= 2
+        size //= 3
     return worst
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--repeats", type=int, default=2, help="runs of each call; the fastest counts")
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each call; the fastest counts")
     parser.add_argument("--top", type=int, default=15)
     parser.add_argument("--only", default="", help="schemas whose name holds this")
     options = parser.parse_args()
@@ -230,6 +231,7 @@ def main() -> None:
             continue
         finally:
             found.append(Slow((time.perf_counter() - started) * 1e3, label, "registration", 0, ""))
+        print(f"{label} …", file=sys.stderr)
         for shape_name, shape in shapes():
             found.append(Slow(*_slow(keep, definition.name, label, shape_name, shape, options.repeats)))
     found.sort(reverse=True)

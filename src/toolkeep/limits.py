@@ -73,6 +73,14 @@ REPORT_WORK: Final = 6_000
 """Evaluations for which every error is collected in one pass (about 6 µs an error at the worst);
 a larger call is searched part by part."""
 
+FIRST_ERROR_WORK: Final = 200_000
+"""Values × fan-out up to which the engine is asked for its first error; it copies the value into each error
+of each alternative (0.2 µs a value). Beyond, the place alone is named."""
+
+REPORT_DIGITS: Final = 50_000
+"""Digits of integers beyond 64 bits, times fan-out, up to which errors about them are collected; the
+engine writes each out for each error, at 0.4 µs a digit."""
+
 ERRORS: Final = 50
 """Violations in one refusal (VAL-5)."""
 

@@ -94,11 +94,16 @@ class CompiledSchema:
         return compile_schema(guard(self.schema, part), self.dialect)
 
 
+_COMPARED_BYTES = 2000
+"""A call of so many bytes holds too few integers beyond 64 bits for comparing them to take long."""
+
+
 def _uncounted_bytes(cost: Cost, limits: Limits) -> int:
     """A call of so many bytes has at most as many values, brackets and characters."""
-    by_work = limits.work // (cost.steps + cost.char_steps)
+    by_work = limits.work // (cost.steps + cost.char_steps + cost.digit_steps)
     by_matching = MATCHED_CHARS if cost.char_steps or cost.matches_keys else limits.argument_bytes
-    return min(limits.argument_bytes, by_work, by_matching, BRACKETS)
+    by_comparing = _COMPARED_BYTES if cost.compares_items else limits.argument_bytes
+    return min(limits.argument_bytes, by_work, by_matching, by_comparing, BRACKETS)
 
 
 def compile_schema(schema: dict[str, Any], dialect: Dialect) -> jsonschema_rs.Validator:

@@ -2,10 +2,14 @@
 
 The engine holds the interpreter while it works, so no timer can stop it: what could run away is not let
 in. `measure` counts, for the worst place of the schema, how many subschemas one value meets (`fanout`),
-how much their work weighs (`steps`, of about 100 ns) and what matching a character costs (`char_steps`).
-A call's work is then at most values × steps + characters × char_steps.
+how much their work weighs (`steps`, of about 100 ns), what matching a character costs (`char_steps`) and
+what a digit of an integer beyond 64 bits costs (`digit_steps`). A call's work is then at most
+
+    values × steps + characters × char_steps + wide digits × digit_steps
+    + wide integers × wide digits × 2, where items are compared with each other
 """
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -14,8 +18,9 @@ from typing import Any, NamedTuple
 import jsonschema_rs
 
 from toolkeep.limits import FANOUT, KIB, PATTERN_BYTES, PATTERN_CACHE_BYTES, PATTERNS, SCHEMA_NODES
-from toolkeep.validation.keywords import ASSERTED_FORMATS, Schema, all_schemas
+from toolkeep.validation.keywords import ASSERTED_FORMATS, Schema, all_schemas, types_of
 from toolkeep.validation.references import applied_in_place
+from toolkeep.validation.size import Size
 
 _ROUNDS = 64
 """Levels of nesting looked ahead; arguments are not nested deeper."""
@@ -28,6 +33,17 @@ _UNIQUE_STEPS = 4
 
 _CHAR_STEPS_PER_KIB = 2
 """Matching one character, for each KiB of compiled pattern, when the engine's cache thrashes (0.2 µs)."""
+
+
+_DIGIT_STEPS = {
+    "minimum": 3, "maximum": 3, "exclusiveMinimum": 3, "exclusiveMaximum": 3, "multipleOf": 9, "const": 2,
+    "enum": 2,
+}  # fmt: skip
+"""Handling one digit of an integer beyond 64 bits, which the engine turns into text and back (0.1 µs a
+digit for a type check, 0.25 for a limit, 0.85 for multipleOf)."""
+
+PAIR_STEPS = 2
+"""Comparing two such integers for uniqueItems, for each digit; the engine compares each with each."""
 
 
 class TooCostly(ValueError):
@@ -45,27 +61,41 @@ class Cost:
     fanout: int
     steps: int
     char_steps: int
+    digit_steps: int
     matches_keys: bool
     """Whether patterns are tried on the names of properties."""
+    compares_items: bool
+    """Whether the items of an array are compared with each other."""
+
+    def work(self, size: Size) -> int:
+        """The steps that checking a call of that size takes at the most."""
+        pairs = size.wide_integers * size.wide_digits * PAIR_STEPS if self.compares_items else 0
+        return (
+            size.values * self.steps
+            + size.chars * self.char_steps
+            + size.wide_digits * self.digit_steps
+            + pairs
+        )
 
 
 class _Weight(NamedTuple):
     fanout: int
     steps: int
     chars: int
+    digits: int
 
     def __add__(self, other: "_Weight") -> "_Weight":  # type: ignore[override]
-        return _Weight(self.fanout + other.fanout, self.steps + other.steps, self.chars + other.chars)
+        return _Weight(*map(operator.add, self, other))
 
 
-_NOTHING = _Weight(0, 0, 0)
+_NOTHING = _Weight(0, 0, 0, 0)
 
 
 def measure(root: dict[str, Any], *, fanout: int = FANOUT) -> Cost:
     """The cost of a closed schema; `TooCostly` where there is no acceptable bound."""
     analysis = _Analysis(root, fanout)
     worst = analysis.worst(root)
-    return Cost(worst.fanout, worst.steps, worst.chars, analysis.matches_keys)
+    return Cost(*worst, matches_keys=analysis.matches_keys, compares_items=analysis.compares_items)
 
 
 class _Analysis:
@@ -74,6 +104,7 @@ class _Analysis:
     def __init__(self, root: dict[str, Any], fanout: int) -> None:
         self.root = root
         self.matches_keys = False
+        self.compares_items = False
         self._limit = fanout
         self._expansions = 0
         self._own: dict[int, _Weight] = {}
@@ -91,6 +122,7 @@ class _Analysis:
                 patterns.add(schema["pattern"])
             named = schema.get("patternProperties", {})
             patterns.update(named)
+            self.compares_items |= bool(schema.get("uniqueItems"))
             self.matches_keys |= bool(named) or isinstance(schema.get("propertyNames"), dict)
         if len(patterns) > PATTERNS:
             raise TooCostly(f"has {len(patterns)} patterns, at most {PATTERNS} are allowed", "use fewer")
@@ -151,7 +183,19 @@ def _own_weight(schema: dict[str, Any]) -> _Weight:
     names = sum(len(schema.get(k, ())) for k in ("properties", "required", "dependentRequired"))
     chars = pattern_steps(schema["pattern"]) if isinstance(schema.get("pattern"), str) else 0
     chars += 1 if schema.get("format") in ASSERTED_FORMATS else 0
-    return _Weight(1, 1 + containers * _CONTAINER_OPTION_STEPS + names // 2, chars)
+    return _Weight(1, 1 + containers * _CONTAINER_OPTION_STEPS + names // 2, chars, _digit_steps(schema))
+
+
+def _digit_steps(schema: dict[str, Any]) -> int:
+    types = types_of(schema)
+    if types is not None and not types & {"number", "integer"}:
+        return 0
+    steps = 1 if types and "number" in types else 0
+    for keyword, weight in _DIGIT_STEPS.items():
+        value = schema.get(keyword, ())
+        options = value if keyword == "enum" else (value,)
+        steps += weight * any(isinstance(option, (int, float, dict, list)) for option in options)
+    return steps
 
 
 class _Place(NamedTuple):
@@ -166,7 +210,7 @@ class _Place(NamedTuple):
         parts = [id(schema) for schema in self.schemas if isinstance(schema, dict)]
         trivial = len(self.schemas) - len(parts)
         chars = sum(pattern_steps(pattern) for pattern in self.patterns)
-        return _Weight(trivial, trivial + self.steps, chars), parts
+        return _Weight(trivial, trivial + self.steps, chars, 0), parts
 
 
 def _places(group: list[dict[str, Any]]) -> Iterator[_Place]:

@@ -8,7 +8,7 @@ import json
 import re
 
 from toolkeep.errors import Code
-from toolkeep.validation.parse import NotStrictJson
+from toolkeep.validation.parse import NotStrictJson, too_many_digits
 
 _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
@@ -36,7 +36,7 @@ def why_not_json(raw: bytes) -> NotStrictJson:
     except RecursionError:
         return _too_deep()
     except ValueError:
-        return NotStrictJson("a number has too many digits", "send a shorter number, or text")
+        return too_many_digits()
     if _LONE_SURROGATE.search(text):
         return NotStrictJson("a \\u escape is half of a surrogate pair", "escape both halves, or send UTF-8")
     return _too_deep()

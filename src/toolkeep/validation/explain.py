@@ -12,7 +12,7 @@ import orjson
 
 from toolkeep.calls import Refusal, RegisteredTool, Violation
 from toolkeep.errors import Code
-from toolkeep.limits import LOGGED_CHARS, QUIET_SECONDS
+from toolkeep.limits import LOGGED_CHARS, QUIET_SECONDS, REPORT_DIGITS
 from toolkeep.validation.faults import Fault, find_faults, first_fault
 from toolkeep.validation.memory import Caller, RefusalMemory
 from toolkeep.validation.parse import (
@@ -22,9 +22,11 @@ from toolkeep.validation.parse import (
     has_infinity,
     infinite_number,
     parse_json,
+    too_many_digits,
 )
 from toolkeep.validation.repair import repair_of
 from toolkeep.validation.report import violations_of
+from toolkeep.validation.size import size_of
 from toolkeep.wording import shorten
 
 log = logging.getLogger("toolkeep.validation")
@@ -99,6 +101,8 @@ def _misfit(
 ) -> tuple[tuple[Violation, ...], tuple[dict[str, Any], ...] | None]:
     schema = tool.arguments
     try:
+        if size_of(value).wide_digits * schema.cost.fanout > REPORT_DIGITS:
+            return (_whole(too_many_digits()),), None
         if is_brief:
             return violations_of(schema, value, first_fault(schema, value)), None
         faults: list[Fault] = find_faults(schema, value, limit=schema.limits.errors)

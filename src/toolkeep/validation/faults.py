@@ -12,7 +12,7 @@ import jsonschema_rs
 import msgspec
 from jsonschema_rs import ValidationErrorKind as Kind
 
-from toolkeep.limits import REPORT_WORK
+from toolkeep.limits import FIRST_ERROR_WORK, REPORT_WORK
 from toolkeep.validation.closing import COMPOSERS
 from toolkeep.validation.compiler import CompiledSchema, compile_schema
 from toolkeep.validation.keywords import Schema
@@ -31,7 +31,8 @@ class Fault(msgspec.Struct, frozen=True):
     """One objection of the engine: where, and its structured kind."""
 
     place: Place
-    kind: Kind
+    kind: Kind | None
+    """None where finding out would take too long."""
     base: Place = ()
     """Where the searched part began; the places inside `kind` count from there."""
 
@@ -118,7 +119,11 @@ class _Search:
             self.faults.append(Fault((*place, *error.instance_path), error.kind, place))
 
     def first(self, validator: jsonschema_rs.Validator, value: Any, place: Place) -> None:
-        """The first error alone; cheap at any size."""
+        """The first error alone, or only the place where even that would take long."""
+        affordable = FIRST_ERROR_WORK // self.compiled.cost.fanout
+        if count_nodes(value, affordable) > affordable:
+            self.faults.append(Fault(place, None, place))
+            return
         try:
             validator.validate(value)
         except jsonschema_rs.ValidationError as error:

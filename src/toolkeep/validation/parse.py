@@ -70,6 +70,11 @@ def infinite_number() -> NotStrictJson:
     return NotStrictJson("a number is too large", "send a number between -1.8e308 and 1.8e308")
 
 
+def too_many_digits(path: str = "") -> NotStrictJson:
+    """The reason for an integer that is too long to be worked with."""
+    return NotStrictJson("a number has too many digits", "send a shorter number, or text", path=path)
+
+
 def too_deep(depth: int) -> NotStrictJson:
     """The reason for nesting beyond the limit."""
     return NotStrictJson(
@@ -133,7 +138,7 @@ class Snapshot:
         if kind is float and value - value != 0:
             raise NotStrictJson("NaN and Infinity are not JSON", "send a finite number", path=path)
         if kind is int and value.bit_length() > _INTEGER_BITS:
-            raise NotStrictJson("a number has too many digits", "send a shorter number, or text", path=path)
+            raise too_many_digits(path)
         if kind not in _SCALARS:
             raise NotStrictJson(
                 f"a Python {kind.__name__[:40]} is not JSON", "send plain dicts, lists and scalars", path=path

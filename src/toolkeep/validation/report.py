@@ -104,14 +104,18 @@ class _Report:
         return names_at(self.root, place)
 
     def misfit(self, place: Place) -> Violation:
-        """For a value of which every part is known, but which as a whole fits no alternative."""
+        """For a value that fits no alternative although each of its parts is known, or that is too large to say."""
         expected = self._expected(place)
-        return self._violation(place, Code.CONSTRAINT, "does not fit together", expected, f"Send {expected}")
+        return self._violation(
+            place, Code.CONSTRAINT, "does not fit its schema", expected, f"Send {expected}"
+        )
 
     def explain(self, fault: Fault, *, alternatives: int) -> Iterator[tuple[Place, Violation]]:
         """One fault as one or more violations, each with its place."""
         kind, place = fault.kind, fault.place
-        if isinstance(kind, _UNKNOWN):
+        if kind is None:
+            yield place, self.misfit(place)
+        elif isinstance(kind, _UNKNOWN):
             yield from self._unknown(place, kind.unexpected)
         elif isinstance(kind, Kind.Required):
             yield self._missing(place, kind.property)

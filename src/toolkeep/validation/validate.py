@@ -29,6 +29,7 @@ from toolkeep.validation.parse import (
     may_overflow,
     parse_json,
 )
+from toolkeep.validation.size import Size, size_of
 
 Arguments = bytes | str | bytearray | memoryview | Mapping[str, Any]
 
@@ -99,7 +100,7 @@ def _read(schema: CompiledSchema, arguments: Arguments) -> Any:
     is_heavy = is_large and _is_heavy(schema, arguments)
     value = _from_json(arguments, allow_inf_nan=False, catch_duplicate_keys=schema.members is None)
     if is_heavy:
-        _check_size(schema, len(arguments), *_size(value))
+        _check_size(schema, len(arguments), value)
     if is_large:
         _check_names(schema, value)
     if schema.is_open:
@@ -110,7 +111,7 @@ def _read(schema: CompiledSchema, arguments: Arguments) -> Any:
 def _copy(schema: CompiledSchema, arguments: object) -> Any:
     """Arguments that are Python data already: copied, so that nobody changes them after the check."""
     snapshot = Snapshot(arguments, depth=schema.limits.argument_depth, nodes=BRACKETS)
-    _check_size(schema, snapshot.nodes + snapshot.chars, snapshot.nodes, snapshot.chars)
+    _check_size(schema, snapshot.nodes + snapshot.chars, snapshot.value)
     _check_names(schema, snapshot.value)
     return snapshot.value
 
@@ -126,9 +127,10 @@ def _is_heavy(schema: CompiledSchema, raw: bytes) -> bool:
     brackets = raw.count(b"[") + raw.count(b"{")
     if brackets > BRACKETS and _brackets_outside_strings(raw) > BRACKETS:
         raise _too_much_work()
+    if schema.cost.compares_items:
+        return True
     marks = brackets + raw.count(b",") + raw.count(b":") + 1
-    chars = len(raw) if schema.cost.char_steps else 0
-    return _work(schema, marks, chars) > schema.limits.work
+    return schema.cost.work(Size(marks, chars=len(raw), wide_digits=len(raw))) > schema.limits.work
 
 
 def _brackets_outside_strings(raw: bytes) -> int:
@@ -137,33 +139,10 @@ def _brackets_outside_strings(raw: bytes) -> int:
     return outside.count(b"[") + outside.count(b"{")
 
 
-def _size(value: Any) -> tuple[int, int]:
-    """JSON values, names counted as values, and the characters that patterns could be tried on."""
-    nodes, chars = 0, 0
-    stack = [value]
-    while stack:
-        here = stack.pop()
-        nodes += 1
-        kind = here.__class__
-        if kind is str:
-            chars += min(len(here), MATCHED_CHARS)
-        elif kind is dict:
-            nodes += len(here)
-            chars += sum(map(len, here))
-            stack.extend(here.values())
-        elif kind is list:
-            stack.extend(here)
-    return nodes, chars
-
-
-def _work(schema: CompiledSchema, nodes: int, chars: int) -> int:
-    return nodes * schema.cost.steps + chars * schema.cost.char_steps
-
-
-def _check_size(schema: CompiledSchema, size: int, nodes: int, chars: int) -> None:
+def _check_size(schema: CompiledSchema, size: int, value: Any) -> None:
     if size > schema.limits.argument_bytes:
         raise _too_big(schema)
-    if _work(schema, nodes, chars) > schema.limits.work:
+    if schema.cost.work(size_of(value)) > schema.limits.work:
         raise _too_much_work()
 
 
