@@ -38,6 +38,8 @@ def _is_plain(value: object) -> bool:
 
 def _write(value: Any) -> str:
     if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError("an object key is not text")
         members = sorted(value.items(), key=lambda member: member[0].encode("utf-16-be"))
         return "{" + ",".join(f"{_text(key)}:{_write(item)}" for key, item in members) + "}"
     if isinstance(value, list):

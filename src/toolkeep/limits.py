@@ -70,12 +70,12 @@ BRACKETS: Final = 100_000
 """Objects and arrays in one call; parsing more costs the host time before anything is checked."""
 
 REPORT_WORK: Final = 6_000
-"""Evaluations for which every error is collected in one pass (about 6 µs an error at the worst);
-a larger call is searched part by part."""
+"""Errors for which all are collected in one pass (about 6 µs each); a call that could have more is searched
+part by part."""
 
-FIRST_ERROR_WORK: Final = 200_000
+FIRST_ERROR_WORK: Final = 50_000
 """Values × fan-out up to which the engine is asked for its first error; it copies the value into each error
-of each alternative (0.2 µs a value). Beyond, the place alone is named."""
+of each alternative (0.3 µs a value). Beyond, the place alone is named."""
 
 REPORT_DIGITS: Final = 50_000
 """Digits of integers beyond 64 bits, times fan-out, up to which errors about them are collected; the

@@ -1,9 +1,8 @@
 """The text form of a refusal: what a model reads. Short, ordered, and with a way out."""
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from toolkeep.limits import MODEL_TEXT_CHARS
 from toolkeep.wording import echo_name, shorten
@@ -29,7 +28,7 @@ def refusal_text(
     if is_repeated:
         head.append("This exact call was refused before. Do not repeat it; change the arguments.")
     tail = [shorten(hint, _HINT_CHARS)] if hint else []
-    if repair and len(patch := orjson.dumps(list(repair)).decode()) <= _HINT_CHARS:
+    if repair and len(patch := json.dumps(list(repair), separators=(",", ":"))) <= _HINT_CHARS:
         tail.insert(0, f"This JSON Patch would make it valid: {patch}")
     room = MODEL_TEXT_CHARS - sum(len(line) + 1 for line in (*head, *tail)) - 20
     lines: list[str] = []

@@ -25,6 +25,7 @@ from toolkeep.definitions.vocabulary import Determinism
 from toolkeep.keep import Keep
 
 _STRANGER = "toolkeep_no_such_property"
+_BROKEN = "toolkeep broke this on purpose"
 
 
 @dataclass(kw_only=True)
@@ -146,17 +147,16 @@ class _ToolCheck:
             return
         run = self._runner()
         first = await self._outcome(lambda: run(check.arguments))
-        if first is None:
-            return
-        if self.registered.definition.determinism in (Determinism.PURE, Determinism.DETERMINISTIC):
+        promised = self.registered.definition.determinism
+        if first is not None and promised in (Determinism.PURE, Determinism.DETERMINISTIC):
             second = await self._outcome(lambda: run(check.arguments))
             if second != first:
                 self.problems.append("declared deterministic, but two equal calls gave different results")
         for bad in bad_arguments:
-            if not self._is_refused(bad) and not await self._fails_politely(bad):
-                self.problems.append(f"bad arguments work: {json.dumps(bad, default=str)[:200]}")
+            if not self._is_refused(bad):
+                await self._fails_politely(bad)
         if isinstance(self.registered.runner, AgentTool):
-            await self._hides_exceptions(self.registered.runner)
+            await self._hides_exceptions(self.registered.runner, check.arguments)
 
     def _runner(self) -> Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]:
         runner = self.registered.runner
@@ -176,18 +176,26 @@ class _ToolCheck:
             self.problems.append(f"the call that should work raised {type(error).__name__}: {error}")
             return None
 
-    async def _fails_politely(self, arguments: Mapping[str, Any]) -> bool:
+    async def _fails_politely(self, arguments: Mapping[str, Any]) -> None:
+        """A function raises, a class returns a failed result; either says why."""
+        shown = json.dumps(arguments, default=str)[:200]
         try:
             await self._runner()(dict(arguments))
-        except Exception:  # noqa: BLE001 -- a failure is what is wanted here
-            return True
-        return False
+        except _Failed as failure:
+            if not str(failure).strip():
+                self.problems.append(f"bad arguments fail without a message: {shown}")
+        except Exception as error:  # noqa: BLE001 -- whatever the tool does wrong is the finding
+            if isinstance(self.registered.runner, AgentTool):
+                self.problems.append(f"bad arguments raise {type(error).__name__}: {shown}")
+        else:
+            self.problems.append(f"bad arguments work: {shown}")
 
-    async def _hides_exceptions(self, runner: AgentTool) -> None:
-        """Unreadable arguments and a broken context give a failed result, without a stack trace."""
-        for arguments, context in (("{", self.context), ("{}", self.context), ("{}", _Broken())):
+    async def _hides_exceptions(self, runner: AgentTool, arguments: dict[str, Any]) -> None:
+        """Unreadable arguments and a broken context give a failed result that holds nothing internal."""
+        calls = (("{", self.context), ("{}", self.context), (json.dumps(arguments), _Broken()))
+        for arguments_json, context in calls:
             try:
-                result: object = await runner.execute(arguments, context)  # type: ignore[arg-type]
+                result: object = await runner.execute(arguments_json, context)  # type: ignore[arg-type]
             except Exception as error:  # noqa: BLE001 -- as above
                 self.problems.append(f"execute raised {type(error).__name__} instead of a failed result")
                 continue
@@ -195,19 +203,25 @@ class _ToolCheck:
                 self.problems.append("execute did not return an InvokeResult")
             elif "Traceback" in result.error_message:
                 self.problems.append("a failed result holds a stack trace")
+            elif _BROKEN in result.error_message:
+                self.problems.append("a failed result holds the text of an unexpected exception")
 
 
 class _Broken:
     """A context of which nothing works."""
 
     def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(f"context.{name} is broken")
+        raise RuntimeError(f"{_BROKEN}: context.{name}")
+
+
+class _Failed(Exception):
+    """An agent-tool class returned a failed result."""
 
 
 async def _execute(runner: AgentTool, arguments_json: str, context: ToolContext) -> Any:
     result = await runner.execute(arguments_json, context)
     if not result.successful:
-        raise RuntimeError(result.error_message)
+        raise _Failed(result.error_message)
     return json.loads(result.result_json)
 
 

@@ -6,13 +6,14 @@ ToolDefinition.builder("read_file").description("Read a file.").required_string(
 from dataclasses import replace
 from typing import Any
 
-from toolkeep.definitions.check import problems_of, refuse_problems
-from toolkeep.definitions.data import KEYS, definition_from_dict
+from toolkeep.definitions.data import KEYS, definition_by_author
 from toolkeep.definitions.frozen import JsonValue
 from toolkeep.definitions.parameter import ToolParameter, parameters_schema
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code, Problem
+
+_SETTABLE = tuple(key for key in KEYS if key != "parameters")  # those come from `param` and its kin
 
 
 class ToolDefinitionBuilder:
@@ -79,8 +80,8 @@ class ToolDefinitionBuilder:
 
     def set(self, **fields: Any) -> "ToolDefinitionBuilder":
         """Any other field by its name in the data form: `set(capabilities=["fs.read:./docs"])`."""
-        if unknown := set(fields) - set(KEYS):
-            raise TypeError(f"{min(unknown)!r} is no field of a definition; fields are " + ", ".join(KEYS))
+        if unknown := set(fields) - set(_SETTABLE):
+            raise TypeError(f"{min(unknown)!r} cannot be set; fields are " + ", ".join(_SETTABLE))
         self._data.update(fields)
         return self
 
@@ -99,10 +100,8 @@ class ToolDefinitionBuilder:
         by_name = {parameter.name: parameter for parameter in self._parameters}
         fields = {**self._data, "parameters": parameters_schema(tuple(by_name.values()))}
         if self._metadata:
-            fields["metadata"] = self._metadata
-        definition = definition_from_dict(fields)
-        refuse_problems(definition.name, [*problems_of(definition)[0], *problems])
-        return definition
+            fields["metadata"] = {**(self._data.get("metadata") or {}), **self._metadata}
+        return definition_by_author(fields, problems)
 
 
 def _problem(parameter: str, message: str, mend: str) -> Problem:

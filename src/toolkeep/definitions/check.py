@@ -4,11 +4,11 @@ In comes a definition; out come its problems and, for one from elsewhere, the la
 rules about schemas are `toolkeep.validation.guard`'s.
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 
-import orjson
-
+from toolkeep.definitions.frozen import NotJson, freeze
 from toolkeep.definitions.names import PORTABLE_NAME, wrong_with_author_name
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Category, Determinism, Isolation, SideEffect
@@ -53,13 +53,15 @@ def _problem(field: str, message: str, mend: str) -> Problem:
 def _problems(definition: ToolDefinition) -> Iterator[tuple[Problem, bool]]:
     yield from _names(definition)
     yield from _texts(definition)
-    for problem in (*_constraints(definition), *_bounds(definition), *_effects(definition)):
-        yield problem, False
+    for check in (_sizes, _constraints, _bounds, _effects, _data):
+        yield from ((problem, False) for problem in check(definition))
 
 
 def _names(definition: ToolDefinition) -> Iterator[tuple[Problem, bool]]:
     by_hand = definition.source.is_by_hand
-    for index, name in enumerate((definition.name, *definition.aliases)):
+    names = (definition.name, *definition.aliases)
+    folded = [name.casefold() for name in names]
+    for index, name in enumerate(names):
         field = f"aliases/{index - 1}" if index else "name"
         if by_hand:
             if wrong := wrong_with_author_name(name):
@@ -70,8 +72,8 @@ def _names(definition: ToolDefinition) -> Iterator[tuple[Problem, bool]]:
                 _problem(field, f"{name[:NAME_CHARS]!r} is not portable", "map it with portable_name"),
                 False,
             )
-        if index and name.casefold() == definition.name.casefold():
-            yield _problem(field, "an alias repeats the name", "remove the alias"), False
+        if folded[index] in folded[:index]:
+            yield _problem(field, "an alias repeats the name or another alias", "remove the alias"), False
 
 
 def _texts(definition: ToolDefinition) -> Iterator[tuple[Problem, bool]]:
@@ -89,13 +91,25 @@ def _texts(definition: ToolDefinition) -> Iterator[tuple[Problem, bool]]:
             f"{version[:VERSION_CHARS]!r} is not a semantic version of at most {VERSION_CHARS} characters"
         )
         yield _problem("version", message, "use a version such as 1.0.0"), False
-    if len(orjson.dumps(definition.constraints.to_dict())) > STORED_JSON_BYTES:
-        yield _problem("constraints", f"are over {STORED_JSON_BYTES} bytes as JSON", "shorten them"), False
-    if len(orjson.dumps(list(definition.required_permissions))) > STORED_JSON_BYTES:
-        yield (
-            _problem("required_permissions", f"are over {STORED_JSON_BYTES} bytes as JSON", "list fewer"),
-            False,
-        )
+
+
+def _sizes(definition: ToolDefinition) -> Iterator[Problem]:
+    stored = {
+        "constraints": definition.constraints.to_dict(),
+        "required_permissions": list(definition.required_permissions),
+    }
+    for field, value in stored.items():
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        if len(text.encode(errors="surrogatepass")) > STORED_JSON_BYTES:
+            yield _problem(field, f"are over {STORED_JSON_BYTES} bytes as JSON", "shorten them")
+
+
+def _data(definition: ToolDefinition) -> Iterator[Problem]:
+    """What JSON cannot hold, such as half a surrogate pair, has no hash either."""
+    try:
+        freeze(definition.to_dict())
+    except NotJson as error:
+        yield _problem(error.path.removeprefix("/"), error.reason, "use JSON data only")
 
 
 def _constraints(definition: ToolDefinition) -> Iterator[Problem]:

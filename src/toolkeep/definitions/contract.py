@@ -102,12 +102,14 @@ def definition_of_class(tool_class: type, **fields: Any) -> ToolDefinition:
 
 def make_agent_tool(tool_class: type, services: Sequence[object] = ()) -> AgentTool:
     """An instance, its constructor's parameters filled by their annotated types."""
-    hints = typing.get_type_hints(tool_class.__init__)  # type: ignore[misc]
+    hints = _constructor_hints(tool_class)
     arguments = {}
     problems = []
-    for parameter in list(inspect.signature(tool_class).parameters.values()):
+    for parameter in inspect.signature(tool_class).parameters.values():
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            continue
         wanted = hints.get(parameter.name)
-        found = [service for service in services if isinstance(wanted, type) and isinstance(service, wanted)]
+        found = [service for service in services if _is_instance(service, wanted)]
         if found:
             arguments[parameter.name] = found[0]
         elif wanted is logging.Logger:
@@ -118,6 +120,21 @@ def make_agent_tool(tool_class: type, services: Sequence[object] = ()) -> AgentT
     if problems:
         raise ContractBroken(tool_class.__name__, problems)
     return cast("AgentTool", tool_class(**arguments))
+
+
+def _constructor_hints(tool_class: type) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(tool_class.__init__)  # type: ignore[misc]
+    except NameError as error:
+        problem = _problem("__init__", f"an annotation cannot be resolved ({error})", "import the name")
+        raise ContractBroken(tool_class.__name__, [problem]) from error
+
+
+def _is_instance(service: object, wanted: object) -> bool:
+    try:
+        return isinstance(wanted, type) and isinstance(service, wanted)
+    except TypeError:  # a Protocol that is not runtime_checkable
+        return False
 
 
 def contract_problems(tool_class: type) -> Iterator[Problem]:
@@ -214,7 +231,7 @@ def _schema_shape(schema: object, tool_name: object) -> Iterator[Problem]:
     if not isinstance(parameters, Mapping) or parameters.get("type") != "object":
         yield _problem("get_schema/parameters", "is not an object schema", 'set "type": "object"')
         return
-    if not isinstance(parameters.get("required"), Sequence):
+    if not isinstance(parameters.get("required"), list):
         yield _problem("get_schema/parameters/required", "is missing", "list the required names, or []")
     properties = parameters.get("properties")
     if not isinstance(properties, Mapping):

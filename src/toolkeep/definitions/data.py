@@ -4,15 +4,16 @@
 a definition keeps its hash when toolkeep learns a new field.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast, get_args
 
 from toolkeep.definitions.capability import Capability
-from toolkeep.definitions.check import refuse_problems
+from toolkeep.definitions.check import problems_of, refuse_problems
 from toolkeep.definitions.constraints import Bounds, Constraints, NetworkBounds
 from toolkeep.definitions.frozen import FrozenDict, NotJson, freeze_object, thaw
-from toolkeep.definitions.parameter import ToolParameter, parameters_schema
-from toolkeep.definitions.tool import BY_HAND, Source, ToolDefinition
+from toolkeep.definitions.parameter import NO_PARAMETERS, ToolParameter, parameters_schema
+from toolkeep.definitions.tool import BY_HAND, Source, SourceKind, ToolDefinition
 from toolkeep.definitions.vocabulary import (
     Category,
     Danger,
@@ -22,9 +23,10 @@ from toolkeep.definitions.vocabulary import (
     ResultType,
     SideEffect,
 )
-from toolkeep.errors import Code, Problem
+from toolkeep.errors import Code, DefinitionInvalid, Problem
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 KEYS = (
     "name", "description", "version", "category", "parameters", "output_schema", "result_type",
@@ -73,7 +75,7 @@ def definition_to_dict(definition: ToolDefinition) -> dict[str, Any]:
 def _is_default(key: str, value: object) -> bool:
     if key == "enabled":
         return value is True
-    if key == "side_effects":
+    if key in ("side_effects", "output_schema"):
         return value is None
     return value in (None, False, "", [], {})
 
@@ -86,74 +88,178 @@ def _source_to_dict(source: Source) -> dict[str, str]:
 
 
 def definition_from_dict(data: Mapping[str, Any]) -> ToolDefinition:
-    """A definition from data; `DefinitionInvalid` names every field that cannot be read."""
-    reader = _Reader(data)
-    definition = reader.definition()
-    refuse_problems(str(reader.data.get("name", "")), reader.problems)
+    """A definition from data.
+
+    Where a field cannot be read, `DefinitionInvalid` names each such field and every broken rule.
+    """
+    reader = _Reader(data, KEYS)
+    definition = _definition(reader)
+    if reader.problems:
+        unread = {problem.field.partition("/")[0] for problem in reader.problems}
+        broken_rules = problems_of(definition)[0] if reader.data else []
+        more = [problem for problem in broken_rules if problem.field.partition("/")[0] not in unread]
+        raise DefinitionInvalid(str(reader.data.get("name", "")), [*reader.problems, *more])
+    return definition
+
+
+def definition_by_author(data: Mapping[str, Any], problems: Sequence[Problem] = ()) -> ToolDefinition:
+    """A definition whose rules are checked at once; `problems` are those that the caller found before."""
+    try:
+        definition = definition_from_dict(data)
+    except DefinitionInvalid as error:
+        raise DefinitionInvalid(error.name, [*error.problems, *problems]) from None
+    refuse_problems(definition.name, [*problems_of(definition)[0], *problems])
     return definition
 
 
 class _Reader:
-    """Reads field after field, noting each problem and going on."""
+    """Reads an object field after field, noting each problem and going on."""
 
-    def __init__(self, data: object) -> None:
+    def __init__(self, data: object, keys: Sequence[str]) -> None:
         self.problems: list[Problem] = []
         self.data: dict[str, Any] = {}
+        self._prefix = ""
+        self._take(data, keys)
+
+    def _take(self, data: object, keys: Sequence[str]) -> None:
         if not isinstance(data, Mapping):
-            self.note(
-                "", f"a definition is an object, not {type(data).__name__}", "give name and description"
-            )
+            self.note("", f"expected an object, got {type(data).__name__}", "use an object")
             return
         for key, value in data.items():
-            name = OTHER_SPELLINGS.get(key, key)
-            if name in KEYS:
-                self.data[name] = value
+            name = str(OTHER_SPELLINGS.get(key, key))
+            if name not in keys:
+                mend = "use metadata for fields of your own"
+                self.note(str(key), "is unknown; fields are " + ", ".join(keys), mend)
+            elif name in self.data:
+                self.note(name, "is given twice, under two spellings", "keep one of the two")
             else:
-                self.note(str(key), "unknown field", "use metadata for fields of your own")
+                self.data[name] = value
+
+    def inside(self, field: str, *keys: str) -> "_Reader":
+        """A reader of the object in one field; it notes its problems here."""
+        reader = _Reader({}, keys)
+        reader.problems, reader._prefix = self.problems, f"{self._prefix}{field}/"
+        if self.data.get(field) is not None:
+            reader._take(self.data[field], keys)
+        return reader
 
     def note(self, field: str, message: str, mend: str) -> None:
-        self.problems.append(Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend))
+        place = (self._prefix + field).rstrip("/")
+        self.problems.append(Problem(field=place, code=Code.DEFINITION_INVALID, message=message, mend=mend))
 
     def read(self, field: str, read: Callable[[Any], T], default: T) -> T:
         """One field through its reader; null and absent mean the default."""
         value = self.data.get(field)
+        return default if value is None else self._try(field, read, value, default)
+
+    def read_each(self, field: str, read: Callable[[Any], T]) -> tuple[T, ...] | None:
+        """A list through the reader of its items; None for null and absent."""
+        value = self.data.get(field)
         if value is None:
-            return default
+            return None
+        if not isinstance(value, (list, tuple)):
+            self.note(field, f"expected a list, got {type(value).__name__}", "use a list")
+            return None
+        items = (self._try(f"{field}/{index}", read, item, None) for index, item in enumerate(value))
+        return tuple(item for item in items if item is not None)
+
+    def _try(self, field: str, read: Callable[[Any], T], value: object, default: D) -> T | D:
         try:
             return read(value)
         except NotJson as error:
-            self.note(error.path, error.reason, "use JSON data only")
+            self.note(field + error.path, error.reason, "use JSON data only")
         except ValueError as error:
             self.note(field, str(error), "correct the value")
         return default
 
-    def definition(self) -> ToolDefinition:
-        return ToolDefinition(
-            name=self.read("name", _text, ""),
-            description=self.read("description", _text, ""),
-            version=self.read("version", _text, "1.0.0"),
-            category=self.read("category", Category.read, Category.GENERAL),
-            parameters=self.read("parameters", _parameters, _parameters([])),
-            output_schema=self.read("output_schema", _schema, None),
-            result_type=self.read("result_type", ResultType.read, None),
-            normalization=self.read("normalization", Normalization.read, None),
-            constraints=self.read("constraints", _constraints, Constraints()),
-            resource_bounds=self.read("resource_bounds", _bounds, Bounds()),
-            required_permissions=self.read("required_permissions", _texts, ()),
-            capabilities=self.read("capabilities", lambda v: tuple(map(Capability.read, _list(v))), ()),
-            side_effects=self.read("side_effects", lambda v: tuple(map(SideEffect.read, _list(v))), None),
-            determinism=self.read("determinism", Determinism.read, None),
-            idempotent=self.read("idempotent", _boolean, default=False),
-            danger=self.read("danger", Danger.read, None),
-            requires_confirmation=self.read("requires_confirmation", _boolean, default=False),
-            sensitive=self.read("sensitive", _boolean, default=False),
-            client_executed=self.read("client_executed", _boolean, default=False),
-            usage_metadata=self.read("usage_metadata", _text, ""),
-            enabled=self.read("enabled", _boolean, default=True),
-            aliases=self.read("aliases", _texts, ()),
-            source=self.read("source", _source, BY_HAND),
-            metadata=self.read("metadata", _metadata, FrozenDict()),
-        )
+
+def _definition(reader: _Reader) -> ToolDefinition:
+    return ToolDefinition(
+        name=reader.read("name", _text, ""),
+        description=reader.read("description", _text, ""),
+        version=reader.read("version", _text, "1.0.0"),
+        category=reader.read("category", Category.read, Category.GENERAL),
+        parameters=_parameters(reader),
+        output_schema=reader.read("output_schema", freeze_object, None),
+        result_type=reader.read("result_type", ResultType.read, None),
+        normalization=reader.read("normalization", Normalization.read, None),
+        constraints=_constraints(reader),
+        resource_bounds=_bounds(reader),
+        required_permissions=reader.read_each("required_permissions", _text) or (),
+        capabilities=reader.read_each("capabilities", Capability.read) or (),
+        side_effects=reader.read_each("side_effects", SideEffect.read),
+        determinism=reader.read("determinism", Determinism.read, None),
+        idempotent=reader.read("idempotent", _boolean, default=False),
+        danger=reader.read("danger", Danger.read, None),
+        requires_confirmation=reader.read("requires_confirmation", _boolean, default=False),
+        sensitive=reader.read("sensitive", _boolean, default=False),
+        client_executed=reader.read("client_executed", _boolean, default=False),
+        usage_metadata=reader.read("usage_metadata", _text, ""),
+        enabled=reader.read("enabled", _boolean, default=True),
+        aliases=reader.read_each("aliases", _text) or (),
+        source=_source(reader),
+        metadata=reader.read("metadata", freeze_object, FrozenDict()),
+    )
+
+
+def _parameters(reader: _Reader) -> FrozenDict:
+    """A JSON Schema object, or a list of parameters."""
+    if not isinstance(reader.data.get("parameters"), (list, tuple)):
+        return reader.read("parameters", freeze_object, NO_PARAMETERS)
+    listed = reader.read_each("parameters", ToolParameter.from_dict) or ()
+    names = [parameter.name for parameter in listed]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        reader.note("parameters", f"parameter {name!r} is defined twice", "give each its own name")
+    return freeze_object(parameters_schema(tuple({p.name: p for p in listed}.values())))
+
+
+def _constraints(reader: _Reader) -> Constraints:
+    inside = reader.inside(
+        "constraints", "max_execution_time", "max_output_size", "allow_side_effects", "required_isolation"
+    )
+    return Constraints(
+        max_execution_time_s=inside.read("max_execution_time", _number, None),
+        max_output_bytes=inside.read("max_output_size", _whole, None),
+        allow_side_effects=inside.read("allow_side_effects", _boolean, default=True),
+        required_isolation=inside.read("required_isolation", Isolation.read, None),
+    )
+
+
+def _bounds(reader: _Reader) -> Bounds:
+    inside = reader.inside("resource_bounds", "max_memory", "max_cpu", "max_network")
+    return Bounds(
+        max_memory_bytes=inside.read("max_memory", _whole, None),
+        max_cpu_cores=inside.read("max_cpu", _number, None),
+        max_network=_network(inside),
+    )
+
+
+def _network(reader: _Reader) -> NetworkBounds | None:
+    if reader.data.get("max_network") is None:
+        return None
+    inside = reader.inside("max_network", "max_requests", "max_bytes")
+    for field in ("max_requests", "max_bytes"):
+        if inside.data.get(field) is None:
+            inside.note(field, "is missing", "state both max_requests and max_bytes")
+    return NetworkBounds(
+        max_requests=inside.read("max_requests", _whole, 1), max_bytes=inside.read("max_bytes", _whole, 1)
+    )
+
+
+def _source(reader: _Reader) -> Source:
+    inside = reader.inside("source", "kind", "origin", "name")
+    return Source(
+        kind=inside.read("kind", _source_kind, BY_HAND.kind),
+        origin=inside.read("origin", _text, ""),
+        name=inside.read("name", _text, ""),
+    )
+
+
+def _source_kind(value: object) -> SourceKind:
+    for kind in get_args(SourceKind):
+        if value == kind:
+            return cast("SourceKind", kind)
+    raise ValueError(f"{value!r} is not one of " + ", ".join(get_args(SourceKind)))
 
 
 def _text(value: object) -> str:
@@ -171,6 +277,8 @@ def _boolean(value: object) -> bool:
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"expected a number, got {type(value).__name__}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("NaN and Infinity are not JSON")
     return value
 
 
@@ -178,77 +286,3 @@ def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"expected a whole number, got {type(value).__name__}")
     return value
-
-
-def _list(value: object) -> list[Any]:
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(f"expected a list, got {type(value).__name__}")
-    return list(value)
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(map(_text, _list(value)))
-
-
-def _schema(value: object) -> FrozenDict | None:
-    return freeze_object(value, "output_schema")
-
-
-def _metadata(value: object) -> FrozenDict:
-    return freeze_object(value, "metadata")
-
-
-def _parameters(value: object) -> FrozenDict:
-    if isinstance(value, (list, tuple)):
-        listed = [ToolParameter.from_dict(item) for item in map(_mapping, value)]
-        return freeze_object(parameters_schema(listed), "parameters")
-    return freeze_object(value, "parameters")
-
-
-def _mapping(value: object, *allowed: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"expected an object, got {type(value).__name__}")
-    if allowed and (unknown := sorted(set(value) - set(allowed))):
-        raise ValueError(f"unknown key {unknown[0]!r}; allowed are " + ", ".join(allowed))
-    return value
-
-
-def _optional(value: object, read: Callable[[Any], T]) -> T | None:
-    return None if value is None else read(value)
-
-
-def _constraints(value: object) -> Constraints:
-    given = _mapping(
-        value, "max_execution_time", "max_output_size", "allow_side_effects", "required_isolation"
-    )
-    allow = given.get("allow_side_effects")
-    return Constraints(
-        max_execution_time_s=_optional(given.get("max_execution_time"), _number),
-        max_output_bytes=_optional(given.get("max_output_size"), _whole),
-        allow_side_effects=True if allow is None else _boolean(allow),
-        required_isolation=_optional(given.get("required_isolation"), Isolation.read),
-    )
-
-
-def _bounds(value: object) -> Bounds:
-    given = _mapping(value, "max_memory", "max_cpu", "max_network")
-    return Bounds(
-        max_memory_bytes=_optional(given.get("max_memory"), _whole),
-        max_cpu_cores=_optional(given.get("max_cpu"), _number),
-        max_network=_optional(given.get("max_network"), _network),
-    )
-
-
-def _network(value: object) -> NetworkBounds:
-    given = _mapping(value, "max_requests", "max_bytes")
-    return NetworkBounds(
-        max_requests=_whole(given.get("max_requests")), max_bytes=_whole(given.get("max_bytes"))
-    )
-
-
-def _source(value: object) -> Source:
-    given = _mapping(value, "kind", "origin", "name")
-    kind = given.get("kind", "hand")
-    if kind not in ("hand", "mcp", "openapi", "import"):
-        raise ValueError(f"kind {kind!r} is not one of hand, mcp, openapi, import")
-    return Source(kind=kind, origin=_text(given.get("origin", "")), name=_text(given.get("name", "")))

@@ -13,9 +13,8 @@ import typing
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from toolkeep.definitions.check import problems_of, refuse_problems
 from toolkeep.definitions.context import ToolContext
-from toolkeep.definitions.data import definition_from_dict
+from toolkeep.definitions.data import definition_by_author
 from toolkeep.definitions.docstring import read_docstring
 from toolkeep.definitions.frozen import NotJson, freeze
 from toolkeep.definitions.tool import ToolDefinition
@@ -104,9 +103,7 @@ def _make(
         "parameters": signature.parameters,
         **fields,
     }
-    definition = definition_from_dict(data)
-    refuse_problems(tool_name, problems_of(definition)[0])
-    return FunctionTool(function, definition, signature)
+    return FunctionTool(function, definition_by_author(data, signature.problems), signature)
 
 
 class _Signature:
@@ -115,23 +112,21 @@ class _Signature:
     def __init__(self, name: str, function: Callable[..., Any], described: Mapping[str, str]) -> None:
         self.context_name: str | None = None
         self.instances: dict[str, TypeAdapter[Any]] = {}
-        self._problems: list[Problem] = []
+        self.problems: list[Problem] = []
         self._adapters: dict[str, TypeAdapter[Any]] = {}
         hints = _hints(name, function)
         visible = []
         for parameter in inspect.signature(function).parameters.values():
             hint = hints.get(parameter.name, inspect.Parameter.empty)
-            if hint is ToolContext:
+            if hint in (ToolContext, ToolContext | None):
                 self.context_name = parameter.name
             elif self._is_usable(parameter, hint) and self._adapt(parameter.name, hint):
                 visible.append(parameter)
         self.parameters = self._parameters(visible, described)
-        if self._problems:
-            raise DefinitionInvalid(name, self._problems)
 
     def _note(self, parameter: str, message: str, mend: str) -> None:
         field = f"parameters/properties/{parameter}"
-        self._problems.append(Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend))
+        self.problems.append(Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend))
 
     def _is_usable(self, parameter: inspect.Parameter, hint: object) -> bool:
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
@@ -150,7 +145,7 @@ class _Signature:
         try:
             adapter: TypeAdapter[Any] = pydantic.TypeAdapter(hint)
             adapter.json_schema()
-        except pydantic.PydanticUserError as error:
+        except Exception as error:  # noqa: BLE001 -- any of pydantic's: the annotation is what is wrong
             message = f"its annotation has no JSON Schema ({str(error).splitlines()[0]})"
             self._note(name, message, "use a type that JSON can hold, or a pydantic model")
             return False

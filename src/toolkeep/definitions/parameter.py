@@ -44,7 +44,11 @@ class Touches:
     def __post_init__(self) -> None:
         if self.kind not in TOUCH_FORMS:
             raise ValueError(f"{self.kind!r} is not one of " + ", ".join(TOUCH_FORMS))
-        object.__setattr__(self, "form", TouchForm(self.form or TOUCH_FORMS[self.kind]))
+        try:
+            object.__setattr__(self, "form", TouchForm(self.form or TOUCH_FORMS[self.kind]))
+        except ValueError:
+            allowed = ", ".join(form.value for form in TouchForm)
+            raise ValueError(f"{self.form!r} is not one of {allowed}") from None
 
     @classmethod
     def read(cls, data: object) -> "Touches":
@@ -187,21 +191,42 @@ class ToolParameter:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ToolParameter":
         """From the list form: name, description, type, required, default, enum, schema."""
-        known = {"name", "description", "type", "required", "default", "enum", "schema"}
-        given = {key[:1].lower() + key[1:]: value for key, value in data.items()}
-        if unknown := set(given) - known:
-            raise ValueError(f"unknown key {min(unknown)!r}; a parameter has " + ", ".join(sorted(known)))
-        schema = dict(freeze_object(given.get("schema") or {}))
-        schema.pop("type", None)
+        if not isinstance(data, Mapping):
+            raise ValueError(f"a parameter is an object, not {type(data).__name__}")
+        given = {str(key)[:1].lower() + str(key)[1:]: value for key, value in data.items()}
+        if unknown := given.keys() - _LIST_FORM.keys():
+            raise ValueError(f"unknown key {min(unknown)!r}; a parameter has " + ", ".join(_LIST_FORM))
+        stated = {key: value for key, value in given.items() if value is not None}
+        for key, value in stated.items():
+            if not isinstance(value, _LIST_FORM[key]):
+                raise ValueError(f"{key} of a parameter cannot be {type(value).__name__}")
+        name = stated.get("name", "")
+        own_type = ParameterType.read(stated.get("type", ""))
+        schema = dict(freeze_object(stated.get("schema", {}), "/schema"))
+        if schema.pop("type", own_type.value) != own_type.value:
+            raise ValueError(f"the schema of {name!r} names another type than {own_type.value}")
+        enum = stated.get("enum")
         return cls(
-            name=str(given.get("name", "")),
-            description=str(given.get("description", "")),
-            type=ParameterType.read(given.get("type", "")),
-            required=bool(given.get("required", False)),
-            default=freeze(given["default"]) if given.get("default") is not None else UNSET,
-            enum=freeze(given["enum"]) if given.get("enum") is not None else None,  # type: ignore[arg-type]
+            name=name,
+            description=stated.get("description", ""),
+            type=own_type,
+            required=stated.get("required", False),
+            default=freeze(stated["default"], "/default") if "default" in stated else UNSET,
+            enum=None if enum is None else tuple(freeze(v, f"/enum/{i}") for i, v in enumerate(enum)),
             schema=schema,
         )
+
+
+_LIST_FORM: dict[str, type | tuple[type, ...]] = {
+    "name": str,
+    "description": str,
+    "type": str,
+    "required": bool,
+    "default": object,
+    "enum": (list, tuple),
+    "schema": dict,
+}
+"""The keys of a parameter in the list form, and what each may be; null stands for absent."""
 
 
 def parameters_schema(parameters: Sequence[ToolParameter]) -> dict[str, JsonValue]:

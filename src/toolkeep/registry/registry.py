@@ -26,7 +26,7 @@ class ToolRegistry:
                 held = self._by_folded_name.get(name.casefold())
                 if held is None:
                     continue
-                if held.definition_hash == tool.definition_hash:
+                if _is_same(held, tool):
                     return held
                 raise DuplicateTool(name, held_by=f"{held.name} {held.definition.version}")
             folded = {name.casefold(): tool for name in names}
@@ -42,6 +42,13 @@ class ToolRegistry:
     def all(self) -> list[RegisteredTool]:
         """Every tool, by category, then by name."""
         return sorted(self.by_name.values(), key=lambda t: (t.definition.category.number, t.name))
+
+
+def _is_same(held: RegisteredTool, tool: RegisteredTool) -> bool:
+    """The same definition; the name of an agent-tool class on another class is no repetition (DEF-10)."""
+    runs = (held.runner, tool.runner)
+    is_other_class = None not in runs and type(held.runner) is not type(tool.runner)
+    return held.definition_hash == tool.definition_hash and not is_other_class
 
 
 def _log_registration(tool: RegisteredTool) -> None:

@@ -4,6 +4,7 @@ A file is data: nothing in it runs. A file that cannot be read says where it is 
 cannot be used does not keep the others from loading.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,11 +43,30 @@ def read_data(path: Path) -> Any:
     if len(raw) > DEFINITION_FILE_BYTES:
         raise FileUnreadable(str(path), f"is over {DEFINITION_FILE_BYTES} bytes")
     try:
-        if path.suffix.lower() in (".yml", ".yaml"):
+        if _is_yaml(path):
             return _read_yaml(path, raw)
         return parse_json_fully(raw, depth=_DEPTH)
     except NotStrictJson as error:
-        raise FileUnreadable(str(path), f"{error.reason}; {error.mend}") from error
+        where = f"{error.path}: " if error.path else ""
+        line, column = (None, None) if _is_yaml(path) else _place(raw)
+        raise FileUnreadable(
+            str(path), f"{where}{error.reason}; {error.mend}", line=line, column=column
+        ) from error
+
+
+def _is_yaml(path: Path) -> bool:
+    return path.suffix.lower() in (".yml", ".yaml")
+
+
+def _place(raw: bytes) -> tuple[int, int] | tuple[None, None]:
+    """Line and column where a text stops being JSON; nothing where it is JSON, but not strict."""
+    try:
+        json.loads(raw)
+    except json.JSONDecodeError as error:
+        return error.lineno, error.colno
+    except (ValueError, RecursionError):
+        pass
+    return None, None
 
 
 def _read_yaml(path: Path, raw: bytes) -> Any:
@@ -61,6 +81,8 @@ def _read_yaml(path: Path, raw: bytes) -> Any:
         raise FileUnreadable(str(path), error.problem or "is not YAML", line=line, column=column) from error
     except (YAMLError, UnicodeDecodeError, ValueError) as error:
         raise FileUnreadable(str(path), "is not YAML in UTF-8") from error
+    except RecursionError as error:
+        raise FileUnreadable(str(path), "is nested too deep") from error
     # Written out with a limit, so that aliases of aliases cannot fill the memory.
     return thaw(Snapshot(data, depth=_DEPTH, nodes=DEFINITION_FILE_NODES).value)
 

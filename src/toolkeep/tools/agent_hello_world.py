@@ -48,7 +48,9 @@ class HelloWorldTool:
     async def execute(self, arguments_json: str, context: ToolContext) -> InvokeResult:
         """A greeting with the ids of the conversation; a blank name is a failed result."""
         try:
-            name = str(json.loads(arguments_json)["name"]).strip()
+            name = _name_in(arguments_json)
+            if name is None:
+                return InvokeResult.failed("Arguments must be a JSON object with a text 'name'.")
             if not name:
                 return InvokeResult.failed("'name' is blank; give the name of the person to greet.")
             greeting = {
@@ -57,8 +59,15 @@ class HelloWorldTool:
                 "SessionId": context.session_id,
             }
             return InvokeResult.ok(json.dumps(greeting, ensure_ascii=False))
-        except (ValueError, KeyError, TypeError):
-            return InvokeResult.failed("Arguments must be a JSON object with a text 'name'.")
         except Exception:
             self._logger.exception("agent_hello_world failed")
             return InvokeResult.failed("The greeting could not be made.")
+
+
+def _name_in(arguments_json: str) -> str | None:
+    """The name without blanks around it; None where there is no text of that name."""
+    try:
+        name = json.loads(arguments_json)["name"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return name.strip() if isinstance(name, str) else None

@@ -42,6 +42,9 @@ _DIGIT_STEPS = {
 """Handling one digit of an integer beyond 64 bits, which the engine turns into text and back (0.1 µs a
 digit for a type check, 0.25 for a limit, 0.85 for multipleOf)."""
 
+_OPTIONS_PER_ERROR = 10
+"""Options of an enum that cost as much to list in an error as another error does."""
+
 PAIR_STEPS = 2
 """Comparing two such integers for uniqueItems, for each digit; the engine compares each with each."""
 
@@ -62,6 +65,8 @@ class Cost:
     steps: int
     char_steps: int
     digit_steps: int
+    errors: int
+    """How many errors one value can have; an error that lists many allowed values counts more."""
     matches_keys: bool
     """Whether patterns are tried on the names of properties."""
     compares_items: bool
@@ -83,12 +88,13 @@ class _Weight(NamedTuple):
     steps: int
     chars: int
     digits: int
+    errors: int
 
     def __add__(self, other: "_Weight") -> "_Weight":  # type: ignore[override]
         return _Weight(*map(operator.add, self, other))
 
 
-_NOTHING = _Weight(0, 0, 0, 0)
+_NOTHING = _Weight(0, 0, 0, 0, 0)
 
 
 def measure(root: dict[str, Any], *, fanout: int = FANOUT) -> Cost:
@@ -180,10 +186,13 @@ class _Analysis:
 def _own_weight(schema: dict[str, Any]) -> _Weight:
     """One schema by itself, applied to one value."""
     containers = sum(isinstance(o, (dict, list)) for o in (*schema.get("enum", ()), schema.get("const")))
-    names = sum(len(schema.get(k, ())) for k in ("properties", "required", "dependentRequired"))
+    required = len(schema.get("required", ())) + sum(map(len, schema.get("dependentRequired", {}).values()))
+    names = len(schema.get("properties", ())) + required
     chars = pattern_steps(schema["pattern"]) if isinstance(schema.get("pattern"), str) else 0
     chars += 1 if schema.get("format") in ASSERTED_FORMATS else 0
-    return _Weight(1, 1 + containers * _CONTAINER_OPTION_STEPS + names // 2, chars, _digit_steps(schema))
+    steps = 1 + containers * _CONTAINER_OPTION_STEPS + names // 2
+    errors = 1 + required + len(schema.get("enum", ())) // _OPTIONS_PER_ERROR
+    return _Weight(1, steps, chars, _digit_steps(schema), errors)
 
 
 def _digit_steps(schema: dict[str, Any]) -> int:
@@ -210,7 +219,7 @@ class _Place(NamedTuple):
         parts = [id(schema) for schema in self.schemas if isinstance(schema, dict)]
         trivial = len(self.schemas) - len(parts)
         chars = sum(pattern_steps(pattern) for pattern in self.patterns)
-        return _Weight(trivial, trivial + self.steps, chars, 0), parts
+        return _Weight(trivial, trivial + self.steps, chars, 0, trivial), parts
 
 
 def _places(group: list[dict[str, Any]]) -> Iterator[_Place]:

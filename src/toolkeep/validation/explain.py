@@ -19,7 +19,6 @@ from toolkeep.validation.parse import (
     Misfit,
     NotStrictJson,
     Objection,
-    has_infinity,
     infinite_number,
     parse_json,
     too_many_digits,
@@ -36,7 +35,7 @@ def explain(
     tool: RegisteredTool, arguments: object, objection: Objection, memory: RefusalMemory, caller: Caller
 ) -> Refusal:
     """The whole refusal of one call."""
-    objection = _sharper(arguments, objection)
+    objection = _sharper(tool, arguments, objection)
     is_brief = memory.withholds_details(caller.agent, tool.name)
     is_repeated = memory.is_repeated(caller, tool.name, _identity(arguments, objection))
     errors: tuple[Violation, ...]
@@ -60,27 +59,33 @@ def explain(
     return refusal
 
 
-def _sharper(arguments: object, objection: Objection) -> Objection:
-    """A misfit that is no strict JSON to begin with: an infinite number, or a key that stands twice."""
-    if isinstance(objection, Misfit):
-        if has_infinity(objection.value):
-            return infinite_number()
-        try:
-            if isinstance(arguments, str):
-                parse_json(arguments.encode())
-            elif isinstance(arguments, (bytes, bytearray, memoryview)):
-                parse_json(bytes(arguments))
-        except NotStrictJson as reason:
-            return reason
+def _sharper(tool: RegisteredTool, arguments: object, objection: Objection) -> Objection:
+    """A misfit that is no strict JSON to begin with, or that holds numbers too long to speak about."""
+    if not isinstance(objection, Misfit):
+        return objection
+    size = size_of(objection.value)
+    if not size.is_finite:
+        return infinite_number()
+    if size.wide_digits * tool.arguments.cost.errors > REPORT_DIGITS:
+        return too_many_digits()
+    try:
+        if tool.arguments.members is not None:  # duplicate keys were left to a count that was not taken
+            parse_json(_text(arguments))
+    except NotStrictJson as reason:
+        return reason
     return objection
+
+
+def _text(arguments: object) -> bytes:
+    if isinstance(arguments, str):
+        return arguments.encode("utf-8", "surrogatepass")
+    return bytes(arguments) if isinstance(arguments, (bytes, bytearray, memoryview)) else b"{}"
 
 
 def _identity(arguments: object, objection: Objection) -> bytes:
     """Bytes that are the same for the same arguments; hashed, never kept."""
-    if isinstance(arguments, str):
-        return arguments.encode("utf-8", "surrogatepass")
-    if isinstance(arguments, (bytes, bytearray, memoryview)):
-        return bytes(arguments)
+    if isinstance(arguments, (str, bytes, bytearray, memoryview)):
+        return _text(arguments)
     if isinstance(objection, Misfit):
         return repr(objection.value).encode("utf-8", "surrogatepass")
     return f"{objection.path}{objection.reason}".encode("utf-8", "surrogatepass")
@@ -101,8 +106,6 @@ def _misfit(
 ) -> tuple[tuple[Violation, ...], tuple[dict[str, Any], ...] | None]:
     schema = tool.arguments
     try:
-        if size_of(value).wide_digits * schema.cost.fanout > REPORT_DIGITS:
-            return (_whole(too_many_digits()),), None
         if is_brief:
             return violations_of(schema, value, first_fault(schema, value)), None
         faults: list[Fault] = find_faults(schema, value, limit=schema.limits.errors)

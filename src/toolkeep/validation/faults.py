@@ -24,7 +24,6 @@ _SEARCH_DEPTH = 3
 """Levels that a large call is taken apart; each checks its values once more."""
 
 _SHELL = ("required", "minProperties", "maxProperties", "dependentRequired", "propertyNames")
-_ARRAY_SHELL = ("minItems", "maxItems", "uniqueItems")
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -90,7 +89,7 @@ class _Search:
         depth: int,
     ) -> None:
         """Collect what is wrong with the value at one place."""
-        affordable = REPORT_WORK // self.compiled.cost.fanout
+        affordable = REPORT_WORK // self.compiled.cost.errors
         if count_nodes(value, affordable) <= affordable:
             self._collect(validator, value, place)
             return
@@ -99,7 +98,7 @@ class _Search:
             self._collect(_shell(shape, self.compiled), dict.fromkeys(value), place)
             self._look_inside(_members(shape, value), place, depth)
         elif depth and isinstance(value, list) and isinstance(shape.get("items"), dict) and _is_simple(shape):
-            self._collect(_array_shell(shape, self.compiled), value, place)
+            self._collect_array(shape, value, place)
             self._look_inside(((i, item, shape["items"]) for i, item in enumerate(value)), place, depth)
         else:
             self.first(validator, value, place)
@@ -118,9 +117,19 @@ class _Search:
         for error in islice(validator.iter_errors(value), 2 * self.limit):
             self.faults.append(Fault((*place, *error.instance_path), error.kind, place))
 
+    def _collect_array(self, shape: dict[str, Any], value: list[Any], place: Place) -> None:
+        """What is wrong with a large array as such, found out on a small one that has the same faults: the
+        engine copies the value it is asked about."""
+        lengths = {key: shape[key] for key in ("minItems", "maxItems") if key in shape}
+        self._collect(compile_schema(lengths, self.compiled.dialect), [None] * len(value), place)
+        if shape.get("uniqueItems"):
+            unique = compile_schema({"uniqueItems": True}, self.compiled.dialect)
+            if not unique.is_valid(value):
+                self._collect(unique, [None, None], place)
+
     def first(self, validator: jsonschema_rs.Validator, value: Any, place: Place) -> None:
         """The first error alone, or only the place where even that would take long."""
-        affordable = FIRST_ERROR_WORK // self.compiled.cost.fanout
+        affordable = FIRST_ERROR_WORK // self.compiled.cost.errors
         if count_nodes(value, affordable) > affordable:
             self.faults.append(Fault(place, None, place))
             return
@@ -172,7 +181,3 @@ def _shell(part: dict[str, Any], compiled: CompiledSchema) -> jsonschema_rs.Vali
     others = part.get("additionalProperties", not compiled.closes_objects)
     shell["additionalProperties"] = others if isinstance(others, bool) else True
     return compile_schema(shell, compiled.dialect)
-
-
-def _array_shell(part: dict[str, Any], compiled: CompiledSchema) -> jsonschema_rs.Validator:
-    return compile_schema({key: part[key] for key in _ARRAY_SHELL if key in part}, compiled.dialect)

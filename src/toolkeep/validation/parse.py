@@ -85,7 +85,7 @@ def too_deep(depth: int) -> NotStrictJson:
 def check_depth(value: Any, depth: int) -> None:
     """Raise when containers are nested deeper than `depth`."""
     level: list[Any] = [value]
-    for _ in range(depth + 1):
+    for _ in range(depth):
         level = [
             item
             for container in level

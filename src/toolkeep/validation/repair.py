@@ -93,7 +93,8 @@ def _renames(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[Ope
     known = names_at(compiled.schema, fault.place)
     given = value_at(value, fault.place)
     free = [name for name in known if name not in given]
-    for name in getattr(fault.kind, "unexpected", ()):
+    unexpected = getattr(fault.kind, "unexpected", ())
+    for name in unexpected if len(unexpected) <= _MOST_OPERATIONS else ():
         near = nearest_name(name, free) if name not in known else None
         if near is not None:
             free.remove(near)

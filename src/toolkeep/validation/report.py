@@ -104,7 +104,7 @@ class _Report:
         return names_at(self.root, place)
 
     def misfit(self, place: Place) -> Violation:
-        """For a value that fits no alternative although each of its parts is known, or that is too large to say."""
+        """For a value that fits no alternative though each part is known, or that is too large to say more."""
         expected = self._expected(place)
         return self._violation(
             place, Code.CONSTRAINT, "does not fit its schema", expected, f"Send {expected}"
@@ -134,7 +134,7 @@ class _Report:
         value = value_at(self.value, place)
         actual = f"{type_name(value)} {HIDDEN}" if self.secrecy.hides_value(place) else echo(value)
         return Violation(
-            pointer(place), code, f"{_subject(place)} {what}", expected, actual, f"{suggestion}."
+            _shown_pointer(place), code, f"{_subject(place)} {what}", expected, actual, f"{suggestion}."
         )
 
     def _expected(self, place: Place) -> str:
@@ -253,7 +253,7 @@ class _Report:
         expected = describe(schema, self.root, hide=self.secrecy.hides_schema(at))
         message = f"Required property '{echo_name(name)}' is missing"
         suggestion = f"Add '{echo_name(name)}': {expected}."
-        return at, Violation(pointer(at), Code.REQUIRED_MISSING, message, expected, None, suggestion)
+        return at, Violation(_shown_pointer(at), Code.REQUIRED_MISSING, message, expected, None, suggestion)
 
     def _unknown(self, place: Place, unexpected: Iterable[str]) -> Iterator[tuple[Place, Violation]]:
         known = self._names(place)
@@ -271,7 +271,12 @@ class _Report:
             yield (
                 at,
                 Violation(
-                    pointer(at), Code.CONSTRAINT, f"Unknown property '{shown}'", expected, None, suggestion
+                    _shown_pointer(at),
+                    Code.CONSTRAINT,
+                    f"Unknown property '{shown}'",
+                    expected,
+                    None,
+                    suggestion,
                 ),
             )
 
@@ -355,6 +360,11 @@ def _is_wrong_kind(fault: Fault, place: Place) -> bool:
 def _wrong_tags(branch: Sequence[Fault]) -> int:
     """How many fixed values differ: an alternative with the right tag is the one that was meant."""
     return sum(isinstance(fault.kind, (Kind.Constant, Kind.Enum)) for fault in branch)
+
+
+def _shown_pointer(place: Place) -> str:
+    """The pointer to a place; a name that is too long or holds unseen characters as it is echoed."""
+    return pointer([echo_name(step) if isinstance(step, str) else step for step in place])
 
 
 def _subject(place: Place) -> str:

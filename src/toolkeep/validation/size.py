@@ -19,11 +19,14 @@ class Size(NamedTuple):
     """Integers beyond 64 bits."""
     wide_digits: int = 0
     """Their digits."""
+    is_finite: bool = True
+    """Whether every number is."""
 
 
 def size_of(value: Any) -> Size:
     """What a call holds that costs work."""
     values = chars = wide = digits = 0
+    is_finite = True
     stack = [value]
     while stack:
         here = stack.pop()
@@ -40,4 +43,6 @@ def size_of(value: Any) -> Size:
         elif kind is int and here.bit_length() > _WIDE_BITS:
             wide += 1
             digits += here.bit_length() // _BITS_PER_DIGIT
-    return Size(values, chars, wide, digits)
+        elif kind is float and here - here != 0:
+            is_finite = False
+    return Size(values, chars, wide, digits, is_finite)

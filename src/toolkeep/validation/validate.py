@@ -126,7 +126,11 @@ def _is_heavy(schema: CompiledSchema, raw: bytes) -> bool:
         raise _too_big(schema)
     brackets = raw.count(b"[") + raw.count(b"{")
     if brackets > BRACKETS and _brackets_outside_strings(raw) > BRACKETS:
-        raise _too_much_work()
+        raise NotStrictJson(
+            f"arguments hold more than {BRACKETS} objects and arrays",
+            "send flatter or less data",
+            code=Code.ARGUMENTS_TOO_BIG,
+        )
     if schema.cost.compares_items:
         return True
     marks = brackets + raw.count(b",") + raw.count(b":") + 1

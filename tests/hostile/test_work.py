@@ -1,0 +1,222 @@
+"""Calls and schemas made to take long: refused before the engine, which nothing can interrupt, sees them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.hostile.unguarded import outcome
+from toolkeep import Keep, Limits, Refusal, ToolDefinition, open_keep
+from toolkeep.errors import Code, DefinitionError
+
+pytestmark = pytest.mark.spec("VAL-7")
+
+NASTY = "[ab]*a[ab]{400}c"
+LETTERS = "ab" * 4
+
+
+def keep_with(parameters: dict[str, Any], limits: Limits | None = None) -> Keep:
+    keep = open_keep(limits=limits or Limits())
+    keep.register(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
+    return keep
+
+
+def codes(keep: Keep, arguments: Any) -> list[Code]:
+    check = keep.try_validate_arguments("t", arguments)
+    return [error.code for error in check.errors]
+
+
+def array_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": {"type": "array", "items": items}}}
+
+
+def test_a_long_string_under_a_pattern_is_refused() -> None:
+    keep = keep_with({"type": "object", "properties": {"a": {"type": "string", "pattern": "^a*$"}}})
+    assert codes(keep, json.dumps({"a": "a" * 8192})) == []
+    assert codes(keep, json.dumps({"a": "a" * 8193})) == [Code.CONSTRAINT]
+
+
+def test_a_long_string_under_a_format_is_refused() -> None:
+    keep = keep_with({"type": "object", "properties": {"a": {"type": "string", "format": "uri"}}})
+    assert codes(keep, json.dumps({"a": "http://example.org/" + "a" * 8000})) == []
+    assert codes(keep, json.dumps({"a": "http://example.org/" + "a" * 9000})) == [Code.CONSTRAINT]
+
+
+@pytest.mark.parametrize("keyword", ["not", "if"])
+def test_a_long_string_cannot_slip_past_a_pattern_that_is_turned_around(keyword: str) -> None:
+    """A length limit inside `not` would turn into a licence for long strings."""
+    schema: dict[str, Any] = {"type": "string", keyword: {"pattern": "x"}}
+    if keyword == "if":
+        schema |= {"then": False}
+    keep = keep_with({"type": "object", "properties": {"a": schema}})
+    assert codes(keep, json.dumps({"a": "y"})) == []
+    assert codes(keep, json.dumps({"a": "x"})) == [Code.CONSTRAINT]
+    assert set(codes(keep, json.dumps({"a": "x" * 9000}))) == {Code.CONSTRAINT}
+
+
+def test_a_megabyte_against_a_nasty_pattern_is_refused_at_once() -> None:
+    keep = keep_with({"type": "object", "properties": {"a": {"type": "string", "pattern": NASTY}}})
+    text = json.dumps({"a": LETTERS * 120_000})
+    assert codes(keep, text) in ([Code.CONSTRAINT], [Code.WORK_EXCEEDED])
+
+
+def test_without_the_guard_collecting_errors_over_a_megabyte_never_ends() -> None:
+    schema = {"type": "string", "maxLength": 8192, "pattern": "[ab]*a[ab]{900}c"}
+    code = (
+        "import jsonschema_rs as J, random; "
+        f"V = J.Draft202012Validator({schema!r}, pattern_options=J.RegexOptions(size_limit=1 << 17)); "
+        "list(V.iter_errors(''.join(random.Random(1).choices('ab', k=1_000_000))))"
+    )
+    assert outcome(code, seconds=2) == "never ends"
+
+
+def test_many_strings_against_a_nasty_pattern_exceed_the_work() -> None:
+    keep = keep_with(array_of({"type": "string", "pattern": NASTY}))
+    assert codes(keep, json.dumps({"a": [LETTERS * 1000] * 100})) == [Code.WORK_EXCEEDED]
+
+
+def test_long_property_names_against_a_pattern_are_refused() -> None:
+    keep = keep_with({"type": "object", "patternProperties": {"^a+$": {"type": "integer"}}})
+    assert codes(keep, json.dumps({"a" * 8000: 1})) == []
+    assert codes(keep, json.dumps({"a" * 9000: 1})) == [Code.ARGUMENTS_TOO_BIG]
+    assert codes(keep, {"a" * 9000: 1}) == [Code.ARGUMENTS_TOO_BIG]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a)\\1", "(?=a)b", "(?<!a)b", "\\p{L}{200}", "[\\s\\S]*a[\\s\\S]{300}c"]
+)
+def test_a_pattern_that_cannot_be_run_in_linear_time_and_space_is_refused(pattern: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        keep_with({"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}})
+    assert {problem.code for problem in caught.value.problems} <= {Code.SCHEMA_BROKEN, Code.SCHEMA_REFUSED}
+
+
+def test_too_many_patterns_are_refused() -> None:
+    properties = {f"p{i}": {"type": "string", "pattern": f"^{i}$"} for i in range(65)}
+    with pytest.raises(DefinitionError):
+        keep_with({"type": "object", "properties": properties})
+
+
+def test_work_is_counted_not_timed() -> None:
+    """Values × fan-out: the same call gets the same verdict on any machine."""
+    keep = keep_with(array_of({"anyOf": [{"type": "integer", "minimum": i} for i in range(100)]}))
+    assert codes(keep, json.dumps({"a": [1] * 1000})) == []
+    assert codes(keep, json.dumps({"a": [1] * 100_000})) == [Code.WORK_EXCEEDED]
+    assert codes(keep, {"a": [1] * 99_000}) == [Code.WORK_EXCEEDED]
+
+
+def test_commas_inside_a_string_are_no_work() -> None:
+    keep = keep_with(
+        {
+            "type": "object",
+            "properties": {"a": {"type": "string"}, "b": {"anyOf": [{"const": i} for i in range(100)]}},
+        }
+    )
+    assert codes(keep, json.dumps({"a": ",:[{" * 250_000})) == []
+
+
+def test_a_megabyte_of_text_is_let_through() -> None:
+    keep = keep_with({"type": "object", "properties": {"content": {"type": "string"}}})
+    check = keep.try_validate_arguments("t", json.dumps({"content": "x" * 1_000_000}))
+    assert check.success
+    assert len(check.arguments["content"]) == 1_000_000
+
+
+def test_more_than_a_megabyte_is_refused() -> None:
+    keep = keep_with({"type": "object", "properties": {"content": {"type": "string"}}})
+    assert codes(keep, json.dumps({"content": "x" * (1 << 20)})) == [Code.ARGUMENTS_TOO_BIG]
+    assert codes(keep, {"content": "x" * (1 << 20)}) == [Code.ARGUMENTS_TOO_BIG]
+
+
+def test_a_flood_of_brackets_is_refused_before_parsing() -> None:
+    keep = keep_with({"type": "object", "properties": {"a": {}}})
+    assert codes(keep, '{"a":[' + "[]," * 150_000 + "[]]}") == [Code.ARGUMENTS_TOO_BIG]
+    assert codes(keep, '{"a":"' + "[]," * 150_000 + '"}') == []
+
+
+def test_integers_beyond_64_bits_are_not_compared_by_the_thousand() -> None:
+    keep = keep_with(
+        {
+            "type": "object",
+            "properties": {"a": {"type": "array", "uniqueItems": True, "items": {"type": "integer"}}},
+        }
+    )
+    assert codes(keep, json.dumps({"a": list(range(20_000))})) == []
+    wide = [2**64 + i for i in range(5_000)]
+    assert codes(keep, json.dumps({"a": wide})) == [Code.WORK_EXCEEDED]
+    assert codes(keep, {"a": wide}) == [Code.WORK_EXCEEDED]
+
+
+def test_without_the_guard_comparing_integers_beyond_64_bits_never_ends() -> None:
+    code = "import jsonschema_rs as J; J.Draft202012Validator({'uniqueItems': True}).is_valid([2**64 + i for i in range(50_000)])"
+    assert outcome(code) == "never ends"
+
+
+def test_long_integers_cannot_stall_a_refusal() -> None:
+    alternatives = {"anyOf": [{"type": "string", "maxLength": i} for i in range(100)]}
+    keep = keep_with(array_of(alternatives))
+    text = '{"a":[' + ",".join(["9" * 4000] * 200) + "]}"
+    assert codes(keep, text) == [Code.NOT_JSON]
+
+
+def test_a_large_bad_call_names_errors_from_all_its_parts() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "rows": {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "integer"}}}},
+            "name": {"type": "string"},
+        },
+        "required": ["missing"],
+    }
+    keep = keep_with({**schema, "properties": {**schema["properties"], "missing": {"type": "null"}}})  # type: ignore[dict-item]
+    rows: list[dict[str, Any]] = [{"id": i} for i in range(20_000)]
+    rows[7] = {"id": "seven"}
+    rows[19_999] = {"id": 1, "extra": 2}
+    check = keep.try_validate_arguments("t", json.dumps({"rows": rows, "name": 3, "other": 4}))
+    assert [error.path for error in check.errors] == [
+        "/rows/7/id",
+        "/rows/19999/extra",
+        "/name",
+        "/missing",
+        "/other",
+    ]
+
+
+def test_at_most_fifty_errors_are_named_at_any_size() -> None:
+    keep = keep_with(array_of({"type": "string"}))
+    for size in (60, 5_000, 100_000):
+        check = keep.try_validate_arguments("t", json.dumps({"a": [1] * size}), agent=str(size))
+        assert isinstance(check, Refusal)
+        assert [error.path for error in check.errors] == [f"/a/{i}" for i in range(50)]
+        assert len(check.text) <= 1200
+
+
+@pytest.mark.parametrize(
+    ("limits", "arguments", "code"),
+    [
+        (Limits(argument_bytes=10), '{"a": "0123456789"}', Code.ARGUMENTS_TOO_BIG),
+        (Limits(argument_depth=2), '{"a": [[[[' + " " * 200 + "]]]]}", Code.ARGUMENTS_TOO_BIG),
+        (Limits(work=10), '{"a": [1, 2, 3, 4, 5, 6, 7, 8, 9]}', Code.WORK_EXCEEDED),
+    ],
+)
+def test_limits_can_be_set(limits: Limits, arguments: str, code: Code) -> None:
+    keep = keep_with({"type": "object", "properties": {"a": {}}}, limits)
+    assert codes(keep, arguments) == [code]
+
+
+def test_a_schema_over_its_size_or_depth_is_refused() -> None:
+    def nested(depth: int) -> dict[str, Any]:
+        schema: dict[str, Any] = {"type": "string"}
+        for _ in range(depth):
+            schema = {"type": "object", "properties": {"a": schema}}
+        return schema
+
+    keep_with(nested(20))
+    with pytest.raises(DefinitionError):
+        keep_with(nested(21))
+    with pytest.raises(DefinitionError):
+        keep_with({"type": "object", "properties": {"a": {"enum": [f"{i:060}" for i in range(900)]}}})
+    with pytest.raises(DefinitionError):
+        keep_with(nested(5), Limits(schema_depth=4))
+    with pytest.raises(DefinitionError):
+        keep_with(nested(5), Limits(schema_bytes=50))
