@@ -81,6 +81,10 @@ class CheckedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
         """The tool's signature in one line."""
         return self.registered.arguments.hint(self.tool)
 
+    def __repr__(self) -> str:
+        """Without the values: some may be secret."""
+        return f"<call of {self.tool} with {', '.join(self.arguments) or 'no arguments'}>"
+
     def to_dict(self) -> dict[str, Any]:
         """The check as JSON data."""
         return {"success": True, "tool": self.tool, "arguments": self.arguments}

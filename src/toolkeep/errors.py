@@ -157,7 +157,7 @@ class DuplicateTool(ToolkeepError):
         super().__init__(
             Code.DUPLICATE_TOOL,
             f"tool {name!r} is already registered by {held_by}",
-            hint="give yours another name, or register it as a new version",
+            hint="give yours another name",
         )
         self.name = name
 
@@ -167,7 +167,7 @@ class FileUnreadable(ToolkeepError):
 
     def __init__(self, path: str, reason: str, *, line: int | None = None, column: int | None = None) -> None:
         place = path if line is None else f"{path}:{line}:{column}"
-        super().__init__(Code.FILE_UNREADABLE, f"{place}: {reason}", hint="mend the file and try again")
+        super().__init__(Code.FILE_UNREADABLE, f"{place}: {reason}")
         self.path, self.line, self.column = path, line, column
 
 

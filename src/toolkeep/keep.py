@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
+from toolkeep.definitions.check import written_by_hand
 from toolkeep.definitions.contract import definition_of_class, is_agent_tool_class, make_agent_tool
 from toolkeep.definitions.function import FunctionTool, tool
 from toolkeep.definitions.tool import ToolDefinition
@@ -14,7 +15,7 @@ from toolkeep.registry.admit import admit
 from toolkeep.registry.registry import ToolRegistry
 from toolkeep.registry.unknown import unknown_tool
 from toolkeep.validation.memory import RefusalMemory
-from toolkeep.validation.nearest import nearest_names
+from toolkeep.validation.nearest import nearest_name
 from toolkeep.validation.validate import Arguments, validate
 
 LOCAL_AGENT = "local"
@@ -58,11 +59,12 @@ class Keep:
 
         Raises a `DefinitionError` with everything that is wrong, or `DuplicateTool`.
         """
-        for given in tools:
-            definition, runner = self._defined(given)
-            self._registry.add(
-                admit(definition, runner=runner, limits=self._limits, shows_values=self._shows_values)
-            )
+        admitted = [self._admit(*self._defined(given)) for given in tools]
+        for registered in admitted:
+            self._registry.add(registered)
+
+    def _admit(self, definition: ToolDefinition, runner: Any) -> RegisteredTool:
+        return admit(definition, runner=runner, limits=self._limits, shows_values=self._shows_values)
 
     def _defined(self, given: Any) -> tuple[ToolDefinition, Any]:
         if isinstance(given, FunctionTool):
@@ -70,7 +72,7 @@ class Keep:
         if isinstance(given, ToolDefinition):
             return given, None
         if isinstance(given, Mapping):
-            return ToolDefinition.from_dict(given), None
+            return written_by_hand(ToolDefinition.from_dict(given)), None
         if is_agent_tool_class(given):
             return definition_of_class(given), make_agent_tool(given, self._services)
         if is_agent_tool_class(type(given)):
@@ -88,7 +90,8 @@ class Keep:
         """The tool of that name, in any case; raises `UnknownTool`."""
         found = self._registry.find(name)
         if found is None:
-            raise UnknownTool(name, near=nearest_names(name, self._registry.by_name, 1))
+            near = nearest_name(name, list(self._registry.by_name))
+            raise UnknownTool(name, near=[near] if near else [])
         return found
 
     def try_validate_arguments(
@@ -101,16 +104,24 @@ class Keep:
         correlation_id: str = "",
     ) -> CheckedCall | Refusal:
         """Check a call without running it; never raises. Arguments are JSON text, bytes, or a dict."""
-        registered = self._registry.by_name.get(name) or self._registry.find(name)
+        registered = self._registry.by_name.get(name) or self._registry.find(str(name))
         if registered is None:
-            return unknown_tool(name, self._registry.by_name, correlation_id=correlation_id)
+            return unknown_tool(str(name), self._registry.by_name, correlation_id=correlation_id)
         return validate(registered, arguments, self._refusals, agent, conversation, correlation_id)
 
     def validate_arguments(
-        self, name: str, arguments: Arguments, *, agent: str = LOCAL_AGENT, conversation: str = ""
+        self,
+        name: str,
+        arguments: Arguments,
+        *,
+        agent: str = LOCAL_AGENT,
+        conversation: str = "",
+        correlation_id: str = "",
     ) -> dict[str, Any]:
         """The parsed arguments with defaults; raises `ArgumentsRefused`, which holds the refusal."""
-        check = self.try_validate_arguments(name, arguments, agent=agent, conversation=conversation)
+        check = self.try_validate_arguments(
+            name, arguments, agent=agent, conversation=conversation, correlation_id=correlation_id
+        )
         if isinstance(check, Refusal):
             raise ArgumentsRefused(check)
         return check.arguments

@@ -42,8 +42,8 @@ DEFINITION_FILE_NODES: Final = 2_000_000
 
 # --- schemas (VAL-7) ---------------------------------------------------------------------------
 
-SCHEMA_NODES: Final = 20_000
-"""Subschemas after references are resolved and objects closed; compiling stays under 10 ms a tool."""
+SCHEMA_NODES: Final = 5_000
+"""Subschemas after references are resolved and objects closed. Real tools need at most 335."""
 
 FANOUT: Final = 256
 """Subschema evaluations that one JSON value of a call may receive. Real tools need at most 13."""
@@ -62,7 +62,7 @@ MATCHED_CHARS: Final = 8192
 
 # --- arguments (VAL-7) -------------------------------------------------------------------------
 
-WORK: Final = 500_000
+WORK: Final = 300_000
 """Steps one call may cost: values × fan-out, and characters × pattern size. The slowest step seen
 takes 150 ns, so that no admitted call passes 100 ms."""
 

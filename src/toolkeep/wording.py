@@ -2,6 +2,8 @@
 
 import json
 import unicodedata
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from toolkeep.limits import ECHOED_CHARS
@@ -65,7 +67,7 @@ def echo_name(name: str) -> str:
     return shorten(visible(name[: ECHOED_CHARS + 1]))
 
 
-def listing(values: list[str], limit: int) -> str:
-    """A list in a sentence, with the number that is left out."""
-    shown = ", ".join(values[:limit])
-    return shown if len(values) <= limit else f"{shown} and {len(values) - limit} more"
+def listing(values: Iterable[str], count: int, limit: int, separator: str = ", ") -> str:
+    """The first few of `count` values in a sentence, with the number that is left out."""
+    shown = separator.join(islice(values, limit))
+    return shown if count <= limit else f"{shown} and {count - limit} more"

@@ -14,7 +14,7 @@ from toolkeep.errors import Problem
 
 
 @click.command("lint")
-@click.argument("target", metavar="NAME|FILE", required=False)
+@click.argument("target", metavar="[NAME|FILE]", required=False)
 @files
 @common
 def command(target: str | None, files: tuple[Path, ...], *, as_json: bool) -> None:
@@ -63,15 +63,21 @@ def _of_file(path: Path) -> Iterator[tuple[str, ToolDefinition | None, tuple[Pro
 def _report(name: str, definition: ToolDefinition | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
     from toolkeep.registry.admit import check_definition
 
-    findings = []
+    findings: list[dict[str, str]] = []
     if definition is not None:
-        problems = (*problems, *check_definition(definition))
-        findings = lint_definition(definition)
+        refusing, warning = check_definition(definition)
+        problems = (*problems, *refusing)
+        findings = [{"rule": "warning", **_without_code(problem)} for problem in warning]
+        findings += [finding.to_dict() for finding in lint_definition(definition)]
     return {
         "tool": name,
         "problems": [problem.to_dict() for problem in problems],
-        "findings": [finding.to_dict() for finding in findings],
+        "findings": findings,
     }
+
+
+def _without_code(problem: Problem) -> dict[str, str]:
+    return {key: value for key, value in problem.to_dict().items() if key != "code"}
 
 
 def _print(report: dict[str, Any]) -> None:

@@ -1,14 +1,18 @@
 """What every command shares: its options, its logs, its way of printing."""
 
+import contextlib
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import click
 
 from toolkeep.errors import ToolkeepError
+
+if TYPE_CHECKING:
+    import logging
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,11 +33,11 @@ def common(command: Callable[P, R]) -> Callable[P, R]:
     )
     @functools.wraps(command)
     def wrapped(*args: Any, log_level: str, **kwargs: Any) -> R:
-        _log_to_stderr(log_level)
-        try:
-            return command(*args, **kwargs)
-        except ToolkeepError as error:
-            fail(error, as_json=bool(kwargs.get("as_json")))
+        with _logs_on_stderr(log_level):
+            try:
+                return command(*args, **kwargs)
+            except ToolkeepError as error:
+                fail(error, as_json=bool(kwargs.get("as_json")))
 
     return wrapped  # type: ignore[return-value]
 
@@ -49,16 +53,30 @@ files = click.option(
 )
 
 
-def _log_to_stderr(level: str) -> None:
+@contextlib.contextmanager
+def _logs_on_stderr(level: str) -> Iterator[None]:
     import logging
 
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        logging.Formatter("%(levelname)s %(name)s: %(message)s %(tool_name)s", defaults={"tool_name": ""})
-    )
     logger = logging.getLogger("toolkeep")
+    before = logger.handlers, logger.level
+    handler = logging.StreamHandler(sys.stderr)
+    handler.format = _line  # type: ignore[method-assign]
     logger.handlers = [handler]
     logger.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        logger.handlers = before[0]
+        logger.setLevel(before[1])
+
+
+def _line(record: "logging.LogRecord") -> str:
+    """One line a record: the message, then its fields."""
+    import logging
+
+    plain = vars(logging.makeLogRecord({})).keys() | {"message", "taskName"}
+    fields = [f"{name}={value}" for name, value in vars(record).items() if name not in plain]
+    return " ".join([record.levelname.lower(), record.name + ":", record.getMessage(), *fields])
 
 
 def fail(error: ToolkeepError, *, as_json: bool) -> NoReturn:

@@ -10,7 +10,6 @@ import click
 from toolkeep.calls import RegisteredTool
 from toolkeep.cli.options import common, files, print_json
 from toolkeep.cli.tools import keep_with
-from toolkeep.definitions.parameter import is_secret
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.validation.hint import describe
@@ -59,12 +58,16 @@ def _lines(tool: RegisteredTool) -> Iterator[str]:
     if definition.capabilities:
         yield "Capabilities: " + ", ".join(map(str, definition.capabilities))
     yield f"Hash: {tool.definition_hash}"
+    for warning in tool.warnings:
+        yield f"Warning: {warning}"
     yield ""
     yield "Parameters:"
     properties = schema.get("properties", {})
     for name, inside in properties.items():
         is_required = name in schema.get("required", ())
         yield from _parameter(name, inside, schema, is_required=is_required)
+        if name in definition.secret_parameters:
+            yield "    Secret: its value is shown to nobody"
     if not properties:
         yield "  (none)"
     yield ""
@@ -78,8 +81,6 @@ def _parameter(name: str, inside: Any, schema: dict[str, Any], *, is_required: b
         return
     if inside.get("description"):
         yield f"    Description: {inside['description']}"
-    if is_secret(inside):
-        yield "    Secret: its value is shown to nobody"
     if "default" in inside:
         yield f"    Default: {json.dumps(inside['default'], ensure_ascii=False)}"
     if "enum" in inside:

@@ -46,6 +46,14 @@ def refuse_problems(name: str, problems: Sequence[Problem]) -> None:
         raise DefinitionInvalid(name, problems)
 
 
+def written_by_hand(definition: ToolDefinition) -> ToolDefinition:
+    """The definition, if it does not claim to come from elsewhere: only an importer may say that."""
+    if not definition.source.is_by_hand:
+        mend = "remove it, or import the tool with ToolDefinition.from_elsewhere"
+        refuse_problems(definition.name, [_problem("source", "is set by whoever imports a tool", mend)])
+    return definition
+
+
 def _problem(field: str, message: str, mend: str) -> Problem:
     return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend)
 

@@ -235,11 +235,12 @@ def _bounds(reader: _Reader) -> Bounds:
 
 
 def _network(reader: _Reader) -> NetworkBounds | None:
-    if reader.data.get("max_network") is None:
+    stated = reader.data.get("max_network")
+    if stated is None:
         return None
     inside = reader.inside("max_network", "max_requests", "max_bytes")
     for field in ("max_requests", "max_bytes"):
-        if inside.data.get(field) is None:
+        if isinstance(stated, Mapping) and stated.get(field) is None:
             inside.note(field, "is missing", "state both max_requests and max_bytes")
     return NetworkBounds(
         max_requests=inside.read("max_requests", _whole, 1), max_bytes=inside.read("max_bytes", _whole, 1)

@@ -1,13 +1,13 @@
 """The schema of a tool as others may see it (VAL-6): what is secret keeps its type and its description.
 
 A model, a page or a file of exports learns nothing that could help to guess a secret: no default, no
-allowed values, no pattern, no limits, no examples.
+allowed values, no pattern, no limits, no examples. Our own keywords, which no provider knows, stay here.
 """
 
 from typing import Any
 
 from toolkeep.definitions.frozen import thaw
-from toolkeep.definitions.parameter import is_secret
+from toolkeep.definitions.parameter import SECRET_KEY, TOUCHES_KEY, is_secret
 
 _TELLING = frozenset(
     (
@@ -28,6 +28,8 @@ def public_schema(schema: Any, *, is_sensitive: bool = False) -> Any:
     hides = is_sensitive or is_secret(schema)
     shown: dict[str, Any] = {}
     for keyword, value in schema.items():
+        if keyword in (SECRET_KEY, TOUCHES_KEY):
+            continue
         if keyword in _TELLING:
             if not hides:
                 shown[keyword] = thaw(value)

@@ -140,7 +140,10 @@ class ToolDefinition:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ToolDefinition":
-        """A definition written by hand as data; raises `DefinitionInvalid` with everything that is wrong."""
+        """A definition from data; `DefinitionInvalid` lists every field that cannot be read.
+
+        The rules for definitions are checked when it is registered.
+        """
         from toolkeep.definitions.data import definition_from_dict
 
         return definition_from_dict(data)

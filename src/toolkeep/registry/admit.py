@@ -43,13 +43,14 @@ def admit(
     )
 
 
-def check_definition(definition: ToolDefinition, *, limits: Limits = DEFAULT_LIMITS) -> tuple[Problem, ...]:
-    """Everything that would refuse the definition; nothing is registered."""
+def check_definition(
+    definition: ToolDefinition, *, limits: Limits = DEFAULT_LIMITS
+) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
+    """Everything that would refuse the definition, and what would only warn; nothing is registered."""
     try:
-        admit(definition, limits=limits)
+        return (), admit(definition, limits=limits).warnings
     except DefinitionError as error:
-        return error.problems
-    return ()
+        return error.problems, ()
 
 
 def _error(name: str, problems: list[Problem]) -> DefinitionError:

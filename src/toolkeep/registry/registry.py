@@ -59,4 +59,4 @@ def _log_registration(tool: RegisteredTool) -> None:
     }
     log.info("tool registered", extra=fields)
     for warning in tool.warnings:
-        log.debug("lapse in an imported definition", extra={**fields, "field": warning.field})
+        log.debug("definition warning", extra={**fields, "field": warning.field})

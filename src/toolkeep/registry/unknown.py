@@ -19,9 +19,8 @@ def unknown_tool(name: str, visible: Iterable[str], *, correlation_id: str = "")
     near = nearest_names(name, names, LISTED_NAMES)
     meant = nearest_name(name, names)
     shown = echo_name(name)
-    expected = (
-        f"one of {len(names)} tools: {listing(near, LISTED_NAMES)}" if names else "no tool is registered"
-    )
+    count = "the only tool" if len(names) == 1 else f"one of {len(names)} tools"
+    expected = f"{count}: {listing(near, len(names), LISTED_NAMES)}" if names else "no tool is registered"
     suggestion = f"Did you mean '{meant}'?" if meant else "Use one of the tools that are listed."
     error = Violation("", Code.UNKNOWN_TOOL, f"Unknown tool '{shown}'", expected, None, suggestion)
     refusal_id = correlation_id or secrets.token_hex(8)

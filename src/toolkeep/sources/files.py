@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from toolkeep.definitions.frozen import thaw
+from toolkeep.definitions.check import written_by_hand
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import DefinitionError, FileUnreadable, ToolkeepError
 from toolkeep.limits import DEFINITION_FILE_BYTES, DEFINITION_FILE_NODES
@@ -83,8 +83,12 @@ def _read_yaml(path: Path, raw: bytes) -> Any:
         raise FileUnreadable(str(path), "is not YAML in UTF-8") from error
     except RecursionError as error:
         raise FileUnreadable(str(path), "is nested too deep") from error
-    # Written out with a limit, so that aliases of aliases cannot fill the memory.
-    return thaw(Snapshot(data, depth=_DEPTH, nodes=DEFINITION_FILE_NODES).value)
+    try:
+        # Written out with a limit, so that aliases of aliases cannot fill the memory.
+        return Snapshot(data, depth=_DEPTH, values=DEFINITION_FILE_NODES).value
+    except NotStrictJson as error:
+        where = error.path or "the file"
+        raise FileUnreadable(str(path), f"{where}: {error.reason}; write it as text, in quotes") from error
 
 
 def _entries(path: Path, data: Any) -> list[Any]:
@@ -103,7 +107,7 @@ def _load(data: Any, index: int) -> LoadedDefinition:
     name = data.get("name") if isinstance(data, dict) else None
     shown = name if isinstance(name, str) and name else f"#{index + 1}"
     try:
-        return LoadedDefinition(shown, ToolDefinition.from_dict(data))
+        return LoadedDefinition(shown, written_by_hand(ToolDefinition.from_dict(data)))
     except DefinitionError as error:
         return LoadedDefinition(shown, None, error)
 

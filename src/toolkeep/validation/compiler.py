@@ -171,8 +171,8 @@ def _compile(
         except TooCostly as error:
             inspection.problems.append(_problem(field, Code.SCHEMA_REFUSED, error.reason, error.mend))
         except Uncompilable:
-            message = "does not compile: a pattern or reference that the engine cannot run"
-            mend = "use patterns without look-around or back-references, and local references"
+            message = "does not compile: a pattern is too large, or not one that runs in linear time"
+            mend = "use no look-around or back-references, and maxLength rather than large counted repeats"
             inspection.problems.append(_problem(field, Code.SCHEMA_BROKEN, message, mend))
     return Compilation(None if inspection.problems else compiled, inspection.problems, inspection.warnings)
 

@@ -45,6 +45,9 @@ digit for a type check, 0.25 for a limit, 0.85 for multipleOf)."""
 _OPTIONS_PER_ERROR = 10
 """Options of an enum that cost as much to list in an error as another error does."""
 
+_NAME_ERRORS = 60
+"""An error about a property's name copies the whole object, once for each bad name."""
+
 PAIR_STEPS = 2
 """Comparing two such integers for uniqueItems, for each digit; the engine compares each with each."""
 
@@ -192,6 +195,7 @@ def _own_weight(schema: dict[str, Any]) -> _Weight:
     chars += 1 if schema.get("format") in ASSERTED_FORMATS else 0
     steps = 1 + containers * _CONTAINER_OPTION_STEPS + names // 2
     errors = 1 + required + len(schema.get("enum", ())) // _OPTIONS_PER_ERROR
+    errors += _NAME_ERRORS if "propertyNames" in schema else 0
     return _Weight(1, steps, chars, _digit_steps(schema), errors)
 
 

@@ -10,6 +10,8 @@ import re
 from toolkeep.errors import Code
 from toolkeep.validation.parse import NotStrictJson, too_many_digits
 
+_PARSER_DEPTH = 200
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
@@ -39,7 +41,21 @@ def why_not_json(raw: bytes) -> NotStrictJson:
         return too_many_digits()
     if _LONE_SURROGATE.search(text):
         return NotStrictJson("a \\u escape is half of a surrogate pair", "escape both halves, or send UTF-8")
-    return _too_deep()
+    if _depth(text) > _PARSER_DEPTH:
+        return _too_deep()
+    return NotStrictJson("the arguments could not be checked", "send simpler values", code=Code.CHECK_FAILED)
+
+
+def _depth(text: str) -> int:
+    """How deep brackets are nested, those in strings left out."""
+    deepest = depth = 0
+    for char in _STRING.sub("", text):
+        if char in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in "]}":
+            depth -= 1
+    return deepest
 
 
 def _too_deep() -> NotStrictJson:

@@ -19,6 +19,7 @@ from toolkeep.validation.parse import (
     Misfit,
     NotStrictJson,
     Objection,
+    as_bytes,
     infinite_number,
     parse_json,
     too_many_digits,
@@ -63,29 +64,24 @@ def _sharper(tool: RegisteredTool, arguments: object, objection: Objection) -> O
     """A misfit that is no strict JSON to begin with, or that holds numbers too long to speak about."""
     if not isinstance(objection, Misfit):
         return objection
-    size = size_of(objection.value)
+    size = objection.size or size_of(objection.value)
     if not size.is_finite:
         return infinite_number()
     if size.wide_digits * tool.arguments.cost.errors > REPORT_DIGITS:
         return too_many_digits()
     try:
-        if tool.arguments.members is not None:  # duplicate keys were left to a count that was not taken
-            parse_json(_text(arguments))
+        # Duplicate keys were left to a count that was not taken.
+        if tool.arguments.members is not None and (text := as_bytes(arguments)):
+            parse_json(text)
     except NotStrictJson as reason:
         return reason
     return objection
 
 
-def _text(arguments: object) -> bytes:
-    if isinstance(arguments, str):
-        return arguments.encode("utf-8", "surrogatepass")
-    return bytes(arguments) if isinstance(arguments, (bytes, bytearray, memoryview)) else b"{}"
-
-
 def _identity(arguments: object, objection: Objection) -> bytes:
     """Bytes that are the same for the same arguments; hashed, never kept."""
-    if isinstance(arguments, (str, bytes, bytearray, memoryview)):
-        return _text(arguments)
+    if text := as_bytes(arguments):
+        return text
     if isinstance(objection, Misfit):
         return repr(objection.value).encode("utf-8", "surrogatepass")
     return f"{objection.path}{objection.reason}".encode("utf-8", "surrogatepass")

@@ -120,7 +120,7 @@ class _Search:
     def _collect_array(self, shape: dict[str, Any], value: list[Any], place: Place) -> None:
         """What is wrong with a large array as such, found out on a small one that has the same faults: the
         engine copies the value it is asked about."""
-        lengths = {key: shape[key] for key in ("minItems", "maxItems") if key in shape}
+        lengths: dict[str, Any] = {key: shape[key] for key in ("minItems", "maxItems") if key in shape}
         self._collect(compile_schema(lengths, self.compiled.dialect), [None] * len(value), place)
         if shape.get("uniqueItems"):
             unique = compile_schema({"uniqueItems": True}, self.compiled.dialect)

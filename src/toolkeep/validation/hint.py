@@ -44,9 +44,8 @@ def describe(schema: Schema, root: dict[str, Any], *, depth: int = 1, hide: bool
     for keyword in ("anyOf", "oneOf"):
         if branches := schema.get(keyword):
             texts = [describe(branch, root, depth=depth - 1, hide=hide) for branch in branches]
-            return (
-                listing(list(dict.fromkeys(texts)), LISTED_NAMES).replace(", ", " | ") if depth >= 0 else "…"
-            )
+            different = list(dict.fromkeys(texts))
+            return listing(different, len(different), LISTED_NAMES, " | ") if depth >= 0 else "…"
     types = types_of(schema)
     if types is None:
         parts = [
@@ -66,8 +65,7 @@ def _values(schema: dict[str, Any], *, hide: bool) -> str:
     if hide:
         types = types_of(schema)
         return " | ".join(sorted(types)) if types else "one of a few values"
-    texts = [json.dumps(v, ensure_ascii=False) if isinstance(v, (dict, list)) else echo(v) for v in values]
-    return listing(texts, LISTED_NAMES).replace(", ", " | ")
+    return listing(map(echo, values), len(values), LISTED_NAMES, " | ")
 
 
 def _typed(name: str, schema: dict[str, Any], root: dict[str, Any], depth: int, *, hide: bool) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+_MOST_NAMES = 100
+
 
 def _folded(name: str) -> str:
     return name.replace("_", "").replace("-", "").replace(" ", "").casefold()
@@ -23,6 +25,11 @@ def nearest_name(wanted: str, names: Sequence[str]) -> str | None:
     if len(scored) > 1 and scored[1][0] == best:
         return None
     return name
+
+
+def probable_name(wanted: str, names: Sequence[str]) -> str | None:
+    """`nearest_name` among so few names that asking it for each of many faults takes no time."""
+    return nearest_name(wanted, names) if len(names) <= _MOST_NAMES else None
 
 
 def nearest_names(wanted: str, names: Iterable[str], limit: int) -> list[str]:

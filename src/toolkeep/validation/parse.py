@@ -4,14 +4,19 @@ Duplicate keys, NaN, Infinity, numbers too large for a float, lone surrogates an
 JSON are refused. What comes out shares nothing with what came in, so that nobody changes it later.
 """
 
-import re
 from typing import Any, Final, NamedTuple
 
 import jiter
 
 from toolkeep.errors import Code
+from toolkeep.validation.size import Size
 
-_OVERFLOW_LIKELY = re.compile(rb"[0-9.][eE]\+?[0-9]{3}|[0-9]{200}")
+_SHAPE = bytes(
+    ord("0") if chr(i).isdecimal() and i < 128 else ord("e") if i == ord("E") else i for i in range(256)
+)
+
+
+_MANY_DIGITS = b"0" * 200
 
 
 class NotStrictJson(ValueError):
@@ -26,6 +31,8 @@ class Misfit(NamedTuple):
     """A JSON value that the schema does not accept."""
 
     value: Any
+    size: Size | None = None
+    """Where it was counted already."""
 
 
 Objection = NotStrictJson | Misfit
@@ -42,6 +49,16 @@ def parse_json(raw: bytes) -> Any:
         raise why_not_json(raw) from None
 
 
+def as_bytes(text: object) -> bytes:
+    """JSON text in any of its Python forms, as bytes; empty where there is none."""
+    if type(text) is str:
+        return text.encode("utf-8", "surrogatepass")
+    try:
+        return bytes(text) if type(text) in (bytes, bytearray, memoryview) else b""  # type: ignore[call-overload]
+    except ValueError:  # a memoryview that was released
+        return b""
+
+
 def parse_json_fully(raw: bytes, *, depth: int) -> Any:
     """Strict JSON from bytes, every number finite and nothing nested deeper than `depth`."""
     value = parse_json(raw)
@@ -52,8 +69,10 @@ def parse_json_fully(raw: bytes, *, depth: int) -> Any:
 
 
 def may_overflow(raw: bytes) -> bool:
-    """Whether the text could hold a finite-looking number that a float cannot (1e400)."""
-    return _OVERFLOW_LIKELY.search(raw) is not None
+    """Whether the text could hold a finite-looking number that a float cannot: an exponent of three digits,
+    or two hundred digits in a row."""
+    shape = raw.translate(_SHAPE)
+    return b"e000" in shape or b"e+000" in shape or _MANY_DIGITS in shape
 
 
 def has_infinity(value: Any) -> bool:
@@ -79,6 +98,15 @@ def too_deep(depth: int) -> NotStrictJson:
     """The reason for nesting beyond the limit."""
     return NotStrictJson(
         f"arguments are nested deeper than {depth}", "send flatter data", code=Code.ARGUMENTS_TOO_BIG
+    )
+
+
+def too_many_containers(limit: int) -> NotStrictJson:
+    """The reason for a flood of brackets."""
+    return NotStrictJson(
+        f"arguments hold more than {limit} objects and arrays",
+        "send flatter or less data",
+        code=Code.ARGUMENTS_TOO_BIG,
     )
 
 
@@ -111,25 +139,20 @@ class Snapshot:
     differently each time it is read.
     """
 
-    def __init__(self, value: object, *, depth: int, nodes: int) -> None:
-        self.nodes = 0
+    def __init__(self, value: object, *, depth: int, values: int, containers: int | None = None) -> None:
+        self.values = 0
         self.chars = 0
-        self._max_nodes = nodes
+        self._containers = 0
+        self._max_values = values
+        self._max_containers = values if containers is None else containers
         self._max_depth = depth
         self.value = self._copy(value, "", 0)
 
     def _copy(self, value: Any, path: str, depth: int) -> Any:
-        self.nodes += 1
-        kind = value.__class__
+        self.values += 1
+        kind = type(value)
         if kind is dict or kind is list:
-            if depth == self._max_depth:
-                raise too_deep(self._max_depth)
-            if self.nodes + len(value) > self._max_nodes:
-                raise NotStrictJson(
-                    f"arguments hold more than {self._max_nodes} values",
-                    "send less data",
-                    code=Code.ARGUMENTS_TOO_BIG,
-                )
+            self._enter(len(value), depth)
             if kind is list:
                 return [self._copy(item, f"{path}/{i}", depth + 1) for i, item in enumerate(value)]
             return {self._key(key, path): self._copy(value[key], f"{path}/{key}", depth + 1) for key in value}
@@ -145,6 +168,20 @@ class Snapshot:
             )
         return value
 
+    def _enter(self, length: int, depth: int) -> None:
+        """Count one more object or array before looking into it."""
+        if depth == self._max_depth:
+            raise too_deep(self._max_depth)
+        self._containers += 1
+        if self._containers > self._max_containers:
+            raise too_many_containers(self._max_containers)
+        if self.values + length > self._max_values:
+            raise NotStrictJson(
+                f"arguments hold more than {self._max_values} values",
+                "send less data",
+                code=Code.ARGUMENTS_TOO_BIG,
+            )
+
     def _text(self, text: str, path: str) -> str:
         self.chars += len(text)
         try:
@@ -154,6 +191,6 @@ class Snapshot:
         return text
 
     def _key(self, key: object, path: str) -> str:
-        if key.__class__ is not str:
+        if type(key) is not str:
             raise NotStrictJson("an object key is not text", "use text keys", path=path)
-        return self._text(str(key), path)
+        return self._text(key, path)

@@ -16,7 +16,7 @@ from toolkeep.validation.compiler import CompiledSchema
 from toolkeep.validation.faults import Fault
 from toolkeep.validation.keywords import pointer
 from toolkeep.validation.locate import names_at
-from toolkeep.validation.nearest import nearest_name
+from toolkeep.validation.nearest import probable_name
 from toolkeep.validation.parse import NotStrictJson, parse_json_fully
 from toolkeep.validation.report import value_at
 
@@ -95,7 +95,7 @@ def _renames(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[Ope
     free = [name for name in known if name not in given]
     unexpected = getattr(fault.kind, "unexpected", ())
     for name in unexpected if len(unexpected) <= _MOST_OPERATIONS else ():
-        near = nearest_name(name, free) if name not in known else None
+        near = probable_name(name, free) if name not in known else None
         if near is not None:
             free.remove(near)
             yield {

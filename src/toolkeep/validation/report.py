@@ -17,7 +17,7 @@ from toolkeep.validation.faults import Fault, Place
 from toolkeep.validation.hint import describe
 from toolkeep.validation.keywords import Schema, pointer
 from toolkeep.validation.locate import names_at, parts_at
-from toolkeep.validation.nearest import nearest_name
+from toolkeep.validation.nearest import probable_name
 from toolkeep.wording import HIDDEN, echo, echo_name, listing, type_name
 
 _LIMITS: dict[type[Kind], tuple[str, str]] = {
@@ -104,7 +104,7 @@ class _Report:
         return names_at(self.root, place)
 
     def misfit(self, place: Place) -> Violation:
-        """For a value that fits no alternative though each part is known, or that is too large to say more."""
+        """For a value that fits no alternative though each part is known, or that is too large for more."""
         expected = self._expected(place)
         return self._violation(
             place, Code.CONSTRAINT, "does not fit its schema", expected, f"Send {expected}"
@@ -144,7 +144,7 @@ class _Report:
         return texts[0] if texts else "another value"
 
     def _type(self, place: Place, kind: Kind) -> Violation:
-        allowed = " or ".join(getattr(kind, "types", ()))
+        allowed = " or ".join(sorted(getattr(kind, "types", ()), key=lambda name: name == "null"))
         got = type_name(value_at(self.value, place))
         if "integer" in getattr(kind, "types", ()) and got == "number":
             got = "a number with a fraction"
@@ -160,11 +160,11 @@ class _Report:
             return self._violation(
                 place, Code.CONSTRAINT, "is not an allowed value", "an allowed value", _OTHER
             )
-        names = [echo(option) for option in allowed]
-        expected = "one of " + listing(names, LISTED_NAMES) if len(names) > 1 else names[0]
+        shown = listing(map(echo, allowed), len(allowed), LISTED_NAMES)
+        expected = f"one of {shown}" if len(allowed) > 1 else shown
         value = value_at(self.value, place)
         near = (
-            nearest_name(value, [o for o in allowed if isinstance(o, str)])
+            probable_name(value, [o for o in allowed if isinstance(o, str)])
             if isinstance(value, str)
             else None
         )
@@ -260,13 +260,12 @@ class _Report:
         strangers = [name for name in unexpected if name not in known]
         given = value_at(self.value, place)
         free = [name for name in known if name not in given]
+        names = listing(map(echo_name, known), len(known), LISTED_NAMES)
         for name in strangers[: self.compiled.limits.errors]:
             at = (*place, name)
             shown = echo_name(name)
-            near = nearest_name(name, free)
-            expected = (
-                "one of " + listing([echo_name(n) for n in known], LISTED_NAMES) if known else "no properties"
-            )
+            near = probable_name(name, free)
+            expected = f"one of {names}" if known else "no properties"
             suggestion = f"Did you mean '{echo_name(near)}'?" if near else f"Remove '{shown}'."
             yield (
                 at,
@@ -368,7 +367,9 @@ def _shown_pointer(place: Place) -> str:
 
 
 def _subject(place: Place) -> str:
-    return f"'{echo_name(str(place[-1]))}'" if place else "the arguments"
+    if not place:
+        return "The arguments"
+    return f"item {place[-1]}" if isinstance(place[-1], int) else f"'{echo_name(place[-1])}'"
 
 
 def _article(types: str) -> str:

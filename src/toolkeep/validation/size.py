@@ -1,5 +1,6 @@
 """How large a call is, in everything that costs the engine work."""
 
+import math
 from typing import Any, NamedTuple
 
 from toolkeep.limits import MATCHED_CHARS
@@ -23,12 +24,12 @@ class Size(NamedTuple):
     """Whether every number is."""
 
 
-def size_of(value: Any) -> Size:
-    """What a call holds that costs work."""
+def size_of(value: Any, *, stop_at: float = math.inf) -> Size:
+    """What a call holds that costs work; counting ends once there are more than `stop_at` values."""
     values = chars = wide = digits = 0
     is_finite = True
     stack = [value]
-    while stack:
+    while stack and values <= stop_at:
         here = stack.pop()
         values += 1
         kind = here.__class__

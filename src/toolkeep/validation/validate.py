@@ -6,7 +6,6 @@ the parser, the engine and little more.
 """
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import jiter
@@ -23,15 +22,17 @@ from toolkeep.validation.parse import (
     NotStrictJson,
     Objection,
     Snapshot,
+    as_bytes,
     check_depth,
     has_infinity,
     infinite_number,
     may_overflow,
     parse_json,
+    too_many_containers,
 )
 from toolkeep.validation.size import Size, size_of
 
-Arguments = bytes | str | bytearray | memoryview | Mapping[str, Any]
+Arguments = bytes | str | bytearray | memoryview | dict[str, Any]
 
 _from_json = jiter.from_json
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
@@ -50,25 +51,22 @@ def validate(
     """Check the arguments of one call."""
     schema = tool.arguments
     members = schema.members
+    size = None
     try:
-        raw = arguments.encode() if arguments.__class__ is str else arguments
-        if members is not None and raw.__class__ is bytes and len(raw) <= schema.uncounted_bytes:
+        raw = arguments.encode() if type(arguments) is str else arguments
+        if members is not None and type(raw) is bytes and len(raw) <= schema.uncounted_bytes:
             value = _from_json(raw, allow_inf_nan=False)
         else:
-            value = _read(schema, raw)
+            value, size = _read(schema, raw)
         if schema.is_valid(value):
-            if (
-                members is not None
-                and raw.__class__ is bytes
-                and not has_unique_keys(raw, members.count(value))
-            ):
+            if members is not None and type(raw) is bytes and not has_unique_keys(raw, members.count(value)):
                 value = parse_json(raw)
             if schema.finisher is not None:
                 schema.finisher.finish_object(value)
             if refusals.rows:
                 refusals.forget(agent, tool.definition.name)
             return CheckedCall(tool, value)
-        objection: Objection = Misfit(value)
+        objection: Objection = Misfit(value, size)
     except Exception as error:  # noqa: BLE001 -- whatever goes wrong is a refusal, never a pass
         objection = _objection(error, arguments)
     from toolkeep.validation.explain import explain
@@ -82,38 +80,42 @@ def _objection(error: Exception, arguments: Arguments) -> Objection:
         return error
     if isinstance(error, UnicodeEncodeError):
         return NotStrictJson("text holds a lone surrogate", "send valid Unicode")
-    if isinstance(error, ValueError) and isinstance(arguments, (str, bytes)):
-        return why_not_json(arguments.encode() if isinstance(arguments, str) else arguments)
+    if isinstance(error, ValueError) and type(arguments) in (str, bytes, bytearray, memoryview):
+        return why_not_json(as_bytes(arguments))
     return NotStrictJson("the arguments could not be checked", "send simpler values", code=Code.CHECK_FAILED)
 
 
-def _read(schema: CompiledSchema, arguments: Arguments) -> Any:
+def _read(schema: CompiledSchema, arguments: Arguments) -> tuple[Any, Size | None]:
     """Arguments that need more than the parser: large, open to anything, or Python data already.
 
-    Duplicate keys are left to the count of members where there is one.
+    Duplicate keys are left to the count of members where there is one. Comes with the size, if counted.
     """
-    if isinstance(arguments, (bytearray, memoryview)):
-        return _read(schema, bytes(arguments))
-    if not isinstance(arguments, bytes):
+    if type(arguments) in (bytearray, memoryview):
+        return _read(schema, as_bytes(arguments))
+    if type(arguments) is not bytes:
         return _copy(schema, arguments)
+    size = None
     is_large = len(arguments) > schema.uncounted_bytes
     is_heavy = is_large and _is_heavy(schema, arguments)
     value = _from_json(arguments, allow_inf_nan=False, catch_duplicate_keys=schema.members is None)
     if is_heavy:
-        _check_size(schema, len(arguments), value)
+        size = _check_size(schema, len(arguments), value)
     if is_large:
         _check_names(schema, value)
     if schema.is_open:
         _look_where_the_engine_does_not(schema, arguments, value)
-    return value
+    return value, size
 
 
-def _copy(schema: CompiledSchema, arguments: object) -> Any:
+def _copy(schema: CompiledSchema, arguments: object) -> tuple[Any, Size]:
     """Arguments that are Python data already: copied, so that nobody changes them after the check."""
-    snapshot = Snapshot(arguments, depth=schema.limits.argument_depth, nodes=BRACKETS)
-    _check_size(schema, snapshot.nodes + snapshot.chars, snapshot.value)
+    limits = schema.limits
+    snapshot = Snapshot(
+        arguments, depth=limits.argument_depth, values=limits.argument_bytes, containers=BRACKETS
+    )
+    size = _check_size(schema, snapshot.values + snapshot.chars, snapshot.value)
     _check_names(schema, snapshot.value)
-    return snapshot.value
+    return snapshot.value, size
 
 
 def _is_heavy(schema: CompiledSchema, raw: bytes) -> bool:
@@ -126,11 +128,7 @@ def _is_heavy(schema: CompiledSchema, raw: bytes) -> bool:
         raise _too_big(schema)
     brackets = raw.count(b"[") + raw.count(b"{")
     if brackets > BRACKETS and _brackets_outside_strings(raw) > BRACKETS:
-        raise NotStrictJson(
-            f"arguments hold more than {BRACKETS} objects and arrays",
-            "send flatter or less data",
-            code=Code.ARGUMENTS_TOO_BIG,
-        )
+        raise too_many_containers(BRACKETS)
     if schema.cost.compares_items:
         return True
     marks = brackets + raw.count(b",") + raw.count(b":") + 1
@@ -143,11 +141,13 @@ def _brackets_outside_strings(raw: bytes) -> int:
     return outside.count(b"[") + outside.count(b"{")
 
 
-def _check_size(schema: CompiledSchema, size: int, value: Any) -> None:
-    if size > schema.limits.argument_bytes:
+def _check_size(schema: CompiledSchema, total: int, value: Any) -> Size:
+    if total > schema.limits.argument_bytes:
         raise _too_big(schema)
-    if schema.cost.work(size_of(value)) > schema.limits.work:
+    size = size_of(value, stop_at=schema.limits.work // schema.cost.steps)
+    if schema.cost.work(size) > schema.limits.work:
         raise _too_much_work()
+    return size
 
 
 def _check_names(schema: CompiledSchema, value: Any) -> None:
@@ -175,7 +175,7 @@ def _longest_name(value: Any) -> int:
 
 def _look_where_the_engine_does_not(schema: CompiledSchema, raw: bytes, value: Any) -> None:
     """Untyped and recursive places: numbers beyond a float, nesting beyond the limit."""
-    if (b"e" in raw or b"E" in raw or len(raw) > 200) and may_overflow(raw) and has_infinity(value):
+    if may_overflow(raw) and has_infinity(value):
         raise infinite_number()
     depth = schema.limits.argument_depth
     if len(raw) > _SHALLOW_BYTES and raw.count(b"[") + raw.count(b"{") > depth:

@@ -1,0 +1,127 @@
+"""A repair is offered where a lossless fix is unambiguous, and nowhere else."""
+
+import json
+from typing import Any
+
+import pytest
+
+from toolkeep import Keep, Refusal, ToolDefinition, open_keep
+
+pytestmark = pytest.mark.spec("VAL-5")
+
+PROPERTIES: dict[str, Any] = {
+    "count": {"type": "integer"},
+    "ratio": {"type": "number"},
+    "flag": {"type": "boolean"},
+    "tags": {"type": "array", "items": {"type": "string"}},
+    "options": {
+        "type": "object",
+        "properties": {"deep": {"type": "integer"}, "start_line": {"type": "integer"}},
+    },
+    "mode": {"enum": ["fast", "safe"]},
+    "level": {"enum": [1, 2]},
+    "text": {"type": "string", "pattern": "^[0-9]+$"},
+    "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+    "either": {"anyOf": [{"type": "integer"}, {"type": "boolean"}]},
+    "numbers": {"type": "array", "items": {"type": "integer"}},
+}
+
+
+@pytest.fixture(scope="module")
+def keep() -> Keep:
+    keep = open_keep()
+    parameters = {"type": "object", "properties": PROPERTIES}
+    keep.register(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
+    return keep
+
+
+def repair(keep: Keep, arguments: Any) -> list[dict[str, Any]] | None:
+    check = keep.try_validate_arguments("t", json.dumps(arguments), agent=json.dumps(arguments))
+    assert isinstance(check, Refusal)
+    return None if check.repair is None else list(check.repair)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "value"),
+    [
+        ({"count": "42"}, "/count", 42),
+        ({"count": "-7"}, "/count", -7),
+        ({"ratio": "0.5"}, "/ratio", 0.5),
+        ({"ratio": "3"}, "/ratio", 3),
+        ({"flag": "true"}, "/flag", True),
+        ({"flag": "False"}, "/flag", False),
+        ({"tags": '["a", "b"]'}, "/tags", ["a", "b"]),
+        ({"options": '{"deep": 1}'}, "/options", {"deep": 1}),
+        ({"mode": "FAST"}, "/mode", "fast"),
+        ({"level": "2"}, "/level", 2),
+        ({"text": 42}, "/text", "42"),
+        ({"maybe": "42"}, "/maybe", 42),
+        ({"maybe": "null"}, "/maybe", None),
+        ({"numbers": [1, "2"]}, "/numbers/1", 2),
+        ({"options": {"deep": "1"}}, "/options/deep", 1),
+        ('{"count": 1}', "", {"count": 1}),
+    ],
+)
+def test_a_value_of_the_wrong_type_that_says_the_same_is_replaced(
+    keep: Keep, arguments: Any, path: str, value: Any
+) -> None:
+    assert repair(keep, arguments) == [{"op": "replace", "path": path, "value": value}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "source", "target"),
+    [
+        ({"cout": 1}, "/cout", "/count"),
+        ({"Count": 1}, "/Count", "/count"),
+        ({"options": {"startLine": 1}}, "/options/startLine", "/options/start_line"),
+        ({"options": {"start-line": 1}}, "/options/start-line", "/options/start_line"),
+    ],
+)
+def test_a_misspelt_name_is_moved(keep: Keep, arguments: Any, source: str, target: str) -> None:
+    assert repair(keep, arguments) == [{"op": "move", "from": source, "path": target}]
+
+
+def test_several_faults_are_repaired_together(keep: Keep) -> None:
+    assert repair(keep, {"count": "1", "mode": "SAFE", "flga": True}) == [
+        {"op": "replace", "path": "/count", "value": 1},
+        {"op": "replace", "path": "/mode", "value": "safe"},
+        {"op": "move", "from": "/flga", "path": "/flag"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"count": "42.0"},
+        {"count": 42.5},
+        {"count": "042"},
+        {"count": "1e3"},
+        {"count": "forty-two"},
+        {"count": True},
+        {"flag": 1},
+        {"flag": "yes"},
+        {"tags": "a"},
+        {"tags": "a,b"},
+        {"tags": '["a"'},
+        {"tags": '{"a": 1}'},
+        {"text": 4.5},
+        {"text": -4},
+        {"mode": "quick"},
+        {"unheard_of": 1},
+        {"count": "1", "unheard_of": 1},
+        {"cout": "x"},
+        {"either": "x"},
+        {"options": '{"deep": 1, "deep": 2}'},
+        {"options": '{"deep": 1e400}'},
+    ],
+)
+def test_what_is_lossy_or_ambiguous_is_not_repaired(keep: Keep, arguments: Any) -> None:
+    assert repair(keep, arguments) is None
+
+
+def test_a_required_name_that_was_misspelt_is_found_again() -> None:
+    keep = open_keep()
+    parameters = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+    keep.register(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
+    assert repair(keep, {"pth": "x"}) == [{"op": "move", "from": "/pth", "path": "/path"}]
+    assert repair(keep, {}) is None
