@@ -11,7 +11,7 @@ GOOD = '{"account": "a", "amount": 1}'
 
 
 def is_repeated(keep: Keep, arguments: str, **caller: str) -> bool:
-    check = keep.try_validate_arguments("transfer", arguments, **caller)  # type: ignore[arg-type]
+    check = keep.try_validate_arguments("transfer", arguments, **caller)
     assert isinstance(check, Refusal)
     assert ("Do not repeat it" in check.text) is check.is_repeated
     return check.is_repeated

@@ -190,10 +190,9 @@ def _own_weight(schema: dict[str, Any]) -> _Weight:
     """One schema by itself, applied to one value."""
     containers = sum(isinstance(o, (dict, list)) for o in (*schema.get("enum", ()), schema.get("const")))
     required = len(schema.get("required", ())) + sum(map(len, schema.get("dependentRequired", {}).values()))
-    names = len(schema.get("properties", ())) + required
     chars = pattern_steps(schema["pattern"]) if isinstance(schema.get("pattern"), str) else 0
     chars += 1 if schema.get("format") in ASSERTED_FORMATS else 0
-    steps = 1 + containers * _CONTAINER_OPTION_STEPS + names // 2
+    steps = 1 + containers * _CONTAINER_OPTION_STEPS
     errors = 1 + required + len(schema.get("enum", ())) // _OPTIONS_PER_ERROR
     errors += _NAME_ERRORS if "propertyNames" in schema else 0
     return _Weight(1, steps, chars, _digit_steps(schema), errors)

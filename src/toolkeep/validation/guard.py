@@ -27,6 +27,7 @@ from toolkeep.validation.keywords import (
     types_of,
 )
 from toolkeep.validation.references import BadReference, resolve_references
+from toolkeep.wording import echo
 
 SNAKE_CASE = re.compile(r"[a-z_][a-z0-9_]*")
 _OUR_KEYWORDS = frozenset((SECRET_KEY, TOUCHES_KEY))
@@ -124,11 +125,12 @@ def _is_well_formed(schema: dict[str, Any], dialect: Dialect, notes: _Notes) -> 
         jsonschema_rs.meta.validate({**schema, "$schema": dialect.value})
     except jsonschema_rs.ValidationError as error:
         path = pointer(error.instance_path)
+        message = "is not valid JSON Schema"
+        mend = "write it as the JSON Schema specification has it"
         if error.instance_path and error.instance_path[-1] == "type":
+            message = f"{echo(error.instance)} is not a type of JSON Schema"
             mend = "valid types: string, number, integer, boolean, array, object, null"
-        else:
-            mend = f"see the keyword {error.instance_path[-1]!r}" if error.instance_path else "use an object"
-        notes.refuse(path, "is not valid JSON Schema", mend, Code.SCHEMA_BROKEN)
+        notes.refuse(path, message, mend, Code.SCHEMA_BROKEN)
         return False
     except (ValueError, RuntimeError, jsonschema_rs.ReferencingError):
         notes.refuse("", "cannot be read as JSON Schema", "check its references", Code.SCHEMA_BROKEN)

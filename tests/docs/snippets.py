@@ -1,0 +1,132 @@
+"""Runs what a page shows, and says what its blocks of output should hold.
+
+    python    is run; the blocks of one page share their names, in order
+    text      introduced by a line that ends in "prints:" (as json may be): what the block before it printed
+    yaml      or json with a file name in the info string or in a first-line comment: that file is made
+    console   or sh: each line `$ toolkeep …` is run, its input from `< FILE`; `$ echo $?` is its exit status
+
+After a wording has changed, `.venv/bin/python -m tests.docs.snippets` writes the new output into the pages.
+"""
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from click.testing import CliRunner
+
+from tests.docs.markdown import PAGES, ROOT, Block, blocks_of
+from toolkeep.cli.main import cli
+
+_FILE_COMMENT = re.compile(r"# (?P<name>[\w.-]+\.(ya?ml|json))")
+_CORRELATION_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])")
+
+
+class Shown(NamedTuple):
+    """A block of output on a page, and what it should hold."""
+
+    block: Block
+    actual: str
+
+    @property
+    def is_true(self) -> bool:
+        """Whether the page shows what happened, correlation ids aside."""
+        return _comparable(self.block.text) == _comparable(self.actual)
+
+
+def _comparable(text: str) -> str:
+    lines = [line.rstrip() for line in _CORRELATION_ID.sub("0" * 16, text).splitlines()]
+    return "\n".join(lines).rstrip()
+
+
+def run_page(page: str, name: str = "page.md") -> Iterator[Shown]:
+    """Run a page in the current folder; what its python raises comes out."""
+    names: dict[str, Any] = {"__name__": "page"}
+    printed = ""
+    for block in blocks_of(page):
+        if block.language == "python":
+            printed = _run_python(block, names, name)
+        elif block.language in ("text", "json") and block.lead.endswith("prints:"):
+            yield Shown(block, printed)
+        elif block.language in ("yaml", "json") and (file := _file_name(block)):
+            Path(file).write_text(block.text, encoding="utf-8")
+        elif block.language in ("console", "sh") and "$ toolkeep" in block.text:
+            yield Shown(block, _run_console(block.text))
+
+
+def _file_name(block: Block) -> str:
+    comment = _FILE_COMMENT.match(block.text)
+    return block.name or (comment["name"] if comment else "")
+
+
+def _run_python(block: Block, names: dict[str, Any], page: str) -> str:
+    source = "\n" * block.line + block.text  # so that a traceback names the line of the page
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(source, page, "exec"), names)  # noqa: S102 -- our own pages
+    return output.getvalue()
+
+
+def _run_console(text: str) -> str:
+    """The block with the true output under each command."""
+    lines: list[str] = []
+    status = 0
+    is_run = False
+    for line in text.splitlines():
+        if line.startswith("$ toolkeep"):
+            output, status = _run_command(line.removeprefix("$ toolkeep"))
+            lines += [line, *output.splitlines()]
+            is_run = True
+        elif line == "$ echo $?":
+            lines += [line, str(status)]
+            is_run = True
+        elif line.startswith("$ "):
+            lines.append(line)
+            is_run = False
+        elif not is_run:
+            lines.append(line)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _run_command(line: str) -> tuple[str, int]:
+    words = shlex.split(line)
+    given = None
+    if "<" in words:
+        at = words.index("<")
+        given = Path(words[at + 1]).read_bytes()
+        del words[at : at + 2]
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(cli, words, input=given, prog_name="toolkeep")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.output, result.exit_code
+
+
+def _updated(page: str, name: str) -> str:
+    """The page with the output that is true today."""
+    lines = page.splitlines(keepends=True)
+    for shown in reversed(list(run_page(page, name))):
+        if not shown.is_true:
+            start = shown.block.line
+            lines[start : start + shown.block.text.count("\n")] = [shown.actual.rstrip("\n") + "\n"]
+    return "".join(lines)
+
+
+def main() -> None:
+    """Write the output that is true today into every page."""
+    for path in PAGES:
+        before = path.read_text(encoding="utf-8")
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            after = _updated(before, str(path.relative_to(ROOT)))
+        if after != before:
+            path.write_text(after, encoding="utf-8")
+            sys.stdout.write(f"{path.relative_to(ROOT)} updated{os.linesep}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The reference is complete: codes, commands, docstrings, links."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import toolkeep
+from tests.docs.markdown import PAGES, ROOT, anchors_of, blocks_of, headings_of, links_of
+from toolkeep.errors import TITLES, Code
+
+ERRORS = ROOT / "docs" / "errors"
+MODULES = sorted((ROOT / "src" / "toolkeep").rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.spec("DOC-1")
+def test_every_code_has_a_page_and_every_page_a_code() -> None:
+    pages = {path.stem for path in ERRORS.glob("*.md")} - {"README"}
+    assert pages == {code.value for code in Code}
+
+
+@pytest.mark.spec("DOC-1")
+@pytest.mark.parametrize("code", Code, ids=lambda code: code.value)
+def test_the_page_of_a_code_has_its_title_and_every_section(code: Code) -> None:
+    page = (ERRORS / f"{code.value}.md").read_text(encoding="utf-8")
+    expected = [f"# {code.value}: {TITLES[code]}", "## What it means", "## Example", "## How to mend it"]
+    assert headings_of(page) == expected
+
+
+def test_the_table_of_codes_is_complete_and_in_order() -> None:
+    table = (ERRORS / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(ACODE-TSR-\d{3})\]\(\1\.md\) \| ([^|]+) \|", table, re.MULTILINE)
+    assert rows == [(code.value, TITLES[code]) for code in Code]
+
+
+@pytest.mark.spec("DOC-1")
+@pytest.mark.parametrize("name", ["manual", "good-practice", "troubleshooting"])
+def test_the_pages_for_users_are_reachable_from_the_index(name: str) -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert f"{name}.md" in links_of(index)
+
+
+def test_the_command_reference_is_what_help_says() -> None:
+    script = ROOT / "scripts" / "commands"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.spec("DOC-1")
+@pytest.mark.parametrize("name", toolkeep.__all__)
+def test_every_name_of_the_public_face_has_a_docstring(name: str) -> None:
+    text = getattr(toolkeep, name).__doc__ or ""
+    assert text.strip()
+    assert not text.startswith(f"{name}("), "a dataclass wrote this itself"
+
+
+@pytest.mark.spec("DOC-1")
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_everything_public_in_a_module_has_a_docstring(path: Path) -> None:
+    assert list(undocumented(ast.parse(path.read_text(encoding="utf-8")))) == []
+
+
+def undocumented(node: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[str]:
+    """The module or class itself, and the public functions, classes and methods in it."""
+    if not ast.get_docstring(node):
+        yield prefix or "the module"
+    for inside in node.body:
+        if isinstance(inside, ast.ClassDef) and not inside.name.startswith("_"):
+            yield from undocumented(inside, f"{prefix}{inside.name}.")
+        elif isinstance(inside, (ast.FunctionDef, ast.AsyncFunctionDef)) and not inside.name.startswith("_"):
+            is_overload = any(ast.unparse(decorator) == "overload" for decorator in inside.decorator_list)
+            if not is_overload and not ast.get_docstring(inside):
+                yield prefix + inside.name
+
+
+def test_a_missing_docstring_is_noticed() -> None:
+    source = '"""M."""\nclass A:\n    """A."""\n    def b(self): ...\n    def _c(self): ...\ndef d(): ...\n'
+    assert list(undocumented(ast.parse(source))) == ["A.b", "d"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_every_link_inside_the_project_leads_somewhere(path: Path) -> None:
+    assert [target for target in links_of(path.read_text(encoding="utf-8")) if is_broken(path, target)] == []
+
+
+def is_broken(page: Path, target: str) -> bool:
+    """Whether the file, or the heading in it, is missing."""
+    file, _, anchor = target.partition("#")
+    found = (page.parent / file).resolve() if file else page
+    if not found.exists():
+        return True
+    return bool(anchor) and anchor not in anchors_of(found.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_every_block_of_code_names_its_language(path: Path) -> None:
+    nameless = [block.line for block in blocks_of(path.read_text(encoding="utf-8")) if not block.language]
+    assert nameless == []

@@ -1,0 +1,66 @@
+"""What the pages show is what happens."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.markdown import PAGES, ROOT
+from tests.docs.snippets import run_page
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pages make files; commands set up the log, which is put back."""
+    monkeypatch.chdir(tmp_path)
+    log = logging.getLogger("toolkeep")
+    handlers, level = log.handlers, log.level
+    yield
+    log.handlers = handlers
+    log.setLevel(level)
+
+
+@pytest.mark.spec("DOC-1")
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_snippets_of_a_page_run_and_print_what_it_shows(path: Path) -> None:
+    for shown in run_page(path.read_text(encoding="utf-8"), str(path)):
+        if not shown.is_true:
+            assert shown.block.text == shown.actual, f"{path.name}, block at line {shown.block.line}"
+
+
+def test_wrong_output_is_noticed() -> None:
+    page = "```python\nprint(1)\n```\n\nIt prints:\n\n```text\n2\n```\n"
+    assert [(shown.actual, shown.is_true) for shown in run_page(page)] == [("1\n", False)]
+
+
+def test_blocks_of_one_page_share_their_names() -> None:
+    page = "```python\nn = 1\n```\n\n```python\nprint(n)\n```\n\nIt prints:\n\n```text\n1\n```\n"
+    assert [shown.is_true for shown in run_page(page)] == [True]
+
+
+def test_an_exception_in_a_snippet_comes_out_with_its_line() -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        list(run_page("one\n\n```python\n1 / 0\n```\n", "page.md"))
+    assert (raised.traceback[-1].path, raised.traceback[-1].lineno) == ("page.md", 3)
+
+
+def test_a_command_reads_the_file_of_an_earlier_block_and_its_output_is_compared() -> None:
+    page = (
+        '```json call.json\n{"name": "Ada"}\n```\n\n'
+        "```console\n$ toolkeep validate agent_hello_world < call.json\nwrong\n$ echo $?\n0\n```\n"
+    )
+    [shown] = run_page(page)
+    assert not shown.is_true
+    assert shown.actual == (
+        "$ toolkeep validate agent_hello_world < call.json\n"
+        "✓ Validation passed for tool 'agent_hello_world'\n\n"
+        'Parsed arguments:\n{\n  "name": "Ada"\n}\n'
+        "$ echo $?\n0\n"
+    )
+
+
+def test_other_commands_are_left_alone() -> None:
+    page = "```console\n$ pip install .\n…\n$ toolkeep --version\n```\n"
+    [shown] = run_page(page)
+    assert shown.actual.startswith("$ pip install .\n…\n$ toolkeep --version\ntoolkeep ")

@@ -1,0 +1,108 @@
+"""Which test files show which id of the specification, and why some are not shown yet.
+
+`docs/spec.md` is written from this: `python -m tests.spec`. The list of reasons only shrinks.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "spec.md"
+
+IDS = [
+    *(f"DEF-{n}" for n in range(1, 14)),
+    *(f"VAL-{n}" for n in range(1, 12)),
+    *(f"REG-{n}" for n in range(1, 7)),
+    *(f"POL-{n}" for n in range(1, 9)),
+    *(f"EXE-{n}" for n in range(1, 10)),
+    *(f"SBX-{n}" for n in range(1, 6)),
+    *(f"TLS-{n}" for n in range(1, 4)),
+    *(f"AUD-{n}" for n in range(1, 7)),
+    *(f"STO-{n}" for n in range(1, 4)),
+    *(f"PRV-{n}" for n in range(1, 4)),
+    *(f"MCP-{n}" for n in range(1, 4)),
+    "CLI-1",
+    "WEB-1",
+    "WEB-2",
+    "OBS-1",
+    "SCL-1",
+    "DOC-1",
+]
+
+_EXECUTION = "tools are not called yet"
+_POLICY = "there is no policy stage yet"
+_SANDBOX = "there is no sandbox yet"
+_AUDIT = "there is no log yet"
+_STORE = "there is no store yet"
+_MCP = "there is no MCP wire yet"
+
+NOT_YET = {
+    "VAL-11": "shown by bench/validation.py, which measures; tests assert no times",
+    "REG-1": "only register, get and list exist; enable, disable and search by capability come with the registry",
+    "REG-2": "one version of a name is held at a time",
+    "REG-3": "registrations are logged with their hash; pins and quarantine come with the registry",
+    "REG-4": "there are no providers yet",
+    "REG-5": "there is no configuration file yet",
+    "REG-6": "there is no search yet",
+    **{f"POL-{n}": _POLICY for n in range(1, 9)},
+    **{f"EXE-{n}": _EXECUTION for n in range(1, 10)},
+    **{f"SBX-{n}": _SANDBOX for n in range(1, 6)},
+    "TLS-1": "agent_hello_world is the only built-in tool so far",
+    "TLS-2": "agent_hello_world is the only built-in tool so far",
+    "TLS-3": "agent_hello_world is the only built-in tool so far",
+    **{f"AUD-{n}": _AUDIT for n in range(1, 7)},
+    **{f"STO-{n}": _STORE for n in range(1, 4)},
+    "PRV-1": "a lone definition gives three provider shapes; the rest comes with the providers",
+    "PRV-2": "there are no provider adapters yet",
+    "PRV-3": "there are no provider adapters yet",
+    **{f"MCP-{n}": _MCP for n in range(1, 4)},
+    "CLI-1": "list, show, validate and lint exist; the others come with what they command",
+    "WEB-1": "there is no server yet",
+    "WEB-2": "there is no server yet",
+    "OBS-1": "registrations and refusals are logged; metrics and traces come with the server",
+    "SCL-1": "there is one process so far",
+}
+
+
+def marks() -> dict[str, set[str]]:
+    """Ids by the test files that are marked with them."""
+    found: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for spec_id in _ids_in(path):
+            found.setdefault(spec_id, set()).add(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def _ids_in(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.spec":
+            yield from (argument.value for argument in node.args if isinstance(argument, ast.Constant))  # type: ignore[misc]
+
+
+def specified(spec: str) -> list[str]:
+    """The ids that a specification lists, in its order."""
+    return re.findall(r"^- ([A-Z]{3}-\d+) ", spec, flags=re.MULTILINE)
+
+
+def page() -> str:
+    """The page, as it should be."""
+    shown = marks()
+    lines = [
+        "# The specification and its tests",
+        "",
+        "Every id of the specification, with the tests that show it or the reason why none does yet.",
+        "Written by `python -m tests.spec`; a test keeps it exact in both directions.",
+        "",
+        "| id | shown by |",
+        "|---|---|",
+    ]
+    for spec_id in IDS:
+        files = ", ".join(f"`{name}`" for name in sorted(shown.get(spec_id, ())))
+        lines.append(f"| {spec_id} | {files or 'not yet: ' + NOT_YET.get(spec_id, '?')} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,36 @@
+"""The public face: what `import toolkeep` gives, and what it does not load."""
+
+import subprocess
+import sys
+
+import toolkeep
+
+FACE = {
+    "ArgumentsRefused", "Category", "CheckedCall", "Code", "Danger", "DefinitionError", "Determinism",
+    "FunctionTool", "InvokeResult", "Isolation", "Keep", "Limits", "Refusal", "Secret", "SideEffect",
+    "ToolContext", "ToolDefinition", "ToolParameter", "ToolkeepError", "Touches", "Violation", "open_keep",
+    "tool",
+}  # fmt: skip
+
+
+def test_the_public_face_is_exactly_this() -> None:
+    assert set(toolkeep.__all__) == FACE
+    assert sorted(toolkeep.__all__) == list(dir(toolkeep))
+    for name in FACE:
+        assert getattr(toolkeep, name).__doc__
+
+
+def test_importing_toolkeep_loads_nothing_of_it_yet() -> None:
+    code = "import sys; before = set(sys.modules); import toolkeep; print(*sorted(set(sys.modules) - before))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    ).stdout.split()
+    assert loaded == ["toolkeep"]
+
+
+def test_a_keep_that_is_opened_loads_neither_pydantic_nor_yaml() -> None:
+    code = "import sys, toolkeep; toolkeep.open_keep(); print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    ).stdout.split()
+    assert not {"pydantic", "ruamel.yaml", "docstring_parser", "rapidfuzz", "click"} & set(loaded)
