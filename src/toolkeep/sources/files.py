@@ -13,7 +13,7 @@ import msgspec
 
 from toolkeep.definitions.check import written_by_hand
 from toolkeep.definitions.tool import ToolDefinition
-from toolkeep.errors import DefinitionError, FileUnreadable, ToolkeepError
+from toolkeep.errors import Code, DefinitionError, FileUnreadable, ToolkeepError
 from toolkeep.limits import DEFINITION_FILE_BYTES, DEFINITION_FILE_NODES
 from toolkeep.validation.parse import NotStrictJson, Snapshot, parse_json_fully
 
@@ -42,20 +42,15 @@ def read_data(path: Path) -> Any:
         raise FileUnreadable(str(path), error.strerror or "cannot be opened") from error
     if len(raw) > DEFINITION_FILE_BYTES:
         raise FileUnreadable(str(path), f"is over {DEFINITION_FILE_BYTES} bytes")
+    return _read_yaml(path, raw) if path.suffix.lower() in (".yml", ".yaml") else _read_json(path, raw)
+
+
+def _read_json(path: Path, raw: bytes) -> Any:
     try:
-        if _is_yaml(path):
-            return _read_yaml(path, raw)
         return parse_json_fully(raw, depth=_DEPTH)
     except NotStrictJson as error:
-        where = f"{error.path}: " if error.path else ""
-        line, column = (None, None) if _is_yaml(path) else _place(raw)
-        raise FileUnreadable(
-            str(path), f"{where}{error.reason}; {error.mend}", line=line, column=column
-        ) from error
-
-
-def _is_yaml(path: Path) -> bool:
-    return path.suffix.lower() in (".yml", ".yaml")
+        line, column = _place(raw)
+        raise FileUnreadable(str(path), f"{error.reason}; {error.mend}", line=line, column=column) from error
 
 
 def _place(raw: bytes) -> tuple[int, int] | tuple[None, None]:
@@ -87,8 +82,9 @@ def _read_yaml(path: Path, raw: bytes) -> Any:
         # Written out with a limit, so that aliases of aliases cannot fill the memory.
         return Snapshot(data, depth=_DEPTH, values=DEFINITION_FILE_NODES).value
     except NotStrictJson as error:
-        where = error.path or "the file"
-        raise FileUnreadable(str(path), f"{where}: {error.reason}; write it as text, in quotes") from error
+        where = f"{error.path}: " if error.path else ""
+        mend = "write it as text, in quotes" if error.code is Code.NOT_JSON else error.mend
+        raise FileUnreadable(str(path), f"{where}{error.reason}; {mend}") from error
 
 
 def _entries(path: Path, data: Any) -> list[Any]:
