@@ -172,6 +172,9 @@ class _ToolCheck:
             if self.registered.output is not None and not self.registered.output.is_valid(value):
                 self.problems.append("the result does not satisfy the output schema")
             return canonical_hash(value) if not isinstance(value, bytes) else value.hex()
+        except _Failed as failure:
+            self.problems.append(f"the call that should work failed: {failure}")
+            return None
         except Exception as error:  # noqa: BLE001 -- whatever the tool does wrong is the finding
             self.problems.append(f"the call that should work raised {type(error).__name__}: {error}")
             return None

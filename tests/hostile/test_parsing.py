@@ -68,8 +68,10 @@ def codes(schema: dict[str, Any], arguments: Any) -> list[Code]:
 )
 def test_a_key_that_stands_twice_is_refused(schema: dict[str, Any], text: str) -> None:
     assert json.loads(text) is not None  # the standard library takes the last one without a word
-    assert codes(schema, text) == [Code.NOT_JSON]
+    for sent in (text, text.encode(), bytearray(text.encode()), memoryview(text.encode())):
+        assert codes(schema, sent) == [Code.NOT_JSON]
     assert codes(schema, text.replace("}", " " * 9000 + "}", 1)) == [Code.NOT_JSON]
+    assert codes(schema, text.replace("}", " " * 150_000 + "}", 1)) == [Code.NOT_JSON]
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,14 @@ from toolkeep.validation.references import look_up
 class Finisher:
     """The finishing of the values at one place of a schema."""
 
-    __slots__ = ("defaults", "fillers", "integers", "is_integer", "items", "nested", "positions")
+    __slots__ = (
+        "defaults", "fillers", "integers", "is_integer", "is_only_integers", "items", "nested", "positions",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.is_integer = False
+        self.is_only_integers = False
+        """Whether all that is finished here are whole numbers in an object."""
         self.defaults: tuple[tuple[str, Any], ...] = ()
         """Plain defaults, which can be shared."""
         self.fillers: tuple[tuple[str, Any], ...] = ()
@@ -34,13 +38,6 @@ class Finisher:
     def is_needed(self) -> bool:
         """Whether this place has anything to finish itself."""
         return bool(self.is_integer or self.defaults or self.fillers or self.integers)
-
-    @property
-    def is_only_integers(self) -> bool:
-        """Whether all that is finished here are whole numbers in an object."""
-        return not (
-            self.defaults or self.fillers or self.nested or self.items or self.positions or self.is_integer
-        )
 
     def finish_object(self, value: dict[str, Any]) -> None:
         """Finish an object in place."""
@@ -168,6 +165,14 @@ class _Maker:
             finisher.nested = tuple((n, inside) for n, inside in kept if n not in finisher.integers)
             finisher.items = finisher.items if id(finisher.items) in needed else None
             finisher.positions = tuple(p if id(p) in needed else None for p in finisher.positions)
+            others = (
+                finisher.defaults,
+                finisher.fillers,
+                finisher.nested,
+                finisher.items,
+                finisher.positions,
+            )
+            finisher.is_only_integers = not any(others) and not finisher.is_integer
 
 
 def _holder_of_default(schema: Schema, root: dict[str, Any]) -> dict[str, Any] | None:

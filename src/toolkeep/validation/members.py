@@ -32,7 +32,7 @@ class Members:
         for name, members in self.inside:
             child = value.get(name)
             if child.__class__ is dict:
-                total += members.count(child)
+                total += members.count(child) if members.inside else len(child)
             elif child.__class__ is list and members.items is not None:
                 total += members.items.count_all(child)
         return total
@@ -51,9 +51,8 @@ class Members:
 
 
 def has_unique_keys(raw: bytes, members: int) -> bool:
-    """Whether the text of a call with so many members surely holds no key twice."""
-    if raw.count(b":") == members:
-        return True
+    """Whether the text of a call with so many members surely holds no key twice, though strings in it hold
+    colons."""
     # With no space before a colon every key ends in `":`, which strings hold less often than a colon.
     return raw.count(b'":') == members and not any(spaced in raw for spaced in _SPACED_COLONS)
 

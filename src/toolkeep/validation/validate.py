@@ -51,16 +51,25 @@ def validate(
     """Check the arguments of one call."""
     schema = tool.arguments
     members = schema.members
-    size = None
+    raw = size = None
     try:
-        raw = arguments.encode() if type(arguments) is str else arguments
-        if members is not None and type(raw) is bytes and len(raw) <= schema.uncounted_bytes:
+        if type(arguments) is bytes:
+            raw = arguments
+        elif type(arguments) is str:
+            raw = arguments.encode()
+        elif isinstance(arguments, (bytearray, memoryview)):
+            raw = bytes(arguments)
+        if raw is None:
+            value, size = _copy(schema, arguments)
+        elif members is not None and len(raw) <= schema.uncounted_bytes:
             value = _from_json(raw, allow_inf_nan=False)
         else:
             value, size = _read(schema, raw)
         if schema.is_valid(value):
-            if members is not None and type(raw) is bytes and not has_unique_keys(raw, members.count(value)):
-                value = parse_json(raw)
+            if raw is not None and members is not None:
+                count = members.count(value)
+                if raw.count(b":") != count and not has_unique_keys(raw, count):
+                    value = parse_json(raw)
             if schema.finisher is not None:
                 schema.finisher.finish_object(value)
             if refusals.rows:
@@ -85,25 +94,21 @@ def _objection(error: Exception, arguments: Arguments) -> Objection:
     return NotStrictJson("the arguments could not be checked", "send simpler values", code=Code.CHECK_FAILED)
 
 
-def _read(schema: CompiledSchema, arguments: Arguments) -> tuple[Any, Size | None]:
-    """Arguments that need more than the parser: large, open to anything, or Python data already.
+def _read(schema: CompiledSchema, raw: bytes) -> tuple[Any, Size | None]:
+    """Text that needs more than the parser: it is large, or the schema is open to anything.
 
     Duplicate keys are left to the count of members where there is one. Comes with the size, if counted.
     """
-    if type(arguments) in (bytearray, memoryview):
-        return _read(schema, as_bytes(arguments))
-    if type(arguments) is not bytes:
-        return _copy(schema, arguments)
     size = None
-    is_large = len(arguments) > schema.uncounted_bytes
-    is_heavy = is_large and _is_heavy(schema, arguments)
-    value = _from_json(arguments, allow_inf_nan=False, catch_duplicate_keys=schema.members is None)
+    is_large = len(raw) > schema.uncounted_bytes
+    is_heavy = is_large and _is_heavy(schema, raw)
+    value = _from_json(raw, allow_inf_nan=False, catch_duplicate_keys=schema.members is None)
     if is_heavy:
-        size = _check_size(schema, len(arguments), value)
+        size = _check_size(schema, len(raw), value)
     if is_large:
         _check_names(schema, value)
     if schema.is_open:
-        _look_where_the_engine_does_not(schema, arguments, value)
+        _look_where_the_engine_does_not(schema, raw, value)
     return value, size
 
 
