@@ -13,8 +13,6 @@ from tests.definitions.examples import FLOATS, JSON, TEXT, json_of
 from toolkeep.canonical import canonical_bytes, canonical_hash
 from toolkeep.definitions.frozen import freeze
 
-pytestmark = pytest.mark.spec("EXE-3")
-
 SAFE = 2**53 - 1
 
 

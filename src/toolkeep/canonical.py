@@ -56,4 +56,4 @@ def _write(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return orjson.dumps(text).decode()

@@ -57,11 +57,9 @@ class Keep:
     def register(self, *tools: Any) -> None:
         """Add tools: functions made with `@tool` or plain typed ones, agent-tool classes, definitions, data.
 
-        Raises a `DefinitionError` with everything that is wrong, or `DuplicateTool`.
+        All or none: raises a `DefinitionError` with everything that is wrong, or `DuplicateTool`.
         """
-        admitted = [self._admit(*self._defined(given)) for given in tools]
-        for registered in admitted:
-            self._registry.add(registered)
+        self._registry.add_all([self._admit(*self._defined(given)) for given in tools])
 
     def _admit(self, definition: ToolDefinition, runner: Any) -> RegisteredTool:
         return admit(definition, runner=runner, limits=self._limits, shows_values=self._shows_values)

@@ -78,7 +78,6 @@ def test_a_class_declares_its_definition() -> None:
     )
 
 
-@pytest.mark.spec("EXE-6")
 def test_a_class_that_is_not_executed_on_the_server_is_client_executed() -> None:
     assert definition_of_class(tool_class()).client_executed is False
     half = tool_class(is_tool_fully_executed_on_server=False)

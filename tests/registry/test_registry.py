@@ -19,7 +19,7 @@ def named(name: str, **fields: object) -> RegisteredTool:
     return admit(made(name=name, **fields))
 
 
-@pytest.mark.spec("DEF-2", "REG-1")
+@pytest.mark.spec("DEF-2")
 @pytest.mark.parametrize("name", ["read_file", "READ_FILE", "Read_File", "file_read", "File_Read"])
 def test_a_tool_is_found_by_name_and_alias_in_any_case(name: str) -> None:
     registry = ToolRegistry()
@@ -34,7 +34,6 @@ def test_a_name_that_nobody_has_is_not_found() -> None:
     assert registry.find("") is None
 
 
-@pytest.mark.spec("REG-1")
 def test_tools_come_by_category_then_by_name() -> None:
     registry = ToolRegistry()
     for name, category in (("zip", "custom"), ("b", "general"), ("a", "general"), ("z", "file_system")):
@@ -42,7 +41,6 @@ def test_tools_come_by_category_then_by_name() -> None:
     assert [registered.name for registered in registry.all()] == ["z", "a", "b", "zip"]
 
 
-@pytest.mark.spec("REG-2")
 def test_the_same_definition_again_is_no_change() -> None:
     registry = ToolRegistry()
     first = registry.add(named("read_file", aliases=["file_read"]))
@@ -50,7 +48,6 @@ def test_the_same_definition_again_is_no_change() -> None:
     assert registry.all() == [first]
 
 
-@pytest.mark.spec("REG-2")
 @pytest.mark.parametrize(
     ("held", "added", "name"),
     [
@@ -80,7 +77,6 @@ def test_names_from_elsewhere_that_differ_in_case_collide() -> None:
         registry.add(admit(ToolDefinition.from_elsewhere({"name": "read"})))
 
 
-@pytest.mark.spec("REG-2")
 def test_the_same_function_again_keeps_the_first_runner() -> None:
     @tool
     def greet(name: str) -> str:
@@ -92,7 +88,6 @@ def test_the_same_function_again_keeps_the_first_runner() -> None:
     assert registry.add(admit(greet.definition, runner=tool(greet.function))) is first
 
 
-@pytest.mark.spec("REG-3", "OBS-1")
 def test_a_registration_is_logged_with_name_version_and_hash(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="toolkeep.registry")
     registered = ToolRegistry().add(named("read_file", version="1.2.0"))
@@ -117,7 +112,6 @@ def test_registering_again_logs_nothing(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.records == []
 
 
-@pytest.mark.spec("REG-1")
 def test_a_snapshot_does_not_change_under_its_reader() -> None:
     registry = ToolRegistry()
     registry.add(named("a"))
@@ -140,7 +134,6 @@ def together(work: Callable[[int], None], threads: int = 8) -> None:
             done.result()
 
 
-@pytest.mark.spec("REG-1")
 def test_threads_that_register_different_tools_lose_none() -> None:
     registry = ToolRegistry()
     tools = [[named(f"tool_{thread}_{number}") for number in range(25)] for thread in range(8)]
@@ -154,7 +147,6 @@ def test_threads_that_register_different_tools_lose_none() -> None:
     assert {registered.name for registered in registry.all()} == {t.name for row in tools for t in row}
 
 
-@pytest.mark.spec("REG-1", "REG-2")
 def test_of_threads_that_register_one_name_exactly_one_wins() -> None:
     registry = ToolRegistry()
     tools = [named("contested", description=f"Number {thread}.") for thread in range(8)]
@@ -172,7 +164,6 @@ def test_of_threads_that_register_one_name_exactly_one_wins() -> None:
     assert registry.all() == [tools[winner]]
 
 
-@pytest.mark.spec("REG-1")
 def test_readers_see_every_earlier_tool_while_others_register() -> None:
     registry = ToolRegistry()
     tools = [named(f"tool_{number:03}", aliases=[f"alias_{number:03}"]) for number in range(100)]

@@ -61,7 +61,6 @@ def test_every_refusal_carries_a_correlation_id() -> None:
     assert first.correlation_id != second.correlation_id
 
 
-@pytest.mark.spec("OBS-1")
 def test_an_unknown_tool_is_a_warning_without_its_name(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="toolkeep.registry")
     unknown_tool("made_up", [], correlation_id="c-1")

@@ -75,7 +75,7 @@ def test_words_that_old_yaml_took_for_booleans_are_text(tmp_path: Path, word: st
     assert read_data(write(tmp_path, "a.yaml", f"value: {word}\n")) == {"value": word}
 
 
-@pytest.mark.spec("VAL-4", "REG-4")
+@pytest.mark.spec("VAL-4")
 def test_a_definition_that_cannot_be_used_does_not_keep_the_others_from_loading(tmp_path: Path) -> None:
     content = f'[{ONE}, 5, {{"name": "bad", "danger": "deadly"}}, {{"name": 7}}]'
     loaded = load_definitions(write(tmp_path, "a.json", content))
@@ -93,7 +93,6 @@ def test_a_file_cannot_claim_that_its_tools_come_from_elsewhere(tmp_path: Path) 
     assert [problem.field for problem in entry.error.problems] == ["source"]
 
 
-@pytest.mark.spec("REG-5")
 @pytest.mark.parametrize(
     ("name", "content", "line", "column"),
     [
@@ -136,7 +135,6 @@ def test_json_is_read_strictly(tmp_path: Path, content: str | bytes) -> None:
     unreadable(write(tmp_path, "a.json", content))
 
 
-@pytest.mark.spec("REG-5")
 @pytest.mark.parametrize(
     ("value", "path"),
     [
@@ -155,14 +153,12 @@ def test_yaml_that_is_not_json_is_refused_with_its_place(tmp_path: Path, value: 
     assert unreadable(file).message.startswith(f"{file}: {path}: ")
 
 
-@pytest.mark.spec("REG-5")
 def test_an_alias_bomb_is_refused(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
     unreadable(write(tmp_path, "bomb.yaml", "\n".join(lines)))
 
 
-@pytest.mark.spec("REG-5")
 @pytest.mark.parametrize("content", ["a: &a [*a]\n", "a: &a {again: *a}\n", "[" * 5000 + "]" * 5000])
 def test_yaml_without_end_or_nested_too_deep_is_refused(tmp_path: Path, content: str) -> None:
     unreadable(write(tmp_path, "deep.yaml", content))

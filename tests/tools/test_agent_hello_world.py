@@ -12,7 +12,7 @@ from toolkeep.definitions.contract import contract_problems
 from toolkeep.testing import check_tool
 from toolkeep.tools.agent_hello_world import HelloWorldTool
 
-pytestmark = pytest.mark.spec("DEF-10", "TLS-1")
+pytestmark = pytest.mark.spec("DEF-10")
 
 CONTEXT = ToolContext(conversation_id="c-1", session_id="s-1")
 

@@ -55,7 +55,7 @@ class Category(Word):
     @property
     def number(self) -> int:
         """The number in the store's `category` column."""
-        return 100 if self is Category.CUSTOM else list(Category).index(self)
+        return _NUMBERS[self]
 
     @property
     def risk(self) -> str:
@@ -75,6 +75,8 @@ class Category(Word):
                     return member
         return super().read(word)
 
+
+_NUMBERS = {category: number for number, category in enumerate(Category)} | {Category.CUSTOM: 100}
 
 _RISK = {
     Category.NETWORK: "medium-high",

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Sequence
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.errors import DuplicateTool
@@ -19,21 +20,22 @@ class ToolRegistry:
         self._by_folded_name: dict[str, RegisteredTool] = {}
 
     def add(self, tool: RegisteredTool) -> RegisteredTool:
-        """Register a tool. The same definition again is no change; another of the same name is refused."""
+        """Register one tool; see `add_all`."""
+        return self.add_all([tool])[0]
+
+    def add_all(self, tools: Sequence[RegisteredTool]) -> list[RegisteredTool]:
+        """Register tools, all or none, and return what is held now.
+
+        The same definition again is no change; another of the same name is refused.
+        """
         with self._lock:
-            names = (tool.name, *tool.definition.aliases)
-            for name in names:
-                held = self._by_folded_name.get(name.casefold())
-                if held is None:
-                    continue
-                if _is_same(held, tool):
-                    return held
-                raise DuplicateTool(name, held_by=f"{held.name} {held.definition.version}")
-            folded = {name.casefold(): tool for name in names}
-            self._by_folded_name = {**self._by_folded_name, **folded}
-            self.by_name = {**self.by_name, tool.name: tool}
-        _log_registration(tool)
-        return tool
+            by_name, by_folded_name = dict(self.by_name), dict(self._by_folded_name)
+            held = [_add(tool, by_name, by_folded_name) for tool in tools]
+            self._by_folded_name, self.by_name = by_folded_name, by_name
+        for tool, holder in zip(tools, held, strict=True):
+            if tool is holder:
+                _log_registration(tool)
+        return held
 
     def find(self, name: str) -> RegisteredTool | None:
         """The tool of that name or alias, in any case."""
@@ -44,11 +46,27 @@ class ToolRegistry:
         return sorted(self.by_name.values(), key=lambda t: (t.definition.category.number, t.name))
 
 
+def _add(
+    tool: RegisteredTool, by_name: dict[str, RegisteredTool], by_folded_name: dict[str, RegisteredTool]
+) -> RegisteredTool:
+    """The tool, or the one that already holds the same definition; raises where a name is another's."""
+    names = (tool.name, *tool.definition.aliases)
+    for name in names:
+        held = by_folded_name.get(name.casefold())
+        if held is not None and _is_same(held, tool):
+            return held
+        if held is not None:
+            raise DuplicateTool(name, held_by=f"{held.name} {held.definition.version}")
+    by_folded_name.update({name.casefold(): tool for name in names})
+    by_name[tool.name] = tool
+    return tool
+
+
 def _is_same(held: RegisteredTool, tool: RegisteredTool) -> bool:
-    """The same definition; the name of an agent-tool class on another class is no repetition (DEF-10)."""
-    runs = (held.runner, tool.runner)
-    is_other_class = None not in runs and type(held.runner) is not type(tool.runner)
-    return held.definition_hash == tool.definition_hash and not is_other_class
+    """Whether both say the same; an agent-tool class is also the same only as itself (DEF-10)."""
+    if held.definition_hash != tool.definition_hash:
+        return False
+    return type(held.runner) is type(tool.runner) or held.runner is None or tool.runner is None
 
 
 def _log_registration(tool: RegisteredTool) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 import msgspec
+import orjson
 
 from toolkeep.canonical import canonical_bytes
 from toolkeep.definitions.frozen import thaw
@@ -91,7 +92,7 @@ def inspect_schema(
 
 
 def _is_small(schema: dict[str, Any], notes: _Notes, limits: Limits) -> bool:
-    size = len(canonical_bytes(schema))
+    size = _bytes(schema)
     if size > limits.schema_bytes:
         notes.refuse("", f"is {size} bytes, at most {limits.schema_bytes} are allowed", "describe less")
         return False
@@ -99,6 +100,13 @@ def _is_small(schema: dict[str, Any], notes: _Notes, limits: Limits) -> bool:
         notes.refuse("", f"is nested deeper than {limits.schema_depth} schemas", "use flatter parameters")
         return False
     return True
+
+
+def _bytes(schema: dict[str, Any]) -> int:
+    try:
+        return len(orjson.dumps(schema))
+    except TypeError:  # integers beyond 64 bits
+        return len(canonical_bytes(schema))
 
 
 def _is_deeper_than(schema: Schema, depth: int) -> bool:

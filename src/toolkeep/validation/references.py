@@ -12,6 +12,7 @@ from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, Schema, children, 
 
 _ROOT = "toolkeep:/schema"
 _DROPPED = frozenset(("$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema", "$vocabulary"))
+_COMPOSING = frozenset(("$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"))
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -46,6 +47,8 @@ def look_up(schema: Any, fragment: str) -> Any:
 
 def applied_in_place(schema: dict[str, Any], root: dict[str, Any]) -> Iterator[Schema]:
     """The schemas directly inside one that apply to the same value as it does, references followed."""
+    if _COMPOSING.isdisjoint(schema):
+        return
     if isinstance(schema.get("$ref"), str):
         yield look_up(root, schema["$ref"][1:])
     for keyword in ("allOf", "anyOf", "oneOf"):
