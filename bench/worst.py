@@ -137,10 +137,9 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
             "allOf": [{"properties": {f"p{i}": {"type": "integer"}}} for i in range(60)],
         },
     )
-    yield "unevaluated items", {
-        "type": "object",
-        "properties": {"a": {"type": "array", "anyOf": [{"prefixItems": [{"type": "integer"}] * i} for i in range(40)], "unevaluatedItems": False}},
-    }  # fmt: skip
+    prefixes = [{"prefixItems": [{"type": "integer"}] * i} for i in range(40)]
+    array = {"type": "array", "anyOf": prefixes, "unevaluatedItems": False}
+    yield "unevaluated items", {"type": "object", "properties": {"a": array}}
     yield "string", {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
@@ -152,14 +151,19 @@ def shapes() -> Iterator[tuple[str, Shape]]:
         return lambda size: ('{"a":[' + ",".join([item] * max(1, size // (len(item) + 1))) + "]}").encode()
 
     yield "one string", lambda size: ('{"a":"' + letters[:size] + '"}').encode()
+
+    def names(length: int) -> Shape:
+        def shape(size: int) -> bytes:
+            count = max(1, size // (length + 12))
+            return ("{" + ",".join(f'"{letters[i : i + length]}{i}":1' for i in range(count)) + "}").encode()
+
+        return shape
+
     for length in (10, 100, 1000, 8000):
-        text = f'"{letters[:length]}"'
-        yield f"strings of {length}", in_array(text)
-        yield f"names of {length}", (
-            lambda size, n=length: (
-                "{" + ",".join(f'"{letters[i : i + n]}{i}":1' for i in range(max(1, size // (n + 12)))) + "}"
-            ).encode()
-        )  # fmt: skip
+        yield f"strings of {length}", in_array(f'"{letters[:length]}"')
+        yield f"names of {length}", names(length)
+    deep = '{"a":{"a":{"a":{"a":{}}}}}'
+    long_number = "9" * 4000
     for item in (
         "0",
         '"w1"',
@@ -167,9 +171,9 @@ def shapes() -> Iterator[tuple[str, Shape]]:
         "[]",
         '{"a":9999}',
         '{"p0":1}',
-        '{"a":{"a":{"a":{"a":{}}}}}',
+        deep,
         "1.5",
-        "9" * 4000,
+        long_number,
         "null",
         '{"x":[1,2,3]}',
     ):
@@ -237,9 +241,8 @@ def main() -> None:
     found.sort(reverse=True)
     print(f"{len(found)} searches; refused at registration: {len(refused)} ({', '.join(refused)})")
     for slow in found[: options.top]:
-        print(
-            f"{slow.milliseconds:8.1f} ms  {slow.schema:32} {slow.shape:24} {slow.size:8} bytes  {slow.outcome}"
-        )
+        where = f"{slow.schema:32} {slow.shape:24} {slow.size:8} bytes"
+        print(f"{slow.milliseconds:8.1f} ms  {where}  {slow.outcome}")
 
 
 def _slow(keep: Keep, name: str, label: str, shape_name: str, shape: Shape, repeats: int) -> Slow:

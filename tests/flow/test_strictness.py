@@ -136,8 +136,10 @@ def test_the_text_for_a_model_names_all_and_ends_with_the_signature(keep: Keep) 
         "- /urgent: 'urgent' must be a boolean, got string.",
         '- /mode: \'mode\' is not an allowed value. Expected one of "fast", "safe", got "FAST". Use "fast".',
         "- /memo: Unknown property 'memo'. Expected one of account, amount, urgent, tags, mode. Remove 'memo'.",
-        "transfer expects: {account: string, amount: integer, urgent?: boolean, tags?: string[] | null, "
-        'mode?: "fast" | "safe"}',
+        (
+            "transfer expects: {account: string, amount: integer, urgent?: boolean, tags?: string[] | null, "
+            'mode?: "fast" | "safe"}'
+        ),
     ]
 
 
