@@ -136,6 +136,15 @@ def test_a_result_against_the_output_schema_is_found() -> None:
     assert complaints(give, {"name": "Ada"}) == ["the result does not satisfy the output schema"]
 
 
+def test_a_result_that_satisfies_the_output_schema_passes() -> None:
+    @tool(output_schema={"type": "string"})
+    def give(name: str) -> str:
+        """Give text."""
+        return name
+
+    check_tool(give, {"name": "Ada"})
+
+
 @pytest.mark.parametrize("determinism", ["Pure", "Deterministic"])
 def test_a_broken_promise_of_determinism_is_found(determinism: str) -> None:
     count = itertools.count()

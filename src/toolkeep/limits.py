@@ -42,7 +42,7 @@ DEFINITION_FILE_NODES: Final = 2_000_000
 
 # --- schemas (VAL-7) ---------------------------------------------------------------------------
 
-SCHEMA_NODES: Final = 5_000
+SCHEMA_NODES: Final = 2_000
 """Subschemas after references are resolved and objects closed. Real tools need at most 335."""
 
 FANOUT: Final = 256

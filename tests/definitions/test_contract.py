@@ -198,6 +198,10 @@ def changing_schema() -> "staticmethod[[], Any]":
             ("get_schema/parameters/properties/name", "has no plain type"),
         ),
         (
+            tool_class(get_schema=parameters_with(properties={"name": "string"})),
+            ("get_schema/parameters/properties/name", "has no plain type"),
+        ),
+        (
             tool_class(get_schema=parameters_with(properties={"name": {"type": "string"}})),
             ("get_schema/parameters/properties/name", "has no description"),
         ),

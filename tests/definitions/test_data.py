@@ -199,6 +199,10 @@ def test_parameters_may_be_a_list() -> None:
     assert list(listed.properties) == ["path", "lines"]
 
 
+def test_an_empty_list_of_parameters_is_none() -> None:
+    assert made(parameters=[]) == made()
+
+
 @pytest.mark.parametrize(
     ("spelling", "field", "value"),
     [
@@ -251,6 +255,8 @@ def wrong_fields(**fields: Any) -> list[str]:
         ({"constraints": {"max_time": 1}}, ["constraints/max_time"]),
         ({"constraints": {1: 2, "a": 3}}, ["constraints/1", "constraints/a"]),
         ({"constraints": {"max_execution_time": float("nan")}}, ["constraints/max_execution_time"]),
+        ({"constraints": {"max_execution_time": 10**400}}, ["constraints/max_execution_time"]),
+        ({"constraints": {"max_execution_time": True}}, ["constraints/max_execution_time"]),
         ({"resource_bounds": {"max_memory": True}}, ["resource_bounds/max_memory"]),
         ({"resource_bounds": {"max_cpu": float("inf")}}, ["resource_bounds/max_cpu"]),
         ({"resource_bounds": {"max_network": 5}}, ["resource_bounds/max_network"]),

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import enum
+import functools
 from datetime import date
 from typing import Annotated, Any, Literal, NotRequired, Optional
 
@@ -249,6 +250,8 @@ def test_the_order_of_parameters_is_kept() -> None:
 def test_titles_are_left_out_but_properties_of_that_name_stay() -> None:
     class Book(BaseModel):
         title: str
+        enum: int
+        properties: int
 
     def take(title: str, book: Book) -> None:
         """Take."""
@@ -261,8 +264,12 @@ def test_titles_are_left_out_but_properties_of_that_name_stay() -> None:
         "$defs": {
             "Book": {
                 "type": "object",
-                "properties": {"title": {"type": "string"}},
-                "required": ["title"],
+                "properties": {
+                    "title": {"type": "string"},
+                    "enum": {"type": "integer"},
+                    "properties": {"type": "integer"},
+                },
+                "required": ["title", "enum", "properties"],
             }
         },
     }
@@ -450,3 +457,27 @@ def test_two_models_of_one_name_get_different_definitions() -> None:
     references = {name: schema["properties"][name]["$ref"].rpartition("/")[2] for name in ("one", "two")}
     assert list(schema["$defs"][references["one"]]["properties"]) == ["a"]
     assert list(schema["$defs"][references["two"]]["properties"]) == ["b"]
+
+
+@pytest.mark.spec("DEF-9")
+def test_a_default_inside_a_field_is_the_default() -> None:
+    @tool
+    def search(query: str = Field(min_length=1), limit: int = Field(default=10, ge=1)) -> list[str]:
+        """Search."""
+        return [query] * limit
+
+    assert search.definition.parameters["properties"] == {
+        "query": {"type": "string", "minLength": 1},
+        "limit": {"type": "integer", "minimum": 1, "default": 10},
+    }
+    assert search.definition.parameters["required"] == ["query"]
+    assert search.bind({"query": "x"}) == {"query": "x", "limit": 10}
+
+
+def test_a_callable_whose_annotations_cannot_be_read_is_refused() -> None:
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    with pytest.raises(DefinitionInvalid):
+        tool(functools.partial(add, b=1))

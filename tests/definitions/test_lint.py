@@ -66,6 +66,8 @@ def test_a_property_that_takes_anything_declares_no_type() -> None:
         {"type": "string", "enum": ["a"], "description": "A."},
         {"type": "string", "format": "date", "description": "A."},
         {"const": "a", "description": "A."},
+        {"type": "string", "const": "a", "description": "A."},
+        {"type": "array", "enum": [[1]], "description": "A."},
         {"type": "array", "maxItems": 3, "items": {"type": "integer"}, "description": "A."},
         {"type": "integer", "description": "A."},
         {**FINE, "pattern": "^a+$"},

@@ -220,3 +220,18 @@ def test_a_schema_over_its_size_or_depth_is_refused() -> None:
         keep_with(nested(5), Limits(schema_depth=4))
     with pytest.raises(DefinitionError):
         keep_with(nested(5), Limits(schema_bytes=50))
+
+
+def test_a_schema_with_many_properties_costs_a_call_of_empty_objects_nothing() -> None:
+    properties = {f"p{i}": {"type": "integer"} for i in range(1000)}
+    keep = keep_with(array_of({"type": "object", "properties": properties}))
+    assert codes(keep, json.dumps({"a": [{}] * 30_000})) == []
+
+
+def test_defaults_cannot_blow_up_a_call() -> None:
+    """A thousand defaults for each of thirty thousand empty objects would fill gigabytes."""
+    properties = {f"p{i}": {"type": "integer", "default": i} for i in range(1000)}
+    keep = keep_with(array_of({"type": "object", "properties": properties}))
+    assert codes(keep, json.dumps({"a": [{}] * 100})) == []
+    assert codes(keep, json.dumps({"a": [{}] * 30_000})) == [Code.WORK_EXCEEDED]
+    assert codes(keep, {"a": [{} for _ in range(30_000)]}) == [Code.WORK_EXCEEDED]

@@ -88,6 +88,17 @@ def test_the_same_function_again_keeps_the_first_runner() -> None:
     assert registry.add(admit(greet.definition, runner=tool(greet.function))) is first
 
 
+def test_the_bare_definition_of_a_function_is_the_same_tool() -> None:
+    @tool
+    def greet(name: str) -> str:
+        """Greet."""
+        return name
+
+    registry = ToolRegistry()
+    first = registry.add(admit(greet.definition, runner=greet))
+    assert registry.add(admit(greet.definition)) is first
+
+
 def test_a_registration_is_logged_with_name_version_and_hash(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="toolkeep.registry")
     registered = ToolRegistry().add(named("read_file", version="1.2.0"))
@@ -189,3 +200,18 @@ def test_readers_see_every_earlier_tool_while_others_register() -> None:
 
     together(lambda thread: read() if thread else write())
     assert registry.all() == tools
+
+
+def test_tools_are_added_all_or_none() -> None:
+    registry = ToolRegistry()
+    held = registry.add(named("a"))
+    with pytest.raises(DuplicateTool):
+        registry.add_all([named("b"), named("a", description="Another.")])
+    assert registry.all() == [held]
+    assert registry.find("b") is None
+
+
+def test_adding_several_gives_what_is_held_for_each() -> None:
+    registry = ToolRegistry()
+    first, second = named("a"), named("b")
+    assert registry.add_all([first, named("a"), second]) == [first, first, second]

@@ -153,6 +153,13 @@ def test_yaml_that_is_not_json_is_refused_with_its_place(tmp_path: Path, value: 
     assert unreadable(file).message.startswith(f"{file}: {path}: ")
 
 
+def test_a_date_is_refused_with_the_way_to_write_it(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", "version: 2024-02-29\n")
+    assert unreadable(file).message == (
+        f"{file}: /version: a Python date is not JSON; write it as text, in quotes"
+    )
+
+
 def test_an_alias_bomb_is_refused(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]

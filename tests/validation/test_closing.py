@@ -6,6 +6,8 @@ import pytest
 
 from toolkeep import ToolDefinition
 from toolkeep.registry.admit import admit
+from toolkeep.validation.closing import close_objects
+from toolkeep.validation.keywords import all_schemas
 
 pytestmark = pytest.mark.spec("VAL-2")
 
@@ -132,3 +134,29 @@ def test_draft_07_is_read_by_its_own_rules(schema: dict[str, Any], value: Any, i
     parameters = {"$schema": "http://json-schema.org/draft-07/schema#", **schema}
     tool = admit(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
     assert tool.arguments.is_valid(value) is is_accepted
+
+
+@pytest.mark.spec("VAL-7")
+@pytest.mark.parametrize("keyword", [{"pattern": "a"}, {"format": "uri"}])
+def test_patterns_and_formats_are_tried_on_short_strings_only(keyword: dict[str, Any]) -> None:
+    """Whatever order the engine works in: each stands behind a condition on the length."""
+    matched = {"type": "string", **keyword}
+    root = {
+        "type": "object",
+        "properties": {
+            "plain": matched,
+            "listed": {"type": "array", "items": matched},
+            "turned": {"not": matched},
+            "one": {"oneOf": [matched, {"type": "null"}]},
+            "tested": {**matched, "if": matched, "then": {"minLength": 1}},
+            "referred": {"$ref": "#/$defs/m"},
+        },
+        "$defs": {"m": matched},
+    }
+    found = []
+    for schema in all_schemas(close_objects(root)):
+        assert not keyword.keys() & schema.keys() or schema == keyword
+        if schema.get("then") == keyword:
+            assert schema["if"] == {"maxLength": 8192}
+            found.append(schema)
+    assert len(found) == 9

@@ -4,7 +4,7 @@
 a definition keeps its hash when toolkeep learns a new field.
 """
 
-import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast, get_args
 
@@ -278,8 +278,8 @@ def _boolean(value: object) -> bool:
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"expected a number, got {type(value).__name__}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("NaN and Infinity are not JSON")
+    if not -sys.float_info.max <= value <= sys.float_info.max:
+        raise ValueError("expected a finite number")
     return value
 
 

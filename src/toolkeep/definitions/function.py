@@ -50,7 +50,7 @@ class FunctionTool(Generic[P, R]):
 
         pydantic's `ValidationError` comes out when a validator of a model or dataclass objects.
         """
-        bound = dict(arguments)
+        bound = {**self._signature.field_defaults, **arguments}
         for name, adapter in self._signature.instances.items():
             if name in bound:
                 bound[name] = adapter.validate_python(bound[name])
@@ -95,7 +95,7 @@ def _make(
     function: Callable[..., Any], name: str | None, description: str | None, fields: dict[str, Any]
 ) -> FunctionTool[..., Any]:
     documentation = read_docstring(function)
-    tool_name = name or function.__name__
+    tool_name = name or getattr(function, "__name__", "")
     signature = _Signature(tool_name, function, documentation.parameters)
     data = {
         "name": tool_name,
@@ -112,12 +112,15 @@ class _Signature:
     def __init__(self, name: str, function: Callable[..., Any], described: Mapping[str, str]) -> None:
         self.context_name: str | None = None
         self.instances: dict[str, TypeAdapter[Any]] = {}
+        self.field_defaults: dict[str, Any] = {}
+        """Defaults that the function itself does not know: they stand inside a `Field`."""
         self.problems: list[Problem] = []
         self._adapters: dict[str, TypeAdapter[Any]] = {}
         hints = _hints(name, function)
         visible = []
-        for parameter in inspect.signature(function).parameters.values():
-            hint = hints.get(parameter.name, inspect.Parameter.empty)
+        for stated in inspect.signature(function).parameters.values():
+            hint = hints.get(stated.name, inspect.Parameter.empty)
+            parameter, hint = self._without_field(stated, hint)
             if hint in (ToolContext, ToolContext | None):
                 self.context_name = parameter.name
             elif self._is_usable(parameter, hint) and self._adapt(parameter.name, hint):
@@ -127,6 +130,18 @@ class _Signature:
     def _note(self, parameter: str, message: str, mend: str) -> None:
         field = f"parameters/properties/{parameter}"
         self.problems.append(Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend))
+
+    def _without_field(self, parameter: inspect.Parameter, hint: Any) -> tuple[inspect.Parameter, Any]:
+        """`x: int = Field(default=3, ge=1)` read as `x: Annotated[int, Field(ge=1)] = 3`."""
+        if type(parameter.default).__name__ != "FieldInfo":
+            return parameter, hint
+        field = parameter.default
+        default = (
+            inspect.Parameter.empty if field.is_required() else field.get_default(call_default_factory=True)
+        )
+        if default is not inspect.Parameter.empty:
+            self.field_defaults[parameter.name] = default
+        return parameter.replace(default=default), typing.Annotated[hint, field]
 
     def _is_usable(self, parameter: inspect.Parameter, hint: object) -> bool:
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):

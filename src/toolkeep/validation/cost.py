@@ -192,7 +192,8 @@ def _own_weight(schema: dict[str, Any]) -> _Weight:
     required = len(schema.get("required", ())) + sum(map(len, schema.get("dependentRequired", {}).values()))
     chars = pattern_steps(schema["pattern"]) if isinstance(schema.get("pattern"), str) else 0
     chars += 1 if schema.get("format") in ASSERTED_FORMATS else 0
-    steps = 1 + containers * _CONTAINER_OPTION_STEPS
+    defaults = sum("default" in p for p in schema.get("properties", {}).values() if isinstance(p, dict))
+    steps = 1 + containers * _CONTAINER_OPTION_STEPS + defaults
     errors = 1 + required + len(schema.get("enum", ())) // _OPTIONS_PER_ERROR
     errors += _NAME_ERRORS if "propertyNames" in schema else 0
     return _Weight(1, steps, chars, _digit_steps(schema), errors)

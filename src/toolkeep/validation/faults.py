@@ -59,8 +59,12 @@ def first_fault(compiled: CompiledSchema, value: Any) -> list[Fault]:
     return search.faults
 
 
-def count_nodes(value: Any, limit: int) -> int:
-    """How many JSON values there are, counted up to `limit`."""
+_CHARS_PER_VALUE = 64
+"""Characters of text that cost as much to copy into an error as another value does."""
+
+
+def weigh(value: Any, limit: int) -> int:
+    """How much there is to copy, in values, counted up to `limit`."""
     total = 1
     stack = [value]
     while stack and total <= limit:
@@ -71,6 +75,8 @@ def count_nodes(value: Any, limit: int) -> int:
         elif here.__class__ is list:
             total += len(here)
             stack.extend(here)
+        elif here.__class__ is str:
+            total += len(here) // _CHARS_PER_VALUE
     return total
 
 
@@ -90,7 +96,7 @@ class _Search:
     ) -> None:
         """Collect what is wrong with the value at one place."""
         affordable = REPORT_WORK // self.compiled.cost.errors
-        if count_nodes(value, affordable) <= affordable:
+        if weigh(value, affordable) <= affordable:
             self._collect(validator, value, place)
             return
         shape = _simple(part, self.compiled.schema)
@@ -130,7 +136,7 @@ class _Search:
     def first(self, validator: jsonschema_rs.Validator, value: Any, place: Place) -> None:
         """The first error alone, or only the place where even that would take long."""
         affordable = FIRST_ERROR_WORK // self.compiled.cost.errors
-        if count_nodes(value, affordable) > affordable:
+        if weigh(value, affordable) > affordable:
             self.faults.append(Fault(place, None, place))
             return
         try:

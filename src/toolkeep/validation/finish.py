@@ -13,12 +13,15 @@ from toolkeep.validation.closing import in_place
 from toolkeep.validation.keywords import Schema, types_of
 from toolkeep.validation.references import look_up
 
+_FEW = 8
+
 
 class Finisher:
     """The finishing of the values at one place of a schema."""
 
     __slots__ = (
-        "defaults", "fillers", "integers", "is_integer", "is_only_integers", "items", "nested", "positions",
+        "defaults", "few_integers", "fillers", "is_integer", "is_only_integers", "items", "many_integers",
+        "nested", "positions",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -29,31 +32,47 @@ class Finisher:
         """Plain defaults, which can be shared."""
         self.fillers: tuple[tuple[str, Any], ...] = ()
         """Objects and arrays, of which each call gets its own."""
-        self.integers: tuple[str, ...] = ()
-        self.nested: tuple[tuple[str, Finisher], ...] = ()
+        self.few_integers: tuple[str, ...] = ()
+        self.many_integers: frozenset[str] = frozenset()
+        """The properties that are integers, in one or the other."""
+        self.nested: dict[str, Finisher] = {}
         self.items: Finisher | None = None
         self.positions: tuple[Finisher | None, ...] = ()
 
     @property
     def is_needed(self) -> bool:
         """Whether this place has anything to finish itself."""
-        return bool(self.is_integer or self.defaults or self.fillers or self.integers)
+        return bool(
+            self.is_integer or self.defaults or self.fillers or self.few_integers or self.many_integers
+        )
 
     def finish_object(self, value: dict[str, Any]) -> None:
-        """Finish an object in place."""
-        for name in self.integers:
+        """Finish an object in place.
+
+        Where a schema lists many properties, what the call holds is looped over instead: a schema may list
+        a thousand and a call hold ten thousand empty objects.
+        """
+        for name in self.few_integers:
             number = value.get(name)
             if number.__class__ is float:
                 value[name] = _whole(number)
+        if self.many_integers:
+            self._finish_many_integers(value)
         for name, default in self.defaults:
             if name not in value:
                 value[name] = default
         for name, default in self.fillers:
             if name not in value:
                 value[name] = thaw(default)
-        for name, inside in self.nested:
-            if name in value:
-                value[name] = inside.finish(value[name])
+        if self.nested:
+            for name in value if len(value) < len(self.nested) else self.nested:
+                if name in value and name in self.nested:
+                    value[name] = self.nested[name].finish(value[name])
+
+    def _finish_many_integers(self, value: dict[str, Any]) -> None:
+        for name, number in value.items():
+            if number.__class__ is float and name in self.many_integers:
+                value[name] = _whole(number)
 
     def finish(self, value: Any) -> Any:
         """Finish any value; objects and arrays in place."""
@@ -75,8 +94,8 @@ class Finisher:
         if items is None:
             return
         if items.is_only_integers and not start:
-            # Rows of a table: one loop a column takes a sixth of the time.
-            for name in items.integers:
+            # The rows of a table: one loop a column takes a third of the time.
+            for name in items.few_integers:
                 for row in values:
                     if row.__class__ is dict and row.get(name).__class__ is float:
                         row[name] = _whole(row[name])
@@ -126,7 +145,7 @@ class _Maker:
         for part in parts:
             for name, schema in part.get("properties", {}).items():
                 by_name.setdefault(name, []).append(schema)
-        finisher.nested = tuple((name, self.make(inside)) for name, inside in by_name.items())
+        finisher.nested = {name: self.make(inside) for name, inside in by_name.items()}
         defaults = list(self._defaults(schemas))
         finisher.defaults = tuple((n, d) for n, d in defaults if not isinstance(d, (dict, list)))
         finisher.fillers = tuple((n, d) for n, d in defaults if isinstance(d, (dict, list)))
@@ -160,12 +179,15 @@ class _Maker:
                 break
             needed = more
         for finisher in self._made.values():
-            kept = [(name, inside) for name, inside in finisher.nested if id(inside) in needed]
-            finisher.integers = tuple(name for name, inside in kept if _is_leaf_integer(inside, needed))
-            finisher.nested = tuple((n, inside) for n, inside in kept if n not in finisher.integers)
+            kept = {name: inside for name, inside in finisher.nested.items() if id(inside) in needed}
+            integers = [name for name, inside in kept.items() if _is_leaf_integer(inside, needed)]
+            finisher.few_integers = tuple(integers) if len(integers) <= _FEW else ()
+            finisher.many_integers = frozenset(integers) if len(integers) > _FEW else frozenset()
+            finisher.nested = {name: inside for name, inside in kept.items() if name not in integers}
             finisher.items = finisher.items if id(finisher.items) in needed else None
             finisher.positions = tuple(p if id(p) in needed else None for p in finisher.positions)
             others = (
+                finisher.many_integers,
                 finisher.defaults,
                 finisher.fillers,
                 finisher.nested,
@@ -183,7 +205,7 @@ def _holder_of_default(schema: Schema, root: dict[str, Any]) -> dict[str, Any] |
 
 
 def _inside_ids(finisher: Finisher) -> set[int]:
-    inside = {id(f) for _, f in finisher.nested} | {id(f) for f in finisher.positions}
+    inside = {id(f) for f in finisher.nested.values()} | {id(f) for f in finisher.positions}
     return inside | {id(finisher.items)}
 
 

@@ -20,7 +20,7 @@ class Members:
     __slots__ = ("inside", "is_always_object", "items")
 
     def __init__(self) -> None:
-        self.inside: tuple[tuple[str, Members], ...] = ()
+        self.inside: dict[str, Members] = {}
         """The properties that can hold objects."""
         self.items: Members | None = None
         """What arrays at this place hold, where they can hold objects."""
@@ -29,12 +29,18 @@ class Members:
     def count(self, value: dict[str, Any]) -> int:
         """The members of a valid object and of every object inside it."""
         total = len(value)
-        for name, members in self.inside:
+        inside = self.inside
+        if not inside:
+            return total
+        for name in value if len(value) < len(inside) else inside:
             child = value.get(name)
             if child.__class__ is dict:
-                total += members.count(child) if members.inside else len(child)
-            elif child.__class__ is list and members.items is not None:
-                total += members.items.count_all(child)
+                if members := inside.get(name):
+                    total += members.count(child)
+            elif child.__class__ is list:
+                members = inside.get(name)
+                if members and members.items is not None:
+                    total += members.items.count_all(child)
         return total
 
     def count_all(self, values: list[Any]) -> int:
@@ -87,9 +93,9 @@ class _Maker:
             self._refuse_untold(part)
             if isinstance(part.get("items"), (dict, bool)):
                 items.append(part["items"])
-        members.inside = tuple(
-            (name, self.make(inside)) for name, inside in by_name.items() if self._may_hold_objects(inside)
-        )
+        members.inside = {
+            name: self.make(inside) for name, inside in by_name.items() if self._may_hold_objects(inside)
+        }
         if self._may_hold_objects(items):
             members.items = self.make(items)
         return members
