@@ -21,7 +21,7 @@ OUTPUT_KEYS = ("output_schema", "outputSchema")
 
 def definition_from_elsewhere(data: Mapping[str, Any], *, kind: SourceKind, origin: str) -> ToolDefinition:
     """A definition from another system's data: name, description, a schema, annotations."""
-    original = data.get("name") if isinstance(data, Mapping) else None
+    original = data.get("name") if hasattr(data, "get") else None
     if not isinstance(original, str) or not original:
         problem = Problem(
             field="name", code=Code.DEFINITION_INVALID, message="is not text", mend="the source must name it"

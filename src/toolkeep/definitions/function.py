@@ -95,7 +95,7 @@ def _make(
     function: Callable[..., Any], name: str | None, description: str | None, fields: dict[str, Any]
 ) -> FunctionTool[..., Any]:
     documentation = read_docstring(function)
-    tool_name = name or getattr(function, "__name__", "")
+    tool_name = str(name or getattr(function, "__name__", ""))
     signature = _Signature(tool_name, function, documentation.parameters)
     data = {
         "name": tool_name,
