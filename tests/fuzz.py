@@ -46,6 +46,9 @@ class Maker:
         schema = self.object(3)
         if pick.random() < 0.3:
             schema.update(self.composition(2))
+        if self.definitions and pick.random() < 0.15:
+            kept = {k: v for k, v in schema.items() if k != "properties" or pick.random() < 0.5}
+            schema = {"$ref": f"#/$defs/{pick.choice(self.definitions)}", **kept}
         key = "definitions" if dialect == "draft7" else "$defs"
         if self.definitions:
             schema[key] = {name: self.schema(2) for name in self.definitions}

@@ -102,6 +102,33 @@ def test_the_root_is_closed_even_without_properties() -> None:
     assert not tool.arguments.is_valid({"z": 1})
 
 
+@pytest.mark.parametrize(
+    ("beside", "value", "is_accepted"),
+    [
+        ({}, {"a": 1}, True),
+        ({}, {"z": 1}, False),
+        ({"required": ["a"]}, {}, False),
+        ({"required": ["a"]}, {"a": 1}, True),
+        ({"not": {"required": ["a"]}}, {"a": 1}, False),
+        ({"maxProperties": 0}, {"a": 1}, False),
+        ({"additionalProperties": False}, {"a": 1}, False),
+        ({"description": "x", "type": "object"}, {"a": 1}, True),
+    ],
+)
+def test_what_stands_beside_a_reference_at_the_root_counts(
+    beside: dict[str, Any], value: Any, is_accepted: bool
+) -> None:
+    parameters = {"$ref": "#/$defs/A", "$defs": {"A": A}, **beside}
+    tool = admit(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
+    assert tool.arguments.is_valid(value) is is_accepted
+
+
+def test_a_root_that_refers_to_a_free_map_is_closed() -> None:
+    parameters = {"$ref": "#/$defs/M", "$defs": {"M": {"type": "object"}}}
+    tool = admit(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
+    assert not tool.arguments.is_valid({"z": 1})
+
+
 def test_a_definition_is_closed_where_it_stands_alone_and_open_where_it_is_a_part() -> None:
     place = {
         "type": "object",

@@ -58,7 +58,7 @@ class _Closer:
         self._names: dict[tuple[str, Form], str] = {}
 
     def document(self) -> dict[str, Any]:
-        body = self._closed(_without_detour(self.root, self.root), top=True)
+        body = self._closed(self.root, top=True)
         return {**body, "type": "object", "$defs": self.definitions}
 
     def make(self, schema: Schema, form: Form) -> Schema:
@@ -102,7 +102,7 @@ class _Closer:
         if parts in ([], ["properties"]):
             if parts or top:
                 body["additionalProperties"] = False
-        elif parts == ["$ref"]:
+        elif parts == ["$ref"] and not top:
             body["$ref"] = self._refer(schema["$ref"], "closed")
         elif parts == ["anyOf"] and _are_exclusive(schema["anyOf"], self.root):
             body["anyOf"] = [self.make(branch, "closed") for branch in schema["anyOf"]]
@@ -197,7 +197,7 @@ def _has_objects(branches: list[Schema], root: dict[str, Any]) -> bool:
 
 
 def _without_detour(schema: Schema, root: dict[str, Any]) -> dict[str, Any]:
-    """What a schema that only refers to another comes down to."""
+    """What a schema comes down to that refers to another; good enough to tell alternatives apart."""
     for _ in range(100):
         if not isinstance(schema, dict):
             return {"not": {}} if schema is False else {}
