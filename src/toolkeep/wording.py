@@ -41,8 +41,13 @@ def _is_plain(char: str) -> bool:
 
 
 def _escape(char: str) -> str:
-    code = ord(char)
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    """As JSON escapes it, so that JSON stays JSON."""
+    return json.dumps(char)[1:-1] if char != "\x7f" else "\\u007f"
+
+
+def visible_lines(text: str) -> str:
+    """`visible`, for text of several lines."""
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def shorten(text: str, limit: int = ECHOED_CHARS) -> str:

@@ -1,10 +1,13 @@
 """Names and values made to deceive whoever reads an error: control, colour, bidi and zero-width characters."""
 
 import json
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from toolkeep import Keep, Refusal, open_keep, tool
+from toolkeep.cli.main import cli
 
 pytestmark = pytest.mark.spec("VAL-5", "VAL-6")
 
@@ -70,3 +73,39 @@ def test_long_values_and_names_are_cut_at_eighty_characters(keep: Keep) -> None:
     by_name = next(error for error in check.errors if error.path != "/size")
     assert by_name.message == "Unknown property '" + "n" * 79 + "…'"
     assert len(check.text) <= 1200
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize("command", ["list", "show", "lint", "validate"])
+def test_what_a_file_of_definitions_says_cannot_control_the_terminal(
+    tmp_path: Path, command: str, options: list[str]
+) -> None:
+    text = "".join(DECEPTIVE).replace("\n", "")
+    parameters = {
+        "type": "object",
+        "properties": {text: {"type": "string", "description": text, "enum": [text]}},
+    }
+    definition = {
+        "name": "evil_tool",
+        "description": f"Nice{text}",
+        "usage_metadata": text,
+        "parameters": parameters,
+    }
+    fine = {
+        **definition,
+        "parameters": {"type": "object", "properties": {"a": parameters["properties"][text]}},
+    }  # type: ignore[index]
+    path = tmp_path / "evil.json"
+    path.write_text(
+        json.dumps([{**definition, "name": "odd" + text}, definition, {**fine, "name": "fine_tool"}])
+    )
+    arguments = {
+        "list": [],
+        "show": ["fine_tool"],
+        "lint": [],
+        "validate": ["fine_tool", json.dumps({"a": text})],
+    }
+    result = CliRunner().invoke(cli, [command, *arguments[command], "-f", str(path), *options])
+    shown = result.output.replace("\n", "")
+    assert len(shown) > 100
+    assert [char for char in shown if not char.isprintable()] == []

@@ -126,3 +126,28 @@ def test_recursion_through_properties_and_items_is_allowed() -> None:
     tool = admit(ToolDefinition.from_elsewhere({"name": "t", "parameters": schema}))
     assert tool.arguments.is_valid({"tree": {"value": 1, "children": [{"value": 2, "children": []}]}})
     assert not tool.arguments.is_valid({"tree": {"value": 1, "children": [{"value": 2, "extra": 0}]}})
+
+
+def test_recursion_through_several_parts_at_once_registers() -> None:
+    """Each level applies more of the same schemas; what is made for a place must not grow without end."""
+    node = {
+        "allOf": [
+            {"properties": {"k": {"$ref": "#/$defs/n"}, "i": {"type": "integer"}}},
+            {"properties": {"k": {"type": "object", "additionalProperties": True}}},
+        ]
+    }
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": node}}
+    tool = admit(ToolDefinition.from_elsewhere({"name": "t", "parameters": schema}))
+    assert tool.arguments.is_valid({"a": {"k": {"k": {"i": 1}}}})
+
+
+def test_definitions_that_fan_out_by_name_register_at_once() -> None:
+    """Two names at each of nineteen levels: half a million places, but only nineteen kinds of them."""
+    definitions: dict[str, Any] = {
+        f"d{i}": {"type": "object", "properties": {name: {"$ref": f"#/$defs/d{i + 1}"} for name in "ab"}}
+        for i in range(19)
+    }
+    definitions["d19"] = {"type": "integer"}
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": definitions}
+    tool = admit(ToolDefinition.from_elsewhere({"name": "t", "parameters": schema}))
+    assert tool.arguments.is_valid({"a": {"a": {"b": {}}}})

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from toolkeep.cli.options import common, files, print_json
+from toolkeep.cli.options import common, files, print_json, say
 from toolkeep.definitions.lint import lint_definition
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Problem
@@ -83,12 +83,12 @@ def _without_code(problem: Problem) -> dict[str, str]:
 def _print(report: dict[str, Any]) -> None:
     count = len(report["problems"]) + len(report["findings"])
     if not count:
-        click.echo(click.style("✓", fg="green") + f" {report['tool']}: nothing to improve")
+        say(f" {report['tool']}: nothing to improve", label="✓", color="green")
         return
-    click.echo(f"{report['tool']}: {count} to improve")
+    say(f"{report['tool']}: {count} to improve")
     for problem in report["problems"]:
-        label = click.style(f"[{problem['code']}]", fg="red")
-        click.echo(f"  {label} {problem['field']}: {problem['message']}; {problem['mend']}")
+        text = f" {problem['field']}: {problem['message']}; {problem['mend']}"
+        say(text, label=f"  [{problem['code']}]", color="red")
     for finding in report["findings"]:
-        label = click.style(f"[{finding['rule']}]", fg="yellow")
-        click.echo(f"  {label} {finding['field']}: {finding['message']}; {finding['mend']}")
+        text = f" {finding['field']}: {finding['message']}; {finding['mend']}"
+        say(text, label=f"  [{finding['rule']}]", color="yellow")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from toolkeep.cli.options import common, files, print_json
+from toolkeep.cli.options import common, files, print_json, say
 from toolkeep.cli.tools import keep_with
 from toolkeep.wording import shorten
 
@@ -33,5 +33,5 @@ def command(files: tuple[Path, ...], *, as_json: bool) -> None:
     ]
     widths = [max(len(row[column]) for row in (_HEADS, *rows)) for column in range(len(_HEADS))]
     for row in (_HEADS, *rows):
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    click.echo(f"\nTotal: {len(rows)} {'tool' if len(rows) == 1 else 'tools'}")
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    say(f"\nTotal: {len(rows)} {'tool' if len(rows) == 1 else 'tools'}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 import click
 
 from toolkeep.errors import ToolkeepError
+from toolkeep.wording import visible_lines
 
 if TYPE_CHECKING:
     import logging
@@ -94,12 +95,17 @@ def fail(error: ToolkeepError, *, as_json: bool) -> NoReturn:
             data["problems"] = [problem.to_dict() for problem in error.problems]
         print_json(data)
     else:
-        click.echo(click.style("✗ ", fg="red") + str(error), err=True)
+        say(str(error), label="✗ ", color="red", err=True)
     sys.exit(1)
+
+
+def say(text: str, *, label: str = "", color: str | None = None, err: bool = False) -> None:
+    """Text for a person, after a coloured label; what tools and models wrote cannot control the terminal."""
+    click.echo(click.style(label, fg=color) + visible_lines(text) if label else visible_lines(text), err=err)
 
 
 def print_json(data: Any) -> None:
     """Data on stdout, as JSON."""
     import json
 
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    say(json.dumps(data, indent=2, ensure_ascii=False))

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.cli.options import common, files, print_json
+from toolkeep.cli.options import common, files, print_json, say
 from toolkeep.cli.tools import keep_with
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.tool import ToolDefinition
@@ -31,7 +31,7 @@ def command(name: str, files: tuple[Path, ...], *, as_json: bool) -> None:
         print_json(_data(tool))
         return
     for line in _lines(tool):
-        click.echo(line)
+        say(line)
 
 
 def _public(definition: ToolDefinition) -> dict[str, Any]:

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
 from toolkeep.assembly import open_keep
+from toolkeep.cli.options import say
 from toolkeep.errors import ToolkeepError
 from toolkeep.keep import Keep
 
@@ -28,4 +27,4 @@ def keep_with(files: Sequence[Path]) -> Keep:
 
 
 def _skipped(name: str, error: ToolkeepError | None) -> None:
-    click.echo(click.style(f"! skipped '{name}'", fg="yellow") + f": {error}", err=True)
+    say(f" skipped '{name}': {error}", label="!", color="yellow", err=True)

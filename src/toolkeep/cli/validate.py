@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from toolkeep.calls import CheckedCall, Refusal
-from toolkeep.cli.options import common, files, print_json
+from toolkeep.cli.options import common, files, print_json, say
 from toolkeep.cli.tools import keep_with
 from toolkeep.errors import Code
 from toolkeep.keep import Keep
@@ -57,31 +57,31 @@ def _data(check: CheckedCall | Refusal) -> dict[str, Any]:
 
 
 def _print_passed(check: CheckedCall) -> None:
-    click.echo(click.style("✓", fg="green") + f" Validation passed for tool '{check.tool}'")
-    click.echo("\nParsed arguments:")
-    click.echo(json.dumps(_shown(check), indent=2, ensure_ascii=False))
+    say(f" Validation passed for tool '{check.tool}'", label="✓", color="green")
+    say("\nParsed arguments:")
+    say(json.dumps(_shown(check), indent=2, ensure_ascii=False))
 
 
 def _print_refusal(keep: Keep, refusal: Refusal) -> None:
-    click.echo(click.style("✗", fg="red") + f" Validation failed for tool '{refusal.tool}'")
-    click.echo("\nErrors:")
+    say(f" Validation failed for tool '{refusal.tool}'", label="✗", color="red")
+    say("\nErrors:")
     for error in refusal.errors:
-        click.echo(f"  [{error.code}] {error.message}.")
+        say(f"  [{error.code}] {error.message}.")
         for label, text in (("Path", error.path), ("Expected", error.expected), ("Received", error.actual)):
             if text:
-                click.echo(f"      {label}: {text}")
-        click.echo(f"      Suggestion: {error.suggestion}")
+                say(f"      {label}: {text}")
+        say(f"      Suggestion: {error.suggestion}")
     if refusal.code is not Code.UNKNOWN_TOOL:
         _print_way_out(keep, refusal)
-    click.echo(f"\nCorrelation id: {refusal.correlation_id}")
+    say(f"\nCorrelation id: {refusal.correlation_id}")
 
 
 def _print_way_out(keep: Keep, refusal: Refusal) -> None:
     from toolkeep.validation.example import example_call
 
-    click.echo(f"\nSignature: {refusal.schema_hint}")
+    say(f"\nSignature: {refusal.schema_hint}")
     example = example_call(keep.get(refusal.tool))
     if example is not None:
-        click.echo(f"Example: {json.dumps(example, ensure_ascii=False)}")
+        say(f"Example: {json.dumps(example, ensure_ascii=False)}")
     if refusal.repair:
-        click.echo(f"Repair (JSON Patch): {json.dumps(refusal.repair, ensure_ascii=False)}")
+        say(f"Repair (JSON Patch): {json.dumps(refusal.repair, ensure_ascii=False)}")

@@ -9,7 +9,9 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from toolkeep.definitions.frozen import thaw
+from toolkeep.limits import SCHEMA_NODES
 from toolkeep.validation.closing import in_place
+from toolkeep.validation.cost import TooCostly
 from toolkeep.validation.keywords import Schema, types_of
 from toolkeep.validation.references import look_up
 
@@ -113,7 +115,7 @@ def make_finisher(root: dict[str, Any], *, never_applied: AbstractSet[int]) -> F
     `never_applied` holds the ids of the schemas whose default does not satisfy them.
     """
     maker = _Maker(root, never_applied)
-    finisher = maker.make([root])
+    finisher = maker.make(root)
     maker.prune()
     return finisher if finisher.is_needed or finisher.nested else None
 
@@ -122,13 +124,27 @@ class _Maker:
     def __init__(self, root: dict[str, Any], never_applied: AbstractSet[int]) -> None:
         self.root = root
         self._never_applied = never_applied
-        self._made: dict[tuple[int, ...], Finisher] = {}
+        self._made: dict[frozenset[int], Finisher] = {}
+        self._unfilled: list[tuple[Finisher, list[dict[str, Any]]]] = []
 
-    def make(self, schemas: list[Schema]) -> Finisher:
-        key = tuple(id(schema) for schema in schemas if isinstance(schema, dict))
-        if key in self._made:
-            return self._made[key]
-        finisher = self._made[key] = Finisher()
+    def make(self, root: dict[str, Any]) -> Finisher:
+        finisher = self._place([root])
+        while self._unfilled:
+            self._fill(*self._unfilled.pop())
+        return finisher
+
+    def _place(self, schemas: list[Schema]) -> Finisher:
+        """The finisher of a place where these schemas apply; it is filled later, as it may lead to itself."""
+        different = {id(schema): schema for schema in schemas if isinstance(schema, dict)}
+        key = frozenset(different)
+        if key not in self._made:
+            if len(self._made) == SCHEMA_NODES:
+                raise TooCostly(f"has more than {SCHEMA_NODES} kinds of places", "refer less often")
+            self._made[key] = Finisher()
+            self._unfilled.append((self._made[key], list(different.values())))
+        return self._made[key]
+
+    def _fill(self, finisher: Finisher, schemas: list[dict[str, Any]]) -> None:
         parts = [part for schema in schemas for part in in_place(schema, self.root, with_tests=False)]
         declared = [types for part in parts if (types := types_of(part)) is not None]
         finisher.is_integer = any("integer" in t for t in declared) and not any(
@@ -136,16 +152,15 @@ class _Maker:
         )
         self._fill_properties(finisher, schemas, parts)
         self._fill_items(finisher, parts)
-        return finisher
 
     def _fill_properties(
-        self, finisher: Finisher, schemas: list[Schema], parts: list[dict[str, Any]]
+        self, finisher: Finisher, schemas: list[dict[str, Any]], parts: list[dict[str, Any]]
     ) -> None:
         by_name: dict[str, list[Schema]] = {}
         for part in parts:
             for name, schema in part.get("properties", {}).items():
                 by_name.setdefault(name, []).append(schema)
-        finisher.nested = {name: self.make(inside) for name, inside in by_name.items()}
+        finisher.nested = {name: self._place(inside) for name, inside in by_name.items()}
         defaults = list(self._defaults(schemas))
         finisher.defaults = tuple((n, d) for n, d in defaults if not isinstance(d, (dict, list)))
         finisher.fillers = tuple((n, d) for n, d in defaults if isinstance(d, (dict, list)))
@@ -154,13 +169,13 @@ class _Maker:
         listed = [p for part in parts for k in ("prefixItems", "items") if isinstance(p := part.get(k), list)]
         longest = max(map(len, listed), default=0)
         finisher.positions = tuple(
-            self.make([schemas[index] for schemas in listed if index < len(schemas)])
+            self._place([schemas[index] for schemas in listed if index < len(schemas)])
             for index in range(longest)
         )
         every = [part["items"] for part in parts if isinstance(part.get("items"), dict)]
-        finisher.items = self.make(every) if every else None
+        finisher.items = self._place(every) if every else None
 
-    def _defaults(self, schemas: list[Schema]) -> Iterator[tuple[str, Any]]:
+    def _defaults(self, schemas: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
         """Defaults of the properties that surely apply: not those inside an alternative."""
         for schema in schemas:
             for part in _surely_applied(schema, self.root, set()):

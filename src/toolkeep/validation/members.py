@@ -78,8 +78,16 @@ class _Untold(Exception):
 class _Maker:
     def __init__(self, root: dict[str, Any]) -> None:
         self.root = root
+        self._made: dict[frozenset[int], Members] = {}
 
     def make(self, schemas: list[Schema]) -> Members:
+        """The counter of a place where these schemas apply; the schema is not recursive."""
+        key = frozenset(map(id, schemas))
+        if key not in self._made:
+            self._made[key] = self._new(schemas)
+        return self._made[key]
+
+    def _new(self, schemas: list[Schema]) -> Members:
         members = Members()
         parts = [part for schema in schemas for part in in_place(schema, self.root)]
         members.is_always_object = any(
