@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -81,7 +82,7 @@ def test_what_a_file_of_definitions_says_cannot_control_the_terminal(
     tmp_path: Path, command: str, options: list[str]
 ) -> None:
     text = "".join(DECEPTIVE).replace("\n", "")
-    parameters = {
+    parameters: dict[str, Any] = {
         "type": "object",
         "properties": {text: {"type": "string", "description": text, "enum": [text]}},
     }
@@ -94,7 +95,7 @@ def test_what_a_file_of_definitions_says_cannot_control_the_terminal(
     fine = {
         **definition,
         "parameters": {"type": "object", "properties": {"a": parameters["properties"][text]}},
-    }  # type: ignore[index]
+    }
     path = tmp_path / "evil.json"
     path.write_text(
         json.dumps([{**definition, "name": "odd" + text}, definition, {**fine, "name": "fine_tool"}])

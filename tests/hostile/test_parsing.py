@@ -53,6 +53,8 @@ def codes(schema: dict[str, Any], arguments: Any) -> list[Code]:
         (TYPED, '{"a":1,"\\u0061":2}'),
         (TYPED, '{"a":1,"b":":","a":2}'),
         (TYPED, '{"a":1,"a":2,"b":"x"}'),
+        (TYPED, '{"a":"no number","a":2}'),
+        (TYPED, '{"a":1,"unknown":1,"a":2}'),
         (TYPED, '{"a"\n:1,"a":2,"b":"\\":"}'),
         (ANYTHING, '{"a":1,"a":2}'),
         (ANYTHING, '{"a":{"x":1,"x":1}}'),
