@@ -102,9 +102,11 @@ class Keep:
         correlation_id: str = "",
     ) -> CheckedCall | Refusal:
         """Check a call without running it; never raises. Arguments are JSON text, bytes, or a dict."""
-        registered = self._registry.by_name.get(name) or self._registry.find(str(name))
+        if type(name) is not str:
+            name = str(name)
+        registered = self._registry.by_name.get(name) or self._registry.find(name)
         if registered is None:
-            return unknown_tool(str(name), self._registry.by_name, correlation_id=correlation_id)
+            return unknown_tool(name, self._registry.by_name, correlation_id=correlation_id)
         return validate(registered, arguments, self._refusals, agent, conversation, correlation_id)
 
     def validate_arguments(

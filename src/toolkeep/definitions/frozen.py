@@ -11,6 +11,9 @@ from toolkeep.errors import Code, ToolkeepError
 JsonValue: TypeAlias = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
 JsonObject: TypeAlias = dict[str, JsonValue]
 
+_INTEGER_BITS = 14_000
+"""Python itself writes out no integer of more than 4,300 digits."""
+
 MAX_DEPTH = 200
 """Deeper data is no definition; the limit also ends a structure that contains itself."""
 
@@ -105,6 +108,8 @@ def _freeze(value: object, path: str, depth: int) -> JsonValue:
 def _plain_scalar(value: str | int, path: str) -> str | int:
     """Enum members and other subclasses become the plain value they stand for."""
     if isinstance(value, int):
+        if int(value).bit_length() > _INTEGER_BITS:
+            raise NotJson(path, "a number has too many digits")
         return int(value)
     try:
         value.encode()

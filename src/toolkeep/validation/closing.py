@@ -18,13 +18,23 @@ from functools import partial
 from typing import Any, Literal
 
 from toolkeep.limits import MATCHED_CHARS
-from toolkeep.validation.keywords import ASSERTED_FORMATS, LISTS, MAPS, SINGLE, Schema, types_of
+from toolkeep.validation.keywords import (
+    ASSERTED_FORMATS,
+    LISTS,
+    MAPS,
+    SINGLE,
+    Schema,
+    all_schemas,
+    children,
+    types_of,
+)
 from toolkeep.validation.references import applied_in_place, look_up
 
 Form = Literal["closed", "inner", "plain"]
 
 COMPOSERS = ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas")
 _PLAIN_BELOW = ("not", "if", "oneOf", "propertyNames", "contentSchema")
+_NOT_BELOW = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$defs", "definitions")
 _IN_PLACE = ("allOf", "anyOf", "then", "else", "dependentSchemas")
 
 
@@ -111,7 +121,7 @@ class _Closer:
 
     def _inner(self, schema: dict[str, Any]) -> dict[str, Any]:
         body = self._copy(schema, "inner")
-        if "oneOf" in schema and _has_objects(schema["oneOf"], self.root):
+        if "oneOf" in schema and _hold_objects(schema["oneOf"], self.root):
             _require_one(body, [self.make(branch, "inner") for branch in schema["oneOf"]])
         return body
 
@@ -164,6 +174,37 @@ def _map_schemas(keyword: str, value: Any, make: Callable[[Schema], Schema]) -> 
     return value
 
 
+def turns_matching(root: dict[str, Any]) -> bool:
+    """Whether a pattern or format deeper inside a test decides what another part demands.
+
+    Such a pattern passes on strings that are too long for it, and the place it speaks about does not know
+    of it: then no string of the call may be that long.
+    """
+    return any(
+        _matches_below(test, root, set())
+        for schema in all_schemas(root)
+        for test in _tests(schema)
+        if isinstance(test, dict)
+    )
+
+
+def _tests(schema: dict[str, Any]) -> Iterator[Schema]:
+    yield from (schema[keyword] for keyword in ("not", "if") if keyword in schema)
+    if "contains" in schema and "maxContains" in schema:
+        yield {"items": schema["contains"]}
+
+
+def _matches_below(schema: Schema, root: dict[str, Any], seen: set[int]) -> bool:
+    for part in in_place(schema, root):
+        for keys, child in children(part):
+            if keys[0] in _NOT_BELOW or id(child) in seen or not isinstance(child, dict):
+                continue
+            seen.add(id(child))
+            if _is_matched(child, root) or _matches_below(child, root, seen):
+                return True
+    return False
+
+
 def in_place(schema: Schema, root: dict[str, Any], *, with_tests: bool = True) -> Iterator[dict[str, Any]]:
     """The schema and every other that is applied to the same value, references followed.
 
@@ -192,8 +233,10 @@ def _is_matched(schema: dict[str, Any], root: dict[str, Any]) -> bool:
     return any("pattern" in s or s.get("format") in ASSERTED_FORMATS for s in in_place(schema, root))
 
 
-def _has_objects(branches: list[Schema], root: dict[str, Any]) -> bool:
-    return any(_may_be_object(branch, root) for branch in branches)
+def _hold_objects(branches: list[Schema], root: dict[str, Any]) -> bool:
+    """Whether a value that fits one of the branches may be an object, or an array that holds some."""
+    types = [types_of(_without_detour(branch, root)) for branch in branches]
+    return any(declared is None or declared & {"object", "array"} for declared in types)
 
 
 def _without_detour(schema: Schema, root: dict[str, Any]) -> dict[str, Any]:

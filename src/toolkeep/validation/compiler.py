@@ -4,6 +4,7 @@ In comes a schema as a definition holds it; out goes a `CompiledSchema`, which a
 use, or `Problem`s. Whatever goes wrong while compiling is a refusal, never a pass.
 """
 
+import logging
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ import msgspec
 
 from toolkeep.errors import Code, Problem
 from toolkeep.limits import BRACKETS, MATCHED_CHARS, PATTERN_BYTES, PATTERN_CACHE_BYTES, Limits
-from toolkeep.validation.closing import close_objects, close_part, guard_matching
+from toolkeep.validation.closing import close_objects, close_part, guard_matching, turns_matching
 from toolkeep.validation.cost import Cost, TooCostly, measure
 from toolkeep.validation.dialect import Dialect
 from toolkeep.validation.finish import Finisher, make_finisher
@@ -22,6 +23,8 @@ from toolkeep.validation.keywords import every_schema
 from toolkeep.validation.members import Members, make_members
 from toolkeep.validation.openness import is_open
 from toolkeep.validation.secrecy import SHOW_ALL, Display, Secrecy
+
+log = logging.getLogger("toolkeep.validation")
 
 ENGINE_OPTIONS: Final[dict[str, Any]] = {
     "offline": True,  # without it a $ref to http: or file: is fetched
@@ -46,7 +49,7 @@ class CompiledSchema:
 
     __slots__ = (
         "_hint", "_parts", "closes_objects", "cost", "dialect", "finisher", "is_open",
-        "is_valid", "limits", "members", "schema", "secrecy", "uncounted_bytes", "validator",
+        "is_valid", "limits", "limits_strings", "members", "schema", "secrecy", "uncounted_bytes", "validator",
     )  # fmt: skip
 
     def __init__(
@@ -67,7 +70,9 @@ class CompiledSchema:
         self.cost: Cost = measure(guarded, fanout=limits.fanout)
         self.validator = compile_schema(guarded, dialect)
         self.is_valid = self.validator.is_valid
-        self.is_open = is_open(guarded)
+        self.is_open = is_open(guarded, depth=limits.argument_depth)
+        self.limits_strings = turns_matching(schema)
+        """Whether no string of a call may be longer than a pattern is tried on."""
         self.members: Members | None = None if self.is_open else make_members(guarded)
         self.finisher: Finisher | None = None
         self.secrecy = Secrecy(schema, display)
@@ -130,12 +135,35 @@ def compile_arguments(
     schema: dict[str, Any], *, by_hand: bool, limits: Limits, display: Display = SHOW_ALL
 ) -> Compilation:
     """The schema of a tool's parameters: closed, bounded, compiled."""
+    try:
+        return _compile_arguments(schema, by_hand=by_hand, limits=limits, display=display)
+    except Exception:
+        return _unreadable("parameters")
+
+
+def _compile_arguments(
+    schema: dict[str, Any], *, by_hand: bool, limits: Limits, display: Display
+) -> Compilation:
     inspection = inspect_schema(schema, field="parameters", by_hand=by_hand, limits=limits, is_arguments=True)
     return _compile(inspection, "parameters", limits, display, by_hand=by_hand, closes_objects=True)
 
 
 def compile_output(schema: dict[str, Any], *, by_hand: bool, limits: Limits) -> Compilation:
     """The schema of a tool's output: taken as written (VAL-2), bounded, compiled."""
+    try:
+        return _compile_output(schema, by_hand=by_hand, limits=limits)
+    except Exception:
+        return _unreadable("output_schema")
+
+
+def _unreadable(field: str) -> Compilation:
+    """A schema that something stumbled over, references nested too deep for instance: refused, and logged."""
+    log.exception("a schema could not be compiled")
+    message = "cannot be read: it may be nested too deep through its references"
+    return Compilation(None, [_problem(field, Code.SCHEMA_BROKEN, message, "write it more simply")], [])
+
+
+def _compile_output(schema: dict[str, Any], *, by_hand: bool, limits: Limits) -> Compilation:
     inspection = inspect_schema(
         schema, field="output_schema", by_hand=by_hand, limits=limits, is_arguments=False
     )

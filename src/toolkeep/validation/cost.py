@@ -45,6 +45,9 @@ digit for a type check, 0.25 for a limit, 0.85 for multipleOf)."""
 _OPTIONS_PER_ERROR = 10
 """Options of an enum that cost as much to list in an error as another error does."""
 
+_MOST_PLACES = 10_000
+"""Places that are weighed, each as often as it is reached. Real tools need at most 1,000."""
+
 _NAME_ERRORS = 60
 """An error about a property's name copies the whole object, once for each bad name."""
 
@@ -116,6 +119,7 @@ class _Analysis:
         self.compares_items = False
         self._limit = fanout
         self._expansions = 0
+        self._places = 0
         self._own: dict[int, _Weight] = {}
         self._inside: dict[int, list[tuple[_Weight, list[int]]]] = {}
         self._count(root)
@@ -146,6 +150,9 @@ class _Analysis:
             group = list(self._expand(schema, frozenset()))
             self._own[id(schema)] = sum(map(_own_weight, group), _NOTHING)
             places = list(_places(group))
+            self._places += len(places)
+            if self._places > _MOST_PLACES:
+                raise TooCostly(f"unfolds to more than {_MOST_PLACES} places", "use fewer definitions")
             self._inside[id(schema)] = [place.constant_and_parts() for place in places]
             waiting.extend(s for place in places for s in place.schemas if isinstance(s, dict))
 
@@ -193,7 +200,8 @@ def _own_weight(schema: dict[str, Any]) -> _Weight:
     chars = pattern_steps(schema["pattern"]) if isinstance(schema.get("pattern"), str) else 0
     chars += 1 if schema.get("format") in ASSERTED_FORMATS else 0
     defaults = sum("default" in p for p in schema.get("properties", {}).values() if isinstance(p, dict))
-    steps = 1 + containers * _CONTAINER_OPTION_STEPS + defaults
+    dependents = len(schema.get("dependentRequired", ())) + len(schema.get("dependentSchemas", ()))
+    steps = 1 + containers * _CONTAINER_OPTION_STEPS + defaults + dependents
     errors = 1 + required + len(schema.get("enum", ())) // _OPTIONS_PER_ERROR
     errors += _NAME_ERRORS if "propertyNames" in schema else 0
     return _Weight(1, steps, chars, _digit_steps(schema), errors)

@@ -10,6 +10,7 @@ from typing import Any
 
 from toolkeep.validation.closing import in_place
 from toolkeep.validation.keywords import Schema, types_of
+from toolkeep.validation.references import look_up
 
 _SPACED_COLONS = (b" :", b"\n:", b"\t:", b"\r:")
 
@@ -90,9 +91,7 @@ class _Maker:
     def _new(self, schemas: list[Schema]) -> Members:
         members = Members()
         parts = [part for schema in schemas for part in in_place(schema, self.root)]
-        members.is_always_object = any(
-            types_of(part) == frozenset(("object",)) for part in self._certain(schemas)
-        )
+        members.is_always_object = self._is_always_object(schemas)
         by_name: dict[str, list[Schema]] = {}
         items: list[Schema] = []
         for part in parts:
@@ -108,13 +107,15 @@ class _Maker:
             members.items = self.make(items)
         return members
 
-    def _certain(self, schemas: list[Schema]) -> list[dict[str, Any]]:
-        """The schemas themselves, and what those that only refer come down to."""
-        certain = [schema for schema in schemas if isinstance(schema, dict)]
-        for schema in certain:
-            if "$ref" in schema:
-                certain += list(in_place({"$ref": schema["$ref"]}, self.root))[1:2]
-        return certain
+    def _is_always_object(self, schemas: list[Schema]) -> bool:
+        """Whether a place has one schema and that one takes objects only. Of several, each may come from
+        another alternative, and a value need fit only its own."""
+        if len({id(schema) for schema in schemas}) != 1:
+            return False
+        schema = schemas[0]
+        while isinstance(schema, dict) and "type" not in schema and isinstance(schema.get("$ref"), str):
+            schema = look_up(self.root, schema["$ref"][1:])
+        return isinstance(schema, dict) and types_of(schema) == frozenset(("object",))
 
     def _refuse_untold(self, part: dict[str, Any]) -> None:
         untold: list[Schema] = list(part.get("patternProperties", {}).values())

@@ -13,24 +13,29 @@ from toolkeep.validation.keywords import Schema, types_of
 from toolkeep.validation.references import look_up
 
 
-def is_open(root: dict[str, Any]) -> bool:
-    """Whether any place of a closed schema is open, or recursive."""
-    return _Openness(root).is_open(root, frozenset())
+def is_open(root: dict[str, Any], *, depth: int) -> bool:
+    """Whether any place of a closed schema is open, recursive, or deeper than `depth`."""
+    return _Openness(root, depth).is_open(root, frozenset())
 
 
 class _Openness:
-    def __init__(self, root: dict[str, Any]) -> None:
+    def __init__(self, root: dict[str, Any], depth: int) -> None:
         self.root = root
-        self._shut: set[int] = set()
+        self._depth = depth
+        self._shut: set[tuple[int, int]] = set()
 
     def is_open(self, schema: Schema, above: frozenset[int]) -> bool:
         if not isinstance(schema, dict):
             return schema is True
-        if id(schema) in self._shut:
+        if (id(schema), len(above)) in self._shut:
             return False
-        if id(schema) in above or not all(
-            self._every_value(schema, holds, frozenset())
-            for holds in (_is_typed, _is_shut_object, _is_shut_array)
+        if (
+            id(schema) in above
+            or len(above) >= self._depth
+            or not all(
+                self._every_value(schema, holds, frozenset())
+                for holds in (_is_typed, _is_shut_object, _is_shut_array)
+            )
         ):
             return True
         below = above | {id(schema)}
@@ -39,7 +44,7 @@ class _Openness:
             self.is_open(child, below) for part in in_place(schema, self.root) for child in _children(part)
         ):
             return True
-        self._shut.add(id(schema))
+        self._shut.add((id(schema), len(above)))
         return False
 
     def _every_value(

@@ -65,6 +65,8 @@ class _Index:
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
         self.resources = {_ROOT: ""}
+        self.places: set[str] = set()
+        """The pointers to every schema that stands under a keyword for schemas."""
         self.anchors: dict[tuple[str, str], str] = {}
         self.dynamic: dict[str, int] = {}
         self._add(schema, _ROOT, ())
@@ -73,6 +75,7 @@ class _Index:
         if not isinstance(schema, dict):
             return
         here = pointer(path)
+        self.places.add(here)
         base = _base(schema, base)
         self.resources.setdefault(base, here)
         for keyword in ("$anchor", "$dynamicAnchor"):
@@ -149,6 +152,6 @@ def _target(keyword: str, reference: str, base: str, path: str, index: _Index) -
         found = look_up(index.schema, target)
     except KeyError:
         raise BadReference(path, "leads nowhere", "define it under $defs") from None
-    if not isinstance(found, (dict, bool)):
-        raise BadReference(path, "does not lead to a schema", "refer to a schema under $defs")
+    if not isinstance(found, bool) and target not in index.places:
+        raise BadReference(path, "does not lead to a schema", "put what it refers to under $defs")
     return target

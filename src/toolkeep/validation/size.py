@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from toolkeep.limits import MATCHED_CHARS
 
-_WIDE_BITS = 63
+_WIDE_BITS = 53
 _BITS_PER_DIGIT = 3
 
 
@@ -17,7 +17,7 @@ class Size(NamedTuple):
     chars: int = 0
     """Characters that patterns could be tried on."""
     wide_integers: int = 0
-    """Integers beyond 64 bits."""
+    """Integers beyond 2^53, which the engine cannot tell apart by their hash."""
     wide_digits: int = 0
     """Their digits."""
     is_finite: bool = True

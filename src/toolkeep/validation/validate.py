@@ -36,8 +36,6 @@ Arguments = bytes | str | bytearray | memoryview | dict[str, Any]
 
 _from_json = jiter.from_json
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-_SHALLOW_BYTES = 128
-"""Shorter text cannot nest deeper than 64."""
 
 
 def validate(
@@ -80,7 +78,9 @@ def validate(
         objection = _objection(error, arguments)
     from toolkeep.validation.explain import explain
 
-    return explain(tool, arguments, objection, refusals, Caller(agent, conversation, correlation_id))
+    return explain(
+        tool, arguments, objection, refusals, Caller(str(agent), str(conversation), correlation_id)
+    )
 
 
 def _objection(error: Exception, arguments: Arguments) -> Objection:
@@ -106,7 +106,7 @@ def _read(schema: CompiledSchema, raw: bytes) -> tuple[Any, Size | None]:
     if is_heavy:
         size = _check_size(schema, len(raw), value)
     if is_large:
-        _check_names(schema, value)
+        _check_lengths(schema, value)
     if schema.is_open:
         _look_where_the_engine_does_not(schema, raw, value)
     return value, size
@@ -119,7 +119,7 @@ def _copy(schema: CompiledSchema, arguments: object) -> tuple[Any, Size]:
         arguments, depth=limits.argument_depth, values=limits.argument_bytes, containers=BRACKETS
     )
     size = _check_size(schema, snapshot.values + snapshot.chars, snapshot.value)
-    _check_names(schema, snapshot.value)
+    _check_lengths(schema, snapshot.value)
     return snapshot.value, size
 
 
@@ -155,27 +155,35 @@ def _check_size(schema: CompiledSchema, total: int, value: Any) -> Size:
     return size
 
 
-def _check_names(schema: CompiledSchema, value: Any) -> None:
-    """Patterns on property names have no length limit of their own in JSON Schema."""
-    if schema.cost.matches_keys and _longest_name(value) > MATCHED_CHARS:
-        raise NotStrictJson(
-            f"a property name is longer than {MATCHED_CHARS} characters",
-            "use shorter names",
-            code=Code.ARGUMENTS_TOO_BIG,
-        )
+def _check_lengths(schema: CompiledSchema, value: Any) -> None:
+    """Names that patterns are tried on, and strings that only a test from elsewhere looks at."""
+    if schema.cost.matches_keys or schema.limits_strings:
+        name, text = _longest(value)
+        if schema.cost.matches_keys and name > MATCHED_CHARS:
+            raise _too_long("a property name")
+        if schema.limits_strings and text > MATCHED_CHARS:
+            raise _too_long("a text")
 
 
-def _longest_name(value: Any) -> int:
-    longest = 0
+def _too_long(what: str) -> NotStrictJson:
+    reason = f"{what} is longer than {MATCHED_CHARS} characters"
+    return NotStrictJson(reason, "send something shorter", code=Code.ARGUMENTS_TOO_BIG)
+
+
+def _longest(value: Any) -> tuple[int, int]:
+    """The length of the longest property name, and of the longest text."""
+    name = text = 0
     stack = [value]
     while stack:
         here = stack.pop()
         if here.__class__ is dict:
-            longest = max(longest, *map(len, here), 0)
+            name = max(name, *map(len, here), 0)
             stack.extend(here.values())
         elif here.__class__ is list:
             stack.extend(here)
-    return longest
+        elif here.__class__ is str:
+            text = max(text, len(here))
+    return name, text
 
 
 def _look_where_the_engine_does_not(schema: CompiledSchema, raw: bytes, value: Any) -> None:
@@ -183,7 +191,7 @@ def _look_where_the_engine_does_not(schema: CompiledSchema, raw: bytes, value: A
     if may_overflow(raw) and has_infinity(value):
         raise infinite_number()
     depth = schema.limits.argument_depth
-    if len(raw) > _SHALLOW_BYTES and raw.count(b"[") + raw.count(b"{") > depth:
+    if len(raw) > 2 * depth and raw.count(b"[") + raw.count(b"{") > depth:
         check_depth(value, depth)
 
 
