@@ -21,6 +21,18 @@ _TYPE_NAMES = {
 }
 
 
+_BLANK = frozenset(
+    map(
+        chr,
+        (
+            0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0,
+            *range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0),
+        ),
+    )
+)  # fmt: skip
+"""Letters and marks that show nothing."""
+
+
 def type_name(value: object) -> str:
     """The JSON type of a value; a whole float is an integer, as JSON Schema has it."""
     if isinstance(value, float) and value.is_integer():
@@ -37,7 +49,7 @@ def visible(text: str) -> str:
 
 def _is_plain(char: str) -> bool:
     category = unicodedata.category(char)
-    return char == " " or category[0] not in "CZ"
+    return char == " " or (category[0] not in "CZ" and char not in _BLANK)
 
 
 def _escape(char: str) -> str:
@@ -58,7 +70,8 @@ def shorten(text: str, limit: int = ECHOED_CHARS) -> str:
 def echo(value: Any) -> str:
     """A value as an error shows it: text quoted and cut, containers only by kind and size."""
     if isinstance(value, str):
-        return '"' + shorten(visible(value[: ECHOED_CHARS + 1])).replace('"', '\\"') + '"'
+        quoted = value[: ECHOED_CHARS + 1].replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + shorten(visible(quoted)) + '"'
     if isinstance(value, (dict, list)):
         unit = "properties" if isinstance(value, dict) else "items"
         return f"{type_name(value)} with {len(value)} {unit}"

@@ -35,8 +35,7 @@ def command(name: str, files: tuple[Path, ...], *, as_json: bool) -> None:
 
 
 def _public(definition: ToolDefinition) -> dict[str, Any]:
-    schema: dict[str, Any] = public_schema(definition.parameters, is_sensitive=definition.sensitive)
-    return schema
+    return public_schema(definition.parameters, is_sensitive=definition.sensitive)
 
 
 def _data(tool: RegisteredTool) -> dict[str, Any]:

@@ -190,8 +190,7 @@ class ToolDefinition:
         }
 
     def _public_parameters(self) -> dict[str, Any]:
-        schema: dict[str, Any] = public_schema(self.parameters, is_sensitive=self.sensitive)
-        return schema
+        return public_schema(self.parameters, is_sensitive=self.sensitive)
 
     def _marked(self, keyword: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, schema in self.properties.items():

@@ -20,8 +20,10 @@ from toolkeep.validation.finish import Finisher, make_finisher
 from toolkeep.validation.guard import Inspection, inspect_schema
 from toolkeep.validation.hint import signature
 from toolkeep.validation.keywords import every_schema
+from toolkeep.validation.locate import Locator
 from toolkeep.validation.members import Members, make_members
 from toolkeep.validation.openness import is_open
+from toolkeep.validation.references import look_up
 from toolkeep.validation.secrecy import SHOW_ALL, Display, Secrecy
 
 log = logging.getLogger("toolkeep.validation")
@@ -48,8 +50,8 @@ class CompiledSchema:
     """A validator with everything that the door and the report need to know about its schema."""
 
     __slots__ = (
-        "_hint", "_parts", "closes_objects", "cost", "dialect", "finisher", "is_open",
-        "is_valid", "limits", "limits_strings", "members", "schema", "secrecy", "uncounted_bytes", "validator",
+        "_hint", "_parts", "closes_objects", "cost", "dialect", "finisher", "is_open", "is_valid", "limits",
+        "limits_strings", "locator", "members", "schema", "secrecy", "uncounted_bytes", "validator",
     )  # fmt: skip
 
     def __init__(
@@ -75,7 +77,8 @@ class CompiledSchema:
         """Whether no string of a call may be longer than a pattern is tried on."""
         self.members: Members | None = None if self.is_open else make_members(guarded)
         self.finisher: Finisher | None = None
-        self.secrecy = Secrecy(schema, display)
+        self.locator = Locator(schema)
+        self.secrecy = Secrecy(self.locator, display)
         self._hint: str | None = None
         self._parts: dict[int, jsonschema_rs.Validator] = {}
         self.uncounted_bytes = _uncounted_bytes(self.cost, limits)
@@ -138,6 +141,7 @@ def compile_arguments(
     try:
         return _compile_arguments(schema, by_hand=by_hand, limits=limits, display=display)
     except Exception:
+        log.exception("a schema could not be compiled")
         return _unreadable("parameters")
 
 
@@ -153,12 +157,12 @@ def compile_output(schema: dict[str, Any], *, by_hand: bool, limits: Limits) -> 
     try:
         return _compile_output(schema, by_hand=by_hand, limits=limits)
     except Exception:
+        log.exception("a schema could not be compiled")
         return _unreadable("output_schema")
 
 
 def _unreadable(field: str) -> Compilation:
-    """A schema that something stumbled over, references nested too deep for instance: refused, and logged."""
-    log.exception("a schema could not be compiled")
+    """A schema that something stumbled over, references nested too deep for instance."""
     message = "cannot be read: it may be nested too deep through its references"
     return Compilation(None, [_problem(field, Code.SCHEMA_BROKEN, message, "write it more simply")], [])
 
@@ -216,12 +220,25 @@ def misfitting_values(compiled: CompiledSchema) -> Iterator[Misfit]:
     """Defaults and enum values against their own schemas (DEF-5)."""
     for path, part in every_schema(compiled.schema):
         field = f"parameters{path}"
-        if "default" in part and not compiled.compile_part(part).is_valid(part["default"]):
+        if "default" in part and not compiled.part(_behind_reference(part, compiled)).is_valid(
+            part["default"]
+        ):
             message = "its default does not satisfy its own schema"
             yield Misfit(part, _problem(field, Code.SCHEMA_REFUSED, message, "make the two agree"))
         if "enum" in part and not all(map(_without_enum(compiled, part).is_valid, part["enum"])):
             message = "an enum value does not satisfy its own schema"
             yield Misfit({}, _problem(field, Code.SCHEMA_REFUSED, message, "make the two agree"))
+
+
+def _behind_reference(part: dict[str, Any], compiled: CompiledSchema) -> dict[str, Any]:
+    """The definition that a property only refers to, so that many that refer to it share one validator."""
+    if isinstance(part.get("$ref"), str) and part.keys() <= _ONLY_WORDS:
+        target: dict[str, Any] = look_up(compiled.schema, part["$ref"][1:])
+        return target
+    return part
+
+
+_ONLY_WORDS = frozenset(("$ref", "default", "description", "title", "deprecated", "examples", "$comment"))
 
 
 def _without_enum(compiled: CompiledSchema, part: dict[str, Any]) -> jsonschema_rs.Validator:

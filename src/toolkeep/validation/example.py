@@ -8,6 +8,8 @@ from toolkeep.validation.keywords import Schema, types_of
 from toolkeep.validation.references import look_up
 
 _DEPTH = 8
+_MOST = 50
+"""Characters and items of an example; a schema that wants more gets none."""
 
 _FORMATS = {
     "date": "2026-01-31",
@@ -50,13 +52,15 @@ _PLAINEST = ("string", "integer", "number", "boolean", "array", "object", "null"
 def _typed(name: str, schema: dict[str, Any], root: dict[str, Any], depth: int) -> Any:
     if name == "string":
         text = _FORMATS.get(schema.get("format", ""), "text")
-        return text.ljust(schema.get("minLength", 0), "x")[: schema.get("maxLength")]
+        longest = min(int(schema.get("maxLength", _MOST)), _MOST)
+        return text.ljust(min(int(schema.get("minLength", 0)), _MOST), "x")[:longest]
     if name in ("integer", "number"):
         return schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)
     if name == "boolean":
         return True
     if name == "array":
-        return [_value(schema.get("items", True), root, depth - 1) for _ in range(schema.get("minItems", 0))]
+        count = min(int(schema.get("minItems", 0)), _MOST)
+        return [_value(schema.get("items", True), root, depth - 1) for _ in range(count)]
     if name == "object":
         properties = schema.get("properties", {})
         required = schema.get("required", ())

@@ -4,11 +4,10 @@ Faults are found, violations written, a repair tried; the refusal gets a correla
 earlier ones, and is logged: a summary at warning, the redacted arguments at debug only (VAL-6).
 """
 
+import json
 import logging
 import secrets
 from typing import Any
-
-import orjson
 
 from toolkeep.calls import Refusal, RegisteredTool, Violation
 from toolkeep.errors import Code
@@ -27,9 +26,11 @@ from toolkeep.validation.parse import (
 from toolkeep.validation.repair import repair_of
 from toolkeep.validation.report import violations_of
 from toolkeep.validation.size import size_of
-from toolkeep.wording import shorten
+from toolkeep.wording import shorten, visible
 
 log = logging.getLogger("toolkeep.validation")
+
+_PATH_CHARS = 200
 
 
 def explain(
@@ -91,7 +92,8 @@ def _whole(reason: NotStrictJson) -> Violation:
     """A refusal of the arguments as a whole."""
     message = reason.reason[:1].upper() + reason.reason[1:]
     suggestion = f"{reason.mend[:1].upper()}{reason.mend[1:]}."
-    return Violation(reason.path, reason.code, message, "a JSON object", None, suggestion)
+    path = shorten(visible(reason.path), _PATH_CHARS)
+    return Violation(path, reason.code, message, "a JSON object", None, suggestion)
 
 
 def _misfit(
@@ -137,7 +139,7 @@ def _log(tool: RegisteredTool, objection: Objection, refusal: Refusal, caller: C
     if log.isEnabledFor(logging.DEBUG):
         shown = "(not JSON)"
         if isinstance(objection, Misfit):
-            shown = orjson.dumps(tool.arguments.secrecy.redact(objection.value), default=str).decode()
+            shown = json.dumps(tool.arguments.secrecy.redact(objection.value))
         details = {**fields, "errors": refusal.to_dict()["errors"], "arguments": shorten(shown, LOGGED_CHARS)}
         log.debug("validation failed in detail", extra=details)
 

@@ -22,8 +22,8 @@ class Finisher:
     """The finishing of the values at one place of a schema."""
 
     __slots__ = (
-        "defaults", "few_integers", "fillers", "is_integer", "is_only_integers", "items", "many_integers",
-        "nested", "positions",
+        "defaults", "few_integers", "fillers", "is_integer", "is_only_integers", "items", "known",
+        "many_integers", "nested", "others", "positions",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -38,6 +38,9 @@ class Finisher:
         self.many_integers: frozenset[str] = frozenset()
         """The properties that are integers, in one or the other."""
         self.nested: dict[str, Finisher] = {}
+        self.others: Finisher | None = None
+        """What stands under names that are not listed."""
+        self.known: frozenset[str] = frozenset()
         self.items: Finisher | None = None
         self.positions: tuple[Finisher | None, ...] = ()
 
@@ -66,10 +69,16 @@ class Finisher:
         for name, default in self.fillers:
             if name not in value:
                 value[name] = thaw(default)
-        if self.nested:
-            for name in value if len(value) < len(self.nested) else self.nested:
-                if name in value and name in self.nested:
-                    value[name] = self.nested[name].finish(value[name])
+        if self.nested or self.others is not None:
+            self._finish_inside(value)
+
+    def _finish_inside(self, value: dict[str, Any]) -> None:
+        if self.others is not None:
+            for name in value.keys() - self.known:
+                value[name] = self.others.finish(value[name])
+        for name in value if len(value) < len(self.nested) else self.nested:
+            if name in value and name in self.nested:
+                value[name] = self.nested[name].finish(value[name])
 
     def _finish_many_integers(self, value: dict[str, Any]) -> None:
         for name, number in value.items():
@@ -117,7 +126,7 @@ def make_finisher(root: dict[str, Any], *, never_applied: AbstractSet[int]) -> F
     maker = _Maker(root, never_applied)
     finisher = maker.make(root)
     maker.prune()
-    return finisher if finisher.is_needed or finisher.nested else None
+    return finisher if finisher.is_needed or finisher.nested or finisher.others else None
 
 
 class _Maker:
@@ -161,7 +170,11 @@ class _Maker:
             for name, schema in part.get("properties", {}).items():
                 by_name.setdefault(name, []).append(schema)
         finisher.nested = {name: self._place(inside) for name, inside in by_name.items()}
-        defaults = list(self._defaults(schemas))
+        others: list[Schema] = [s for part in parts for s in part.get("patternProperties", {}).values()]
+        others += [s for p in parts if isinstance(s := p.get("additionalProperties"), dict)]
+        if others:
+            finisher.others, finisher.known = self._place(others), frozenset(by_name)
+        defaults = list(self._defaults(schemas)) if not any(map(_weighs_presence, parts)) else []
         finisher.defaults = tuple((n, d) for n, d in defaults if not isinstance(d, (dict, list)))
         finisher.fillers = tuple((n, d) for n, d in defaults if isinstance(d, (dict, list)))
 
@@ -200,8 +213,10 @@ class _Maker:
             finisher.many_integers = frozenset(integers) if len(integers) > _FEW else frozenset()
             finisher.nested = {name: inside for name, inside in kept.items() if name not in integers}
             finisher.items = finisher.items if id(finisher.items) in needed else None
+            finisher.others = finisher.others if id(finisher.others) in needed else None
             finisher.positions = tuple(p if id(p) in needed else None for p in finisher.positions)
-            others = (
+            rest = (
+                finisher.others,
                 finisher.many_integers,
                 finisher.defaults,
                 finisher.fillers,
@@ -209,7 +224,17 @@ class _Maker:
                 finisher.items,
                 finisher.positions,
             )
-            finisher.is_only_integers = not any(others) and not finisher.is_integer
+            finisher.is_only_integers = not any(rest) and not finisher.is_integer
+
+
+def _weighs_presence(part: dict[str, Any]) -> bool:
+    """Whether a schema cares which properties are there: a default filled in could break the call."""
+    return any(keyword in part for keyword in _PRESENCE)
+
+
+_PRESENCE = (
+    "allOf", "anyOf", "oneOf", "not", "if", "dependentRequired", "dependentSchemas", "maxProperties",
+)  # fmt: skip
 
 
 def _holder_of_default(schema: Schema, root: dict[str, Any]) -> dict[str, Any] | None:
@@ -221,7 +246,7 @@ def _holder_of_default(schema: Schema, root: dict[str, Any]) -> dict[str, Any] |
 
 def _inside_ids(finisher: Finisher) -> set[int]:
     inside = {id(f) for f in finisher.nested.values()} | {id(f) for f in finisher.positions}
-    return inside | {id(finisher.items)}
+    return inside | {id(finisher.items), id(finisher.others)}
 
 
 def _is_leaf_integer(finisher: Finisher, needed: set[int]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from toolkeep.definitions.parameter import is_secret
 from toolkeep.limits import HINT_CHARS, LISTED_NAMES
+from toolkeep.validation.closing import in_place
 from toolkeep.validation.keywords import Schema, types_of
 from toolkeep.validation.references import look_up
 from toolkeep.wording import echo, echo_name, listing, shorten
@@ -25,14 +26,16 @@ _RANGES = (
 
 def signature(name: str, root: dict[str, Any], *, is_sensitive: bool = False) -> str:
     """`read_file expects: {path: string, encoding?: "utf-8" | "ascii"}`"""
-    return shorten(f"{name} expects: {_object(root, root, _DEPTH, hide=is_sensitive)}", HINT_CHARS)
+    return shorten(
+        f"{name} expects: {_object(root, root, _DEPTH, hide=is_sensitive or is_secret(root))}", HINT_CHARS
+    )
 
 
 def describe(schema: Schema, root: dict[str, Any], *, depth: int = 1, hide: bool = False) -> str:
     """What a value at this place should be, in a few words."""
     if not isinstance(schema, dict):
         return "any JSON" if schema else "nothing"
-    hide = hide or is_secret(schema)
+    hide = hide or any(map(is_secret, in_place(schema, root)))
     if isinstance(schema.get("$ref"), str):
         return (
             describe(look_up(root, schema["$ref"][1:]), root, depth=depth - 1, hide=hide)

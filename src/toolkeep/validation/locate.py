@@ -9,21 +9,38 @@ from toolkeep.validation.keywords import Schema
 Path = Sequence["str | int"]
 
 
-def parts_at(root: dict[str, Any], path: Path) -> list[dict[str, Any]]:
-    """Every schema that is, or could be, applied to the value at the path."""
-    here = list(in_place(root, root))
-    for step in path:
-        here = [part for child in _inside(here, step) for part in in_place(child, root)]
-    return here
+class Locator:
+    """Looks places up in one schema and remembers the last few hundred, as a refusal asks again and again."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self.root = root
+        self._known: dict[tuple[str | int, ...], list[dict[str, Any]]] = {}
+
+    def parts_at(self, path: Path) -> list[dict[str, Any]]:
+        """Every schema that is, or could be, applied to the value at the path, each once."""
+        key = tuple(path)
+        if key in self._known:
+            return self._known[key]
+        if key:
+            inside = [s for s in _inside(self.parts_at(key[:-1]), key[-1]) if isinstance(s, dict)]
+        else:
+            inside = [self.root]
+        found = {id(part): part for schema in inside for part in in_place(schema, self.root)}
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known[key] = list(found.values())
+        return self._known[key]
+
+    def names_at(self, path: Path) -> dict[str, Schema]:
+        """The property names that an object at the path may have, in schema order."""
+        names: dict[str, Schema] = {}
+        for part in self.parts_at(path):
+            for name, schema in part.get("properties", {}).items():
+                names.setdefault(name, schema)
+        return names
 
 
-def names_at(root: dict[str, Any], path: Path) -> dict[str, Schema]:
-    """The property names that an object at the path may have, in schema order."""
-    names: dict[str, Schema] = {}
-    for part in parts_at(root, path):
-        for name, schema in part.get("properties", {}).items():
-            names.setdefault(name, schema)
-    return names
+_REMEMBERED = 500
 
 
 def _inside(parts: Iterable[dict[str, Any]], step: "str | int") -> Iterator[Schema]:

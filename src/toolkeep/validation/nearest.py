@@ -32,6 +32,18 @@ def probable_name(wanted: str, names: Sequence[str]) -> str | None:
     return nearest_name(wanted, names) if len(names) <= _MOST_NAMES else None
 
 
+def is_slip(wanted: str, name: str) -> bool:
+    """Whether the two are surely the same word: spelt otherwise, a letter too many or too few, or two
+    letters swapped. Another letter in its place (`start_x`, `start_y`) may be another word."""
+    wanted, name = _folded(wanted), _folded(name)
+    if wanted == name:
+        return True
+    from rapidfuzz.distance import OSA
+
+    is_one_edit = OSA.distance(wanted, name, score_cutoff=1) == 1
+    return is_one_edit and (len(wanted) != len(name) or sorted(wanted) == sorted(name))
+
+
 def nearest_names(wanted: str, names: Iterable[str], limit: int) -> list[str]:
     """Names in order of likeness."""
     from rapidfuzz import process

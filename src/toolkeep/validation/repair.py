@@ -6,6 +6,7 @@ Places whose values are hidden get no repair that would show them.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 from jsonschema_rs import ValidationErrorKind as Kind
@@ -15,8 +16,7 @@ from toolkeep.limits import MATCHED_CHARS
 from toolkeep.validation.compiler import CompiledSchema
 from toolkeep.validation.faults import Fault
 from toolkeep.validation.keywords import pointer
-from toolkeep.validation.locate import names_at
-from toolkeep.validation.nearest import probable_name
+from toolkeep.validation.nearest import is_slip, probable_name
 from toolkeep.validation.parse import NotStrictJson, parse_json_fully
 from toolkeep.validation.report import value_at
 
@@ -90,13 +90,13 @@ def _operations(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[
 
 
 def _renames(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[Operation]:
-    known = names_at(compiled.schema, fault.place)
+    known = compiled.locator.names_at(fault.place)
     given = value_at(value, fault.place)
     free = [name for name in known if name not in given]
     unexpected = getattr(fault.kind, "unexpected", ())
     for name in unexpected if len(unexpected) <= _MOST_OPERATIONS else ():
         near = probable_name(name, free) if name not in known else None
-        if near is not None:
+        if near is not None and is_slip(name, near):
             free.remove(near)
             yield {
                 "op": "move",
@@ -124,8 +124,8 @@ def _replacements(fault: Fault, value: Any) -> Iterator[Any]:
 
 def _same_word(value: object, options: Sequence[Any]) -> Iterator[Any]:
     if isinstance(value, str):
-        same: list[Any] = [o for o in options if isinstance(o, str) and o.casefold() == value.casefold()]
-        same += [o for o in options if o.__class__ in (int, bool) and str(o).casefold() == value.casefold()]
+        same: list[Any] = [o for o in options if isinstance(o, str) and o.lower() == value.lower()]
+        same += [o for o in options if o.__class__ in (int, bool) and str(o).lower() == value.lower()]
         if len(same) == 1:
             yield same[0]
 
@@ -137,7 +137,9 @@ def _integer(value: object) -> Iterator[int]:
 
 def _number(value: object) -> Iterator[float]:
     if isinstance(value, str) and _NUMBER.fullmatch(value):
-        yield int(value) if _INTEGER.fullmatch(value) else float(value)
+        number = int(value) if _INTEGER.fullmatch(value) else float(value)
+        if Decimal(value) == Decimal(repr(number)):
+            yield number
 
 
 def _boolean(value: object) -> Iterator[bool]:

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 from jsonschema_rs import ValidationErrorKind as Kind
 
 from toolkeep.calls import Violation
+from toolkeep.definitions.parameter import is_secret
 from toolkeep.errors import Code
 from toolkeep.limits import LISTED_NAMES
 from toolkeep.validation.compiler import CompiledSchema
 from toolkeep.validation.faults import Fault, Place
 from toolkeep.validation.hint import describe
 from toolkeep.validation.keywords import Schema, pointer
-from toolkeep.validation.locate import names_at, parts_at
 from toolkeep.validation.nearest import probable_name
 from toolkeep.wording import HIDDEN, echo, echo_name, listing, type_name
 
@@ -101,7 +101,7 @@ class _Report:
     def _names(self, place: Place) -> dict[str, Schema]:
         if not place and "properties" in self.root and "$ref" not in self.root and "allOf" not in self.root:
             return self.root["properties"]  # type: ignore[no-any-return]
-        return names_at(self.root, place)
+        return self.compiled.locator.names_at(place)
 
     def misfit(self, place: Place) -> Violation:
         """For a value that fits no alternative though each part is known, or that is too large for more."""
@@ -140,7 +140,7 @@ class _Report:
     def _expected(self, place: Place) -> str:
         """What the schema says about a place, as far as it may be said."""
         hide = self.secrecy.hides_schema(place)
-        texts = [describe(part, self.root, hide=hide) for part in parts_at(self.root, place)[:1]]
+        texts = [describe(part, self.root, hide=hide) for part in self.compiled.locator.parts_at(place)[:1]]
         return texts[0] if texts else "another value"
 
     def _type(self, place: Place, kind: Kind) -> Violation:
@@ -226,7 +226,12 @@ class _Report:
 
     def _property_name(self, place: Place, kind: Kind) -> Violation:
         name = echo_name(str(kind.error.instance)) if isinstance(kind, Kind.PropertyNames) else ""
-        shown = HIDDEN if self.secrecy.hides_schema(place) else repr(name)
+        is_secret_name = any(
+            is_secret(part["propertyNames"])
+            for part in self.compiled.locator.parts_at(place)
+            if isinstance(part.get("propertyNames"), dict)
+        )
+        shown = HIDDEN if is_secret_name or self.secrecy.hides_schema(place) else repr(name)
         return self._violation(
             place,
             Code.CONSTRAINT,

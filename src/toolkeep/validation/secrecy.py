@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from toolkeep.definitions.parameter import is_secret
 from toolkeep.validation.keywords import Schema, all_schemas
-from toolkeep.validation.locate import Path, parts_at
+from toolkeep.validation.locate import Locator, Path
 from toolkeep.validation.references import look_up
 
 REDACTED = "***"
@@ -29,8 +29,10 @@ SHOW_ALL = Display()
 class Secrecy:
     """Decides place by place whether a value, pattern, enum or default may be shown."""
 
-    def __init__(self, schema: dict[str, Any], display: Display) -> None:
+    def __init__(self, locator: Locator, display: Display) -> None:
+        schema = locator.root
         self._schema = schema
+        self._parts_at = locator.parts_at
         self._has_secrets = any(map(is_secret, all_schemas(schema)))
         self.hides_all = display.is_sensitive
         self._shows_values = display.shows_values
@@ -42,7 +44,7 @@ class Secrecy:
         if not self._has_secrets:
             return False
         return any(
-            any(is_secret(part) for part in parts_at(self._schema, place[:length]))
+            any(is_secret(part) for part in self._parts_at(place[:length]))
             for length in range(len(place) + 1)
         )
 
@@ -50,7 +52,7 @@ class Secrecy:
         """Whether the value at a place is hidden."""
         if not self._shows_values or self.hides_schema(place):
             return True
-        return self._has_secrets and self._has_secret_below(parts_at(self._schema, place))
+        return self._has_secrets and self._has_secret_below(self._parts_at(place))
 
     def _has_secret_below(self, parts: Iterable[dict[str, Any]]) -> bool:
         waiting: list[Schema] = list(parts)
@@ -70,7 +72,7 @@ class Secrecy:
             return REDACTED
         if not self._has_secrets:
             return value
-        parts = parts_at(self._schema, place)
+        parts = self._parts_at(place)
         if not parts or any(is_secret(part) for part in parts):
             return REDACTED
         if isinstance(value, dict):
