@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from toolkeep.validation.parse import NotStrictJson, parse_json
+from toolkeep.validation.parse import parse_json
+from toolkeep.validation.reasons import NotStrictJson
 
 pytestmark = pytest.mark.spec("VAL-2")
 

@@ -15,7 +15,8 @@ from toolkeep.definitions.check import written_by_hand
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Code, DefinitionError, FileUnreadable, ToolkeepError
 from toolkeep.limits import DEFINITION_FILE_BYTES, DEFINITION_FILE_NODES
-from toolkeep.validation.parse import NotStrictJson, Snapshot, parse_json_fully
+from toolkeep.validation.parse import Snapshot, parse_json_fully
+from toolkeep.validation.reasons import NotStrictJson
 
 _DEPTH = 100
 

@@ -8,7 +8,7 @@ import json
 import re
 
 from toolkeep.errors import Code
-from toolkeep.validation.parse import NotStrictJson, too_many_digits
+from toolkeep.validation.reasons import NotStrictJson, too_many_digits
 
 _PARSER_DEPTH = 200
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)

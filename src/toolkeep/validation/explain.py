@@ -14,15 +14,8 @@ from toolkeep.errors import Code
 from toolkeep.limits import LOGGED_CHARS, QUIET_SECONDS, REPORT_DIGITS
 from toolkeep.validation.faults import Fault, find_faults, first_fault
 from toolkeep.validation.memory import Caller, RefusalMemory
-from toolkeep.validation.parse import (
-    Misfit,
-    NotStrictJson,
-    Objection,
-    as_bytes,
-    infinite_number,
-    parse_json,
-    too_many_digits,
-)
+from toolkeep.validation.parse import Misfit, Objection, as_bytes, parse_json
+from toolkeep.validation.reasons import NotStrictJson, infinite_number, too_many_digits
 from toolkeep.validation.repair import repair_of
 from toolkeep.validation.report import violations_of
 from toolkeep.validation.size import size_of

@@ -9,6 +9,14 @@ from typing import Any, Final, NamedTuple
 import jiter
 
 from toolkeep.errors import Code
+from toolkeep.validation.diagnose import why_not_json
+from toolkeep.validation.reasons import (
+    NotStrictJson,
+    infinite_number,
+    too_deep,
+    too_many_containers,
+    too_many_digits,
+)
 from toolkeep.validation.size import Size
 
 _SHAPE = bytes(
@@ -17,14 +25,6 @@ _SHAPE = bytes(
 
 
 _MANY_DIGITS = b"0" * 200
-
-
-class NotStrictJson(ValueError):
-    """Why a text or a value is not acceptable JSON, in words that hold nothing of its content."""
-
-    def __init__(self, reason: str, mend: str, *, path: str = "", code: Code = Code.NOT_JSON) -> None:
-        super().__init__(reason)
-        self.reason, self.mend, self.path, self.code = reason, mend, path, code
 
 
 class Misfit(NamedTuple):
@@ -44,8 +44,6 @@ def parse_json(raw: bytes) -> Any:
     try:
         return jiter.from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError:
-        from toolkeep.validation.diagnose import why_not_json
-
         raise why_not_json(raw) from None
 
 
@@ -82,32 +80,6 @@ def has_infinity(value: Any) -> bool:
     if value.__class__ is dict:
         return any(map(has_infinity, value.values()))
     return value.__class__ is list and any(map(has_infinity, value))
-
-
-def infinite_number() -> NotStrictJson:
-    """The reason for a number such as 1e400."""
-    return NotStrictJson("a number is too large", "send a number between -1.8e308 and 1.8e308")
-
-
-def too_many_digits(path: str = "") -> NotStrictJson:
-    """The reason for an integer that is too long to be worked with."""
-    return NotStrictJson("a number has too many digits", "send a shorter number, or text", path=path)
-
-
-def too_deep(depth: int) -> NotStrictJson:
-    """The reason for nesting beyond the limit."""
-    return NotStrictJson(
-        f"arguments are nested deeper than {depth}", "send flatter data", code=Code.ARGUMENTS_TOO_BIG
-    )
-
-
-def too_many_containers(limit: int) -> NotStrictJson:
-    """The reason for a flood of brackets."""
-    return NotStrictJson(
-        f"arguments hold more than {limit} objects and arrays",
-        "send flatter or less data",
-        code=Code.ARGUMENTS_TOO_BIG,
-    )
 
 
 def check_depth(value: Any, depth: int) -> None:

@@ -17,7 +17,8 @@ from toolkeep.validation.compiler import CompiledSchema
 from toolkeep.validation.faults import Fault
 from toolkeep.validation.keywords import pointer
 from toolkeep.validation.nearest import is_slip, probable_name
-from toolkeep.validation.parse import NotStrictJson, parse_json_fully
+from toolkeep.validation.parse import parse_json_fully
+from toolkeep.validation.reasons import NotStrictJson
 from toolkeep.validation.report import value_at
 
 Operation = dict[str, Any]

@@ -19,17 +19,15 @@ from toolkeep.validation.members import has_unique_keys
 from toolkeep.validation.memory import Caller, RefusalMemory
 from toolkeep.validation.parse import (
     Misfit,
-    NotStrictJson,
     Objection,
     Snapshot,
     as_bytes,
     check_depth,
     has_infinity,
-    infinite_number,
     may_overflow,
     parse_json,
-    too_many_containers,
 )
+from toolkeep.validation.reasons import NotStrictJson, infinite_number, too_many_containers
 from toolkeep.validation.size import Size, size_of
 
 Arguments = bytes | str | bytearray | memoryview | dict[str, Any]
