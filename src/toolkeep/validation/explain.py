@@ -14,7 +14,7 @@ from toolkeep.errors import Code
 from toolkeep.limits import LOGGED_CHARS, QUIET_SECONDS, REPORT_DIGITS
 from toolkeep.validation.faults import Fault, find_faults, first_fault
 from toolkeep.validation.memory import Caller, RefusalMemory
-from toolkeep.validation.parse import Misfit, Objection, as_bytes, parse_json
+from toolkeep.validation.parse import Misfit, Objection, as_bytes, may_hold_long_numbers, parse_json
 from toolkeep.validation.reasons import NotStrictJson, infinite_number, too_many_digits
 from toolkeep.validation.repair import repair_of
 from toolkeep.validation.report import violations_of
@@ -29,7 +29,26 @@ _PATH_CHARS = 200
 def explain(
     tool: RegisteredTool, arguments: object, objection: Objection, memory: RefusalMemory, caller: Caller
 ) -> Refusal:
-    """The whole refusal of one call."""
+    """The whole refusal of one call; a bare one if something goes wrong on the way, never an exception."""
+    try:
+        return _explain(tool, arguments, objection, memory, caller)
+    except Exception:
+        log.exception("a refusal could not be explained", extra={"tool_name": tool.name})
+        return Refusal(
+            tool=tool.name,
+            errors=(_unexplained(),),
+            schema_hint=tool.arguments.hint(tool.name),
+            correlation_id=caller.correlation_id or secrets.token_hex(8),
+        )
+
+
+def _unexplained() -> Violation:
+    return _whole(NotStrictJson("the arguments do not fit", "follow the signature", code=Code.CHECK_FAILED))
+
+
+def _explain(
+    tool: RegisteredTool, arguments: object, objection: Objection, memory: RefusalMemory, caller: Caller
+) -> Refusal:
     objection = _sharper(tool, arguments, objection)
     is_brief = memory.withholds_details(caller.agent, tool.name)
     is_repeated = memory.is_repeated(caller, tool.name, _identity(arguments, objection))
@@ -58,15 +77,16 @@ def _sharper(tool: RegisteredTool, arguments: object, objection: Objection) -> O
     """A misfit that is no strict JSON to begin with, or that holds numbers too long to speak about."""
     if not isinstance(objection, Misfit):
         return objection
-    size = objection.size or size_of(objection.value)
-    if not size.is_finite:
-        return infinite_number()
-    if size.wide_digits * tool.arguments.cost.errors > REPORT_DIGITS:
-        return too_many_digits()
+    text = as_bytes(arguments)
+    if not text or may_hold_long_numbers(text):
+        size = objection.size or size_of(objection.value)
+        if not size.is_finite:
+            return infinite_number()
+        if size.wide_digits * tool.arguments.cost.errors > REPORT_DIGITS:
+            return too_many_digits()
     try:
-        # Duplicate keys were left to a count that was not taken.
-        if tool.arguments.members is not None and (text := as_bytes(arguments)):
-            parse_json(text)
+        if tool.arguments.members is not None and text:
+            parse_json(text)  # duplicate keys were left to a count that was not taken
     except NotStrictJson as reason:
         return reason
     return objection
@@ -96,15 +116,10 @@ def _misfit(
     is_brief: bool,
 ) -> tuple[tuple[Violation, ...], tuple[dict[str, Any], ...] | None]:
     schema = tool.arguments
-    try:
-        if is_brief:
-            return violations_of(schema, value, first_fault(schema, value)), None
-        faults: list[Fault] = find_faults(schema, value, limit=schema.limits.errors)
-        return violations_of(schema, value, faults), repair_of(schema, value, faults)
-    except Exception:
-        log.exception("a refusal could not be explained", extra={"tool_name": tool.name})
-        reason = NotStrictJson("the arguments do not fit", "follow the signature", code=Code.CHECK_FAILED)
-        return (_whole(reason),), None
+    if is_brief:
+        return violations_of(schema, value, first_fault(schema, value)), None
+    faults: list[Fault] = find_faults(schema, value, limit=schema.limits.errors)
+    return violations_of(schema, value, faults), repair_of(schema, value, faults)
 
 
 def _withheld() -> Violation:

@@ -70,7 +70,7 @@ def weigh(value: Any, limit: int) -> int:
     while stack and total <= limit:
         here = stack.pop()
         if here.__class__ is dict:
-            total += 2 * len(here)
+            total += 2 * len(here) + sum(map(len, here)) // _CHARS_PER_VALUE
             stack.extend(here.values())
         elif here.__class__ is list:
             total += len(here)

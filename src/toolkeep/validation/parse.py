@@ -25,6 +25,7 @@ _SHAPE = bytes(
 
 
 _MANY_DIGITS = b"0" * 200
+_LONG = b"0" * 16
 
 
 class Misfit(NamedTuple):
@@ -71,6 +72,11 @@ def may_overflow(raw: bytes) -> bool:
     or two hundred digits in a row."""
     shape = raw.translate(_SHAPE)
     return b"e000" in shape or b"e+000" in shape or _MANY_DIGITS in shape
+
+
+def may_hold_long_numbers(raw: bytes) -> bool:
+    """Whether the text could hold a number beyond a float, or an integer beyond 2^53."""
+    return _LONG in raw.translate(_SHAPE) or may_overflow(raw)
 
 
 def has_infinity(value: Any) -> bool:

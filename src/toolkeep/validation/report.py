@@ -86,6 +86,7 @@ class _Report:
         self.root = compiled.schema
         self.value = value
         self.secrecy = compiled.secrecy
+        self._described: dict[tuple[int, bool], str] = {}
 
     def order(self, place: Place) -> list[tuple[int, str]]:
         """Where a place stands in the schema: known properties in their order, then the others by name."""
@@ -139,9 +140,13 @@ class _Report:
 
     def _expected(self, place: Place) -> str:
         """What the schema says about a place, as far as it may be said."""
-        hide = self.secrecy.hides_schema(place)
-        texts = [describe(part, self.root, hide=hide) for part in self.compiled.locator.parts_at(place)[:1]]
-        return texts[0] if texts else "another value"
+        parts = self.compiled.locator.parts_at(place)
+        if not parts:
+            return "another value"
+        key = (id(parts[0]), self.secrecy.hides_schema(place))
+        if key not in self._described:
+            self._described[key] = describe(parts[0], self.root, hide=key[1])
+        return self._described[key]
 
     def _type(self, place: Place, kind: Kind) -> Violation:
         allowed = " or ".join(sorted(getattr(kind, "types", ()), key=lambda name: name == "null"))
