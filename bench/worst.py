@@ -216,7 +216,7 @@ def slowest(keep: Keep, name: str, shape: Shape, repeats: int) -> tuple[float, i
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--repeats", type=int, default=1, help="runs of each call; the fastest counts")
+    parser.add_argument("--repeats", type=int, default=2, help="runs of each call; the fastest counts")
     parser.add_argument("--top", type=int, default=15)
     parser.add_argument("--only", default="", help="schemas whose name holds this")
     options = parser.parse_args()
