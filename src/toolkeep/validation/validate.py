@@ -140,10 +140,8 @@ def _is_heavy(schema: CompiledSchema, raw: bytes) -> bool:
 
 def _brackets_outside_strings(raw: bytes) -> int:
     """The brackets that open containers, the text in strings left out."""
-    if b"\\" in raw:
-        outside = _STRING.sub(b"", raw)
-    else:  # every quote opens or closes a string; ten times as fast
-        outside = b"".join(raw.split(b'"')[::2])
+    # Without escapes every quote opens or closes a string, and splitting is ten times as fast.
+    outside = _STRING.sub(b"", raw) if b"\\" in raw else b"".join(raw.split(b'"')[::2])
     return outside.count(b"[") + outside.count(b"{")
 
 
