@@ -18,6 +18,8 @@ class ToolRegistry:
         self.by_name: dict[str, RegisteredTool] = {}
         """Tools by exact name; replaced as a whole, never changed."""
         self._by_folded_name: dict[str, RegisteredTool] = {}
+        self._ordered: tuple[dict[str, RegisteredTool], list[RegisteredTool]] = ({}, [])
+        """A snapshot and its tools in order, worked out when first asked for."""
 
     def add(self, tool: RegisteredTool) -> RegisteredTool:
         """Register one tool; see `add_all`."""
@@ -43,7 +45,11 @@ class ToolRegistry:
 
     def all(self) -> list[RegisteredTool]:
         """Every tool, by category, then by name."""
-        return sorted(self.by_name.values(), key=lambda t: (t.definition.category.number, t.name))
+        snapshot = self.by_name
+        if self._ordered[0] is not snapshot:
+            order = sorted(snapshot.values(), key=lambda t: (t.definition.category.number, t.name))
+            self._ordered = (snapshot, order)
+        return list(self._ordered[1])
 
 
 def _add(
