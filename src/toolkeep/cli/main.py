@@ -20,7 +20,7 @@ class LazyGroup(click.Group):
         """The commands, in order."""
         return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 -- click's signature
         """One command."""
         if cmd_name not in COMMANDS:
             return None
@@ -28,7 +28,7 @@ class LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's signature
         """The list in --help, without loading any command."""
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))

@@ -40,7 +40,7 @@ def common(command: Callable[P, R]) -> Callable[P, R]:
             except ToolkeepError as error:
                 fail(error, as_json=bool(kwargs.get("as_json")))
 
-    return wrapped  # type: ignore[return-value]
+    return wrapped  # type: ignore[return-value]  # click adds the parameters
 
 
 files = click.option(
@@ -61,7 +61,7 @@ def _logs_on_stderr(level: str) -> Iterator[None]:
     logger = logging.getLogger("toolkeep")
     before = logger.handlers, logger.level
     handler = logging.StreamHandler(sys.stderr)
-    handler.format = _line  # type: ignore[method-assign]
+    handler.format = _line  # type: ignore[method-assign]  # a formatter in one line
     logger.handlers = [handler]
     logger.setLevel(level.upper())
     try:

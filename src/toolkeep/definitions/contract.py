@@ -86,16 +86,16 @@ def definition_of_class(tool_class: type, **fields: Any) -> ToolDefinition:
     """
     if problems := list(contract_problems(tool_class)):
         raise ContractBroken(tool_class.__name__, problems)
-    schema = tool_class.get_schema()  # type: ignore[attr-defined]
+    schema = tool_class.get_schema()  # type: ignore[attr-defined]  # the contract was checked
     data = {
         "name": schema["name"],
         "description": schema["description"],
         "parameters": schema["parameters"],
-        "usage_metadata": tool_class.TOOL_USAGE_METADATA,  # type: ignore[attr-defined]
+        "usage_metadata": tool_class.TOOL_USAGE_METADATA,  # type: ignore[attr-defined]  # the contract was checked
         **getattr(tool_class, "TOOL_FIELDS", {}),
         **fields,
     }
-    if not tool_class.is_tool_fully_executed_on_server:  # type: ignore[attr-defined]
+    if not tool_class.is_tool_fully_executed_on_server:  # type: ignore[attr-defined]  # the contract was checked
         data["client_executed"] = True
     return definition_from_dict(data)
 
@@ -124,7 +124,7 @@ def make_agent_tool(tool_class: type, services: Sequence[object] = ()) -> AgentT
 
 def _constructor_hints(tool_class: type) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(tool_class.__init__)  # type: ignore[misc]
+        return typing.get_type_hints(tool_class.__init__)  # type: ignore[misc]  # the contract was checked
     except NameError as error:
         problem = _problem("__init__", f"an annotation cannot be resolved ({error})", "import the name")
         raise ContractBroken(tool_class.__name__, [problem]) from error
@@ -200,7 +200,7 @@ def _schema(tool_class: type, tool_name: object) -> Iterator[Problem]:
         yield _problem("get_schema", "is missing or not static", "add @staticmethod def get_schema() -> dict")
         return
     try:
-        first, second = (freeze(tool_class.get_schema()) for _ in range(2))  # type: ignore[attr-defined]
+        first, second = (freeze(tool_class.get_schema()) for _ in range(2))  # type: ignore[attr-defined]  # the contract was checked
     except NotJson as error:
         yield _problem(f"get_schema{error.path}", error.reason, "return JSON data")
         return

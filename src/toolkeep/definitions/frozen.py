@@ -37,7 +37,7 @@ class FrozenDict(dict[str, JsonValue]):
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
 
-    def __hash__(self) -> int:  # type: ignore[override]
+    def __hash__(self) -> int:  # type: ignore[override]  # it cannot change
         return hash(frozenset(self))
 
     def __deepcopy__(self, _: object) -> "FrozenDict":
@@ -54,7 +54,7 @@ class FrozenList(list[JsonValue]):
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
 
-    def __hash__(self) -> int:  # type: ignore[override]
+    def __hash__(self) -> int:  # type: ignore[override]  # it cannot change
         return hash(len(self))
 
     def __deepcopy__(self, _: object) -> "FrozenList":

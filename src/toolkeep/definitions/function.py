@@ -60,7 +60,7 @@ class FunctionTool(Generic[P, R]):
 
     async def invoke(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Any:
         """Call the function with validated arguments; an async function is awaited."""
-        result: Any = self.function(**self.bind(arguments, context))  # type: ignore[call-arg]
+        result: Any = self.function(**self.bind(arguments, context))  # type: ignore[call-arg]  # bound by name
         return await result if isinstance(result, Awaitable) else result
 
 
