@@ -24,6 +24,8 @@ from toolkeep.wording import shorten, visible
 log = logging.getLogger("toolkeep.validation")
 
 _PATH_CHARS = 200
+_REPARSED_BYTES = 200_000
+"""A larger call that is refused anyway is not read again to find out whether a key stands twice too."""
 
 
 def explain(
@@ -85,7 +87,7 @@ def _sharper(tool: RegisteredTool, arguments: object, objection: Objection) -> O
         if size.wide_digits * tool.arguments.cost.errors > REPORT_DIGITS:
             return too_many_digits()
     try:
-        if tool.arguments.members is not None and text:
+        if tool.arguments.members is not None and 0 < len(text) <= _REPARSED_BYTES:
             parse_json(text)  # duplicate keys were left to a count that was not taken
     except NotStrictJson as reason:
         return reason

@@ -101,7 +101,7 @@ class _Search:
             return
         shape = _simple(part, self.compiled.schema)
         if depth and isinstance(value, dict) and _is_simple_object(shape):
-            self._collect(_shell(shape, self.compiled), dict.fromkeys(value), place)
+            self._collect(_shell(shape, self.compiled), self._names(shape, value), place)
             self._look_inside(_members(shape, value), place, depth)
         elif depth and isinstance(value, list) and isinstance(shape.get("items"), dict) and _is_simple(shape):
             self._collect_array(shape, value, place)
@@ -122,6 +122,14 @@ class _Search:
     def _collect(self, validator: jsonschema_rs.Validator, value: Any, place: Place) -> None:
         for error in islice(validator.iter_errors(value), 2 * self.limit):
             self.faults.append(Fault((*place, *error.instance_path), error.kind, place))
+
+    def _names(self, shape: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
+        """The names of a large object, without values: the known ones and as many others as are reported."""
+        if any(keyword in shape for keyword in _SHELL[1:]):
+            return dict.fromkeys(value)
+        known = shape.get("properties", {})
+        others = islice((name for name in value if name not in known), 2 * self.limit)
+        return dict.fromkeys((*(name for name in known if name in value), *others))
 
     def _collect_array(self, shape: dict[str, Any], value: list[Any], place: Place) -> None:
         """What is wrong with a large array as such, found out on a small one that has the same faults: the
