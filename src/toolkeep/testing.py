@@ -198,7 +198,7 @@ class _ToolCheck:
         calls = (("{", self.context), ("{}", self.context), (json.dumps(arguments), _Broken()))
         for arguments_json, context in calls:
             try:
-                result: object = await runner.execute(arguments_json, context)  # type: ignore[arg-type]
+                result: object = await runner.execute(arguments_json, context)  # type: ignore[arg-type]  # broken on purpose
             except Exception as error:  # noqa: BLE001 -- as above
                 self.problems.append(f"execute raised {type(error).__name__} instead of a failed result")
                 continue

@@ -222,3 +222,17 @@ def test_a_valid_call_gives_the_secret_to_the_tool(keep: Keep) -> None:
     check = keep.try_validate_arguments("login", {"plain": 1, "by_write_only": PIN})
     assert isinstance(check, CheckedCall)
     assert check.arguments == {"plain": 1, "by_write_only": PIN}
+
+
+def test_a_bug_of_ours_while_explaining_refuses_and_logs_no_value(
+    keep: Keep, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(*_: object, **__: object) -> None:
+        raise ValueError(SECRET)
+
+    monkeypatch.setattr("toolkeep.validation.explain.find_faults", stumble)
+    check = keep.try_validate_arguments("login", {"by_mark": SECRET})
+    assert [error.code.value for error in check.errors] == ["ACODE-TSR-014"]
+    logged = "".join(f"{record.getMessage()}{vars(record)}" for record in caplog.records)
+    assert "could not be explained" in logged
+    assert leaks(logged + json.dumps(check.to_dict())) == []

@@ -124,7 +124,7 @@ def make_agent_tool(tool_class: type, services: Sequence[object] = ()) -> AgentT
 
 def _constructor_hints(tool_class: type) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(tool_class.__init__)  # type: ignore[misc]  # the contract was checked
+        return typing.get_type_hints(tool_class.__init__)  # type: ignore[misc]  # its own, whatever it is
     except NameError as error:
         problem = _problem("__init__", f"an annotation cannot be resolved ({error})", "import the name")
         raise ContractBroken(tool_class.__name__, [problem]) from error
@@ -200,7 +200,7 @@ def _schema(tool_class: type, tool_name: object) -> Iterator[Problem]:
         yield _problem("get_schema", "is missing or not static", "add @staticmethod def get_schema() -> dict")
         return
     try:
-        first, second = (freeze(tool_class.get_schema()) for _ in range(2))  # type: ignore[attr-defined]  # the contract was checked
+        first, second = (freeze(tool_class.get_schema()) for _ in range(2))  # type: ignore[attr-defined]  # it is there
     except NotJson as error:
         yield _problem(f"get_schema{error.path}", error.reason, "return JSON data")
         return

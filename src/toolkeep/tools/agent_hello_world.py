@@ -13,7 +13,7 @@ class HelloWorldTool:
 
     TOOL_NAME = "agent_hello_world"
     TOOL_USAGE_METADATA = "Call this when the user asks to be greeted or welcomed, with the user's name."
-    TOOL_FIELDS = {"category": "general", "danger": "safe", "side_effects": ["None"]}  # noqa: RUF012
+    TOOL_FIELDS = {"category": "general", "danger": "safe", "side_effects": ["None"]}  # noqa: RUF012 -- read, never changed
 
     is_tool_fully_executed_on_server = True
 

@@ -4,7 +4,6 @@ In comes a schema as a definition holds it; out goes a `CompiledSchema`, which a
 use, or `Problem`s. Whatever goes wrong while compiling is a refusal, never a pass.
 """
 
-import logging
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -22,11 +21,10 @@ from toolkeep.validation.hint import signature
 from toolkeep.validation.keywords import every_schema
 from toolkeep.validation.locate import Locator
 from toolkeep.validation.members import Members, make_members
+from toolkeep.validation.mishap import log_mishap
 from toolkeep.validation.openness import is_open
 from toolkeep.validation.references import look_up
 from toolkeep.validation.secrecy import SHOW_ALL, Display, Secrecy
-
-log = logging.getLogger("toolkeep.validation")
 
 ENGINE_OPTIONS: Final[dict[str, Any]] = {
     "offline": True,  # without it a $ref to http: or file: is fetched
@@ -140,8 +138,8 @@ def compile_arguments(
     """The schema of a tool's parameters: closed, bounded, compiled."""
     try:
         return _compile_arguments(schema, by_hand=by_hand, limits=limits, display=display)
-    except Exception:
-        log.exception("a schema could not be compiled")
+    except Exception as error:  # noqa: BLE001 -- whatever a hostile schema trips is a refusal
+        log_mishap("a schema could not be compiled", error)
         return _unreadable("parameters")
 
 
@@ -156,8 +154,8 @@ def compile_output(schema: dict[str, Any], *, by_hand: bool, limits: Limits) -> 
     """The schema of a tool's output: taken as written (VAL-2), bounded, compiled."""
     try:
         return _compile_output(schema, by_hand=by_hand, limits=limits)
-    except Exception:
-        log.exception("a schema could not be compiled")
+    except Exception as error:  # noqa: BLE001 -- whatever a hostile schema trips is a refusal
+        log_mishap("a schema could not be compiled", error)
         return _unreadable("output_schema")
 
 

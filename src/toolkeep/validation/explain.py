@@ -14,6 +14,7 @@ from toolkeep.errors import Code
 from toolkeep.limits import LOGGED_CHARS, QUIET_SECONDS, REPORT_DIGITS
 from toolkeep.validation.faults import Fault, find_faults, first_fault
 from toolkeep.validation.memory import Caller, RefusalMemory
+from toolkeep.validation.mishap import log_mishap
 from toolkeep.validation.parse import Misfit, Objection, as_bytes, may_hold_long_numbers, parse_json
 from toolkeep.validation.reasons import NotStrictJson, infinite_number, too_many_digits
 from toolkeep.validation.repair import repair_of
@@ -34,8 +35,8 @@ def explain(
     """The whole refusal of one call; a bare one if something goes wrong on the way, never an exception."""
     try:
         return _explain(tool, arguments, objection, memory, caller)
-    except Exception:
-        log.exception("a refusal could not be explained", extra={"tool_name": tool.name})
+    except Exception as error:  # noqa: BLE001 -- a call that is refused stays refused
+        log_mishap("a refusal could not be explained", error, tool=tool.name)
         return Refusal(
             tool=tool.name,
             errors=(_unexplained(),),
