@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from measures.home import empty_home
 from measures.interleave import Timing
 from measures.memory import bytes_per_tool
 from measures.ratios import time_case, time_real
@@ -58,12 +59,13 @@ def main() -> int:
     field = gather()
     results: Results = {"python": platform.python_version(), "versions": _versions(field)}
     _print_field(field)
-    results["ratios"] = _measure_ratios(field.present, plan, options.data)
-    results["refusals"] = _measure_refusals(field.present, plan)
-    if options.data.is_dir():
-        results |= _measure_keeping(plan, options.data)
-    else:
-        print(f"\nno folder {options.data}: real calls and registration are left out", file=sys.stderr)
+    with empty_home():
+        results["ratios"] = _measure_ratios(field.present, plan, options.data)
+        results["refusals"] = _measure_refusals(field.present, plan)
+        if options.data.is_dir():
+            results |= _measure_keeping(plan, options.data)
+        else:
+            print(f"\nno folder {options.data}: real calls and registration are left out", file=sys.stderr)
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return 0
@@ -83,12 +85,12 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _versions(field: Field) -> dict[str, str]:
+def _versions(field: Field[Contestant]) -> dict[str, str]:
     present = {contestant.name: version_of(contestant) for contestant in field.present}
     return present | dict.fromkeys(field.absent, "not installed")
 
 
-def _print_field(field: Field) -> None:
+def _print_field(field: Field[Contestant]) -> None:
     print("What is timed, from the text of a call to its validated arguments:")
     print_notes(f"{one.name} {version_of(one)}: {one.timed}" for one in field.present)
     print_notes(f"{name}: not installed" for name in field.absent)

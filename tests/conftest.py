@@ -1,6 +1,7 @@
 """What every test may use: the shared data, and a keep with the tool of the strictness table."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,22 @@ from toolkeep import Keep, open_keep, tool
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_home_of_whoever_runs_this(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the configuration and state of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        for name in ("TOOLKEEP_HOME", "XDG_STATE_HOME"):
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has a home of its own."""
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ import toolkeep
 
 FACE = {
     "ArgumentsRefused", "Category", "CheckedCall", "Code", "Danger", "DefinitionError", "Determinism",
-    "FunctionTool", "InvokeResult", "Isolation", "Keep", "Limits", "Refusal", "Secret", "SideEffect",
-    "ToolContext", "ToolDefinition", "ToolParameter", "ToolkeepError", "Touches", "Violation", "open_keep",
-    "tool",
+    "FunctionTool", "InvokeResult", "Isolation", "Keep", "Limits", "Refusal", "Registry", "Secret",
+    "SideEffect", "Tier", "ToolContext", "ToolDefinition", "ToolParameter", "ToolProvider", "ToolState",
+    "ToolkeepError", "Touches", "Violation", "open_keep", "tool",
 }  # fmt: skip
 
 
@@ -34,4 +34,4 @@ def test_a_keep_that_is_opened_loads_neither_pydantic_nor_yaml() -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     ).stdout.split()
-    assert not {"pydantic", "ruamel.yaml", "docstring_parser", "rapidfuzz", "click"} & set(loaded)
+    assert not {"pydantic", "yaml", "docstring_parser", "rapidfuzz", "click", "rich", "sqlite3"} & set(loaded)

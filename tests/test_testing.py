@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from toolkeep import InvokeResult, Keep, ToolContext, ToolDefinition, open_keep, tool
+from toolkeep import InvokeResult, Keep, Registry, ToolContext, ToolDefinition, open_keep, tool
 from toolkeep.definitions.context import Cancelled
 from toolkeep.errors import ContractBroken, SchemaRefused
-from toolkeep.testing import FakeClock, RecordingContext, check_keep, check_tool
+from toolkeep.testing import FakeClock, MemoryRegistry, RecordingContext, check_keep, check_tool
 
 pytestmark = pytest.mark.spec("DEF-11")
 
@@ -375,3 +375,39 @@ def test_a_fake_clock_moves_only_when_it_is_moved() -> None:
     assert (clock(), clock()) == (10.0, 10.0)
     clock.advance(2.5)
     assert clock() == 12.5
+
+
+def registry_of_a_test() -> MemoryRegistry:
+    return MemoryRegistry({"name": "find_book", "description": "Find a book by its title."})
+
+
+def registry_of_a_keep() -> Keep:
+    keep = open_keep(built_in=False)
+    keep.register({"name": "find_book", "description": "Find a book by its title."})
+    return keep
+
+
+@pytest.mark.spec("DOC-1")
+@pytest.mark.parametrize("make", [registry_of_a_test, registry_of_a_keep])
+def test_a_keep_and_its_twin_are_registries(make: Callable[[], Registry]) -> None:
+    registry = make()
+    assert (len(registry), "FIND_BOOK" in registry, "other" in registry) == (1, True, False)
+    assert registry.get("find_book") is registry.try_get("find_book")
+    assert registry.try_get("other") is None
+    assert [tool.name for tool in registry.search("a book")] == ["find_book"]
+    assert registry.validate_arguments("find_book", "{}") == {}
+    registry.disable("find_book")
+    assert registry.tools(enabled=True) == []
+    assert not registry.try_validate_arguments("find_book", "{}").success
+    registry.enable("find_book")
+    assert registry.versions("find_book") == tuple(registry.tools(enabled=True, category="general"))
+    registry.unregister("find_book")
+    assert len(registry) == 0
+
+
+@pytest.mark.spec("DOC-1")
+def test_the_twin_records_what_it_was_asked_to_check() -> None:
+    registry = registry_of_a_test()
+    registry.try_validate_arguments("find_book", "{}")
+    registry.try_validate_arguments("other", {"a": 1})
+    assert registry.checked == [("find_book", "{}"), ("other", {"a": 1})]

@@ -4,13 +4,16 @@ A noisy machine slows all runners of a round alike, so that the ratio within a r
 """
 
 import timeit
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from measures.statistics import median, percentile
 
 BATCH_S = 0.002
+
+Batch = Callable[[int], float]
+"""Repeats something so many times; the seconds that took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +39,26 @@ class Timing:
 def time_interleaved(yardstick: Runner, runners: Sequence[Runner], *, rounds: int) -> list[Timing]:
     """The yardstick first, then the runners in their order."""
     everyone = [yardstick, *runners]
-    timers = [timeit.Timer(runner.statement, globals=dict(runner.names)) for runner in everyone]
-    repeats = [_repeats(timer) for timer in timers]
-    seconds: list[list[float]] = [[] for _ in everyone]
-    for number in range(rounds):
-        for place in range(len(everyone)):
-            # Another one goes first each round, so that no place in the row is anybody's advantage.
-            who = (place + number) % len(everyone)
-            seconds[who].append(timers[who].timeit(repeats[who]) / repeats[who])
+    batches = [timeit.Timer(runner.statement, globals=dict(runner.names)).timeit for runner in everyone]
+    seconds = seconds_interleaved(batches, rounds=rounds)
     return [_timing(runner, mine, seconds[0]) for runner, mine in zip(everyone, seconds, strict=True)]
 
 
-def _repeats(timer: timeit.Timer) -> int:
-    timer.timeit(3)
-    best = min(timer.timeit(1) for _ in range(5))
+def seconds_interleaved(batches: Sequence[Batch], *, rounds: int) -> list[list[float]]:
+    """For each batch the seconds of one repetition, round by round."""
+    repeats = [_repeats(batch) for batch in batches]
+    seconds: list[list[float]] = [[] for _ in batches]
+    for number in range(rounds):
+        for place in range(len(batches)):
+            # Another one goes first each round, so that no place in the row is anybody's advantage.
+            who = (place + number) % len(batches)
+            seconds[who].append(batches[who](repeats[who]) / repeats[who])
+    return seconds
+
+
+def _repeats(batch: Batch) -> int:
+    batch(3)
+    best = min(batch(1) for _ in range(5))
     return max(1, round(BATCH_S / best))
 
 

@@ -23,15 +23,16 @@ def _measure(folder: Path, count: int) -> float:
     tools = read_tools(folder)
     warm = keep_with(tools, 10)  # everything that registering imports is there before
     gc.collect()
-    before = _resident_bytes()
+    before = resident_bytes()
     keep = keep_with(tools, count)
     gc.collect()
-    grown = _resident_bytes() - before
+    grown = resident_bytes() - before
     del warm, keep
     return grown / count
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
+    """What this process holds in memory now."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
 
 

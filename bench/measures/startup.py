@@ -38,8 +38,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
 
 def time_startup(started: Mapping[str, Sequence[str]], *, rounds: int) -> dict[str, float | None]:
     """Median milliseconds of each command; None for one that fails."""
-    for place in (*toolkeep.__path__, sysconfig.get_path("purelib")):
-        compileall.compile_dir(place, quiet=2, workers=0)
+    compile_bytecode()
     working = {name: command for name, command in started.items() if _succeeds(command)}
     seconds: dict[str, list[float]] = {name: [] for name in working}
     for _ in range(rounds):
@@ -48,6 +47,12 @@ def time_startup(started: Mapping[str, Sequence[str]], *, rounds: int) -> dict[s
             subprocess.run(command, check=True, capture_output=True)
             seconds[name].append(time.perf_counter() - start)
     return {name: median(seconds[name]) * 1e3 if name in seconds else None for name in started}
+
+
+def compile_bytecode() -> None:
+    """Of toolkeep and of everything installed, so that no start pays for another's compiling."""
+    for place in (*toolkeep.__path__, sysconfig.get_path("purelib")):
+        compileall.compile_dir(place, quiet=2, workers=0)
 
 
 def _succeeds(command: Sequence[str]) -> bool:

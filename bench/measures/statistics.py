@@ -12,3 +12,8 @@ def percentile(values: Sequence[float], part: float) -> float:
 def median(values: Sequence[float]) -> float:
     """The middle value."""
     return percentile(values, 0.5)
+
+
+def median_ratio(values: Sequence[float], others: Sequence[float]) -> float:
+    """The middle of the ratios within a round."""
+    return median([value / other for value, other in zip(values, others, strict=True)])

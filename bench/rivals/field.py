@@ -3,23 +3,33 @@
 import importlib
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from rivals.contestant import Contestant
+from rivals.registry import Registry
+
+
+class Packaged(Protocol):
+    """Something with a distribution that its version is asked of."""
+
+    package: str
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Generic[T]):
     """A name on the list, with what to load for it."""
 
     name: str
     module: str
-    make: Callable[[Any], Contestant]
+    make: Callable[[Any], T]
 
 
-ENTRIES = (
+ENTRIES: tuple[Entry[Contestant], ...] = (
     Entry(name="toolkeep", module="rivals.toolkeep_keep", make=lambda module: module.ToolkeepKeep()),
     Entry(name="mcp", module="rivals.mcp_sdk", make=lambda module: module.McpSdk()),
     Entry(
@@ -42,19 +52,39 @@ ENTRIES = (
 )
 
 
+REGISTRIES: tuple[Entry[type[Registry]], ...] = (
+    Entry(
+        name="toolkeep",
+        module="rivals.toolkeep_registry",
+        make=lambda module: module.ToolkeepRegistry,
+    ),
+    Entry(name="mcp", module="rivals.mcp_registry", make=lambda module: module.McpRegistry),
+    Entry(name="fastmcp", module="rivals.fastmcp_registry", make=lambda module: module.FastMcpRegistry),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(Generic[T]):
     """The contestants that are installed, and the names of those that are not."""
 
-    present: tuple[Contestant, ...]
+    present: tuple[T, ...]
     absent: tuple[str, ...]
 
 
-def gather() -> Field:
+def gather() -> Field[Contestant]:
     """Load every contestant whose package is here."""
-    present: list[Contestant] = []
+    return _load(ENTRIES)
+
+
+def gather_registries() -> Field[type[Registry]]:
+    """Load every registry whose package is here."""
+    return _load(REGISTRIES)
+
+
+def _load(entries: Sequence[Entry[T]]) -> Field[T]:
+    present: list[T] = []
     absent: list[str] = []
-    for entry in ENTRIES:
+    for entry in entries:
         try:
             present.append(entry.make(importlib.import_module(entry.module)))
         except ModuleNotFoundError as error:
@@ -68,6 +98,6 @@ def _is_installed(module: str) -> bool:
     return importlib.util.find_spec(module.partition(".")[0]) is not None
 
 
-def version_of(contestant: Contestant) -> str:
+def version_of(contestant: Packaged) -> str:
     """The installed version."""
     return importlib.metadata.version(contestant.package)

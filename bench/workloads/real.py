@@ -5,16 +5,18 @@ have written for it: `integer` becomes `int`, an enum becomes a `Literal`, an ob
 """
 
 import inspect
+import itertools
 import json
 import keyword
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NotRequired
+from typing import Any, Literal, NamedTuple, NotRequired
 
 from typing_extensions import TypedDict
 
-from toolkeep import ToolDefinition
+from toolkeep import Keep, ToolDefinition, ToolkeepError
 
 _SCALARS: dict[str, Any] = {
     "string": str,
@@ -37,6 +39,14 @@ class RealCall:
     def definition(self) -> ToolDefinition:
         """The tool as toolkeep takes it over."""
         return define(self.name, "A tool.", self.schema)
+
+
+class RealTool(NamedTuple):
+    """A real tool under a name of our own."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
 
 
 def define(name: str, description: str, schema: Mapping[str, Any]) -> ToolDefinition:
@@ -63,6 +73,28 @@ def read_tools(folder: Path) -> list[tuple[str, dict[str, Any]]]:
         (row.get("description") or "", row.get("schema_normalised") or row["schema"])
         for row in _rows(folder / "tools.jsonl")
     ]
+
+
+def read_admitted_tools(folder: Path, count: int) -> list[RealTool]:
+    """That many tools that a keep takes, the same ones again under other names if there are too few."""
+    # In another process: what trying them leaves in memory would hide what keeping them takes.
+    with ProcessPoolExecutor(max_workers=1) as executor:
+        usable = executor.submit(_read_admitted, folder).result()
+    rows = enumerate(itertools.islice(itertools.cycle(usable), count))
+    return [RealTool(f"tool_{number}", *row) for number, row in rows]
+
+
+def _read_admitted(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    keep = Keep()
+    return [row for number, row in enumerate(read_tools(folder)) if _is_admitted(keep, f"tool_{number}", row)]
+
+
+def _is_admitted(keep: Keep, name: str, row: tuple[str, dict[str, Any]]) -> bool:
+    try:
+        keep.register(define(name, *row))
+    except ToolkeepError:
+        return False
+    return True
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:

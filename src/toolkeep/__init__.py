@@ -15,10 +15,20 @@ if TYPE_CHECKING:
     from toolkeep.definitions.function import FunctionTool, tool
     from toolkeep.definitions.parameter import Secret, ToolParameter, Touches
     from toolkeep.definitions.tool import ToolDefinition
-    from toolkeep.definitions.vocabulary import Category, Danger, Determinism, Isolation, SideEffect
+    from toolkeep.definitions.vocabulary import (
+        Category,
+        Danger,
+        Determinism,
+        Isolation,
+        SideEffect,
+        Tier,
+        ToolState,
+    )
     from toolkeep.errors import ArgumentsRefused, Code, DefinitionError, ToolkeepError
     from toolkeep.keep import Keep
     from toolkeep.limits import Limits
+    from toolkeep.registry.protocol import Registry
+    from toolkeep.registry.register import ToolProvider
 
 _HOMES = {
     "ArgumentsRefused": "errors",
@@ -34,11 +44,15 @@ _HOMES = {
     "Keep": "keep",
     "Limits": "limits",
     "Refusal": "calls",
+    "Registry": "registry.protocol",
     "Secret": "definitions.parameter",
     "SideEffect": "definitions.vocabulary",
+    "Tier": "definitions.vocabulary",
     "ToolContext": "definitions.context",
     "ToolDefinition": "definitions.tool",
     "ToolParameter": "definitions.parameter",
+    "ToolProvider": "registry.register",
+    "ToolState": "definitions.vocabulary",
     "ToolkeepError": "errors",
     "Touches": "definitions.parameter",
     "Violation": "calls",
@@ -60,11 +74,15 @@ __all__ = [
     "Keep",
     "Limits",
     "Refusal",
+    "Registry",
     "Secret",
     "SideEffect",
+    "Tier",
     "ToolContext",
     "ToolDefinition",
     "ToolParameter",
+    "ToolProvider",
+    "ToolState",
     "ToolkeepError",
     "Touches",
     "Violation",

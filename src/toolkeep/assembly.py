@@ -1,27 +1,99 @@
 """The only file that imports every edge: what is wanted in, a ready keep out."""
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
+from toolkeep.config.paths import config_paths, find_project, home_folder
+from toolkeep.config.settings import DEFAULT_SETTINGS, Settings
+from toolkeep.errors import ProviderFailed
 from toolkeep.keep import Keep
-from toolkeep.limits import DEFAULT_LIMITS, Limits
-from toolkeep.tools.agent_hello_world import HelloWorldTool
-
-BUILT_IN = (HelloWorldTool,)
+from toolkeep.limits import Limits
+from toolkeep.registry.register import ToolProvider
+from toolkeep.registry.tiers import check_formats
+from toolkeep.storage.folder import state_folder
+from toolkeep.storage.state import KeepState
+from toolkeep.telemetry.logs import LogListener
+from toolkeep.tools.provider import CoreToolsProvider
+from toolkeep.validation.compiler import Formats, guarded_formats
 
 
 def open_keep(
     *,
+    project: Path | str | None = None,
     services: Sequence[object] = (),
-    limits: Limits = DEFAULT_LIMITS,
+    limits: Limits | None = None,
     include_actual_values: bool = True,
     built_in: bool = True,
+    formats: Formats | None = None,
 ) -> Keep:
-    """A keep that is ready to use.
+    """A keep that is ready to use, with the tools of `.agent/config.yml` where there is one.
 
-    `services` are handed to the constructors of agent-tool classes by type; `include_actual_values=False`
-    keeps every value out of every error; `built_in=False` starts without the built-in tools.
+    `project` is the folder to look in, by default the working folder and those above it. `services` are
+    handed to the constructors of agent-tool classes by type; `limits` go over the configured ones;
+    `include_actual_values=False` keeps every value out of every error; `built_in=False` starts without the
+    built-in tools; `formats` are checks of your own for `format` in schemas.
     """
-    keep = Keep(services=services, limits=limits, include_actual_values=include_actual_values)
-    if built_in:
-        keep.register(*BUILT_IN)
+    root = project_folder(project)
+    state = open_state(root)
+    settings = read_configuration(root, state)
+    if formats:
+        check_formats(settings.tier)
+    keep = Keep(
+        services=services,
+        limits=limits or settings.limits,
+        include_actual_values=include_actual_values and settings.include_actual_values,
+        tier=settings.tier,
+        formats=guarded_formats(formats or {}),
+        closed=settings.disabled,
+        state=state,
+        logs=LogListener(validation_failure_level=settings.validation_failure_level),
+    )
+    providers: list[ToolProvider] = [CoreToolsProvider(settings.tier)] if built_in else []
+    named, failed = _named_providers(settings)
+    keep.load(*providers, *_config_providers(settings), *named, failed=failed)
+    keep.hold_back(*(file for file in settings.files if not file.counts))
     return keep
+
+
+def project_folder(project: Path | str | None = None) -> Path:
+    """The folder that a keep is opened for."""
+    return Path(project).absolute() if project is not None else find_project(Path.cwd(), home_folder())
+
+
+def open_state(project: Path) -> KeepState | None:
+    """What is remembered for a project; None for a user without a home."""
+    folder = state_folder(project, os.environ, home_folder())
+    return KeepState(folder) if folder else None
+
+
+def read_configuration(project: Path, state: KeepState | None) -> Settings:
+    """What the configuration of user and project says; nothing is loaded where there is none."""
+    paths = config_paths(project, home_folder())
+    if not paths.exist:
+        return DEFAULT_SETTINGS
+    from toolkeep.config.read import read_settings
+
+    return read_settings(paths, os.environ, state.is_accepted if state else lambda *_: False)
+
+
+def _config_providers(settings: Settings) -> Sequence[ToolProvider]:
+    if not settings.tools:
+        return ()
+    from toolkeep.sources.config import ConfigProvider
+
+    return [ConfigProvider(settings, is_project=is_project) for is_project in (False, True)]
+
+
+def _named_providers(settings: Settings) -> tuple[list[ToolProvider], list[ProviderFailed]]:
+    """The providers of other packages that the configuration names, and those that cannot be made."""
+    found: list[ToolProvider] = []
+    failed: list[ProviderFailed] = []
+    for name in settings.providers:
+        from toolkeep.sources.entry_points import load_provider
+
+        try:
+            found.append(load_provider(name))
+        except ProviderFailed as error:
+            failed.append(error)
+    return found, failed

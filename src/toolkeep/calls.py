@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.errors import Code, Problem
 from toolkeep.prose import refusal_text
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
-    """A definition that was accepted, with its compiled schemas and what runs it."""
+    """A definition that was admitted, with its compiled schemas, what runs it, and whether it answers."""
 
     definition: ToolDefinition
     arguments: "CompiledSchema"
@@ -24,15 +25,34 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     output: "CompiledSchema | None" = None
     """The compiled schema of its output, where it has one."""
     runner: Any = None
-    """The function or instance that the host's own code registered."""
+    """The function or instance that the host's own code registered, or the words that name what runs it."""
     warnings: tuple[Problem, ...] = ()
     """What a definition from elsewhere does against the rules for authors."""
     definition_hash: str = ""
+    provider: str = "code"
+    """Who registered it; a name belongs to its first provider."""
+    is_built_in: bool = False
+    is_custom: bool = False
+    """Whether it counts among the custom definitions of a tier."""
+    state: ToolState = ToolState.ENABLED
+    why: str = ""
+    """Why it does not answer, where it does not."""
+    compile_ms: float = 0.0
 
     @property
     def name(self) -> str:
         """The name under which it is called."""
         return self.definition.name
+
+    @property
+    def version(self) -> str:
+        """The version of its definition."""
+        return self.definition.version
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether it answers calls."""
+        return self.state is ToolState.ENABLED
 
     def __repr__(self) -> str:
         return f"<tool {self.definition.name} {self.definition.version}>"

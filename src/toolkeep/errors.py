@@ -2,15 +2,23 @@
 
     ToolkeepError
     ├── UnknownTool            ACODE-TSR-001   no tool of that name
-    ├── ArgumentsRefused       001 … 014       validate_arguments: the call does not fit; holds the refusal
+    ├── ArgumentsRefused       001 … 018       validate_arguments: the call does not fit; holds the refusal
     ├── DefinitionError                        a definition cannot be used; holds every problem
     │   ├── SchemaRefused      ACODE-TSR-006   its schema is against our rules
     │   ├── SchemaBroken       ACODE-TSR-008   its schema does not compile
     │   ├── DefinitionInvalid  ACODE-TSR-009   another field is wrong
     │   └── ContractBroken     ACODE-TSR-015   an agent-tool class breaks its contract
     ├── DuplicateTool          ACODE-TSR-007   the name and version are taken by another definition
-    ├── FileUnreadable         ACODE-TSR-016   a file of definitions cannot be read
-    └── SecretUnavailable      ACODE-TSR-017   context.secret: nobody gave that secret
+    ├── StaysDisabled          ACODE-TSR-012   the configuration disables the tool
+    ├── FileUnreadable         ACODE-TSR-016   a file cannot be read
+    ├── SecretUnavailable      ACODE-TSR-017   context.secret: nobody gave that secret
+    ├── LicenseRequired        ACODE-TSR-019   the tier does not include it
+    ├── BuiltInProtected       ACODE-TSR-020   a built-in tool cannot be changed or removed
+    ├── ConfigurationInvalid   ACODE-TSR-021   a configuration file says something that cannot be
+    ├── ProviderFailed         ACODE-TSR-022   a provider of tools could not be loaded
+    ├── StateUnusable          ACODE-TSR-023   the folder that holds the keep's state cannot be used
+    ├── NotAccepted            ACODE-TSR-024   a person did not accept what was shown
+    └── FeatureClosed          ACODE-TSR-025   the configuration switches a feature off
 
 An exception is for an author, an operator or a bug. What a better call could have avoided is a value,
 `toolkeep.calls.Refusal`, with one of the same codes.
@@ -46,6 +54,14 @@ class Code(StrEnum):
     CONTRACT_BROKEN = "ACODE-TSR-015"
     FILE_UNREADABLE = "ACODE-TSR-016"
     SECRET_UNAVAILABLE = "ACODE-TSR-017"  # noqa: S105 -- a code, not a secret
+    TOOL_QUARANTINED = "ACODE-TSR-018"
+    TIER_EXCEEDED = "ACODE-TSR-019"
+    BUILT_IN_PROTECTED = "ACODE-TSR-020"
+    CONFIGURATION_INVALID = "ACODE-TSR-021"
+    PROVIDER_FAILED = "ACODE-TSR-022"
+    STATE_UNUSABLE = "ACODE-TSR-023"
+    NOT_ACCEPTED = "ACODE-TSR-024"
+    FEATURE_CLOSED = "ACODE-TSR-025"
 
 
 TITLES: Final[dict[Code, str]] = {
@@ -66,6 +82,14 @@ TITLES: Final[dict[Code, str]] = {
     Code.CONTRACT_BROKEN: "agent-tool class breaks its contract",
     Code.FILE_UNREADABLE: "file cannot be read",
     Code.SECRET_UNAVAILABLE: "secret not available",
+    Code.TOOL_QUARANTINED: "tool quarantined",
+    Code.TIER_EXCEEDED: "not in this tier",
+    Code.BUILT_IN_PROTECTED: "built-in tool protected",
+    Code.CONFIGURATION_INVALID: "configuration invalid",
+    Code.PROVIDER_FAILED: "provider failed",
+    Code.STATE_UNUSABLE: "state folder unusable",
+    Code.NOT_ACCEPTED: "not accepted",
+    Code.FEATURE_CLOSED: "feature switched off",
 }
 
 
@@ -153,17 +177,27 @@ class ContractBroken(DefinitionError):
 class DuplicateTool(ToolkeepError):
     """A different definition already holds this name and version."""
 
-    def __init__(self, name: str, *, held_by: str) -> None:
+    def __init__(
+        self, name: str, *, held_by: str, hint: str = "give yours another name, or a higher version"
+    ) -> None:
+        super().__init__(Code.DUPLICATE_TOOL, f"tool {name!r} is already registered by {held_by}", hint=hint)
+        self.name = name
+
+
+class StaysDisabled(ToolkeepError):
+    """A tool that the configuration disables cannot be enabled elsewhere."""
+
+    def __init__(self, name: str, *, why: str) -> None:
         super().__init__(
-            Code.DUPLICATE_TOOL,
-            f"tool {name!r} is already registered by {held_by}",
-            hint="give yours another name",
+            Code.TOOL_DISABLED,
+            f"tool {name!r} stays disabled: {why}",
+            hint="take it out of disabled_tools there",
         )
         self.name = name
 
 
 class FileUnreadable(ToolkeepError):
-    """A file of definitions cannot be read; says where in the file where that is known."""
+    """A file cannot be read; says where in the file where that is known."""
 
     def __init__(self, path: str, reason: str, *, line: int | None = None, column: int | None = None) -> None:
         place = path if line is None else f"{path}:{line}:{column}"
@@ -181,3 +215,68 @@ class SecretUnavailable(ToolkeepError):
             hint="grant the secret to the tool where the keep is assembled",
         )
         self.name = name
+
+
+class LicenseRequired(ToolkeepError):
+    """The tier of this keep does not include what was asked for."""
+
+    def __init__(self, what: str, *, tier: str, needed: str) -> None:
+        super().__init__(
+            Code.TIER_EXCEEDED,
+            f"{what} is not included in the tier {tier}",
+            hint=f"it needs the tier {needed}: set `tier: {needed}` in your configuration",
+        )
+        self.needed = needed
+
+
+class BuiltInProtected(ToolkeepError):
+    """A built-in tool cannot be overwritten, changed or deleted."""
+
+    def __init__(self, name: str, *, action: str) -> None:
+        super().__init__(
+            Code.BUILT_IN_PROTECTED,
+            f"{name!r} is a built-in tool and cannot be {action}",
+            hint=f"switch it off with `toolkeep disable {name}`",
+        )
+        self.name = name
+
+
+class ConfigurationInvalid(ToolkeepError):
+    """A configuration file says something that cannot be; each of `faults` begins with its place."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        several = f"{len(faults)} faults:" + "".join(f"\n  - {fault}" for fault in faults)
+        super().__init__(Code.CONFIGURATION_INVALID, faults[0] if len(faults) == 1 else several)
+        self.faults = tuple(faults)
+
+
+class ProviderFailed(ToolkeepError):
+    """A provider of tools could not be loaded, or broke while it listed its tools."""
+
+    def __init__(self, provider: str, reason: str, *, hint: str = "") -> None:
+        super().__init__(Code.PROVIDER_FAILED, f"provider {provider!r} {reason}", hint=hint)
+        self.provider = provider
+
+
+class StateUnusable(ToolkeepError):
+    """The folder with acceptances, switches and pins cannot be used safely."""
+
+    def __init__(self, path: str, reason: str, *, hint: str) -> None:
+        super().__init__(Code.STATE_UNUSABLE, f"{path}: {reason}", hint=hint)
+        self.path = path
+
+
+class NotAccepted(ToolkeepError):
+    """Nothing was accepted: nobody was there to say yes, or what was shown is no longer what is there."""
+
+    def __init__(self, reason: str, *, hint: str) -> None:
+        super().__init__(Code.NOT_ACCEPTED, reason, hint=hint)
+
+
+class FeatureClosed(ToolkeepError):
+    """A feature that the configuration switches off."""
+
+    def __init__(self, what: str, *, key: str) -> None:
+        super().__init__(
+            Code.FEATURE_CLOSED, f"{what}: {key} is false", hint=f"set {key}: true in your configuration"
+        )

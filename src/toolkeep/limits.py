@@ -34,11 +34,23 @@ DEFAULT_OUTPUT_BYTES: Final = 10 * MIB
 DEFAULT_MEMORY_BYTES: Final = 512 * MIB
 RESTRICTED_MEMORY_BYTES: Final = 64 * MIB
 
+SLOW_COMPILATION_MS: Final = 10.0
+"""A definition that takes longer to check and compile is worth a warning (VAL-11)."""
+
 DEFINITION_FILE_BYTES: Final = 16 * MIB
 """A file of definitions; ten thousand ordinary tools fit."""
 
 DEFINITION_FILE_NODES: Final = 2_000_000
 """JSON values in a file of definitions, after YAML aliases are written out: no alias bomb."""
+
+DOCUMENT_DEPTH: Final = 100
+"""How deep lists and objects may be nested in a file."""
+
+INTEGER_DIGITS: Final = 4300
+"""The longest integer; Python itself turns no longer one into text."""
+
+CONFIG_FILE_BYTES: Final = 4 * MIB
+"""A configuration file; thousands of tools fit, and a hostile one is refused within seconds."""
 
 # --- schemas (VAL-7) ---------------------------------------------------------------------------
 
@@ -98,6 +110,26 @@ HINT_CHARS: Final = 2000
 
 LOGGED_CHARS: Final = 1000
 """Arguments in a debug log (VAL-6)."""
+
+# --- search (REG-6) ----------------------------------------------------------------------------
+
+QUERY_CHARS: Final = 4_000
+"""How much of a query is read; a longer one is a document."""
+
+QUERY_WORDS: Final = 64
+"""Words of a query that count, the rarest ones."""
+
+QUERY_WORK: Final = 8_000
+"""Scores that one query may add up, 0.2 µs each; the words that stand in most tools are left out first."""
+
+INDEXED_CHARS: Final = 20_000
+"""How much of a description, or of all parameters, is indexed. Real tools have at most 14,145."""
+
+INDEXED_PARAMETER_TEXTS: Final = 500
+"""Names and descriptions of parameters that are indexed, outer ones first. Real tools have at most 151."""
+
+WORD_CHARS: Final = 64
+"""A longer word is cut into several; no name is longer."""
 
 # --- refusals (VAL-7) --------------------------------------------------------------------------
 

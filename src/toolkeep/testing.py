@@ -1,4 +1,5 @@
-"""For your tests and ours: contract checks for tools, a context that records, a clock that you move.
+"""For your tests and ours: contract checks for tools, a registry and a context that record, a clock that
+you move, a state that forgets.
 
     def test_greeting_keeps_its_contract() -> None:
         check_tool(HelloWorldTool, {"name": "Ada"})
@@ -15,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolkeep.calls import Refusal, RegisteredTool
+from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
 from toolkeep.canonical import canonical_hash
 from toolkeep.definitions.context import ToolContext
 from toolkeep.definitions.contract import AgentTool, InvokeResult, contract_problems
@@ -23,6 +24,17 @@ from toolkeep.definitions.function import FunctionTool
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Determinism
 from toolkeep.keep import Keep
+from toolkeep.registry.state import MemoryState
+from toolkeep.validation.validate import Arguments
+
+__all__ = [
+    "FakeClock",
+    "MemoryRegistry",
+    "MemoryState",
+    "RecordingContext",
+    "check_keep",
+    "check_tool",
+]
 
 _STRANGER = "toolkeep_no_such_property"
 _BROKEN = "toolkeep broke this on purpose"
@@ -46,6 +58,31 @@ class RecordingContext:
             secrets=self.secrets,
             on_progress=lambda done, total, message: self.progress.append((done, total, message)),
             is_cancelled=lambda: self.cancelled,
+        )
+
+
+class MemoryRegistry(Keep):
+    """The twin of a keep for tests: no configuration, no state, and it records what it was asked to check."""
+
+    def __init__(self, *tools: Any) -> None:
+        super().__init__()
+        self.register(*tools)
+        self.checked: list[tuple[str, Any]] = []
+        """Tool and arguments of each check."""
+
+    def try_validate_arguments(
+        self,
+        name: str,
+        arguments: Arguments,
+        *,
+        agent: str = "local",
+        conversation: str = "",
+        correlation_id: str = "",
+    ) -> CheckedCall | Refusal:
+        """As a keep does."""
+        self.checked.append((name, arguments))
+        return super().try_validate_arguments(
+            name, arguments, agent=agent, conversation=conversation, correlation_id=correlation_id
         )
 
 

@@ -3,6 +3,7 @@
 After a change of wording: `python -m tests.cli.snapshots` writes them anew; read the difference.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -81,6 +82,62 @@ FILES = {
     "text.json": '"just text"',
 }
 
+GREETING = """\
+tools:
+  custom_tools:
+    - name: custom_greeting
+      version: 1.0.0
+      category: Custom
+      description: Generates a personalized greeting message
+      parameters:
+        type: object
+        properties:
+          name:
+            type: string
+            description: Name of the person to greet
+            maxLength: 100
+          style:
+            type: string
+            enum: [formal, casual, enthusiastic]
+            default: casual
+        required:
+          - name
+        additionalProperties: false
+"""
+BROKEN = """\
+tools:
+  custom_tools:
+    - name: broken_tool
+      version: 1.0.0
+      description: This tool has an invalid schema
+      parameters:
+        type: object
+        properties:
+          value:
+            type: invalid_type_name
+"""
+HOSTILE = """\
+tool_registry:
+  max_schema_size: 102400
+  providers: [somebody]
+  custom_tools:
+    - name: greet
+      version: 1.0.0
+      description: Greet ${USER_NAME:-somebody}
+      run: {command: [./bin/greet, --json]}
+agents:
+  writer:
+    capabilities: ["fs.read:./docs"]
+"""
+HOSTILE_HASH = hashlib.sha256(HOSTILE.encode()).hexdigest()
+UNKNOWN_KEY = "tool_registry:\n  strict_mode: true\n  custom_tool: []\n"
+
+USER = {"~/.acode/config.yml": GREETING}
+SKIPS = {"~/.acode/config.yml": BROKEN}
+CLONE = {".agent/config.yml": HOSTILE}
+ODD = {".agent/config.yml": UNKNOWN_KEY}
+CLOSED = {".agent/config.yml": "disabled_tools: [agent_hello_world]\n"}
+
 T = ("-f", "tools.json")
 B = ("-f", "some_broken.yml")
 
@@ -91,6 +148,10 @@ class Case(NamedTuple):
     name: str
     arguments: tuple[str, ...]
     text: str | None = None
+    files: dict[str, str] = {}  # noqa: RUF012 -- read, never changed
+    """More files; `~` is the home folder."""
+    before: tuple[tuple[str, ...], ...] = ()
+    """Commands that ran before in the same folder."""
 
 
 CASES = [
@@ -128,6 +189,50 @@ CASES = [
     Case("list", ("list", *T)),
     Case("list_json", ("list", "--json")),
     Case("list_skips_broken_tools", ("list", *B)),
+    Case("list_table", ("list", "--table", *T)),
+    Case("list_by_category", ("list", "--category", "file_system", *T)),
+    Case("list_by_danger", ("list", "--danger", "high", *T)),
+    Case("list_by_state", ("list", "--state", "disabled"), before=(("disable", "agent_hello_world"),)),
+    Case("list_by_source", ("list", "--source", "mcp")),
+    Case("list_by_words", ("list", "--search", "what does a file contain", *T)),
+    Case("list_at_start_up", ("list", "--log-level", "debug")),
+    Case("list_with_custom_tool", ("list",), files=USER),
+    Case("list_with_broken_custom_tool", ("list", "--log-level", "info"), files=SKIPS),
+    Case("list_unknown_key", ("list",), files=ODD),
+    Case("list_unknown_key_json", ("list", "--json"), files=ODD),
+    Case("list_clone", ("list",), files=CLONE),
+    Case("show_custom_tool", ("show", "custom_greeting"), files=USER),
+    Case("validate_configured_tool", ("validate", "custom_greeting", '{"name": "Alice"}'), files=USER),
+    Case("validate_clone", ("validate", "greet", "{}"), files=CLONE),
+    Case("disable", ("disable", "agent_hello_world")),
+    Case("disable_json", ("disable", "agent_hello_world@1.0.0", "--json")),
+    Case("disable_unknown", ("disable", "agent_hello_word")),
+    Case("disable_unknown_version", ("disable", "agent_hello_world@9.0.0")),
+    Case("enable", ("enable", "AGENT_HELLO_WORLD"), before=(("disable", "agent_hello_world"),)),
+    Case("enable_closed", ("enable", "agent_hello_world"), files=CLOSED),
+    Case(
+        "validate_disabled",
+        ("validate", "agent_hello_world", '{"name": "Ada"}'),
+        before=(("disable", "agent_hello_world"),),
+    ),
+    Case("accept_shows_and_refuses_without_a_person", ("accept",), files=CLONE),
+    Case("accept_by_hash", ("accept", "--hash", HOSTILE_HASH), files=CLONE),
+    Case("accept_by_wrong_hash", ("accept", "--hash", "0" * 64), files=CLONE),
+    Case("accept_json", ("accept", "--json", "--hash", HOSTILE_HASH), files=CLONE),
+    Case("accept_again", ("accept",), files=CLONE, before=(("accept", "--hash", HOSTILE_HASH),)),
+    Case("accept_inert", ("accept",), files=CLOSED),
+    Case("accept_nothing", ("accept",)),
+    Case("accept_unknown_tool", ("accept", "read_file")),
+    Case("list_accepted", ("list",), files=CLONE, before=(("accept", "--hash", HOSTILE_HASH),)),
+    Case("init", ("init",)),
+    Case("init_twice", ("init",), before=(("init",),)),
+    Case("list_after_init", ("list",), before=(("init",),)),
+    Case("new", ("new", "word_count")),
+    Case("new_class_json", ("new", "word_count", "--class", "--json")),
+    Case("new_twice", ("new", "word_count"), before=(("new", "word_count"),)),
+    Case("new_bad_name", ("new", "Word Count")),
+    Case("completion", ("completion", "bash")),
+    Case("completion_unknown_shell", ("completion", "cmd")),
     Case("lint_everything", ("lint",)),
     Case("lint_tool", ("lint", "read_file", *T)),
     Case("lint_file", ("lint", "some_broken.yml")),
@@ -141,25 +246,38 @@ CASES = [
 
 
 @contextmanager
-def folder_with_files() -> Iterator[None]:
-    """A fresh working folder that holds `FILES`."""
-    before = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder:
-        for name, text in FILES.items():
-            (Path(folder) / name).write_text(text)
-        os.chdir(folder)
+def folder_with_files(more: dict[str, str]) -> Iterator[tuple[Path, Path]]:
+    """A fresh working folder that holds `FILES` and more, and a home folder of its own."""
+    before, environment = Path.cwd(), dict(os.environ)
+    with tempfile.TemporaryDirectory() as made:
+        root = Path(made).resolve()
+        here, home = root / "here", root / "home"
+        for name, text in {**FILES, **more}.items():
+            path = home / name[2:] if name.startswith("~/") else here / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        os.chdir(here)
+        os.environ["HOME"] = str(home)
+        for name in ("TOOLKEEP_HOME", "XDG_STATE_HOME"):
+            os.environ.pop(name, None)
         try:
-            yield
+            yield here, home
         finally:
             os.chdir(before)
+            os.environ.clear()
+            os.environ.update(environment)
 
 
 def outcome(case: Case) -> str:
-    """Everything that a run shows; correlation ids differ each time and are left out."""
-    with folder_with_files():
+    """Everything that a run shows, without what differs each time: ids, times and folders."""
+    with folder_with_files(case.files) as (here, home):
+        for arguments in case.before:
+            CliRunner().invoke(cli, list(arguments), prog_name="toolkeep", catch_exceptions=False)
         result = CliRunner().invoke(cli, list(case.arguments), input=case.text, prog_name="toolkeep")
     stderr = f"--- stderr\n{result.stderr}" if result.stderr else ""
     shown = f"exit {result.exit_code}\n{result.stdout}{stderr}"
+    shown = shown.replace(str(here), "<here>").replace(str(home), "<home>")
+    shown = re.sub(r"(_ms=)[0-9.]+", r"\1<ms>", shown)
     return re.sub(r"\b[0-9a-f]{16}\b", "<id>", shown)
 
 

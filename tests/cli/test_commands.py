@@ -39,7 +39,7 @@ def test_validate_loads_nothing_that_it_does_not_need() -> None:
     ).stdout.split()
     for heavy in (
         "pydantic",
-        "ruamel.yaml",
+        "yaml",
         "docstring_parser",
         "rapidfuzz",
         "asyncio",

@@ -3,9 +3,13 @@
     python    is run; the blocks of one page share their names, in order
     text      introduced by a line that ends in "prints:" (as json may be): what the block before it printed
     yaml      or json with a file name in the info string or in a first-line comment: that file is made
-    console   or sh: each line `$ toolkeep …` is run, its input from `< FILE`; `$ echo $?` is its exit status
+    console   or sh: each line `$ toolkeep …` is run, its input from `< FILE`, variables from `$ NAME=value
+              toolkeep …`; `$ echo $?` is its exit status
 
-After a wording has changed, `.venv/bin/python -m tests.docs.snippets` writes the new output into the pages.
+The folder in which a page runs is shown as /home/ada/books, and the home folder as /home/ada.
+
+After a wording has changed, `.venv/bin/python -m tests.docs.snippets` writes the new output into the pages
+(all, or those that are named after it).
 """
 
 import contextlib
@@ -18,13 +22,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from click.testing import CliRunner
 
 from tests.docs.markdown import PAGES, ROOT, Block, blocks_of
 from toolkeep.cli.main import cli
 
-_FILE_COMMENT = re.compile(r"# (?P<name>[\w.-]+\.(ya?ml|json))")
+_FILE_COMMENT = re.compile(r"# (?P<name>[\w./~-]+\.(ya?ml|json))$", re.MULTILINE)
+_COMMAND = re.compile(r"^\$ (?P<variables>(\w+=\S* )*)toolkeep\b(?P<words>.*)$", re.MULTILINE)
 _CORRELATION_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])")
 
 
@@ -55,8 +61,8 @@ def run_page(page: str, name: str = "page.md") -> Iterator[Shown]:
         elif block.language in ("text", "json") and block.lead.endswith("prints:"):
             yield Shown(block, printed)
         elif block.language in ("yaml", "json") and (file := _file_name(block)):
-            Path(file).write_text(block.text, encoding="utf-8")
-        elif block.language in ("console", "sh") and "$ toolkeep" in block.text:
+            _write(Path(file).expanduser(), block.text)
+        elif block.language in ("console", "sh") and _COMMAND.search(block.text):
             yield Shown(block, _run_console(block.text))
 
 
@@ -65,12 +71,22 @@ def _file_name(block: Block) -> str:
     return block.name or (comment["name"] if comment else "")
 
 
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _placed(text: str) -> str:
+    """The text with the folders of a reader instead of those of this run."""
+    return text.replace(str(Path.cwd()), "/home/ada/books").replace(str(Path.home()), "/home/ada")
+
+
 def _run_python(block: Block, names: dict[str, Any], page: str) -> str:
     source = "\n" * block.line + block.text  # so that a traceback names the line of the page
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         exec(compile(source, page, "exec"), names)  # noqa: S102 -- our own pages
-    return output.getvalue()
+    return _placed(output.getvalue())
 
 
 def _run_console(text: str) -> str:
@@ -79,8 +95,8 @@ def _run_console(text: str) -> str:
     status = 0
     is_run = False
     for line in text.splitlines():
-        if line.startswith("$ toolkeep"):
-            output, status = _run_command(line.removeprefix("$ toolkeep"))
+        if command := _COMMAND.fullmatch(line):
+            output, status = _run_command(command["words"], command["variables"])
             lines += [line, *output.splitlines()]
             is_run = True
         elif line == "$ echo $?":
@@ -94,17 +110,19 @@ def _run_console(text: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _run_command(line: str) -> tuple[str, int]:
+def _run_command(line: str, variables: str = "") -> tuple[str, int]:
     words = shlex.split(line)
+    environment = dict(word.split("=", 1) for word in variables.split())
     given = None
     if "<" in words:
         at = words.index("<")
         given = Path(words[at + 1]).read_bytes()
         del words[at : at + 2]
-    result = CliRunner(env={"COLUMNS": "80"}).invoke(cli, words, input=given, prog_name="toolkeep")
+    runner = CliRunner(env={"COLUMNS": "80", **environment})
+    result = runner.invoke(cli, words, input=given, prog_name="toolkeep")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return result.output, result.exit_code
+    return _placed(result.output), result.exit_code
 
 
 def _updated(page: str, name: str) -> str:
@@ -117,11 +135,25 @@ def _updated(page: str, name: str) -> str:
     return "".join(lines)
 
 
+@contextlib.contextmanager
+def _in_folders_of_its_own() -> Iterator[None]:
+    """A working folder and a home that are thrown away: pages write configuration and state."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as home,
+        contextlib.chdir(folder),
+        patch.dict(os.environ, HOME=home),
+    ):
+        for name in ("TOOLKEEP_HOME", "XDG_STATE_HOME"):
+            os.environ.pop(name, None)
+        yield
+
+
 def main() -> None:
-    """Write the output that is true today into every page."""
-    for path in PAGES:
+    """Write the output that is true today into every page, or into those that are named."""
+    for path in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
         before = path.read_text(encoding="utf-8")
-        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        with _in_folders_of_its_own():
             after = _updated(before, str(path.relative_to(ROOT)))
         if after != before:
             path.write_text(after, encoding="utf-8")

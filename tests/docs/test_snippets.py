@@ -15,7 +15,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     """Pages make files; commands set up the log, which is put back."""
     monkeypatch.chdir(tmp_path)
     log = logging.getLogger("toolkeep")
-    handlers, level = log.handlers, log.level
+    handlers, level = list(log.handlers), log.level
     yield
     log.handlers = handlers
     log.setLevel(level)
@@ -58,6 +58,21 @@ def test_a_command_reads_the_file_of_an_earlier_block_and_its_output_is_compared
         'Parsed arguments:\n{\n  "name": "Ada"\n}\n'
         "$ echo $?\n0\n"
     )
+
+
+def test_a_file_may_lie_in_a_folder_or_at_home_and_folders_are_shown_as_a_readers() -> None:
+    page = (
+        "```yaml\n# .agent/config.yml\ntier: 7\n```\n\n```console\n$ toolkeep list\n```\n\n"
+        "```yaml ~/.agent/config.yml\ntier: 7\n```\n\n```console\n$ toolkeep list\n```\n"
+    )
+    first, second = [shown.actual.splitlines()[1] for shown in run_page(page)]
+    assert "/home/ada/books/.agent/config.yml:2:1:" in first
+    assert "/home/ada/.agent/config.yml:1:1:" in second
+
+
+def test_a_command_may_set_variables() -> None:
+    [shown] = run_page("```console\n$ TOOLKEEP_HOME=state toolkeep list\n```\n")
+    assert "/home/ada/books/state" in shown.actual
 
 
 def test_other_commands_are_left_alone() -> None:

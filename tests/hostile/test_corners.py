@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from toolkeep import CheckedCall, Keep, Limits, Refusal, ToolDefinition, open_keep
+from toolkeep import CheckedCall, Keep, Limits, Refusal, ToolDefinition
 from toolkeep.cli.main import cli
 from toolkeep.errors import Code, DefinitionError
 
@@ -20,7 +20,7 @@ def obj(**properties: Any) -> dict[str, Any]:
 
 
 def keep_with(parameters: dict[str, Any], limits: Limits | None = None) -> Keep:
-    keep = open_keep(limits=limits or Limits())
+    keep = Keep(limits=limits or Limits())
     keep.register(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
     return keep
 

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from tests.hostile.unguarded import outcome
-from toolkeep import Keep, ToolDefinition, open_keep
+from toolkeep import Keep, ToolDefinition
 from toolkeep.errors import Code
 
 pytestmark = pytest.mark.spec("VAL-2")
@@ -35,7 +35,7 @@ ROWS = {
 
 
 def keep_with(parameters: dict[str, Any]) -> Keep:
-    keep = open_keep()
+    keep = Keep()
     keep.register(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
     return keep
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from toolkeep.cli.options import common, files, print_json, say
+from toolkeep.cli.options import common, files, print_json, project, say
 from toolkeep.definitions.lint import lint_definition
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Problem
@@ -16,13 +16,16 @@ from toolkeep.errors import Problem
 @click.command("lint")
 @click.argument("target", metavar="[NAME|FILE]", required=False)
 @files
+@project
 @common
-def command(target: str | None, files: tuple[Path, ...], *, as_json: bool) -> None:
+def command(target: str | None, files: tuple[Path, ...], project: Path | None, *, as_json: bool) -> None:
     """Advise on a tool by NAME, on the definitions of a FILE, or on everything.
 
     Problems would refuse the tool; the rest is advice. Exit status 0 if there is nothing to say.
     """
-    reports = [_report(name, definition, problems) for name, definition, problems in _targets(target, files)]
+    reports = [
+        _report(name, definition, problems) for name, definition, problems in _targets(target, files, project)
+    ]
     if as_json:
         print_json(reports)
     else:
@@ -33,7 +36,7 @@ def command(target: str | None, files: tuple[Path, ...], *, as_json: bool) -> No
 
 
 def _targets(
-    target: str | None, files: tuple[Path, ...]
+    target: str | None, files: tuple[Path, ...], project: Path | None
 ) -> Iterator[tuple[str, ToolDefinition | None, tuple[Problem, ...]]]:
     is_file = target is not None and (
         Path(target).suffix in (".json", ".yml", ".yaml") or Path(target).is_file()
@@ -41,14 +44,14 @@ def _targets(
     if target is not None and not is_file:
         from toolkeep.cli.tools import keep_with
 
-        yield target, keep_with(files).get(target).definition, ()
+        yield target, keep_with(files, project).get(target).definition, ()
         return
     for path in (*files, *([Path(target)] if target else [])):
         yield from _of_file(path)
     if target is None and not files:
         from toolkeep.cli.tools import keep_with
 
-        yield from ((tool.name, tool.definition, ()) for tool in keep_with(()).tools())
+        yield from ((tool.name, tool.definition, ()) for tool in keep_with((), project).tools())
 
 
 def _of_file(path: Path) -> Iterator[tuple[str, ToolDefinition | None, tuple[Problem, ...]]]:

@@ -1,37 +1,142 @@
-"""`toolkeep list`: every tool, by category, then by name."""
+"""`toolkeep list`: the tools, by category, then by name."""
 
+import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, get_args
 
 import click
 
-from toolkeep.cli.options import common, files, print_json, say
+from toolkeep.calls import RegisteredTool
+from toolkeep.cli.options import common, files, print_json, project, say
 from toolkeep.cli.tools import keep_with
-from toolkeep.wording import shorten
+from toolkeep.definitions.tool import SourceKind
+from toolkeep.definitions.vocabulary import Category, Danger, ToolState
+from toolkeep.keep import Keep
+from toolkeep.wording import shorten, visible
 
-_HEADS = ("NAME", "VERSION", "CATEGORY", "DANGER", "DESCRIPTION")
+_HEADS = ("NAME", "VERSION", "CATEGORY", "RISK", "DANGER", "STATE", "DESCRIPTION")
 _DESCRIPTION_CHARS = 60
+_MANY = 10_000
+
+
+def _words(words: Sequence[str]) -> click.Choice[str]:
+    return click.Choice(list(words), case_sensitive=False)
 
 
 @click.command("list")
+@click.option("--category", type=_words([word.value for word in Category]), help="Only this category.")
+@click.option("--danger", type=_words([word.value for word in Danger]), help="Only this danger.")
+@click.option("--source", type=_words(get_args(SourceKind)), help="Only tools that come from there.")
+@click.option("--state", type=_words([word.value for word in ToolState]), help="Only tools in this state.")
+@click.option("--search", metavar="TEXT", help="Only tools that fit these words, the best first.")
+@click.option("--plain/--table", "is_plain", default=None, help="Columns, or a table (on a terminal).")
 @files
+@project
 @common
-def command(files: tuple[Path, ...], *, as_json: bool) -> None:
+def command(
+    *,
+    search: str | None,
+    is_plain: bool | None,
+    files: tuple[Path, ...],
+    project: Path | None,
+    as_json: bool,
+    **filters: str | None,
+) -> None:
     """List the tools."""
-    definitions = [tool.definition for tool in keep_with(files).tools()]
+    keep = keep_with(files, project)
+    candidates = keep.tools()
+    if search is not None:
+        from toolkeep.registry.search import ToolSearch
+
+        candidates = ToolSearch().find(search, {tool.name: tool for tool in candidates}, limit=_MANY)
+    tools = [tool for tool in candidates if _fits(tool, filters)]
     if as_json:
-        print_json([{**d.to_dict(), "parameters": list(d.properties)} for d in definitions])
+        print_json([_data(tool) for tool in tools])
         return
-    rows = [
-        (
-            d.name,
-            d.version,
-            d.category.value,
-            d.danger_level.value,
-            shorten(d.description.split("\n")[0], _DESCRIPTION_CHARS),
-        )
-        for d in definitions
+    rows = [_row(tool) for tool in tools]
+    if is_plain or (is_plain is None and not sys.stdout.isatty()):
+        _print_columns(rows)
+    else:
+        _print_table(rows)
+    say("\n" + _summary(keep, tools))
+
+
+def _fits(tool: RegisteredTool, filters: dict[str, str | None]) -> bool:
+    is_ = {
+        "category": tool.definition.category.value,
+        "danger": tool.definition.danger_level.value,
+        "source": tool.definition.source.kind,
+        "state": tool.state.value,
+    }
+    return all(wanted is None or is_[name] == wanted for name, wanted in filters.items())
+
+
+def _data(tool: RegisteredTool) -> dict[str, Any]:
+    definition = tool.definition
+    return {
+        **definition.to_dict(),
+        "parameters": list(definition.properties),
+        "risk": definition.category.risk,
+        "state": tool.state.value,
+        "why": tool.why,
+        "provider": tool.provider,
+        "definition_hash": tool.definition_hash,
+    }
+
+
+def _row(tool: RegisteredTool) -> tuple[str, ...]:
+    definition = tool.definition
+    return (
+        definition.name,
+        definition.version,
+        definition.category.value,
+        definition.category.risk,
+        definition.danger_level.value,
+        tool.state.value,
+        shorten(visible(definition.description.split("\n")[0]), _DESCRIPTION_CHARS),
+    )
+
+
+def _summary(keep: Keep, shown: Sequence[RegisteredTool]) -> str:
+    tools = keep.tools()
+    counts = Counter(tool.state for tool in tools)
+    details = [
+        f"{counts[state]} {state.value}" for state in ToolState if counts[state] and state != "enabled"
     ]
+    if keep.start_up.skipped:
+        details.append(f"{len(keep.start_up.skipped)} skipped")
+    if len(shown) != len(tools):
+        details.insert(0, f"{len(shown)} shown")
+    total = f"Total: {len(tools)} {'tool' if len(tools) == 1 else 'tools'}"
+    return f"{total} ({', '.join(details)})" if details else total
+
+
+def _print_columns(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(len(row[column]) for row in (_HEADS, *rows)) for column in range(len(_HEADS))]
     for row in (_HEADS, *rows):
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    say(f"\nTotal: {len(rows)} {'tool' if len(rows) == 1 else 'tools'}")
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE, pad_edge=False, expand=False)
+    for head in _HEADS:
+        table.add_column(head, overflow="fold", no_wrap=head not in ("NAME", "DESCRIPTION"))
+    for row in rows:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    Console().print(table)
+
+
+_STYLES: dict[str, str] = {
+    ToolState.DISABLED.value: "dim",
+    ToolState.QUARANTINED.value: "yellow",
+    Danger.MEDIUM.value: "yellow",
+    Danger.HIGH.value: "red",
+    Danger.CRITICAL.value: "bold red",
+}

@@ -6,8 +6,14 @@ from typing import Any
 import click
 
 COMMANDS = {
+    "accept": "Accept a project's configuration, or a tool that changed.",
+    "completion": "Print the completion script for a shell.",
+    "disable": "Keep tools from answering.",
+    "enable": "Let tools answer again.",
+    "init": "Write a commented .agent/config.yml.",
     "lint": "Advise on definitions without registering them.",
     "list": "List the tools.",
+    "new": "Write a tool with its tests.",
     "show": "Show a tool: description, parameters, schema.",
     "validate": "Check a call's arguments without running it.",
 }

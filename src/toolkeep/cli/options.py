@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_LEVELS = ("debug", "info", "warning", "error", "off")
 
 
 def common(command: Callable[P, R]) -> Callable[P, R]:
@@ -28,7 +28,7 @@ def common(command: Callable[P, R]) -> Callable[P, R]:
     @click.option(
         "--log-level",
         type=click.Choice(LOG_LEVELS),
-        default="error",
+        default="off",
         show_default=True,
         help="Logs on stderr.",
     )
@@ -42,6 +42,13 @@ def common(command: Callable[P, R]) -> Callable[P, R]:
 
     return wrapped  # type: ignore[return-value]  # click adds the parameters
 
+
+project = click.option(
+    "--project",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Folder of the project, by default the nearest one with .agent/config.yml.",
+)
 
 files = click.option(
     "-f",
@@ -63,7 +70,7 @@ def _logs_on_stderr(level: str) -> Iterator[None]:
     handler = logging.StreamHandler(sys.stderr)
     handler.format = _line  # type: ignore[method-assign]  # a formatter in one line
     logger.handlers = [handler]
-    logger.setLevel(level.upper())
+    logger.setLevel(logging.CRITICAL + 1 if level == "off" else level.upper())
     try:
         yield
     finally:
@@ -76,7 +83,8 @@ def _line(record: "logging.LogRecord") -> str:
     import logging
 
     plain = vars(logging.makeLogRecord({})).keys() | {"message", "taskName"}
-    fields = [f"{name}={value}" for name, value in vars(record).items() if name not in plain]
+    named = vars(record) if not record.args else {}  # a message with arguments says them itself
+    fields = [f"{name}={value}" for name, value in named.items() if name not in plain]
     return " ".join([record.levelname.lower(), record.name + ":", record.getMessage(), *fields])
 
 
@@ -109,3 +117,17 @@ def print_json(data: Any) -> None:
     import json
 
     say(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that does not exist yet."""
+    from toolkeep.errors import FileUnreadable
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise FileUnreadable(str(path), "exists already; choose another, or move it away") from error
+    except OSError as error:
+        raise FileUnreadable(str(path), error.strerror or "cannot be written") from error

@@ -1,15 +1,15 @@
 """`toolkeep show`: one tool, for a person or as data."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.cli.options import common, files, print_json, say
-from toolkeep.cli.tools import keep_with
+from toolkeep.cli.options import common, files, print_json, project, say
+from toolkeep.cli.tools import complete_name, keep_with
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.validation.hint import describe
@@ -21,16 +21,19 @@ _CONSTRAINTS = (
 
 
 @click.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_name)
 @files
+@project
 @common
-def command(name: str, files: tuple[Path, ...], *, as_json: bool) -> None:
-    """Show the tool NAME: what it does, what it takes, and its schema."""
-    tool = keep_with(files).get(name)
+def command(name: str, files: tuple[Path, ...], project: Path | None, *, as_json: bool) -> None:
+    """Show the tool NAME, or NAME@VERSION: what it does, what it takes, and its schema."""
+    keep = keep_with(files, project)
+    tool = keep.get(name)
+    versions = keep.versions(tool.name)
     if as_json:
-        print_json(_data(tool))
+        print_json(_data(tool, versions))
         return
-    for line in _lines(tool):
+    for line in _lines(tool, versions):
         say(line)
 
 
@@ -38,13 +41,21 @@ def _public(definition: ToolDefinition) -> dict[str, Any]:
     return public_schema(definition.parameters, is_sensitive=definition.sensitive)
 
 
-def _data(tool: RegisteredTool) -> dict[str, Any]:
-    data = tool.definition.to_dict() | {"parameters": _public(tool.definition)}
-    warnings = [warning.to_dict() for warning in tool.warnings]
-    return {**data, "definition_hash": tool.definition_hash, "warnings": warnings}
+def _data(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> dict[str, Any]:
+    return {
+        **tool.definition.to_dict(),
+        "parameters": _public(tool.definition),
+        "signature": tool.arguments.hint(tool.name),
+        "definition_hash": tool.definition_hash,
+        "state": tool.state.value,
+        "why": tool.why,
+        "provider": tool.provider,
+        "versions": [{"version": held.version, "state": held.state.value} for held in versions],
+        "warnings": [warning.to_dict() for warning in tool.warnings],
+    }
 
 
-def _lines(tool: RegisteredTool) -> Iterator[str]:
+def _lines(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> Iterator[str]:
     definition = tool.definition
     schema = _public(definition)
     yield f"Tool: {definition.name}"
@@ -56,9 +67,15 @@ def _lines(tool: RegisteredTool) -> Iterator[str]:
         yield f"Usage: {definition.usage_metadata}"
     if definition.capabilities:
         yield "Capabilities: " + ", ".join(map(str, definition.capabilities))
+    yield f"State: {tool.state.value}" + (f" ({tool.why})" if tool.why else "")
+    yield f"Provider: {tool.provider}" + (" (built in)" if tool.is_built_in else "")
+    if len(versions) > 1:
+        yield "Versions: " + ", ".join(f"{held.version} ({held.state.value})" for held in versions)
     yield f"Hash: {tool.definition_hash}"
     for warning in tool.warnings:
         yield f"Warning: {warning}"
+    yield ""
+    yield f"Signature: {tool.arguments.hint(tool.name)}"
     yield ""
     yield "Parameters:"
     properties = schema.get("properties", {})

@@ -8,25 +8,27 @@ from typing import Any
 import click
 
 from toolkeep.calls import CheckedCall, Refusal
-from toolkeep.cli.options import common, files, print_json, say
-from toolkeep.cli.tools import keep_with
-from toolkeep.errors import Code
+from toolkeep.cli.options import common, files, print_json, project, say
+from toolkeep.cli.tools import complete_name, keep_with
 from toolkeep.keep import Keep
 from toolkeep.limits import DEFAULT_LIMITS
 
 
 @click.command("validate")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_name)
 @click.argument("arguments", required=False)
 @files
+@project
 @common
-def command(name: str, arguments: str | None, files: tuple[Path, ...], *, as_json: bool) -> None:
+def command(
+    name: str, arguments: str | None, files: tuple[Path, ...], project: Path | None, *, as_json: bool
+) -> None:
     """Check ARGUMENTS (JSON; from standard input if absent or -) against the tool NAME.
 
     Nothing is run. Exit status 0 if the call would be accepted, 1 if not.
     """
     text = _read(arguments)
-    keep = keep_with(files)
+    keep = keep_with(files, project)
     check = keep.try_validate_arguments(name, text, agent="operator")
     if as_json:
         print_json(_data(check))
@@ -71,7 +73,7 @@ def _print_refusal(keep: Keep, refusal: Refusal) -> None:
             if text:
                 say(f"      {label}: {text}")
         say(f"      Suggestion: {error.suggestion}")
-    if refusal.code is not Code.UNKNOWN_TOOL:
+    if refusal.schema_hint:
         _print_way_out(keep, refusal)
     say(f"\nCorrelation id: {refusal.correlation_id}")
 

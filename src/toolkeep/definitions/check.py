@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from toolkeep.definitions.frozen import NotJson, freeze
 from toolkeep.definitions.names import PORTABLE_NAME, wrong_with_author_name
-from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.tool import BY_HAND, ToolDefinition
 from toolkeep.definitions.vocabulary import Category, Determinism, Isolation, SideEffect
 from toolkeep.errors import Code, DefinitionInvalid, Problem
 from toolkeep.limits import (
@@ -48,7 +48,7 @@ def refuse_problems(name: str, problems: Sequence[Problem]) -> None:
 
 def written_by_hand(definition: ToolDefinition) -> ToolDefinition:
     """The definition, if it does not claim to come from elsewhere: only an importer may say that."""
-    if not definition.source.is_by_hand:
+    if definition.source != BY_HAND:
         mend = "remove it, or import the tool with ToolDefinition.from_elsewhere"
         refuse_problems(definition.name, [_problem("source", "is set by whoever imports a tool", mend)])
     return definition

@@ -1,4 +1,4 @@
-"""The fixed words of a definition: category, danger, side effects, determinism, isolation, result type.
+"""The fixed words of definitions: category, danger, side effects, determinism, isolation, state, tier.
 
 Each enum reads its values in snake_case or PascalCase (`FileSystem` is `file_system`) and from its own
 members; `read` says which words are allowed when a word is not.
@@ -183,6 +183,28 @@ class ParameterType(Word):
     ARRAY = "array"
     OBJECT = "object"
     ONE_OF = "one_of"
+
+
+class ToolState(Word):
+    """Whether a registered tool answers calls."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+    QUARANTINED = "quarantined"
+
+
+class Tier(Word):
+    """What a licence allows; the counts are in `toolkeep.registry.tiers`."""
+
+    CORE = "core"
+    WRITER_PRO = "writer_pro"
+    TEAMS = "teams"
+    ENTERPRISE = "enterprise"
+
+    @property
+    def number(self) -> int:
+        """The number in the store's `license_tier` column."""
+        return list(Tier).index(self)
 
 
 class TouchForm(Enum):

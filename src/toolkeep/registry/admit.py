@@ -4,15 +4,33 @@ All problems come at once (DEF-12). By hand every lapse refuses; from elsewhere 
 warn, and the warnings stay with the tool.
 """
 
+import time
 from typing import Any
+
+import msgspec
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.check import problems_of
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem, SchemaBroken, SchemaRefused
 from toolkeep.limits import DEFAULT_LIMITS, Limits
-from toolkeep.validation.compiler import Compilation, compile_arguments, compile_output
+from toolkeep.validation.compiler import NO_FORMATS, Compilation, Formats, compile_arguments, compile_output
 from toolkeep.validation.secrecy import Display
+
+
+class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
+    """Who brings a tool, and what follows from that."""
+
+    provider: str = "code"
+    is_built_in: bool = False
+    is_custom: bool = False
+    held_back: str = ""
+    """Why it is quarantined, where it is."""
+    warnings: tuple[Problem, ...] = ()
+
+
+BY_CODE = Circumstances()
 
 
 def admit(
@@ -21,15 +39,21 @@ def admit(
     runner: Any = None,
     limits: Limits = DEFAULT_LIMITS,
     shows_values: bool = True,
+    formats: Formats | None = None,
+    circumstances: Circumstances = BY_CODE,
 ) -> RegisteredTool:
     """The registered tool; raises the `DefinitionError` that its problems call for."""
+    began = time.perf_counter()
     by_hand = definition.source.is_by_hand
     problems, warnings = problems_of(definition)
     display = Display(is_sensitive=definition.sensitive, shows_values=shows_values)
-    arguments = compile_arguments(definition.parameters, by_hand=by_hand, limits=limits, display=display)
+    checks = formats or NO_FORMATS
+    arguments = compile_arguments(
+        definition.parameters, by_hand=by_hand, limits=limits, display=display, formats=checks
+    )
     output = Compilation(None, [], [])
     if definition.output_schema is not None:
-        output = compile_output(definition.output_schema, by_hand=by_hand, limits=limits)
+        output = compile_output(definition.output_schema, by_hand=by_hand, limits=limits, formats=checks)
     problems += arguments.problems + output.problems
     if problems or arguments.compiled is None:
         raise _error(definition.name, problems)
@@ -38,8 +62,14 @@ def admit(
         arguments=arguments.compiled,
         output=output.compiled,
         runner=runner,
-        warnings=(*warnings, *arguments.warnings, *output.warnings),
+        warnings=(*circumstances.warnings, *warnings, *arguments.warnings, *output.warnings),
         definition_hash=definition.hash,
+        provider=circumstances.provider,
+        is_built_in=circumstances.is_built_in,
+        is_custom=circumstances.is_custom,
+        state=ToolState.QUARANTINED if circumstances.held_back else ToolState.ENABLED,
+        why=circumstances.held_back,
+        compile_ms=(time.perf_counter() - began) * 1000,
     )
 
 

@@ -5,6 +5,8 @@ cannot be used does not keep the others from loading.
 """
 
 import json
+import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,15 @@ import msgspec
 
 from toolkeep.definitions.check import written_by_hand
 from toolkeep.definitions.tool import ToolDefinition
-from toolkeep.errors import Code, DefinitionError, FileUnreadable, ToolkeepError
-from toolkeep.limits import DEFINITION_FILE_BYTES, DEFINITION_FILE_NODES
-from toolkeep.validation.parse import Snapshot, parse_json_fully
+from toolkeep.documents import Place, read_yaml
+from toolkeep.errors import DefinitionError, FileUnreadable, ToolkeepError
+from toolkeep.limits import DEFINITION_FILE_BYTES, DOCUMENT_DEPTH, INTEGER_DIGITS
+from toolkeep.validation.parse import parse_json_fully
 from toolkeep.validation.reasons import NotStrictJson
+from toolkeep.wording import echo_name
 
-_DEPTH = 100
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|-?[0-9][0-9.eE+-]*+|-?[A-Za-z]++|[\[\]{}:]')
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class LoadedDefinition(msgspec.Struct, frozen=True):
@@ -43,49 +48,93 @@ def read_data(path: Path) -> Any:
         raise FileUnreadable(str(path), error.strerror or "cannot be opened") from error
     if len(raw) > DEFINITION_FILE_BYTES:
         raise FileUnreadable(str(path), f"is over {DEFINITION_FILE_BYTES} bytes")
-    return _read_yaml(path, raw) if path.suffix.lower() in (".yml", ".yaml") else _read_json(path, raw)
+    if path.suffix.lower() in (".yml", ".yaml"):
+        return read_yaml(raw, str(path)).data
+    return _read_json(str(path), raw)
 
 
-def _read_json(path: Path, raw: bytes) -> Any:
+def _read_json(path: str, raw: bytes) -> Any:
     try:
-        return parse_json_fully(raw, depth=_DEPTH)
-    except NotStrictJson as error:
-        line, column = _place(raw)
-        raise FileUnreadable(str(path), f"{error.reason}; {error.mend}", line=line, column=column) from error
+        return parse_json_fully(raw, depth=DOCUMENT_DEPTH)
+    except NotStrictJson:
+        before, reason = _json_fault(raw)
+        place = Place.after(before, path)
+        raise FileUnreadable(path, reason, line=place.line, column=place.column) from None
 
 
-def _place(raw: bytes) -> tuple[int, int] | tuple[None, None]:
-    """Line and column where a text stops being JSON; nothing where it is JSON, but not strict."""
+def _json_fault(raw: bytes) -> tuple[str, str]:
+    """The text before the first fault of a JSON file that was refused, and what is wrong there."""
     try:
-        json.loads(raw)
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        reason = f"the byte 0x{raw[error.start]:02X} is not UTF-8; save the file as UTF-8"
+        return raw[: error.start].decode(), reason
+    try:
+        json.loads(text, parse_int=len)  # the digits are counted below
     except json.JSONDecodeError as error:
-        return error.lineno, error.colno
-    except (ValueError, RecursionError):
+        return text[: error.pos], f"is not JSON; {_mend(text, error.pos)}"
+    except RecursionError:
         pass
-    return None, None
+    position, reason = next(_strictness_faults(text), (0, "is not strict JSON; write simpler values"))
+    return text[:position], reason
 
 
-def _read_yaml(path: Path, raw: bytes) -> Any:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+def _mend(text: str, position: int) -> str:
+    """What to do where a text stops being JSON."""
+    here, before = text[position : position + 1], text[:position].rstrip()
+    if not text.strip():
+        return "the file is empty"
+    if here == "\ufeff":
+        return "save the file without a byte order mark"
+    if not text[position:].strip():
+        return "the file ends too early: close every bracket and string"
+    if here in "}]" and before.endswith(","):
+        return "remove the trailing comma"
+    if here in "/#":
+        return "remove the comment, JSON has none"
+    if here == "'":
+        return "use double quotes"
+    return "check quotes, commas and brackets here"
 
-    try:
-        data = YAML(typ="safe", pure=True).load(raw.decode())
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise FileUnreadable(str(path), error.problem or "is not YAML", line=line, column=column) from error
-    except (YAMLError, UnicodeDecodeError, ValueError) as error:
-        raise FileUnreadable(str(path), "is not YAML in UTF-8") from error
-    except RecursionError as error:
-        raise FileUnreadable(str(path), "is nested too deep") from error
-    try:
-        # Written out with a limit, so that aliases of aliases cannot fill the memory.
-        return Snapshot(data, depth=_DEPTH, values=DEFINITION_FILE_NODES).value
-    except NotStrictJson as error:
-        where = f"{error.path}: " if error.path else ""
-        mend = "write it as text, in quotes" if error.code is Code.NOT_JSON else error.mend
-        raise FileUnreadable(str(path), f"{where}{error.reason}; {mend}") from error
+
+def _strictness_faults(text: str) -> Iterator[tuple[int, str]]:
+    """Where a well-formed JSON text breaks the rules of strict JSON, in the order of the text."""
+    open_keys: list[dict[str, int]] = []
+    last = ""
+    start = 0
+    for token in _TOKEN.finditer(text):
+        found = token.group()
+        if found == ":":
+            key = json.loads(last)
+            if key in open_keys[-1]:
+                first = Place.after(text[: open_keys[-1][key]], "")
+                twice = f"the key {echo_name(key)} is written twice"
+                where = f"first at line {first.line}, column {first.column}"
+                yield start, f"{twice}, {where}; keep one of the two"
+            open_keys[-1][key] = start
+        elif found in ("[", "{"):
+            open_keys.append({})
+            if len(open_keys) > DOCUMENT_DEPTH:
+                yield token.start(), f"is nested deeper than {DOCUMENT_DEPTH}; write flatter data"
+        elif found in ("]", "}"):
+            open_keys.pop()
+        elif reason := _scalar_fault(found):
+            yield token.start(), reason
+        last, start = found, token.start()
+
+
+def _scalar_fault(token: str) -> str:
+    if token[0] == '"':
+        is_half = "\\u" in token and _SURROGATE.search(json.loads(token))
+        return "a \\u escape is half of a surrogate pair; escape both halves" if is_half else ""
+    if token in ("NaN", "Infinity", "-Infinity"):
+        return f"{token} is not JSON; write a finite number or null"
+    if token.lstrip("-").isdigit():
+        too_long = len(token.lstrip("-")) > INTEGER_DIGITS
+        return f"an integer has more than {INTEGER_DIGITS} digits; write a shorter one" if too_long else ""
+    if token[-1].isdigit() and math.isinf(float(token)):
+        return "a number is beyond 1.8e308; write a smaller one"
+    return ""
 
 
 def _entries(path: Path, data: Any) -> list[Any]:

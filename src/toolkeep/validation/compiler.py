@@ -4,7 +4,7 @@ In comes a schema as a definition holds it; out goes a `CompiledSchema`, which a
 use, or `Problem`s. Whatever goes wrong while compiling is a refusal, never a pass.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import jsonschema_rs
@@ -44,12 +44,34 @@ ENGINES: Final = {
 }
 
 
+Formats = Mapping[str, Callable[[str], bool]]
+"""Checks of a host's own for `format`, by name."""
+
+NO_FORMATS: Final[Formats] = {}
+
+
+def guarded_formats(formats: Formats) -> Formats:
+    """The checks as the engine may call them: on short text only, and whatever they do is a verdict."""
+    return {name: _guarded(check) for name, check in formats.items()}
+
+
+def _guarded(check: Callable[[str], bool]) -> Callable[[str], bool]:
+    def verdict(text: str) -> bool:
+        try:
+            return len(text) <= MATCHED_CHARS and check(text) is True
+        except Exception as error:  # noqa: BLE001 -- a check that breaks has not said yes
+            log_mishap("a format check broke", error)
+            return False
+
+    return verdict
+
+
 class CompiledSchema:
     """A validator with everything that the door and the report need to know about its schema."""
 
     __slots__ = (
-        "_hint", "_parts", "closes_objects", "cost", "dialect", "finisher", "is_open", "is_valid", "limits",
-        "limits_strings", "locator", "members", "schema", "secrecy", "uncounted_bytes", "validator",
+        "_formats", "_hint", "_parts", "closes_objects", "cost", "dialect", "finisher", "is_open", "is_valid",
+        "limits", "limits_strings", "locator", "members", "schema", "secrecy", "uncounted_bytes", "validator",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +82,7 @@ class CompiledSchema:
         *,
         closes_objects: bool,
         display: Display = SHOW_ALL,
+        formats: Formats = NO_FORMATS,
     ) -> None:
         guarded = close_objects(schema) if closes_objects else guard_matching(schema)
         self.schema = schema
@@ -68,7 +91,8 @@ class CompiledSchema:
         self.limits = limits
         self.closes_objects = closes_objects
         self.cost: Cost = measure(guarded, fanout=limits.fanout)
-        self.validator = compile_schema(guarded, dialect)
+        self._formats = formats
+        self.validator = compile_schema(guarded, dialect, formats)
         self.is_valid = self.validator.is_valid
         self.is_open = is_open(guarded, depth=limits.argument_depth)
         self.limits_strings = turns_matching(schema)
@@ -97,7 +121,7 @@ class CompiledSchema:
     def compile_part(self, part: dict[str, Any]) -> jsonschema_rs.Validator:
         """The same, made anew."""
         guard = close_part if self.closes_objects else guard_matching
-        return compile_schema(guard(self.schema, part), self.dialect)
+        return compile_schema(guard(self.schema, part), self.dialect, self._formats)
 
 
 _COMPARED_BYTES = 2000
@@ -112,10 +136,13 @@ def _uncounted_bytes(cost: Cost, limits: Limits) -> int:
     return min(limits.argument_bytes, by_work, by_matching, by_comparing, BRACKETS)
 
 
-def compile_schema(schema: dict[str, Any], dialect: Dialect) -> jsonschema_rs.Validator:
+def compile_schema(
+    schema: dict[str, Any], dialect: Dialect, formats: Formats = NO_FORMATS
+) -> jsonschema_rs.Validator:
     """The engine's validator; `Uncompilable` where it makes none, for whatever reason."""
+    options = {**ENGINE_OPTIONS, "formats": dict(formats)} if formats else ENGINE_OPTIONS
     try:
-        return ENGINES[dialect](schema, **ENGINE_OPTIONS)
+        return ENGINES[dialect](schema, **options)
     except Exception as error:
         raise Uncompilable from error  # some schemas make the engine panic; none of them is a pass
 
@@ -133,27 +160,37 @@ class Compilation(msgspec.Struct):
 
 
 def compile_arguments(
-    schema: dict[str, Any], *, by_hand: bool, limits: Limits, display: Display = SHOW_ALL
+    schema: dict[str, Any],
+    *,
+    by_hand: bool,
+    limits: Limits,
+    display: Display = SHOW_ALL,
+    formats: Formats = NO_FORMATS,
 ) -> Compilation:
     """The schema of a tool's parameters: closed, bounded, compiled."""
     try:
-        return _compile_arguments(schema, by_hand=by_hand, limits=limits, display=display)
+        inspection = inspect_schema(
+            schema, field="parameters", by_hand=by_hand, limits=limits, is_arguments=True
+        )
+        return _compile(
+            inspection, "parameters", limits, display, formats, by_hand=by_hand, closes_objects=True
+        )
     except Exception as error:  # noqa: BLE001 -- whatever a hostile schema trips is a refusal
         log_mishap("a schema could not be compiled", error)
         return _unreadable("parameters")
 
 
-def _compile_arguments(
-    schema: dict[str, Any], *, by_hand: bool, limits: Limits, display: Display
+def compile_output(
+    schema: dict[str, Any], *, by_hand: bool, limits: Limits, formats: Formats = NO_FORMATS
 ) -> Compilation:
-    inspection = inspect_schema(schema, field="parameters", by_hand=by_hand, limits=limits, is_arguments=True)
-    return _compile(inspection, "parameters", limits, display, by_hand=by_hand, closes_objects=True)
-
-
-def compile_output(schema: dict[str, Any], *, by_hand: bool, limits: Limits) -> Compilation:
     """The schema of a tool's output: taken as written (VAL-2), bounded, compiled."""
     try:
-        return _compile_output(schema, by_hand=by_hand, limits=limits)
+        inspection = inspect_schema(
+            schema, field="output_schema", by_hand=by_hand, limits=limits, is_arguments=False
+        )
+        return _compile(
+            inspection, "output_schema", limits, SHOW_ALL, formats, by_hand=by_hand, closes_objects=False
+        )
     except Exception as error:  # noqa: BLE001 -- whatever a hostile schema trips is a refusal
         log_mishap("a schema could not be compiled", error)
         return _unreadable("output_schema")
@@ -165,18 +202,12 @@ def _unreadable(field: str) -> Compilation:
     return Compilation(None, [_problem(field, Code.SCHEMA_BROKEN, message, "write it more simply")], [])
 
 
-def _compile_output(schema: dict[str, Any], *, by_hand: bool, limits: Limits) -> Compilation:
-    inspection = inspect_schema(
-        schema, field="output_schema", by_hand=by_hand, limits=limits, is_arguments=False
-    )
-    return _compile(inspection, "output_schema", limits, SHOW_ALL, by_hand=by_hand, closes_objects=False)
-
-
 def _compile(
     inspection: Inspection,
     field: str,
     limits: Limits,
     display: Display,
+    formats: Formats,
     *,
     by_hand: bool,
     closes_objects: bool,
@@ -190,6 +221,7 @@ def _compile(
                 limits,
                 closes_objects=closes_objects,
                 display=display,
+                formats=formats,
             )
             if closes_objects:
                 misfits = list(misfitting_values(compiled))

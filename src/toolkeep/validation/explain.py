@@ -1,16 +1,17 @@
 """A refused call in words: the slow half of the door.
 
 Faults are found, violations written, a repair tried; the refusal gets a correlation id, is compared with
-earlier ones, and is logged: a summary at warning, the redacted arguments at debug only (VAL-6).
+earlier ones, and is told to whoever listens, with redacted arguments (VAL-6).
 """
 
 import json
-import logging
 import secrets
+from functools import partial
 from typing import Any
 
 from toolkeep.calls import Refusal, RegisteredTool, Violation
 from toolkeep.errors import Code
+from toolkeep.events import ValidationFailed
 from toolkeep.limits import LOGGED_CHARS, QUIET_SECONDS, REPORT_DIGITS
 from toolkeep.validation.faults import Fault, find_faults, first_fault
 from toolkeep.validation.memory import Caller, RefusalMemory
@@ -21,8 +22,6 @@ from toolkeep.validation.repair import repair_of
 from toolkeep.validation.report import violations_of
 from toolkeep.validation.size import size_of
 from toolkeep.wording import shorten, visible
-
-log = logging.getLogger("toolkeep.validation")
 
 _PATH_CHARS = 200
 _REPARSED_BYTES = 200_000
@@ -72,7 +71,7 @@ def _explain(
         correlation_id=caller.correlation_id or secrets.token_hex(8),
         is_repeated=is_repeated,
     )
-    _log(tool, objection, refusal, caller)
+    _tell(tool, objection, refusal, memory, caller.agent)
     return refusal
 
 
@@ -136,30 +135,16 @@ def _withheld() -> Violation:
     )
 
 
-def _log(tool: RegisteredTool, objection: Objection, refusal: Refusal, caller: Caller) -> None:
-    if not log.isEnabledFor(logging.WARNING) or not _is_heard(log):
-        return
-    fields = {
-        "tool_name": tool.name,
-        "agent": caller.agent,
-        "correlation_id": refusal.correlation_id,
-        "error_count": len(refusal.errors),
-        "first_error_code": refusal.code.value,
-    }
-    log.warning("validation failed", extra=fields)
-    if log.isEnabledFor(logging.DEBUG):
-        shown = "(not JSON)"
-        if isinstance(objection, Misfit):
-            shown = json.dumps(tool.arguments.secrecy.redact(objection.value))
-        details = {**fields, "errors": refusal.to_dict()["errors"], "arguments": shorten(shown, LOGGED_CHARS)}
-        log.debug("validation failed in detail", extra=details)
+def _tell(
+    tool: RegisteredTool, objection: Objection, refusal: Refusal, memory: RefusalMemory, agent: str
+) -> None:
+    if memory.bus.listeners:
+        shown = partial(_shown, tool, objection)
+        memory.bus.tell(ValidationFailed(tool_name=tool.name, agent=agent, refusal=refusal, arguments=shown))
 
 
-def _is_heard(logger: logging.Logger) -> bool:
-    """Whether any handler would do something: a record that nobody reads costs 8 µs."""
-    here: logging.Logger | None = logger
-    while here is not None:
-        if any(not isinstance(handler, logging.NullHandler) for handler in here.handlers):
-            return True
-        here = here.parent if here.propagate else None
-    return False
+def _shown(tool: RegisteredTool, objection: Objection) -> str:
+    """The arguments as a log may hold them."""
+    if not isinstance(objection, Misfit):
+        return "(not JSON)"
+    return shorten(json.dumps(tool.arguments.secrecy.redact(objection.value)), LOGGED_CHARS)

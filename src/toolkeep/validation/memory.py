@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
+from toolkeep.events import Bus
 from toolkeep.limits import QUIET_SECONDS, REFUSALS_IN_A_ROW, REMEMBERED_REFUSALS
 
 
@@ -22,10 +23,11 @@ class Caller(NamedTuple):
 
 
 class RefusalMemory:
-    """What was refused to whom, for one keep."""
+    """What was refused to whom, for one keep; `bus` is told of every refusal."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, bus: Bus | None = None) -> None:
         self._clock = clock
+        self.bus = bus or Bus()
         self._lock = threading.Lock()
         self._calls: OrderedDict[tuple[str, str, str, bytes], None] = OrderedDict()
         self.rows: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 _MOST_NAMES = 100
+_FEWEST_CHARS = 3
 
 
 def _folded(name: str) -> str:
@@ -13,18 +14,19 @@ def nearest_name(wanted: str, names: Sequence[str]) -> str | None:
     """The one name that a slip explains: another spelling, or a letter or two; None when unsure."""
     if not names or len(wanted) > 256:
         return None
-    same = [name for name in names if _folded(name) == _folded(wanted)]
-    if len(same) == 1:
-        return same[0]
+    target, folded = _folded(wanted), list(map(_folded, names))
+    if folded.count(target) == 1:
+        return names[folded.index(target)]
+    from rapidfuzz import process
     from rapidfuzz.distance import OSA
 
-    scored = sorted((OSA.distance(_folded(wanted), _folded(name)), name) for name in names)
-    best, name = scored[0]
-    if best > max(1, min(len(wanted), len(name)) // 4) or len(name) < 3:
+    most = max(1, len(wanted) // 4)
+    near = process.extract(target, folded, scorer=OSA.distance, score_cutoff=most, limit=None)
+    best = min((distance for _, distance, _ in near), default=0)
+    found = [names[index] for _, distance, index in near if distance == best]
+    if len(found) != 1 or len(found[0]) < _FEWEST_CHARS or best > max(1, len(found[0]) // 4):
         return None
-    if len(scored) > 1 and scored[1][0] == best:
-        return None
-    return name
+    return found[0]
 
 
 def probable_name(wanted: str, names: Sequence[str]) -> str | None:

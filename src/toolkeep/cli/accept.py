@@ -1,0 +1,140 @@
+"""`toolkeep accept`: a person says yes to a project's configuration, or to a tool that changed."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolkeep.assembly import open_state, project_folder, read_configuration
+from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.config.settings import ConfigFile
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.errors import NotAccepted
+from toolkeep.limits import LISTED_NAMES
+from toolkeep.registry.difference import Change, changes_between
+from toolkeep.registry.state import Pin, accepted
+from toolkeep.storage.state import KeepState
+from toolkeep.wording import echo_name, shorten, visible
+
+_SHOWN_CHARS = 4000
+_TITLES = {"runs": "It would run:", "grants": "It would grant:", "loosens": "It would loosen:"}
+
+
+@click.command("accept")
+@click.argument("name", required=False)
+@click.option(
+    "--hash", "given_hash", metavar="SHA256", help="Accept without being asked, if this is the hash."
+)
+@project
+@common
+def command(name: str | None, given_hash: str | None, project: Path | None, *, as_json: bool) -> None:
+    """Show what .agent/config.yml would run, grant or loosen, and accept it; or the changed tool NAME.
+
+    Asks on a terminal. Without one, nothing is accepted unless --hash names exactly what is there: a
+    script or an agent cannot say yes to what nobody has seen.
+    """
+    root = project_folder(project)
+    state = open_state(root)
+    if state is None:
+        raise NotAccepted(
+            "there is no folder to remember it in", hint="set TOOLKEEP_HOME to a folder of yours"
+        )
+    if name is None:
+        _accept_file(root, state, given_hash, as_json=as_json)
+    else:
+        _accept_tool(name, state, given_hash, as_json=as_json)
+
+
+def _accept_file(root: Path, state: KeepState, given_hash: str | None, *, as_json: bool) -> None:
+    file = next((f for f in read_configuration(root, state).files if f.is_project), None)
+    if file is None:
+        raise NotAccepted(f"{root} has no .agent/config.yml", hint="write one with `toolkeep init`")
+    if file.counts:
+        why = (
+            "is accepted already" if file.effects else "runs, grants and loosens nothing; it counts as it is"
+        )
+        _finish({"accepted": True, "path": file.path, "hash": file.file_hash}, f"{file.path} {why}", as_json)
+        return
+    if not as_json:
+        for line in _file_lines(file):
+            say(line)
+    _confirm(file.file_hash, given_hash)
+    state.accept(file.path, file.file_hash)
+    data = {"accepted": True, "path": file.path, "hash": file.file_hash, "effects": _effects(file)}
+    _finish(data, f"accepted {file.path}", as_json)
+
+
+def _file_lines(file: ConfigFile) -> Iterator[str]:
+    yield f"{file.path}"
+    yield f"SHA-256: {file.file_hash}"
+    for kind, title in _TITLES.items():
+        found = [effect for effect in file.effects if effect.kind == kind]
+        if found:
+            yield f"\n{title}"
+            yield from (f"  - {effect.what} (line {effect.place.line})" for effect in found)
+    yield ""
+
+
+def _effects(file: ConfigFile) -> list[dict[str, Any]]:
+    return [
+        {"kind": effect.kind, "what": effect.what, "line": effect.place.line, "column": effect.place.column}
+        for effect in file.effects
+    ]
+
+
+def _accept_tool(name: str, state: KeepState, given_hash: str | None, *, as_json: bool) -> None:
+    pin = _pending(name, state.pins())
+    old, new = ToolDefinition.from_dict(pin.definition), ToolDefinition.from_dict(pin.pending or {})
+    taken = accepted(pin)
+    if not as_json:
+        say(f"{pin.name} from {pin.origin} changed since it was accepted:")
+        for change in changes_between(old, new):
+            for line in _change_lines(change):
+                say(line)
+        say(f"\nVersion: {pin.version} becomes {taken.version}\nSHA-256: {pin.pending_hash}\n")
+    _confirm(pin.pending_hash, given_hash)
+    state.put_pins([taken])
+    data = {"accepted": True, "tool": pin.name, "version": taken.version, "hash": taken.definition_hash}
+    _finish(data, f"accepted {pin.name} {taken.version}; it answers from the next start", as_json)
+
+
+def _change_lines(change: Change) -> Iterator[str]:
+    yield f"  {change.field}: {change.what} ({change.weight.name.lower()})"
+    for sign, value in (("-", change.before), ("+", change.after)):
+        if value is not None:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            yield f"    {sign} {shorten(visible(text), _SHOWN_CHARS)}"
+
+
+def _pending(name: str, pins: Iterable[Pin]) -> Pin:
+    waiting = [pin for pin in pins if pin.pending is not None]
+    for pin in waiting:
+        if pin.name.casefold() == name.casefold():
+            return pin
+    names = ", ".join(pin.name for pin in waiting[:LISTED_NAMES])
+    hint = f"these wait: {names}" if names else "no imported tool has changed"
+    raise NotAccepted(f"no changed definition of {echo_name(name)!r} waits to be accepted", hint=hint)
+
+
+def _confirm(wanted: str, given: str | None) -> None:
+    """Return if a person, or a hash that a person copied, says yes."""
+    if given is not None:
+        if given.removeprefix("sha256:").lower() != wanted:
+            raise NotAccepted(
+                f"the hash is {wanted}, not {given[:80]}", hint="look at it again: it may have changed"
+            )
+        return
+    if not sys.stdin.isatty():
+        raise NotAccepted("nobody is there to ask", hint=f"on a terminal, or with --hash {wanted}")
+    if not click.confirm("Accept this?", default=False):
+        raise NotAccepted("you said no", hint="nothing was changed")
+
+
+def _finish(data: dict[str, Any], text: str, as_json: bool) -> None:  # noqa: FBT001 -- as everywhere here
+    if as_json:
+        print_json(data)
+    else:
+        say(f" {text}", label="✓", color="green")

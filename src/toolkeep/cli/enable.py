@@ -1,0 +1,22 @@
+"""`toolkeep enable`: let tools answer again."""
+
+from pathlib import Path
+
+import click
+
+from toolkeep.cli.options import common, project
+from toolkeep.cli.tools import complete_name
+
+
+@click.command("enable")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_name)
+@project
+@common
+def command(names: tuple[str, ...], project: Path | None, *, as_json: bool) -> None:
+    """Let tools answer again: NAME for all versions, NAME@VERSION for one.
+
+    It is remembered outside the project, for every start from now on.
+    """
+    from toolkeep.cli.switch import switch
+
+    switch(names, project, enabled=True, as_json=as_json)

@@ -1,0 +1,123 @@
+"""What a configuration file would run, grant or loosen: what a person is asked to accept.
+
+A file without effects is inert: it only describes tools and closes things, and counts at once.
+"""
+
+import logging
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from toolkeep.config.environment import TOOL_LISTS, escaped
+from toolkeep.config.settings import Effect, EffectKind, Settings
+from toolkeep.definitions.vocabulary import Tier
+from toolkeep.documents import Document
+from toolkeep.limits import Limits
+from toolkeep.wording import echo, echo_name, shorten, visible
+
+LIMIT_FIELDS = {
+    "max_schema_size": "schema_bytes",
+    "max_schema_depth": "schema_depth",
+    "max_argument_size": "argument_bytes",
+    "max_argument_depth": "argument_depth",
+    "max_fanout": "fanout",
+    "max_work": "work",
+    "max_errors": "errors",
+}
+"""Keys of `tool_registry` and the limits that they set."""
+
+LEVELS: dict[str | None, int] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+_SHOWN_CHARS = 300
+
+
+class Effects:
+    """The effects of one checked file over what is in force without it."""
+
+    def __init__(
+        self, document: Document, data: dict[str, Any], variables: Iterable[tuple[str, str]], before: Settings
+    ) -> None:
+        self._document = document
+        self._data = data
+        self._variables = variables
+        self._before = before
+
+    def all(self) -> tuple[Effect, ...]:
+        """Runs first, then grants, then loosens, each in the order of the file."""
+        return (*self._runs(), *self._grants(), *self._loosens())
+
+    def _effect(self, kind: EffectKind, what: str, pointer: str) -> Effect:
+        return Effect(kind=kind, what=what, place=self._document.key_place(pointer))
+
+    def _runs(self) -> Iterator[Effect]:
+        for pointer in TOOL_LISTS:
+            for index, tool in enumerate(at(self._data, pointer) or ()):
+                if isinstance(tool, dict) and (tool.get("run") is not None or tool.get("client_executed")):
+                    name = echo_name(str(tool.get("name", "?")))
+                    what = f"tool '{name}' {_how(tool)}"
+                    yield self._effect("runs", what, f"{pointer}/{index}")
+        for index, name in enumerate(at(self._data, "/tool_registry/providers") or ()):
+            what = f"provider '{echo_name(name)}' runs its code in this process"
+            yield self._effect("runs", what, f"/tool_registry/providers/{index}")
+
+    def _grants(self) -> Iterator[Effect]:
+        for agent, grant in (self._data.get("agents") or {}).items():
+            for kind in ("capabilities", "permissions"):
+                for index, held in enumerate(grant.get(kind) or ()):
+                    pointer = f"/agents/{escaped(agent)}/{kind}/{index}"
+                    what = f"agent '{echo_name(agent)}' holds {echo_name(str(held))}"
+                    yield self._effect("grants", what, pointer)
+        for index, name in enumerate(self._data.get("permissions") or ()):
+            yield self._effect("grants", f"permission {echo_name(name)} exists", f"/permissions/{index}")
+        for name, pointer in self._variables:
+            yield self._effect("grants", f"the file reads the environment variable {name}", pointer)
+
+    def _loosens(self) -> Iterator[Effect]:
+        registry = self._data.get("tool_registry") or {}
+        limits: Limits = self._before.limits
+        for key, attribute in LIMIT_FIELDS.items():
+            if key in registry and registry[key] > (usual := getattr(limits, attribute)):
+                what = f"{key} rises from {usual} to {registry[key]}"
+                yield self._effect("loosens", what, f"/tool_registry/{key}")
+        if registry.get("include_actual_values") and not self._before.include_actual_values:
+            pointer = "/tool_registry/include_actual_values"
+            yield self._effect("loosens", "errors show values again", pointer)
+        level = LEVELS.get(
+            registry.get("validation_failure_log_level"), self._before.validation_failure_level
+        )
+        if level < self._before.validation_failure_level:
+            pointer = "/tool_registry/validation_failure_log_level"
+            yield self._effect("loosens", "refused calls are logged less loudly", pointer)
+        for pointer in ("/disabled_tools", "/tool_registry/disabled_tools"):
+            for index, name in enumerate(at(self._data, pointer) or ()):
+                if "@" in name:
+                    what = f"without {echo_name(name)} another version of it may answer"
+                    yield self._effect("loosens", what, f"{pointer}/{index}")
+        tier = self._data.get("tier")
+        if tier is not None and Tier.read(tier).number > self._before.tier.number:
+            yield self._effect("loosens", f"the tier rises to {Tier.read(tier).value}", "/tier")
+        if at(self._data, "/features/tools/definition") and not self._before.allows_definitions:
+            pointer = "/features/tools/definition"
+            yield self._effect("loosens", "custom definitions are allowed again", pointer)
+
+
+def at(data: Any, pointer: str) -> Any:
+    """The value at a plain pointer, None where there is none."""
+    for key in pointer.split("/")[1:]:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
+
+
+def _how(tool: dict[str, Any]) -> str:
+    run = tool.get("run")
+    if run is None:
+        return "is executed by the client"
+    if isinstance(run, dict) and len(run) == 1:
+        ((kind, target),) = run.items()
+        shown = shlex.join(map(str, target)) if isinstance(target, list) else str(target)
+        return f"runs {echo_name(str(kind))}: {shorten(visible(shown), _SHOWN_CHARS)}"
+    return f"runs {echo(run)}"

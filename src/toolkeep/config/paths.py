@@ -1,0 +1,59 @@
+"""Where configuration files lie. Light, so that a keep without any pays nothing for reading them."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+PROJECT_FILE = Path(".agent") / "config.yml"
+USER_FILES = (Path(".acode") / "config.yml", Path(".agent") / "config.yml")
+"""Below the home folder; later ones go over earlier ones."""
+
+
+class ConfigPaths(NamedTuple):
+    """The files that may exist."""
+
+    user: tuple[Path, ...]
+    project: Path | None
+    """None where the project is the home folder: then the file is the user's own."""
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is anything to read."""
+        return any(_may_exist(path) for path in (*self.user, self.project) if path)
+
+
+def _may_exist(path: Path) -> bool:
+    """Whether there is a file, or something that keeps us from knowing."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def home_folder() -> Path | None:
+    """The user's home, None for a user without one."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
+def find_project(start: Path, home: Path | None) -> Path:
+    """The nearest folder with a configuration, from `start` up to below the home folder; else `start`."""
+    homes = (home, home.resolve()) if home else ()
+    for folder in (start, *start.parents):
+        if folder in homes:
+            break
+        if os.path.lexists(folder / PROJECT_FILE):
+            return folder
+    return start
+
+
+def config_paths(project: Path, home: Path | None) -> ConfigPaths:
+    """The files of a project and of its user."""
+    is_home = home is not None and project.resolve() == home.resolve()
+    user = tuple(home / name for name in USER_FILES) if home else ()
+    return ConfigPaths(user, None if is_home else project / PROJECT_FILE)

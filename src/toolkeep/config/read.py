@@ -1,0 +1,256 @@
+"""Configuration files in, `Settings` out (REG-5). The project's file goes over the user's.
+
+A file that cannot be read or says something unknown stops the start, with its place. A project's file that
+would run, grant or loosen something counts only once a person has accepted exactly its content; until then
+its tools are listed and held back, and nothing else of it counts.
+"""
+
+import dataclasses
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from toolkeep.config.check import violations
+from toolkeep.config.effects import LEVELS, LIMIT_FIELDS, Effects, at
+from toolkeep.config.environment import TOOL_LISTS, Substitution, escaped
+from toolkeep.config.paths import ConfigPaths
+from toolkeep.config.settings import (
+    DEFAULT_SETTINGS,
+    AgentGrant,
+    ConfigFile,
+    ConfiguredTool,
+    Settings,
+)
+from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.data import OTHER_SPELLINGS
+from toolkeep.definitions.vocabulary import Tier
+from toolkeep.documents import Document, Place, read_yaml
+from toolkeep.errors import ConfigurationInvalid, FileUnreadable
+from toolkeep.limits import CONFIG_FILE_BYTES
+from toolkeep.wording import echo_name, type_name
+
+IsAccepted = Callable[[str, str], bool]
+"""Whether a person accepted the file at a path with a hash."""
+
+
+def read_settings(files: ConfigPaths, environment: Mapping[str, str], is_accepted: IsAccepted) -> Settings:
+    """What the files of the user and of the project say together."""
+    settings = DEFAULT_SETTINGS
+    for path in files.user:
+        if (raw := _bytes(path)) is not None:
+            _check_owner(path)
+            settings = _File(path, raw, settings, environment).settings(lambda *_: True)
+    if files.project is not None and (raw := _bytes(files.project)) is not None:
+        settings = _File(files.project, raw, settings, environment, is_project=True).settings(is_accepted)
+    return settings
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        # Without blocking: a pipe in the place of the file would keep the start waiting for a writer.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 -- the same
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise FileUnreadable(str(path), "is no ordinary file")
+            raw = file.read(CONFIG_FILE_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if path.is_symlink():
+            raise FileUnreadable(str(path), "is a link that leads nowhere") from error
+        return None
+    except OSError as error:
+        raise FileUnreadable(str(path), error.strerror or "cannot be opened") from error
+    if len(raw) > CONFIG_FILE_BYTES:
+        raise FileUnreadable(str(path), f"is over {CONFIG_FILE_BYTES} bytes")
+    return raw
+
+
+def _check_owner(path: Path) -> None:
+    """The user's own file counts unseen, so it must be the user's own."""
+    status = path.stat()
+    if status.st_uid not in (os.geteuid(), 0):
+        raise FileUnreadable(str(path), "belongs to another user; make it your own")
+    if status.st_mode & stat.S_IWOTH:
+        raise FileUnreadable(str(path), f"can be changed by everybody; run: chmod o-w {path}")
+
+
+class _File:
+    """One file over what is in force without it."""
+
+    def __init__(
+        self,
+        path: Path,
+        raw: bytes,
+        before: Settings,
+        environment: Mapping[str, str],
+        *,
+        is_project: bool = False,
+    ) -> None:
+        self._path = str(path)
+        self._hash = hashlib.sha256(raw).hexdigest()
+        self._before = before
+        self._environment = environment
+        self._is_project = is_project
+        self._document = read_yaml(raw, self._path)
+
+    def settings(self, is_accepted: IsAccepted) -> Settings:
+        """The settings with this file over them."""
+        unseen = Substitution(self._document, None)
+        data = self._checked(unseen)
+        effects = Effects(self._document, data, unseen.variables, self._before).all()
+        # Where the project really is, not where a link in it leads: that file may be accepted elsewhere.
+        path = Path(self._path)
+        real_path = str(path.parent.parent.resolve() / path.parent.name / path.name)
+        counts = not self._is_project or not effects or is_accepted(real_path, self._hash)
+        if counts and unseen.variables:
+            data = self._checked(Substitution(self._document, self._environment))
+        file = ConfigFile(
+            path=real_path,
+            file_hash=self._hash,
+            is_project=self._is_project,
+            effects=effects,
+            counts=counts,
+        )
+        tools = tuple(self._tools(data, held_back="" if counts else f"{self._path} is not accepted yet"))
+        merged = self._merged(data) if counts else self._before
+        return replace(merged, files=(*merged.files, file), tools=(*merged.tools, *tools))
+
+    def _checked(self, substitution: Substitution) -> dict[str, Any]:
+        """The data; raises `ConfigurationInvalid` with everything that is wrong with it."""
+        data = {} if substitution.resolved is None else _without_blanks(substitution.resolved)
+        if not isinstance(data, dict):
+            mend = "write `tool_registry:` and so on"
+            place = self._document.place("")
+            fault = f"{place}: the file must be an object, got {type_name(data)}; {mend}"
+            raise ConfigurationInvalid([fault])
+        faults = [*substitution.faults, *self._schema_faults(data, substitution.unresolved)]
+        if not faults:
+            faults += self._rule_faults(data, substitution.unresolved)
+        if faults:
+            raise ConfigurationInvalid(faults)
+        return data
+
+    def _schema_faults(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
+        for violation in violations(_without_tools(data)):
+            if violation.path in unresolved:
+                continue
+            place = self._document.key_place(_pointer_in(data, violation.path))
+            suggestion = f" {violation.suggestion}" if violation.suggestion else ""
+            yield f"{place}: {violation.message}; expected {violation.expected}.{suggestion}"
+
+    def _rule_faults(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
+        for key in ("strict_mode", "cache_compiled_schemas"):
+            if at(data, f"/tool_registry/{key}") is False:
+                place = self._document.key_place(f"/tool_registry/{key}")
+                yield f"{place}: {key} cannot be false; take the line out"
+        for agent, grant in (data.get("agents") or {}).items():
+            for index, held in enumerate(grant.get("capabilities") or ()):
+                pointer = f"/agents/{escaped(agent)}/capabilities/{index}"
+                try:
+                    Capability.read(held)
+                except ValueError as error:
+                    if pointer not in unresolved:
+                        yield f"{self._document.place(pointer)}: {error}"
+
+    def _merged(self, data: dict[str, Any]) -> Settings:
+        before = self._before
+        registry = data.get("tool_registry") or {}
+        level = registry.get("validation_failure_log_level")
+        limits = {LIMIT_FIELDS[key]: int(registry[key]) for key in LIMIT_FIELDS if key in registry}
+        definition = at(data, "/features/tools/definition")
+        return replace(
+            before,
+            tier=Tier.read(data["tier"]) if data.get("tier") else before.tier,
+            allows_definitions=before.allows_definitions if definition is None else definition,
+            limits=dataclasses.replace(before.limits, **limits),
+            include_actual_values=registry.get("include_actual_values", before.include_actual_values),
+            validation_failure_level=LEVELS.get(level, before.validation_failure_level),
+            providers=tuple(dict.fromkeys((*before.providers, *(registry.get("providers") or ())))),
+            disabled={**before.disabled, **dict(self._disabled(data))},
+            permissions=tuple(dict.fromkeys((*before.permissions, *(data.get("permissions") or ())))),
+            agents={**before.agents, **{n: _grant(g) for n, g in (data.get("agents") or {}).items()}},
+        )
+
+    def _disabled(self, data: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        for pointer in ("/disabled_tools", "/tool_registry/disabled_tools"):
+            for index, name in enumerate(at(data, pointer) or ()):
+                yield name, f"disabled in {self._document.place(f'{pointer}/{index}')}"
+
+    def _tools(self, data: dict[str, Any], *, held_back: str) -> Iterator[ConfiguredTool]:
+        for pointer in TOOL_LISTS:
+            for index, tool in enumerate(at(data, pointer) or ()):
+                name = tool.get("name") if isinstance(tool, dict) else None
+                yield ConfiguredTool(
+                    data=tool,
+                    name=name if isinstance(name, str) and name else f"#{index + 1}",
+                    locate=partial(_locate, self._document, f"{pointer}/{index}"),
+                    is_project=self._is_project,
+                    held_back=held_back,
+                )
+
+
+def _locate(document: Document, pointer: str, field: str) -> Place:
+    """Where a field of a tool stands, under whichever of its spellings."""
+    name, slash, inside = field.partition("/")
+    data = at(document.data, pointer.rpartition("/")[0])
+    tool = data[int(pointer.rpartition("/")[2])] if isinstance(data, list) else None
+    spellings = (name, *(other for other, usual in OTHER_SPELLINGS.items() if usual == name))
+    written = next((s for s in spellings if isinstance(tool, dict) and s in tool), name)
+    return document.place(f"{pointer}/{written}{slash}{inside}" if field else pointer)
+
+
+def _pointer_in(data: Any, shown: str) -> str:
+    """The pointer that an error shows, where it stands for a name too long or too odd to be shown."""
+    pointer = ""
+    for token in shown.split("/")[1:]:
+        key = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(data, dict):
+            key = next((name for name in data if key in (name, echo_name(name))), key)
+            data = data.get(key)
+        elif isinstance(data, list) and key.isdecimal() and int(key) < len(data):
+            data = data[int(key)]
+        pointer = f"{pointer}/{escaped(key)}"
+    return pointer
+
+
+def _grant(data: dict[str, Any]) -> AgentGrant:
+    return AgentGrant(
+        description=data.get("description") or "",
+        capabilities=tuple(map(Capability.read, data.get("capabilities") or ())),
+        permissions=tuple(data.get("permissions") or ()),
+    )
+
+
+def _without_blanks(data: Any) -> Any:
+    """The data without sections and lists in which nothing stands: all that was there is a comment."""
+    if not isinstance(data, dict):
+        return data
+    filled = {key: value for key, value in data.items() if value is not None or key not in _SECTIONS}
+    for name, section in filled.items():
+        if isinstance(section, dict) and name == "agents":
+            filled[name] = {agent: {} if held is None else held for agent, held in section.items()}
+        elif isinstance(section, dict):
+            filled[name] = {k: v for k, v in section.items() if v is not None or k not in _SECTIONS}
+    return filled
+
+
+_SECTIONS = frozenset(
+    {
+        "features", "tool_registry", "tools", "agents", "disabled_tools", "permissions", "custom_tools",
+        "custom", "providers",
+    }
+)  # fmt: skip
+
+
+def _without_tools(data: dict[str, Any]) -> dict[str, Any]:
+    """The data with its lists of tools emptied: a bad tool is skipped, it does not spoil the file."""
+    copy = dict(data)
+    for pointer in TOOL_LISTS:
+        section, key = pointer.split("/")[1:]
+        if isinstance(copy.get(section), dict) and isinstance(copy[section].get(key), list):
+            copy[section] = {**copy[section], key: []}
+    return copy

@@ -1,0 +1,239 @@
+"""The JSON Schema of the configuration file: what files are checked against, and what editors read.
+
+`FILE_SCHEMA` decides. It leaves custom tools open, because a bad tool is skipped and a bad file is not.
+`editor_schema` is the same with custom tools described.
+"""
+
+from typing import Any
+
+from toolkeep.definitions.data import KEYS, OTHER_SPELLINGS
+from toolkeep.definitions.vocabulary import (
+    Category,
+    Danger,
+    Determinism,
+    Isolation,
+    Normalization,
+    ResultType,
+    SideEffect,
+    Word,
+    snake_case,
+)
+
+Schema = dict[str, Any]
+
+_TOOLS: Schema = {
+    "type": "array",
+    "description": "Tools of your own. Each names what runs it, or is executed by the client.",
+    "items": {"$ref": "#/$defs/tool"},
+}
+_NAMES: Schema = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 128}}
+_DISABLED = {
+    **_NAMES,
+    "description": "Tools that never answer: `name` for all versions, or `name@version`.",
+}
+
+
+def _count(description: str) -> Schema:
+    return {"type": "integer", "minimum": 1, "maximum": 2**31, "description": description}
+
+
+_TOOL_REGISTRY: Schema = {
+    "type": "object",
+    "description": "How tools are registered and their calls are checked.",
+    "properties": {
+        "strict_mode": {"type": "boolean", "description": "Always true; false is an error."},
+        "cache_compiled_schemas": {"type": "boolean", "description": "Always true; false is an error."},
+        "max_schema_size": _count("Bytes of a schema, by default 51200."),
+        "max_schema_depth": _count("Nesting of a schema, by default 20."),
+        "max_argument_size": _count("Bytes of a call's arguments, by default 1048576."),
+        "max_argument_depth": _count("Nesting of a call's arguments, by default 64."),
+        "max_fanout": _count("Subschemas that one value may meet, by default 256."),
+        "max_work": _count("Steps that checking one call may take, by default 300000."),
+        "max_errors": _count("Errors in one refusal, by default 50."),
+        "pattern_timeout_ms": _count("Has no effect: patterns run in linear time and need no clock."),
+        "validation_failure_log_level": {
+            "enum": ["debug", "info", "warning", "error"],
+            "description": "At which level refused calls are logged, by default warning.",
+        },
+        "include_actual_values": {
+            "type": "boolean",
+            "description": "Whether errors may show the values that they are about, by default true.",
+        },
+        "providers": {
+            **_NAMES,
+            "description": "Providers of other packages (entry points `toolkeep.providers`) that may run.",
+        },
+        "custom_tools": _TOOLS,
+        "disabled_tools": _DISABLED,
+    },
+}
+
+FILE_SCHEMA: Schema = {
+    "type": "object",
+    "description": "Configuration of toolkeep: .agent/config.yml of a project or of a user.",
+    "properties": {
+        "tier": {
+            "enum": ["core", "writer_pro", "teams", "enterprise", "Core", "WriterPro", "Teams", "Enterprise"],
+            "description": "What the licence allows, by default enterprise.",
+        },
+        "features": {
+            "type": "object",
+            "description": "Features that can be switched off.",
+            "properties": {
+                "tools": {
+                    "type": "object",
+                    "description": "Features about tools.",
+                    "properties": {
+                        "definition": {
+                            "type": "boolean",
+                            "description": "Whether custom definitions can be created and edited.",
+                        }
+                    },
+                }
+            },
+        },
+        "tool_registry": _TOOL_REGISTRY,
+        "tools": {
+            "type": "object",
+            "description": "Another place for custom tools.",
+            "properties": {"custom": _TOOLS, "custom_tools": _TOOLS},
+        },
+        "disabled_tools": _DISABLED,
+        "permissions": {
+            "type": "array",
+            "description": "Permissions of your own, beside the known ones.",
+            "items": {"type": "string", "minLength": 1, "maxLength": 128},
+        },
+        "agents": {
+            "type": "object",
+            "description": "What each agent holds, by its name.",
+            "propertyNames": {"type": "string", "minLength": 1, "maxLength": 64},
+            "additionalProperties": {
+                "type": "object",
+                "properties": {
+                    "description": {
+                        "type": "string",
+                        "maxLength": 1024,
+                        "description": "What the agent is for.",
+                    },
+                    "capabilities": {
+                        "type": "array",
+                        "description": "Such as fs.read:./docs or net.read:example.org.",
+                        "items": {"type": "string", "maxLength": 4096},
+                    },
+                    "permissions": {
+                        "type": "array",
+                        "description": "Such as tool.filesystem.read.",
+                        "items": {"type": "string", "maxLength": 128},
+                    },
+                },
+            },
+        },
+    },
+    "$defs": {"tool": {"type": "object", "additionalProperties": True}},
+}
+
+
+def editor_schema() -> Schema:
+    """The schema with custom tools described, for editors that read `yaml-language-server` comments."""
+    schema = _closed({**FILE_SCHEMA, "$defs": {"tool": _tool()}})
+    for key in ("strict_mode", "cache_compiled_schemas"):
+        schema["properties"]["tool_registry"]["properties"][key]["const"] = True
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "toolkeep configuration",
+        **schema,
+    }
+
+
+def _closed(schema: Schema) -> Schema:
+    """Objects that list their properties, closed as the check closes them."""
+    closed = {key: _closed(value) if isinstance(value, dict) else value for key, value in schema.items()}
+    if closed.get("type") == "object" and "properties" in closed:
+        closed["additionalProperties"] = False
+    return closed
+
+
+def _words(kind: type[Word]) -> Schema:
+    """The words of a vocabulary as data may spell them: file_system or FileSystem."""
+    snake = [snake_case(member.value) for member in kind]
+    pascal = ["".join(map(str.capitalize, word.split("_"))) for word in snake]
+    return {"enum": [*snake, *pascal]}
+
+
+def _tool() -> Schema:
+    text, boolean, texts = (
+        {"type": "string"},
+        {"type": "boolean"},
+        {"type": "array", "items": {"type": "string"}},
+    )
+    anything = {"type": "object"}
+    described: dict[str, Schema] = {
+        "name": {"type": "string", "pattern": "^[a-z][a-z0-9_]*$", "maxLength": 64},
+        "description": {"type": "string", "maxLength": 1024},
+        "version": {"type": "string", "description": "A semantic version, in quotes: '1.0.0'."},
+        "category": {"enum": [*_words(Category)["enum"], "web", "data"]},
+        "parameters": {"type": ["object", "array"], "description": "A JSON Schema, or a list of parameters."},
+        "output_schema": anything,
+        "result_type": _words(ResultType),
+        "normalization": _words(Normalization),
+        "constraints": {
+            "type": "object",
+            "properties": {
+                "max_execution_time": {"type": "number", "minimum": 1, "maximum": 600},
+                "max_output_size": {"type": "integer"},
+                "allow_side_effects": boolean,
+                "required_isolation": _words(Isolation),
+            },
+        },
+        "resource_bounds": {
+            "type": "object",
+            "properties": {
+                "max_memory": {"type": "integer", "minimum": 1},
+                "max_cpu": {"type": "number", "exclusiveMinimum": 0},
+                "max_network": {
+                    "type": "object",
+                    "required": ["max_requests", "max_bytes"],
+                    "properties": {
+                        "max_requests": {"type": "integer", "minimum": 1},
+                        "max_bytes": {"type": "integer", "minimum": 1},
+                    },
+                },
+            },
+        },
+        "required_permissions": texts,
+        "capabilities": texts,
+        "side_effects": {"type": "array", "items": _words(SideEffect)},
+        "determinism": _words(Determinism),
+        "danger": _words(Danger),
+        "usage_metadata": text,
+        "aliases": texts,
+        "metadata": anything,
+    }
+    flags = ("idempotent", "requires_confirmation", "sensitive", "client_executed", "enabled")
+    described |= dict.fromkeys(flags, boolean)
+    properties = {key: described[key] for key in KEYS if key in described}
+    properties |= {other: described[key] for other, key in OTHER_SPELLINGS.items()}
+    run: Schema = {
+        "type": "object",
+        "description": "What runs the tool; exactly one of these.",
+        "minProperties": 1,
+        "maxProperties": 1,
+        "properties": {
+            "python": {"type": "string", "description": "module:function, imported by a sandboxed worker."},
+            "command": {**texts, "minItems": 1, "description": "Program and arguments; no shell."},
+            "http": {
+                "type": ["string", "object"],
+                "required": ["url"],
+                "description": "A URL that takes the arguments as JSON.",
+            },
+            "wasm": {"type": "string", "description": "Path of a WASM module or WASI command."},
+        },
+        "additionalProperties": False,
+    }
+    return {
+        "type": "object",
+        "required": ["name", "description", "version"],
+        "properties": {**properties, "run": run},
+        "additionalProperties": False,
+    }

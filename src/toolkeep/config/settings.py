@@ -1,0 +1,86 @@
+"""The configuration as frozen data, after files were read, checked and merged.
+
+Structs, because every start makes these classes: as dataclasses they took 5 ms of it.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.vocabulary import Tier
+from toolkeep.limits import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from toolkeep.documents import Place
+
+EffectKind = Literal["runs", "grants", "loosens"]
+RunKind = Literal["python", "command", "http", "wasm"]
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a file would run, grant or loosen."""
+
+    kind: EffectKind
+    what: str
+    place: "Place"
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs a configured tool, named and not yet looked at."""
+
+    kind: RunKind
+    target: Any
+
+
+class ConfiguredTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A custom tool as a file has it, not yet a definition."""
+
+    data: Any
+    name: str
+    locate: "Callable[[str], Place]"
+    """Where a field of it stands, by its path inside the definition."""
+    is_project: bool = False
+    """Whether the project's file has it, not the user's."""
+    held_back: str = ""
+    """Why it may not answer, where it may not."""
+
+
+class AgentGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """What one agent holds."""
+
+    description: str = ""
+    capabilities: tuple[Capability, ...] = ()
+    permissions: tuple[str, ...] = ()
+
+
+class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that was read, and whether it counts."""
+
+    path: str
+    file_hash: str
+    is_project: bool
+    effects: tuple[Effect, ...]
+    counts: bool
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that configuration decides; the defaults are those of a keep without any."""
+
+    tier: Tier = Tier.ENTERPRISE
+    allows_definitions: bool = True
+    limits: Limits = DEFAULT_LIMITS
+    include_actual_values: bool = True
+    validation_failure_level: int = logging.WARNING
+    providers: tuple[str, ...] = ()
+    disabled: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Disabled tools by `name` or `name@version`, with the place that says so."""
+    permissions: tuple[str, ...] = ()
+    agents: Mapping[str, AgentGrant] = msgspec.field(default_factory=dict)
+    tools: tuple[ConfiguredTool, ...] = ()
+    files: tuple[ConfigFile, ...] = ()
+
+
+DEFAULT_SETTINGS = Settings()

@@ -1,0 +1,220 @@
+"""Everything that can happen, as data: one frozen struct each, whose docstring is its documentation.
+
+Stages tell a `Bus`; who listens (logs, metrics, a host's own code) is no concern of theirs. A listener that
+fails is noted once and never disturbs the call.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from toolkeep.calls import Refusal
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened."""
+
+
+class StartUpBegan(Event, frozen=True, kw_only=True):
+    """A keep begins to load its providers."""
+
+    providers: tuple[str, ...]
+
+
+class StartUpEnded(Event, frozen=True, kw_only=True):
+    """Every provider was asked; the keep is ready."""
+
+    tool_count: int
+    skipped_count: int
+    elapsed_ms: float
+
+
+class ToolRegistered(Event, frozen=True, kw_only=True):
+    """A definition was admitted and can be called, unless its state says otherwise."""
+
+    tool_name: str
+    version: str
+    definition_hash: str
+    schema_size_bytes: int
+    provider: str
+    state: str
+
+
+class DefinitionWarned(Event, frozen=True, kw_only=True):
+    """A definition from elsewhere breaks a rule for authors; it is used all the same."""
+
+    tool_name: str
+    field: str
+    warning: str
+
+
+class RegistrationFailed(Event, frozen=True, kw_only=True):
+    """A tool was skipped; the others load."""
+
+    tool_name: str
+    provider: str
+    error_code: str
+    error_message: str
+
+
+class ProviderSkipped(Event, frozen=True, kw_only=True):
+    """A whole provider was skipped; the others load."""
+
+    provider: str
+    error_code: str
+    error_message: str
+
+
+class CompilationSlow(Event, frozen=True, kw_only=True):
+    """Checking and compiling one definition took more than 10 ms."""
+
+    tool_name: str
+    compilation_ms: float
+
+
+class ToolSwitched(Event, frozen=True, kw_only=True):
+    """A tool was enabled or disabled; without a version, all of its versions."""
+
+    tool_name: str
+    version: str
+    state: str
+
+
+class ToolUnregistered(Event, frozen=True, kw_only=True):
+    """A tool was removed; without a version, all of its versions."""
+
+    tool_name: str
+    version: str
+
+
+class ToolQuarantined(Event, frozen=True, kw_only=True):
+    """A definition changed after it was pinned; it does not answer until a person accepts it."""
+
+    tool_name: str
+    pinned_hash: str
+    definition_hash: str
+
+
+class ToolAccepted(Event, frozen=True, kw_only=True):
+    """A person accepted a changed definition."""
+
+    tool_name: str
+    version: str
+    definition_hash: str
+
+
+class ProjectNotAccepted(Event, frozen=True, kw_only=True):
+    """A project's configuration would run, grant or loosen something; it does not count yet."""
+
+    path: str
+    file_hash: str
+    effect_count: int
+
+
+class ToolDefinitionValidatedEvent(Event, frozen=True, kw_only=True):
+    """A definition passed every check."""
+
+    tool_name: str
+    category: str
+    parameter_count: int
+    validation_duration_s: float
+    timestamp: datetime
+
+
+class ToolDefinitionRejected(Event, frozen=True, kw_only=True):
+    """A definition broke rules; `errors` names each of them."""
+
+    tool_name: str
+    errors: tuple[str, ...]
+
+
+class ConstraintViolated(Event, frozen=True, kw_only=True):
+    """A definition asked for more time or output than is allowed."""
+
+    tool_name: str
+    constraint: str
+    value: float
+    max_value: float
+
+
+class ValidationPassed(Event, frozen=True, kw_only=True):
+    """Arguments were accepted."""
+
+    tool_name: str
+    agent: str
+    validation_ms: float
+
+
+class ValidationFailed(Event, frozen=True, kw_only=True):
+    """Arguments were refused. `arguments` gives them redacted and cut, for a log at debug."""
+
+    tool_name: str
+    agent: str
+    refusal: "Refusal"
+    arguments: Callable[[], str]
+
+
+class ToolUnanswered(Event, frozen=True, kw_only=True):
+    """A call named a tool that does not exist, is disabled or is quarantined."""
+
+    tool_name: str
+    """`unknown` where no such tool is registered: what a model invents is no label."""
+    error_code: str
+    correlation_id: str
+
+
+Listener = Callable[[Event], None]
+
+
+class Bus:
+    """Hands events to listeners, in the order in which they came."""
+
+    _log: ClassVar[logging.Logger] = logging.getLogger("toolkeep.events")
+
+    def __init__(self) -> None:
+        self.listeners: tuple[Listener, ...] = ()
+        self._timed: tuple[Listener, ...] = ()
+
+    def subscribe(self, listener: Listener, *, timed: bool = False) -> Callable[[], None]:
+        """Tell the listener of everything; returns how to stop. Of calls that pass only if `timed`."""
+        self.listeners = (*self.listeners, listener)
+        self._timed += (listener,) if timed else ()
+
+        def stop() -> None:
+            self.listeners = _without(self.listeners, listener)
+            self._timed = _without(self._timed, listener) if timed else self._timed
+
+        return stop
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether someone wants to know of every call that passes; else none is timed."""
+        return bool(self._timed)
+
+    def tell_passed(self, event: ValidationPassed) -> None:
+        """Hand a call that passed to those who asked for it."""
+        self._tell(self._timed, event)
+
+    def tell(self, event: Event) -> None:
+        """Hand an event to everyone; nobody can break the teller."""
+        self._tell(self.listeners, event)
+
+    def _tell(self, listeners: tuple[Listener, ...], event: Event) -> None:
+        for listener in listeners:
+            try:
+                listener(event)
+            except Exception as error:  # noqa: BLE001 -- a listener never disturbs a call
+                fields = {"event": type(event).__name__, "error_type": type(error).__name__}
+                self._log.error("a listener failed", extra=fields)
+
+
+def _without(listeners: tuple[Listener, ...], one: Listener) -> tuple[Listener, ...]:
+    """One subscription less, where a listener has several."""
+    kept = list(listeners)
+    if one in kept:
+        kept.remove(one)
+    return tuple(kept)

@@ -1,0 +1,226 @@
+"""The door of the registry: whatever is given becomes registered tools, or says why not.
+
+What the host registers itself is all or none and raises. What providers offer is taken one by one: a broken
+tool or provider is skipped, counted and named, and the rest load (REG-4).
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.vocabulary import Tier
+from toolkeep.errors import DefinitionError, ProviderFailed, ToolkeepError
+from toolkeep.events import (
+    Bus,
+    CompilationSlow,
+    ConstraintViolated,
+    ProviderSkipped,
+    RegistrationFailed,
+    StartUpBegan,
+    StartUpEnded,
+    ToolDefinitionRejected,
+    ToolDefinitionValidatedEvent,
+)
+from toolkeep.limits import DEFAULT_LIMITS, EXECUTION_SECONDS, OUTPUT_BYTES, SLOW_COMPILATION_MS, Limits
+from toolkeep.registry.admit import Circumstances, admit
+from toolkeep.registry.given import Offer, define, located, name_of
+from toolkeep.registry.registry import ToolRegistry
+from toolkeep.registry.tiers import check_custom, includes_built_in
+from toolkeep.validation.compiler import Formats
+
+
+class ToolProvider(Protocol):
+    """Brings tools to a keep when it opens."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in configuration and logs."""
+
+    @property
+    def priority(self) -> int:
+        """Lower is loaded first, and the first to bring a name keeps it."""
+
+    def get_tool_definitions(self) -> Iterable[Any]:
+        """Functions made with `@tool`, agent-tool classes, definitions, or definitions as data."""
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A tool, or a whole provider, that was left out."""
+
+    provider: str
+    tool: str
+    """Empty where the whole provider was left out."""
+    error: ToolkeepError
+
+
+class StartUp(msgspec.Struct, frozen=True):
+    """What came of loading the providers."""
+
+    tool_count: int
+    skipped: tuple[Skipped, ...] = ()
+    elapsed_ms: float = 0.0
+    held_back: tuple[str, ...] = ()
+    """Configuration files that do not count until a person accepts them."""
+
+
+class Registrar:
+    """Checks what is given, compiles it and hands it to the registry."""
+
+    def __init__(
+        self,
+        registry: ToolRegistry,
+        bus: Bus,
+        *,
+        services: Sequence[object] = (),
+        limits: Limits = DEFAULT_LIMITS,
+        shows_values: bool = True,
+        tier: Tier = Tier.ENTERPRISE,
+        formats: Formats | None = None,
+    ) -> None:
+        self._registry = registry
+        self._bus = bus
+        self._services = tuple(services)
+        self._limits = limits
+        self._shows_values = shows_values
+        self._tier = tier
+        self._formats = formats or {}
+
+    def register(self, given: Sequence[Any]) -> None:
+        """Register everything or nothing; raises what is wrong with the first that cannot be."""
+        self._registry.add_all([self._admit(one, provider="code") for one in given])
+
+    def load(self, providers: Sequence[ToolProvider], failed: Sequence[ProviderFailed] = ()) -> StartUp:
+        """Register what the providers offer, lower priority first; `failed` could not even be made."""
+        began = time.perf_counter()
+        failures = list(failed)
+        ordered = sorted(_known(providers, failures), key=lambda known: known[:1])
+        self._bus.tell(StartUpBegan(providers=tuple(name for _, name, _ in ordered)))
+        skipped = [self._skip_provider(error.provider, error) for error in failures]
+        for _, name, provider in ordered:
+            self._load_one(name, provider, skipped)
+        elapsed_ms = round((time.perf_counter() - began) * 1000, 3)
+        count = len(self._registry)
+        self._bus.tell(StartUpEnded(tool_count=count, skipped_count=len(skipped), elapsed_ms=elapsed_ms))
+        return StartUp(count, tuple(skipped), elapsed_ms)
+
+    def _skip_provider(self, provider: str, error: ToolkeepError) -> Skipped:
+        told = ProviderSkipped(provider=provider, error_code=error.code.value, error_message=error.message)
+        self._bus.tell(told)
+        return Skipped(provider, "", error)
+
+    def _load_one(self, provider_name: str, provider: ToolProvider, skipped: list[Skipped]) -> None:
+        try:
+            offered = list(provider.get_tool_definitions())
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- one failing provider never stops the others
+            failure = error if isinstance(error, ToolkeepError) else _broken(provider_name, error)
+            skipped.append(self._skip_provider(provider_name, failure))
+            return
+        admitted: list[tuple[str, RegisteredTool]] = []
+        for given in offered:
+            name = name_of(given)
+            try:
+                admitted.append((name, self._admit(given, provider=provider_name)))
+            except DefinitionError as error:
+                skipped.append(self._skip(provider_name, name, located(given, error)))
+            except Exception as error:  # noqa: BLE001 -- one broken tool never stops the others
+                failure = error if isinstance(error, ToolkeepError) else _broken(provider_name, error, name)
+                skipped.append(self._skip(provider_name, name, failure))
+        outcomes = self._registry.add_each([tool for _, tool in admitted])
+        for (name, _), outcome in zip(admitted, outcomes, strict=True):
+            if isinstance(outcome, ToolkeepError):
+                skipped.append(self._skip(provider_name, name, outcome))
+
+    def _skip(self, provider: str, name: str, error: ToolkeepError) -> Skipped:
+        failed = RegistrationFailed(
+            tool_name=name, provider=provider, error_code=error.code.value, error_message=error.message
+        )
+        self._bus.tell(failed)
+        return Skipped(provider, name, error)
+
+    def _admit(self, given: Any, *, provider: str) -> RegisteredTool:
+        definition, runner = define(given, self._services)
+        offer = given if isinstance(given, Offer) else None
+        if offer and offer.is_custom:
+            check_custom(self._tier, definition)
+        circumstances = Circumstances(
+            provider=provider,
+            is_built_in=provider in BUILT_IN_PROVIDERS,
+            is_custom=bool(offer and offer.is_custom),
+            held_back=offer.held_back if offer else "",
+            warnings=offer.warnings if offer else (),
+        )
+        try:
+            tool = admit(
+                definition,
+                runner=runner,
+                limits=self._limits,
+                shows_values=self._shows_values,
+                formats=self._formats,
+                circumstances=circumstances,
+            )
+        except DefinitionError as error:
+            self._tell_rejected(definition, error)
+            raise
+        self._tell_validated(tool)
+        return tool
+
+    def _tell_validated(self, tool: RegisteredTool) -> None:
+        if not self._bus.listeners:
+            return
+        validated = ToolDefinitionValidatedEvent(
+            tool_name=tool.name,
+            category=tool.definition.category.value,
+            parameter_count=len(tool.definition.properties),
+            validation_duration_s=tool.compile_ms / 1000,
+            timestamp=datetime.now(UTC),
+        )
+        self._bus.tell(validated)
+        if tool.compile_ms > SLOW_COMPILATION_MS:
+            self._bus.tell(CompilationSlow(tool_name=tool.name, compilation_ms=tool.compile_ms))
+
+    def _tell_rejected(self, definition: ToolDefinition, error: DefinitionError) -> None:
+        name = name_of(definition)
+        self._bus.tell(ToolDefinitionRejected(tool_name=name, errors=tuple(map(str, error.problems))))
+        limits = {
+            "max_execution_time": (definition.constraints.max_execution_time_s, EXECUTION_SECONDS[1]),
+            "max_output_size": (definition.constraints.max_output_bytes, OUTPUT_BYTES[1]),
+        }
+        for constraint, (value, most) in limits.items():
+            if value is not None and value > most:
+                violated = ConstraintViolated(
+                    tool_name=name, constraint=constraint, value=value, max_value=most
+                )
+                self._bus.tell(violated)
+
+
+BUILT_IN_PROVIDERS = frozenset({"core"})
+"""The providers whose tools are protected."""
+
+
+def tools_of_tier(tools: Iterable[Any], tier: Tier) -> list[Any]:
+    """Of built-in tools, those that the tier includes."""
+    return [tool for tool in tools if includes_built_in(tier, name_of(tool))]
+
+
+def _known(
+    providers: Sequence[ToolProvider], failures: list[ProviderFailed]
+) -> Iterator[tuple[int, str, ToolProvider]]:
+    """Priority, name and provider of those that can say them; why not, of the others."""
+    for provider in providers:
+        name = type(provider).__name__
+        try:
+            name = str(provider.name)
+            yield int(provider.priority), name, provider
+        except Exception as error:  # noqa: BLE001 -- one failing provider never stops the others
+            failures.append(_broken(name, error))
+
+
+def _broken(provider: str, error: BaseException, tool: str = "") -> ProviderFailed:
+    """A bug in other people's code: its type is named, its words may hold anything and are not."""
+    what = f"could not make {tool!r}" if tool else "could not list its tools"
+    return ProviderFailed(provider, f"{what}: {type(error).__name__}", hint="see the provider's own logs")

@@ -1,0 +1,197 @@
+"""Every tool at one moment. Readers hold a snapshot; writers make a `Draft` of the next and swap it in.
+
+Nothing of a snapshot changes after it is made, so a reader that keeps one never sees half an update.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.vocabulary import Tier, ToolState
+from toolkeep.errors import BuiltInProtected, DuplicateTool
+from toolkeep.registry.tiers import check_count
+from toolkeep.registry.versions import precedence, split_version
+
+Family = tuple[RegisteredTool, ...]
+"""The versions of one name, newest first."""
+
+
+class Snapshot:
+    """The tools by name, alias and version; look-up ignores case."""
+
+    __slots__ = ("_ordered", "answering", "custom_count", "families", "names")
+
+    def __init__(
+        self,
+        families: dict[str, Family],
+        names: dict[str, str],
+        answering: dict[str, RegisteredTool],
+        custom_count: int = 0,
+    ) -> None:
+        self.families = families
+        """Versions by folded name."""
+        self.names = names
+        """Folded names and aliases, each to the folded name that it stands for."""
+        self.answering = answering
+        """By exact name, the newest enabled version: what a call finds at once."""
+        self.custom_count = custom_count
+        self._ordered: tuple[RegisteredTool, ...] | None = None
+
+    def find(self, name: str) -> RegisteredTool | None:
+        """The tool of that name or alias, in any case, or of that name and version.
+
+        Of several versions the newest enabled one; where none is enabled, the newest.
+        """
+        if found := self.answering.get(name):
+            return found
+        base, version = split_version(name)
+        family = self.versions(base)
+        if version:
+            return next((tool for tool in family if tool.version == version), None)
+        return _head(family) if family else None
+
+    def versions(self, name: str) -> Family:
+        """Every version of the tool of that name or alias, newest first."""
+        return self.families.get(self.names.get(name.casefold(), ""), ())
+
+    def all(self) -> tuple[RegisteredTool, ...]:
+        """One version of every tool, as `find` gives it: by category, then by name."""
+        if self._ordered is None:
+            heads = map(_head, self.families.values())
+            self._ordered = tuple(sorted(heads, key=lambda t: (t.definition.category.number, t.name)))
+        return self._ordered
+
+
+EMPTY = Snapshot({}, {}, {})
+
+
+def _head(family: Family) -> RegisteredTool:
+    newest = family[0]
+    if newest.state is ToolState.ENABLED or len(family) == 1:
+        return newest
+    return next((tool for tool in family if tool.is_enabled), newest)
+
+
+class Draft:
+    """The next snapshot while it is made; belongs to one writer."""
+
+    def __init__(self, snapshot: Snapshot, tier: Tier) -> None:
+        self._families = dict(snapshot.families)
+        self._names = dict(snapshot.names)
+        self._answering = dict(snapshot.answering)
+        self._tier = tier
+        self._custom = snapshot.custom_count
+
+    def finish(self) -> Snapshot:
+        """The snapshot."""
+        return Snapshot(self._families, self._names, self._answering, self._custom)
+
+    def add(self, tool: RegisteredTool) -> RegisteredTool:
+        """The tool, or the one that already holds the same definition; raises where a name is taken."""
+        key = tool.name.casefold()
+        self._let_go_of_what_is_held_back(tool)
+        family = self._families.get(key, ())
+        if held := _same(family, tool):
+            return held
+        self._refuse_taken_names(tool, key)
+        if family:
+            _refuse_conflict(family, tool)
+        if tool.is_custom and not family:
+            check_count(self._tier, self._custom)
+            self._custom += 1
+        if family and is_import(tool):
+            self._forget_names(family)
+            family = ()
+        self._put(key, (*family, tool))
+        return tool
+
+    def change(self, key: str, change: Callable[[RegisteredTool], RegisteredTool]) -> None:
+        """Replace each version of a name."""
+        self._put(key, tuple(map(change, self._families[key])))
+
+    def remove(self, key: str, version: str = "") -> None:
+        """Take a tool out, with all of its versions or one of them; raises for a built-in."""
+        family = self._families.pop(key)
+        if family[0].is_built_in:
+            raise BuiltInProtected(family[0].name, action="removed")
+        self._answering.pop(family[0].name, None)
+        self._forget_names(family)
+        if version and (rest := tuple(tool for tool in family if tool.version != version)):
+            self._put(key, rest)
+        else:
+            self._custom -= family[0].is_custom
+
+    def _forget_names(self, family: Family) -> None:
+        for tool in family:
+            for name in (tool.name, *tool.definition.aliases):
+                self._names.pop(name.casefold(), None)
+
+    def _put(self, key: str, versions: Family) -> None:
+        family = tuple(sorted(versions, key=lambda tool: precedence(tool.version), reverse=True))
+        self._families[key] = family
+        for tool in family:
+            self._names.update((name.casefold(), key) for name in (tool.name, *tool.definition.aliases))
+        head = _head(family)
+        self._answering.pop(head.name, None)
+        if head.is_enabled:
+            self._answering[head.name] = head
+
+    def _let_go_of_what_is_held_back(self, tool: RegisteredTool) -> None:
+        """What nobody accepted yet keeps no name from others: a clone could block its user's own tools."""
+        for name in (tool.name, *tool.definition.aliases):
+            family = self._families.get(self._names.get(name.casefold(), ""), ())
+            if family and family[0].provider != tool.provider and all(map(_is_held_back, family)):
+                self.remove(family[0].name.casefold())
+
+    def _refuse_taken_names(self, tool: RegisteredTool, key: str) -> None:
+        for name in (tool.name, *tool.definition.aliases):
+            base = self._names.get(name.casefold(), key)
+            if base != key:
+                holder = self._families[base][0]
+                raise DuplicateTool(name, held_by=f"{holder.name} {holder.version}")
+
+
+def _is_held_back(tool: RegisteredTool) -> bool:
+    return tool.is_custom and tool.state is ToolState.QUARANTINED
+
+
+def is_import(tool: RegisteredTool) -> bool:
+    """Whether the definition was taken over from elsewhere, so that there is only what it says now."""
+    return not tool.definition.source.is_by_hand
+
+
+def _origin(tool: RegisteredTool) -> tuple[str, str]:
+    return tool.definition.source.kind, tool.definition.source.origin
+
+
+def _same(family: Family, tool: RegisteredTool) -> RegisteredTool | None:
+    """The version that says the same; an agent-tool class is also the same only as itself (DEF-10)."""
+    for held in family:
+        is_same_runner = type(held.runner) is type(tool.runner) or held.runner is None or tool.runner is None
+        if held.definition_hash == tool.definition_hash and is_same_runner and held.why == tool.why:
+            return held
+    return None
+
+
+def _refuse_conflict(family: Family, tool: RegisteredTool) -> None:
+    holder = family[0]
+    if holder.is_built_in and not tool.is_built_in:
+        raise DuplicateTool(
+            tool.name, held_by="toolkeep itself", hint="built-in tools are protected; choose another name"
+        )
+    if holder.provider != tool.provider or _origin(holder) != _origin(tool):
+        held_by = f"provider {holder.provider!r}"
+        raise DuplicateTool(tool.name, held_by=held_by, hint="give yours another name")
+    if holder.name != tool.name:
+        raise DuplicateTool(tool.name, held_by=f"{holder.name} {holder.version}")
+    for held in family:
+        if held.version == tool.version and not is_import(tool):
+            raise DuplicateTool(tool.name, held_by=f"{held.name} {held.version}")
+
+
+def with_state(tool: RegisteredTool, state: ToolState, why: str) -> RegisteredTool:
+    """The tool in that state."""
+    if tool.state is state and tool.why == why:
+        return tool
+    return msgspec.structs.replace(tool, state=state, why=why)

@@ -1,0 +1,95 @@
+"""What a registry remembers beyond one process: switches and pins. A Protocol, and its twin in memory."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.registry.difference import moved_version
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """The definition of an imported tool that a person, or the first import, accepted."""
+
+    origin: str
+    name: str
+    definition_hash: str
+    """Of the definition as it arrives."""
+    version: str
+    """Ours: it moves with each accepted change."""
+    definition: dict[str, Any]
+    pending_hash: str = ""
+    """Of a changed definition that arrived and waits for a person."""
+    pending: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What the pin is about."""
+        return self.origin, self.name
+
+
+def accepted(pin: Pin) -> Pin:
+    """The pin after a person took the changed definition; the version moves by what changed."""
+    if pin.pending is None:
+        return pin
+    old, new = ToolDefinition.from_dict(pin.definition), ToolDefinition.from_dict(pin.pending)
+    return Pin(
+        origin=pin.origin,
+        name=pin.name,
+        definition_hash=pin.pending_hash,
+        version=moved_version(pin.version, old, new),
+        definition=pin.pending,
+    )
+
+
+def pin_key(tool: RegisteredTool) -> tuple[str, str]:
+    """The key of the pin of an imported tool."""
+    source = tool.definition.source
+    return f"{source.kind}:{source.origin}", tool.name
+
+
+def with_switch(switches: Mapping[str, bool], switch: str, *, enabled: bool) -> dict[str, bool]:
+    """The switches with one more; a `name` takes the place of those of its versions."""
+    return {k: v for k, v in switches.items() if not k.startswith(f"{switch}@")} | {switch: enabled}
+
+
+class RegistryState(Protocol):
+    """Where switches and pins are kept."""
+
+    def switches(self) -> Mapping[str, bool]:
+        """Enabled or disabled by folded `name` or `name@version`."""
+
+    def put_switch(self, switch: str, *, enabled: bool) -> None:
+        """Remember one; a `name` takes the place of those of its versions."""
+
+    def pins(self) -> Iterable[Pin]:
+        """Every pin."""
+
+    def put_pins(self, pins: Iterable[Pin]) -> None:
+        """Remember these, each instead of the one with its key."""
+
+
+class MemoryState:
+    """Remembers for as long as it lives."""
+
+    def __init__(self) -> None:
+        self._switches: dict[str, bool] = {}
+        self._pins: dict[tuple[str, str], Pin] = {}
+
+    def switches(self) -> Mapping[str, bool]:
+        """Enabled or disabled by folded `name` or `name@version`."""
+        return self._switches
+
+    def put_switch(self, switch: str, *, enabled: bool) -> None:
+        """Remember one; a `name` takes the place of those of its versions."""
+        self._switches = with_switch(self._switches, switch, enabled=enabled)
+
+    def pins(self) -> Iterable[Pin]:
+        """Every pin."""
+        return tuple(self._pins.values())
+
+    def put_pins(self, pins: Iterable[Pin]) -> None:
+        """Remember these, each instead of the one with its key."""
+        self._pins.update((pin.key, pin) for pin in pins)

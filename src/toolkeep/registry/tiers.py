@@ -1,0 +1,66 @@
+"""What each tier includes (POL-6). Validation is full at every tier."""
+
+from typing import Final
+
+import msgspec
+
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.vocabulary import Isolation, Tier
+from toolkeep.errors import LicenseRequired
+
+BUILT_INS: Final = (
+    "read_file", "write_file", "list_directory", "grep_search", "edit_code",
+    "run_command", "http_fetch", "web_search",
+)  # fmt: skip
+"""The built-in tools that tiers count, in the order in which tiers include them."""
+
+
+class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+    """What one tier includes."""
+
+    built_in: int
+    """How many of `BUILT_INS`."""
+    custom: int | None
+    """How many custom definitions; None for any number."""
+    isolation: Isolation
+    """The strongest level that a custom definition may ask for."""
+    has_own_formats: bool = False
+    """Whether `format` checks of one's own can be registered."""
+
+
+ALLOWANCES: Final = {
+    Tier.CORE: Allowance(built_in=5, custom=0, isolation=Isolation.STANDARD),
+    Tier.WRITER_PRO: Allowance(built_in=5, custom=10, isolation=Isolation.STANDARD),
+    Tier.TEAMS: Allowance(built_in=8, custom=50, isolation=Isolation.STRICT),
+    Tier.ENTERPRISE: Allowance(built_in=8, custom=None, isolation=Isolation.RESTRICTED, has_own_formats=True),
+}
+
+
+def includes_built_in(tier: Tier, name: str) -> bool:
+    """Whether a built-in tool is part of the tier; those that tiers do not count are part of all."""
+    return name not in BUILT_INS or BUILT_INS.index(name) < ALLOWANCES[tier].built_in
+
+
+def check_count(tier: Tier, held: int) -> None:
+    """Raise `LicenseRequired` where one more custom definition is too many."""
+    allowed = ALLOWANCES[tier].custom
+    if allowed is not None and held >= allowed:
+        needed = next(t for t in Tier if (more := ALLOWANCES[t].custom) is None or more > held)
+        count = "a custom definition" if not allowed else f"more than {allowed} custom definitions"
+        raise LicenseRequired(count, tier=tier.value, needed=needed.value)
+
+
+def check_custom(tier: Tier, definition: ToolDefinition) -> None:
+    """Raise `LicenseRequired` where a custom definition asks for more than the tier includes."""
+    asked = definition.constraints.isolation
+    if asked.rank > ALLOWANCES[tier].isolation.rank:
+        needed = next(t for t in Tier if ALLOWANCES[t].isolation.rank >= asked.rank)
+        what = f"the isolation {asked.value} of custom tool {definition.name!r}"
+        raise LicenseRequired(what, tier=tier.value, needed=needed.value)
+
+
+def check_formats(tier: Tier) -> None:
+    """Raise `LicenseRequired` where `format` checks of one's own are not part of the tier."""
+    if not ALLOWANCES[tier].has_own_formats:
+        needed = next(t for t in Tier if ALLOWANCES[t].has_own_formats)
+        raise LicenseRequired("a format check of your own", tier=tier.value, needed=needed.value)

@@ -1,0 +1,37 @@
+"""The answer to a name under which no tool answers: unknown (VAL-8), disabled or quarantined."""
+
+import secrets
+from collections.abc import Iterable
+
+from toolkeep.calls import Refusal, RegisteredTool, Violation
+from toolkeep.definitions.vocabulary import ToolState
+from toolkeep.errors import Code
+from toolkeep.limits import LISTED_NAMES
+from toolkeep.validation.nearest import nearest_name, nearest_names
+from toolkeep.wording import echo_name, listing
+
+
+def unknown_tool(name: str, visible: Iterable[str], *, correlation_id: str = "") -> Refusal:
+    """The refusal of an unknown name: the nearest names, the count, and "did you mean".
+
+    Names only tools that the agent may see.
+    """
+    names = list(visible)
+    near = nearest_names(name, names, LISTED_NAMES)
+    meant = nearest_name(name, names)
+    shown = echo_name(name)
+    count = "the only tool" if len(names) == 1 else f"one of {len(names)} tools"
+    expected = f"{count}: {listing(near, len(names), LISTED_NAMES)}" if names else "no tool is registered"
+    suggestion = f"Did you mean '{meant}'?" if meant else "Use one of the tools that are listed."
+    error = Violation("", Code.UNKNOWN_TOOL, f"Unknown tool '{shown}'", expected, None, suggestion)
+    return Refusal(tool=shown, errors=(error,), correlation_id=correlation_id or secrets.token_hex(8))
+
+
+def closed_tool(tool: RegisteredTool, *, correlation_id: str = "") -> Refusal:
+    """The refusal of a tool that is registered and does not answer. Why is the operator's concern."""
+    is_quarantined = tool.state is ToolState.QUARANTINED
+    code = Code.TOOL_QUARANTINED if is_quarantined else Code.TOOL_DISABLED
+    state = "quarantined until a person accepts it" if is_quarantined else "disabled"
+    message = f"Tool '{tool.name}' is {state}"
+    error = Violation("", code, message, "an enabled tool", None, "Do without it, or ask the operator.")
+    return Refusal(tool=tool.name, errors=(error,), correlation_id=correlation_id or secrets.token_hex(8))

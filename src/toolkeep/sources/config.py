@@ -1,0 +1,113 @@
+"""The provider of the custom tools of configuration files: data to offers, nothing imported, nothing run."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, get_args
+
+from toolkeep.config.settings import ConfiguredTool, Run, RunKind, Settings
+from toolkeep.definitions.data import definition_by_author
+from toolkeep.errors import Code, DefinitionInvalid, FeatureClosed, Problem, ToolkeepError
+from toolkeep.registry.given import Offer
+
+
+class ConfigProvider:
+    """Offers the custom tools of the user's files, or those of the project's.
+
+    Two providers, because a name belongs to its first one: a project cannot take over a tool of the user.
+    """
+
+    def __init__(self, settings: Settings, *, is_project: bool) -> None:
+        self.name = "project" if is_project else "config"
+        self.priority = 110 if is_project else 100
+        self._settings = settings
+        self._is_project = is_project
+
+    def get_tool_definitions(self) -> Iterable[Offer]:
+        """An offer for each tool, the reason in it where it cannot be read."""
+        return [self._offer(tool) for tool in self._settings.tools if tool.is_project is self._is_project]
+
+    def _offer(self, tool: ConfiguredTool) -> Offer:
+        problems: list[Problem] = []
+        data = dict(tool.data) if isinstance(tool.data, dict) else {}
+        run = _read_run(data.pop("run", None), problems)
+        if not isinstance(tool.data, dict):
+            wanted = "write name:, description:, version: and so on"
+            refusal = DefinitionInvalid(tool.name, [_problem("", "is no object", wanted)])
+            return Offer(tool=refusal, name=tool.name, locate=lambda field: str(tool.locate(field)))
+        if not isinstance(data.get("version"), str):
+            message = "is missing" if data.get("version") is None else "is no text"
+            problems.append(_problem("version", message, "write version: '1.0.0', in quotes"))
+        if run is not None and data.get("client_executed"):
+            problems.append(_problem("run", "stands beside client_executed", "keep one of the two"))
+        data.setdefault("category", "custom")
+        refused = None
+        if problems:
+            rest = {**data, "version": "1.0.0"} if any(p.field == "version" for p in problems) else data
+            refused = _refused(tool.name, rest, problems)
+        if not self._settings.allows_definitions:
+            refused = FeatureClosed(f"custom tool {tool.name!r} is left out", key="features.tools.definition")
+        return Offer(
+            tool=refused or data,
+            name=tool.name,
+            runner=run,
+            is_custom=True,
+            held_back=tool.held_back,
+            warnings=() if run or data.get("client_executed") else (_NOTHING_RUNS_IT,),
+            locate=lambda field: str(tool.locate(field)),
+        )
+
+
+def _refused(name: str, data: dict[str, Any], problems: Sequence[Problem]) -> ToolkeepError:
+    """What is wrong with a tool, together with what is wrong with the rest of its definition."""
+    try:
+        definition_by_author(data, problems)
+    except DefinitionInvalid as error:
+        return error
+    return DefinitionInvalid(name, problems)
+
+
+def _read_run(run: Any, problems: list[Problem]) -> Run | None:
+    """What runs the tool, by its form alone."""
+    if run is None:
+        return None
+    kinds = get_args(RunKind)
+    if not isinstance(run, dict) or len(run) != 1 or next(iter(run)) not in kinds:
+        problems.append(_problem("run", "names not exactly one of " + ", ".join(kinds), "keep one of them"))
+        return None
+    ((kind, target),) = run.items()
+    if message := _wrong_with(kind, target):
+        problems.append(_problem(f"run/{kind}", message, _MENDS[kind]))
+        return None
+    return Run(kind=kind, target=target)
+
+
+_MENDS = {
+    "python": "write module:function",
+    "command": "write a list: program, then arguments",
+    "http": "write a URL, or an object with url",
+    "wasm": "write the path of a .wasm file",
+}
+
+
+def _wrong_with(kind: str, target: Any) -> str | None:
+    if kind == "command":
+        is_argv = isinstance(target, list) and target and all(isinstance(word, str) for word in target)
+        return None if is_argv and target[0].strip() else "is no list of texts that begins with a program"
+    if kind == "http" and isinstance(target, dict):
+        url = target.get("url")
+        return None if isinstance(url, str) and url.strip() else "has no url"
+    if not isinstance(target, str) or not target.strip():
+        return "is no text"
+    if kind == "python" and not all(part.strip() for part in target.partition(":")):
+        return "does not name a module and a function"
+    return None
+
+
+def _problem(field: str, message: str, mend: str) -> Problem:
+    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend)
+
+
+_NOTHING_RUNS_IT = _problem(
+    "run",
+    "nothing runs the tool, so its calls can be checked and not made",
+    "add run:, or client_executed: true",
+)

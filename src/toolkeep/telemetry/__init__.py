@@ -1,0 +1,1 @@
+"""Events in; logs out. May fail, never blocks a call."""

@@ -1,0 +1,24 @@
+"""The provider of the built-in tools."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from toolkeep.definitions.vocabulary import Tier
+from toolkeep.registry.register import tools_of_tier
+from toolkeep.tools.agent_hello_world import HelloWorldTool
+
+BUILT_IN = (HelloWorldTool,)
+
+
+class CoreToolsProvider:
+    """Offers the built-in tools that the tier includes."""
+
+    name = "core"
+    priority = 0
+
+    def __init__(self, tier: Tier) -> None:
+        self._tier = tier
+
+    def get_tool_definitions(self) -> Iterable[Any]:
+        """The tools."""
+        return tools_of_tier(BUILT_IN, self._tier)

@@ -1,0 +1,61 @@
+"""`toolkeep new` writes tools whose tests pass at once, and which read as our own code does."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from toolkeep.cli.main import cli
+
+
+def made(folder: Path, *arguments: str) -> None:
+    result = CliRunner().invoke(cli, ["new", "word_count", "--folder", str(folder), *arguments])
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("arguments", [(), ("--class",)], ids=["function", "class"])
+def test_the_tests_of_a_new_tool_pass_at_once(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    made(tmp_path, *arguments)
+    done = run(tmp_path, "pytest", "-q", "-W", "error", "-p", "no:cacheprovider")
+    assert "3 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("arguments", [(), ("--class",)], ids=["function", "class"])
+def test_a_new_tool_is_typed_and_lint_has_nothing_to_say(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    made(tmp_path, *arguments)
+    typed = run(tmp_path, "mypy", "--strict", "--no-incremental", "word_count.py", "test_word_count.py")
+    assert typed.returncode == 0, typed.stdout
+    code = (
+        "import word_count, toolkeep\n"
+        "from toolkeep.definitions.lint import lint_definition\n"
+        "keep = toolkeep.open_keep(built_in=False)\n"
+        "keep.register(getattr(word_count, 'word_count', None) or word_count.WordCountTool)\n"
+        "print(list(lint_definition(keep.get('word_count').definition)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_nothing_is_written_when_one_of_the_files_exists(tmp_path: Path) -> None:
+    (tmp_path / "test_word_count.py").write_text("mine")
+    result = CliRunner().invoke(cli, ["new", "word_count", "--folder", str(tmp_path)])
+    assert result.exit_code == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["test_word_count.py"]
+    assert (tmp_path / "test_word_count.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["Word", "1st", "run", "class", "a-b", "../x", "a" * 65, ""])
+def test_a_name_that_cannot_be_is_wrong_usage(tmp_path: Path, name: str) -> None:
+    result = CliRunner().invoke(cli, ["new", name, "--folder", str(tmp_path)])
+    assert result.exit_code == 2
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,430 @@
+"""A project's file that runs, grants or loosens anything counts only once a person has accepted its content."""
+
+import os
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from tests.config.projects import (
+    accept,
+    changes,
+    configure,
+    configure_home,
+    project_file,
+    settings_of,
+    tool_text,
+)
+from toolkeep import Limits, open_keep
+from toolkeep.assembly import open_state
+from toolkeep.calls import Refusal
+from toolkeep.config.settings import AgentGrant
+from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.vocabulary import Tier, ToolState
+from toolkeep.errors import Code, StateUnusable
+from toolkeep.storage.state import KeepState
+
+pytestmark = pytest.mark.spec("REG-5")
+
+LIMITS = {
+    "max_schema_size": 51200,
+    "max_schema_depth": 20,
+    "max_argument_size": 1048576,
+    "max_argument_depth": 64,
+    "max_fanout": 256,
+    "max_work": 300000,
+    "max_errors": 50,
+}
+
+
+@pytest.fixture(autouse=True)
+def _variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"URL": "http://x.org", "RUN": "x", "CLIENT": "true"}.items():
+        monkeypatch.setenv(name, value)
+
+
+def registry(line: str) -> str:
+    return f"tool_registry:\n  {line}\n"
+
+
+# The user's file, the project's, and the effects that a person would be shown: kind, what, line and column.
+EFFECTS = [
+    pytest.param("", tool_text("run: {python: 'a:b'}"), [("runs", "tool 'greet' runs python: a:b", "3:7")], id="python"),
+    pytest.param("", tool_text("run: {command: [rm, -rf, /]}"), [("runs", "tool 'greet' runs command: rm -rf /", "3:7")], id="command"),
+    pytest.param("", tool_text("run: {http: 'http://x.org'}"), [("runs", "tool 'greet' runs http: http://x.org", "3:7")], id="http"),
+    pytest.param("", tool_text("run: {wasm: a.wasm}"), [("runs", "tool 'greet' runs wasm: a.wasm", "3:7")], id="wasm"),
+    pytest.param("", tool_text("run: {python: a, wasm: b}"), [("runs", "tool 'greet' runs object with 2 properties", "3:7")], id="broken_run"),
+    pytest.param("", tool_text("run: ''"), [("runs", 'tool \'greet\' runs ""', "3:7")], id="empty_run"),
+    pytest.param("", tool_text("client_executed: true"), [("runs", "tool 'greet' is executed by the client", "3:7")], id="client"),
+    *(
+        pytest.param("", tool_text("client_executed: true", key=key), [("runs", "tool 'greet' is executed by the client", "3:7")], id=f"client_under_{key}")
+        for key in ("tool_registry/custom_tools", "tools/custom_tools")
+    ),
+    pytest.param("", registry("providers: [acme]"), [("runs", "provider 'acme' runs its code in this process", "2:15")], id="provider"),
+    pytest.param("", "agents:\n  ada:\n    capabilities: [fs.read:., net.read]\n", [("grants", "agent 'ada' holds fs.read:.", "3:20"), ("grants", "agent 'ada' holds net.read", "3:31")], id="capability"),
+    pytest.param("", "agents:\n  a/b~c:\n    permissions: [mail]\n", [("grants", "agent 'a/b~c' holds mail", "3:19")], id="permission_of_an_agent"),
+    pytest.param("", "permissions: [mail]\n", [("grants", "permission mail exists", "1:15")], id="permission"),
+    pytest.param("", tool_text("usage_metadata: ${HOME}"), [("grants", "the file reads the environment variable HOME", "6:7")], id="variable"),
+    pytest.param("", tool_text("run: {http: '${URL}'}"), [("runs", "tool 'greet' runs http: ${URL}", "3:7"), ("grants", "the file reads the environment variable URL", "6:13")], id="http_of_a_variable"),
+    pytest.param("", tool_text("run: ${RUN}"), [("runs", 'tool \'greet\' runs "${RUN}"', "3:7"), ("grants", "the file reads the environment variable RUN", "6:7")], id="run_of_a_variable"),
+    pytest.param("", tool_text("client_executed: ${CLIENT}"), [("runs", "tool 'greet' is executed by the client", "3:7"), ("grants", "the file reads the environment variable CLIENT", "6:7")], id="client_of_a_variable"),
+    *(
+        pytest.param("", registry(f"{key}: {usual + 1}"), [("loosens", f"{key} rises from {usual} to {usual + 1}", "2:3")], id=key)
+        for key, usual in LIMITS.items()
+    ),
+    pytest.param(registry("max_work: 9"), registry("max_work: 10"), [("loosens", "max_work rises from 9 to 10", "2:3")], id="limit_over_the_users"),
+    pytest.param(registry("include_actual_values: false"), registry("include_actual_values: true"), [("loosens", "errors show values again", "2:3")], id="values"),
+    pytest.param("", registry("validation_failure_log_level: info"), [("loosens", "refused calls are logged less loudly", "2:3")], id="info"),
+    pytest.param("", registry("validation_failure_log_level: debug"), [("loosens", "refused calls are logged less loudly", "2:3")], id="debug"),
+    pytest.param(registry("validation_failure_log_level: error"), registry("validation_failure_log_level: warning"), [("loosens", "refused calls are logged less loudly", "2:3")], id="quieter_than_the_users"),
+    pytest.param("", "disabled_tools: [a, b@2.0.0]\n", [("loosens", "without b@2.0.0 another version of it may answer", "1:21")], id="one_version_closed"),
+    pytest.param("tier: core", "tier: teams\n", [("loosens", "the tier rises to teams", "1:1")], id="tier"),
+    pytest.param("tier: teams", "tier: Enterprise\n", [("loosens", "the tier rises to enterprise", "1:1")], id="tier_in_capitals"),
+    pytest.param("features: {tools: {definition: false}}", "features:\n  tools:\n    definition: true\n", [("loosens", "custom definitions are allowed again", "3:5")], id="definitions"),
+]  # fmt: skip
+
+INERT = [
+    pytest.param("", "", id="empty"),
+    pytest.param("", tool_text("danger: low", "usage_metadata: Use it."), id="definition"),
+    pytest.param("", tool_text("run:", "client_executed: false"), id="definition_that_runs_nothing"),
+    pytest.param("", tool_text("capabilities: [fs.read]", "required_permissions: [mail]"), id="needs_are_no_grants"),
+    pytest.param("", "disabled_tools: [a, b]\n", id="disabled_tools"),
+    pytest.param("", registry("disabled_tools: [a]"), id="disabled_tools_inside"),
+    *(pytest.param("", registry(f"{key}: {usual}"), id=f"same_{key}") for key, usual in LIMITS.items()),
+    *(pytest.param("", registry(f"{key}: 1"), id=f"lower_{key}") for key in LIMITS),
+    pytest.param("", registry("pattern_timeout_ms: 999999"), id="pattern_timeout_ms"),
+    pytest.param("", "tier: core\n", id="lower_tier"),
+    pytest.param("tier: core", "tier: core\n", id="same_tier"),
+    pytest.param("", registry("include_actual_values: false"), id="no_values"),
+    pytest.param("", registry("include_actual_values: true"), id="values_as_usual"),
+    pytest.param("", registry("validation_failure_log_level: warning"), id="usual_level"),
+    pytest.param("", registry("validation_failure_log_level: error"), id="louder_level"),
+    pytest.param("", "features: {tools: {definition: false}}\n", id="no_definitions"),
+    pytest.param("", "features: {tools: {definition: true}}\n", id="definitions_as_usual"),
+    pytest.param("", registry("strict_mode: true"), id="strict_mode"),
+    pytest.param("", "agents: {ada: {description: Ada}}\n", id="agent_without_anything"),
+    pytest.param("", tool_text("usage_metadata: 'costs $${PRICE}'"), id="escaped_variable"),
+    pytest.param("", tool_text("metadata: {run: '${HOME}', client_executed: true}"), id="metadata"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("user", "text", "effects"), EFFECTS)
+def test_a_file_with_an_effect_does_not_count_until_it_is_accepted(
+    user: str, text: str, effects: list[tuple[str, str, str]], tmp_path: Path
+) -> None:
+    configure_home(user)
+    path = configure(tmp_path, text)
+    without = settings_of(tmp_path / "elsewhere")
+    file = project_file(tmp_path)
+    assert [(e.kind, e.what, str(e.place)) for e in file.effects] == [
+        (kind, what, f"{path}:{place}") for kind, what, place in effects
+    ]
+    assert not file.counts
+    assert changes(settings_of(tmp_path)) == changes(without)
+    assert open_keep(project=tmp_path).start_up.held_back == (str(path),)
+
+
+@pytest.mark.parametrize(("user", "text", "effects"), EFFECTS)
+def test_an_accepted_file_counts(
+    user: str, text: str, effects: list[tuple[str, str, str]], tmp_path: Path
+) -> None:
+    configure_home(user)
+    configure(tmp_path, text)
+    accept(tmp_path)
+    file = project_file(tmp_path)
+    assert (file.counts, len(file.effects)) == (True, len(effects))
+    assert open_keep(project=tmp_path).start_up.held_back == ()
+
+
+@pytest.mark.parametrize(("user", "text"), INERT)
+def test_a_file_that_only_describes_and_closes_counts_at_once(user: str, text: str, tmp_path: Path) -> None:
+    configure_home(user)
+    configure(tmp_path, text)
+    file = project_file(tmp_path)
+    assert (file.effects, file.counts) == ((), True)
+    keep = open_keep(project=tmp_path)
+    assert keep.start_up.held_back == ()
+    assert not any(tool.state is ToolState.QUARANTINED for tool in keep.tools())
+
+
+@pytest.mark.parametrize(("user", "text", "effects"), EFFECTS)
+def test_the_users_own_file_needs_no_acceptance(
+    user: str, text: str, effects: list[tuple[str, str, str]], tmp_path: Path
+) -> None:
+    configure_home(user, name=".acode/config.yml")
+    configure_home(text)
+    assert all(file.counts for file in settings_of(tmp_path).files)
+    assert open_keep(project=tmp_path).start_up.held_back == ()
+
+
+# --- while it is not accepted --------------------------------------------------------------------
+
+EVERYTHING = """\
+tier: core
+features: {tools: {definition: false}}
+disabled_tools: [agent_hello_world]
+permissions: [mail]
+agents: {ada: {capabilities: [fs.read]}}
+tool_registry:
+  max_work: 5
+  max_errors: 99
+  include_actual_values: false
+  validation_failure_log_level: error
+  providers: [acme]
+  custom_tools:
+    - {name: runs, description: Runs a command., version: 1.0.0, run: {command: [id]}}
+    - {name: stays, description: Runs nothing at all., version: 1.0.0}
+    - {name: BAD, description: Is called badly., version: 1.0.0}
+"""
+
+
+def test_nothing_of_an_unaccepted_file_counts_not_even_what_closes(tmp_path: Path) -> None:
+    configure(tmp_path, EVERYTHING)
+    assert changes(settings_of(tmp_path)) == {}
+    keep = open_keep(project=tmp_path)
+    assert keep.try_validate_arguments("agent_hello_world", {"name": "Ada"}).success
+
+
+def test_all_of_an_accepted_file_counts(tmp_path: Path) -> None:
+    path = configure(tmp_path, EVERYTHING)
+    accept(tmp_path)
+    assert changes(settings_of(tmp_path)) == {
+        "tier": Tier.CORE,
+        "allows_definitions": False,
+        "limits": Limits(work=5, errors=99),
+        "include_actual_values": False,
+        "validation_failure_level": 40,
+        "providers": ("acme",),
+        "disabled": {"agent_hello_world": f"disabled in {path}:3:18"},
+        "permissions": ("mail",),
+        "agents": {"ada": AgentGrant(capabilities=(Capability("fs.read"),))},
+    }
+
+
+def test_tools_of_an_unaccepted_file_are_listed_and_held_back(tmp_path: Path) -> None:
+    path = configure(tmp_path, EVERYTHING)
+    keep = open_keep(project=tmp_path)
+    states = {tool.name: (tool.state, tool.why) for tool in keep.tools() if tool.is_custom}
+    held = (ToolState.QUARANTINED, f"{path} is not accepted yet")
+    assert states == {"runs": held, "stays": held}
+    assert [(skip.tool, skip.error.code) for skip in keep.start_up.skipped] == [
+        ("BAD", Code.DEFINITION_INVALID)
+    ]
+    for name in states:
+        refusal = keep.try_validate_arguments(name, {})
+        assert isinstance(refusal, Refusal)
+        assert refusal.code.value == "ACODE-TSR-018"
+    assert not {tool.name for tool in keep.search("runs a command")} & set(states)
+    assert [tool.name for tool in keep.tools(enabled=True)] == ["agent_hello_world"]
+
+
+def test_tools_of_an_accepted_file_answer(tmp_path: Path) -> None:
+    configure(tmp_path, tool_text("run: {command: [id]}"))
+    accept(tmp_path)
+    assert open_keep(project=tmp_path).try_validate_arguments("greet", {}).success
+
+
+def test_an_unaccepted_file_takes_no_name_from_the_user(tmp_path: Path) -> None:
+    configure_home(tool_text("usage_metadata: mine"))
+    configure(tmp_path, tool_text("run: {command: [id]}", version="9.0.0"))
+    keep = open_keep(project=tmp_path)
+    assert keep.get("greet").definition.usage_metadata == "mine"
+    assert keep.try_validate_arguments("greet", {}).success
+
+
+def test_a_file_that_counts_at_once_takes_no_tool_over_from_the_user(tmp_path: Path) -> None:
+    """A newer version without what the user's demands would check calls more loosely."""
+    schema = "parameters: {type: object, properties: {to: {enum: [staging], description: Where.}}}"
+    configure_home(tool_text(schema, name="deploy"))
+    configure(tmp_path, tool_text("parameters: {type: object}", name="deploy", version="9.0.0"))
+    assert project_file(tmp_path).counts
+    keep = open_keep(project=tmp_path)
+    assert [tool.version for tool in keep.versions("deploy")] == ["1.0.0"]
+    assert [(skip.tool, skip.error.code) for skip in keep.start_up.skipped] == [
+        ("deploy", Code.DUPLICATE_TOOL)
+    ]
+
+
+PROVIDER = """\
+from pathlib import Path
+Path({marker!r}).touch()
+class Provider:
+    name = "acme"
+    priority = 500
+    def get_tool_definitions(self):
+        return []
+"""
+
+
+@pytest.fixture
+def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed provider `acme`; the marker appears when it is imported."""
+    marker = tmp_path / "imported"
+    site = tmp_path / "site"
+    info = site / "acme_provider-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme_provider\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[toolkeep.providers]\nacme = acme_provider:Provider\n")
+    (site / "acme_provider.py").write_text(PROVIDER.format(marker=str(marker)))
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.delitem(sys.modules, "acme_provider", raising=False)
+    return marker
+
+
+def test_a_provider_that_an_unaccepted_file_names_is_not_imported(marker: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    configure(project, registry("providers: [acme]"))
+    assert open_keep(project=project).start_up.skipped == ()
+    assert not marker.exists()
+    assert "acme_provider" not in sys.modules
+    accept(project)
+    assert open_keep(project=project).start_up.skipped == ()
+    assert marker.exists()
+
+
+def test_a_provider_that_nobody_names_is_not_imported(marker: Path, tmp_path: Path) -> None:
+    open_keep(project=tmp_path)
+    assert not marker.exists()
+
+
+# --- what exactly is accepted --------------------------------------------------------------------
+
+RUNS = tool_text("run: {command: [id]}")
+
+
+def test_a_person_accepts_the_content_at_the_real_path(tmp_path: Path) -> None:
+    path = configure(tmp_path, RUNS)
+    file = project_file(tmp_path)
+    assert (file.path, file.file_hash) == (os.path.realpath(path), sha256(RUNS.encode()).hexdigest())
+    state = open_state(tmp_path)
+    assert state is not None
+    state.accept(os.path.realpath(path), sha256(RUNS.encode()).hexdigest())
+    assert project_file(tmp_path).counts
+
+
+@pytest.mark.parametrize(
+    "changed", [RUNS + "\n", RUNS + "#", RUNS.replace("id", "ie"), RUNS[:-1], "\ufeff" + RUNS]
+)
+def test_changing_one_byte_undoes_it(changed: str, tmp_path: Path) -> None:
+    configure(tmp_path, RUNS)
+    accept(tmp_path)
+    configure(tmp_path, changed)
+    assert not project_file(tmp_path).counts
+    configure(tmp_path, RUNS)
+    assert project_file(tmp_path).counts
+
+
+def test_accepting_the_new_content_forgets_the_old(tmp_path: Path) -> None:
+    configure(tmp_path, RUNS)
+    accept(tmp_path)
+    configure(tmp_path, RUNS + "# more\n")
+    accept(tmp_path)
+    configure(tmp_path, RUNS)
+    assert not project_file(tmp_path).counts
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own_state", "shared_state"])
+def test_acceptance_is_bound_to_the_path(
+    is_shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_shared:
+        monkeypatch.setenv("TOOLKEEP_HOME", str(tmp_path / "state"))
+    configure(tmp_path / "mine", RUNS)
+    accept(tmp_path / "mine")
+    configure(tmp_path / "clone", RUNS)
+    assert project_file(tmp_path / "mine").counts
+    assert not project_file(tmp_path / "clone").counts
+
+
+def test_a_project_behind_a_link_is_the_same_project(tmp_path: Path) -> None:
+    configure(tmp_path / "mine", RUNS)
+    accept(tmp_path / "mine")
+    (tmp_path / "link").symlink_to("mine")
+    assert project_file(tmp_path / "link").counts
+
+
+def test_a_linked_file_is_accepted_with_what_it_leads_to(tmp_path: Path) -> None:
+    target = configure(tmp_path, RUNS, name="conf/agent.yml")
+    link = tmp_path / ".agent" / "config.yml"
+    link.parent.mkdir()
+    link.symlink_to("../conf/agent.yml")
+    assert not project_file(tmp_path).counts
+    accept(tmp_path)
+    assert project_file(tmp_path).counts
+    target.write_text(RUNS + "#")
+    assert not project_file(tmp_path).counts
+
+
+@pytest.mark.parametrize("linked", [".agent", ".agent/config.yml"])
+@pytest.mark.parametrize("is_shared", [False, True], ids=["own_state", "shared_state"])
+def test_a_clone_cannot_borrow_the_acceptance_of_another_project(
+    linked: str, is_shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its `./run.sh` would be another one than the person accepted."""
+    if is_shared:
+        monkeypatch.setenv("TOOLKEEP_HOME", str(tmp_path / "state"))
+    mine, clone = tmp_path / "mine", tmp_path / "clone"
+    configure(mine, tool_text("run: {command: [./run.sh]}"))
+    accept(mine)
+    (clone / linked).parent.mkdir(parents=True)
+    (clone / linked).symlink_to(mine / linked)
+    assert not project_file(clone).counts
+
+
+# --- where acceptance is kept --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["TOOLKEEP_HOME", "XDG_STATE_HOME"])
+@pytest.mark.parametrize("inside", [".", "state", ".agent", "link"])
+def test_state_inside_the_project_is_refused(
+    name: str, inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    configure(project, RUNS)
+    (project / "state").mkdir()
+    (tmp_path / "link").symlink_to("project/state")
+    folder = tmp_path / "link" if inside == "link" else project / inside
+    monkeypatch.setenv(name, str(folder))
+    with pytest.raises(StateUnusable) as raised:
+        open_keep(project=project)
+    assert raised.value.message.endswith("lies inside the project, which could then accept itself")
+
+
+def test_state_that_a_clone_brings_along_is_ignored(tmp_path: Path) -> None:
+    path = configure(tmp_path, RUNS)
+    real = open_state(tmp_path)
+    assert real is not None
+    digest = real.folder.name
+    for planted in (".agent", ".", ".toolkeep", f"toolkeep/{digest}", f".local/state/toolkeep/{digest}"):
+        (tmp_path / planted).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (tmp_path / planted).chmod(0o700)
+        KeepState(tmp_path / planted).accept(os.path.realpath(path), sha256(RUNS.encode()).hexdigest())
+    assert (tmp_path / ".agent" / "state.db").exists()
+    assert not project_file(tmp_path).counts
+    assert open_keep(project=tmp_path).get("greet").state is ToolState.QUARANTINED
+
+
+def test_state_that_others_may_change_is_refused(tmp_path: Path) -> None:
+    configure(tmp_path, RUNS)
+    accept(tmp_path)
+    state = open_state(tmp_path)
+    assert state is not None
+    assert state.folder.stat().st_mode & 0o777 == 0o700
+    state.folder.chmod(0o770)
+    with pytest.raises(StateUnusable):
+        open_keep(project=tmp_path)
+
+
+def test_a_user_without_a_home_has_accepted_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(tmp_path, RUNS)
+    monkeypatch.setattr("toolkeep.assembly.home_folder", lambda: None)
+    assert open_state(tmp_path) is None
+    assert open_keep(project=tmp_path).get("greet").state is ToolState.QUARANTINED
+
+
+def test_looking_at_an_unaccepted_project_remembers_nothing(tmp_path: Path) -> None:
+    configure(tmp_path, EVERYTHING)
+    open_keep(project=tmp_path)
+    assert list(Path.home().iterdir()) == []
+    assert [path.name for path in tmp_path.rglob("*")] == [".agent", "config.yml"]

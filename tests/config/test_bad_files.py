@@ -1,0 +1,226 @@
+"""A bad configuration file stops the start with one clear error that names its place; nothing is half-loaded."""
+
+import contextlib
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.config.bad import AGAINST_A_RULE, INVALID, TOO_LARGE, UNREADABLE, Bad
+from tests.config.projects import (
+    accept,
+    configure,
+    configure_home,
+    never_waits,
+    settings_of,
+    tool_text,
+    without_root,
+)
+from toolkeep import open_keep
+from toolkeep.errors import ConfigurationInvalid, FileUnreadable, ToolkeepError
+
+pytestmark = pytest.mark.spec("REG-5")
+
+SAID = (*INVALID, *AGAINST_A_RULE)
+SOME = (*UNREADABLE[:2], *INVALID[:4])
+
+
+def refusal_of(project: Path) -> ToolkeepError:
+    """The one error, and nothing else: no provider was asked, nothing was remembered."""
+    heard: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("toolkeep")
+    logger.addHandler(handler)
+    level, logger.level = logger.level, logging.DEBUG
+    try:
+        with pytest.raises(ToolkeepError) as raised:
+            open_keep(project=project)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    assert heard == []
+    assert not (Path.home() / ".local").exists()
+    return raised.value
+
+
+def ids(table: tuple[Bad, ...]) -> list[str]:
+    return [bad.name for bad in table]
+
+
+@pytest.mark.parametrize("bad", UNREADABLE, ids=ids(UNREADABLE))
+def test_a_file_that_cannot_be_read_is_refused_with_its_place(bad: Bad, tmp_path: Path) -> None:
+    path = configure(tmp_path, bad.text)
+    error = refusal_of(tmp_path)
+    assert type(error) is FileUnreadable
+    assert (error.path, f"{error.line}:{error.column}") == (str(path), bad.place)
+    assert str(error).startswith(f"ACODE-TSR-016: {path}:{bad.place}: ")
+    assert bad.word in str(error)
+
+
+@pytest.mark.parametrize("bad", SAID, ids=ids(SAID))
+def test_a_file_that_says_what_cannot_be_is_refused_with_its_place(bad: Bad, tmp_path: Path) -> None:
+    path = configure(tmp_path, bad.text)
+    error = refusal_of(tmp_path)
+    assert type(error) is ConfigurationInvalid
+    (fault,) = error.faults
+    assert fault.startswith(f"{path}:{bad.place}: ")
+    assert bad.word in fault
+    assert str(error) == f"ACODE-TSR-021: {fault}"
+
+
+@pytest.mark.parametrize("bad", SOME, ids=ids(SOME))
+def test_the_users_own_file_is_refused_in_the_same_words(bad: Bad, tmp_path: Path) -> None:
+    path = configure_home(bad.text)
+    error = refusal_of(tmp_path)
+    assert f"{path}:{bad.place}: " in str(error)
+    assert bad.word in str(error)
+
+
+def test_a_bad_project_file_is_refused_though_the_users_is_good(tmp_path: Path) -> None:
+    configure_home(tool_text())
+    configure(tmp_path, "tier: gold\n")
+    assert type(refusal_of(tmp_path)) is ConfigurationInvalid
+
+
+def test_several_faults_come_together_in_one_error(tmp_path: Path) -> None:
+    text = "tier: gold\nzzzz: 1\nagents: []\ntool_registry:\n  max_work: 0\n  providers: ['']\n"
+    path = configure(tmp_path, text)
+    error = refusal_of(tmp_path)
+    assert type(error) is ConfigurationInvalid
+    places = sorted(fault.removeprefix(f"{path}:").split(": ")[0] for fault in error.faults)
+    assert places == ["1:1", "2:1", "3:1", "5:3", "6:15"]
+    assert str(error) == "ACODE-TSR-021: 5 faults:" + "".join(f"\n  - {fault}" for fault in error.faults)
+
+
+def test_both_switches_that_cannot_be_off_come_together(tmp_path: Path) -> None:
+    path = configure(tmp_path, "tool_registry:\n  strict_mode: false\n  cache_compiled_schemas: false\n")
+    error = refusal_of(tmp_path)
+    assert type(error) is ConfigurationInvalid
+    assert error.faults == (
+        f"{path}:2:3: strict_mode cannot be false; take the line out",
+        f"{path}:3:3: cache_compiled_schemas cannot be false; take the line out",
+    )
+
+
+def test_one_mistake_with_a_variable_is_one_fault(tmp_path: Path) -> None:
+    path = configure(tmp_path, 'tier: "${"\n')
+    error = refusal_of(tmp_path)
+    assert type(error) is ConfigurationInvalid
+    mend = "write ${NAME} or ${NAME:-default}, or $${ for the text itself"
+    assert error.faults == (f"{path}:1:7: '${{' begins no variable; {mend}",)
+
+
+def test_the_error_speaks_of_a_file_and_not_of_arguments(tmp_path: Path) -> None:
+    configure(tmp_path, "- tier\n")
+    assert "arguments" not in str(refusal_of(tmp_path))
+
+
+def test_an_unset_variable_is_named_with_its_place(tmp_path: Path) -> None:
+    path = configure(tmp_path, "permissions:\n  - mail\n  - ${TOOLKEEP_UNSET}\ntier: ${TOOLKEEP_UNSET}\n")
+    accept(tmp_path)
+    with pytest.raises(ConfigurationInvalid) as raised:
+        open_keep(project=tmp_path)
+    mend = "the variable TOOLKEEP_UNSET is not set; set it, or write ${TOOLKEEP_UNSET:-default}"
+    assert raised.value.faults == (f"{path}:3:5: {mend}", f"{path}:4:7: {mend}")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    path = configure(tmp_path, TOO_LARGE.text)
+    error = refusal_of(tmp_path)
+    assert type(error) is FileUnreadable
+    assert str(error) == f"ACODE-TSR-016: {path}: {TOO_LARGE.word}"
+
+
+# --- what is no file -----------------------------------------------------------------------------
+
+
+def bind_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        before = Path.cwd()
+        os.chdir(path.parent)  # a socket's path is short
+        try:
+            bound.bind(path.name)
+        finally:
+            os.chdir(before)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        pytest.param(lambda path: path.mkdir(), "Is a directory", id="folder"),
+        pytest.param(os.mkfifo, "is no ordinary file", id="pipe"),
+        pytest.param(lambda path: path.symlink_to("/dev/zero"), "is no ordinary file", id="endless_device"),
+        pytest.param(lambda path: path.symlink_to("/dev/null"), "is no ordinary file", id="empty_device"),
+        pytest.param(bind_socket, "No such device or address", id="socket"),
+        pytest.param(lambda path: path.symlink_to(path), "Too many levels of symbolic links", id="loop"),
+        pytest.param(lambda path: path.symlink_to("gone.yml"), "is a link that leads nowhere", id="dangling"),
+    ],
+)
+def test_what_is_no_file_is_refused_and_never_waited_for(
+    make: Callable[[Path], None], reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / ".agent" / "config.yml"
+    path.parent.mkdir()
+    make(path)
+    with never_waits():
+        error = refusal_of(tmp_path)
+    assert type(error) is FileUnreadable
+    assert str(error) == f"ACODE-TSR-016: {path}: {reason}"
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that everybody can reach; those of pytest are its owner's alone."""
+    with tempfile.TemporaryDirectory(prefix="toolkeep-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("locked", [".agent", ".agent/config.yml"])
+def test_a_file_that_may_not_be_read_is_refused(
+    locked: str, reachable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = reachable / "project"
+    monkeypatch.setenv("HOME", str(reachable))
+    path = configure(project, "tier: core\n")
+    assert settings_of(project).tier == "core"  # and everything that reading needs is loaded
+    (project / locked).chmod(0)
+    with without_root(), pytest.raises(FileUnreadable) as raised:
+        open_keep(project=project)
+    assert str(raised.value) == f"ACODE-TSR-016: {path}: Permission denied"
+
+
+# --- a file runs nothing -------------------------------------------------------------------------
+
+CALLS = (
+    "tier: !!python/object/apply:os.mkdir [{0}]\n",
+    "tier: !!python/object/apply:os.system ['mkdir {0}']\n",
+    "tier: !!python/object/apply:subprocess.check_call [[mkdir, {0}]]\n",
+    "tier: !!python/object/new:dict {{args: [], state: !!python/object/apply:os.mkdir [{0}]}}\n",
+    "agents:\n  ada: !!python/object/apply:os.makedirs {{kwds: {{name: {0}}}}}\n",
+    "tools:\n  custom:\n    - run: {{python: !!python/object/apply:os.mkdir [{0}]}}\n",
+)
+
+
+@pytest.mark.parametrize("text", CALLS)
+def test_a_tag_that_calls_python_calls_nothing(text: str, tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    configure(tmp_path, text.format(marker))
+    error = refusal_of(tmp_path)
+    assert type(error) is FileUnreadable
+    assert "the tag !!python/object/" in str(error)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("text", CALLS)
+def test_a_reader_that_trusts_tags_would_call_it(text: str, tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    with contextlib.suppress(yaml.YAMLError, TypeError):
+        yaml.load(text.format(marker), Loader=yaml.UnsafeLoader)  # noqa: S506 -- shows the attack
+    assert marker.exists()

@@ -1,0 +1,169 @@
+"""A witness: cosigns what extends the history it knows, and nothing else, whoever signed it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from toolkeep.audit.errors import WitnessReason, WitnessRefused
+from toolkeep.audit.note import Note
+from toolkeep.audit.receipt import Receipt, verify_receipt
+from toolkeep.audit.witness import Request
+from toolkeep.storage.log import AuditLog
+from toolkeep.storage.verify import verify
+from toolkeep.storage.witness import Witness
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Witness:
+    return Witness(tmp_path / "witness", name="example.com/witness", clock=lambda: 1_700_000_000.5)
+
+
+def grow(folder: Path, *records: int) -> None:
+    with AuditLog(folder) as log:
+        for future in log.append_all({"n": number} for number in records):
+            future.result()
+
+
+def ask(witness: Witness, folder: Path, old_size: int) -> Note:
+    """Ask for a cosignature; the checkpoint with it."""
+    with AuditLog(folder) as log:
+        proof, checkpoint = log.prove_growth(old_size)
+        cosignature = witness.submit(old_size, proof, checkpoint)
+    note = Note.parse(checkpoint)
+    return Note(text=note.text, signatures=(*note.signatures, cosignature))
+
+
+def reason(witness: Witness, folder: Path, old_size: int) -> WitnessReason:
+    with pytest.raises(WitnessRefused) as caught:
+        ask(witness, folder, old_size)
+    return caught.value.reason
+
+
+@pytest.fixture
+def keep(tmp_path: Path, witness: Witness) -> Path:
+    """A log of five records that the witness knows and has cosigned."""
+    folder = tmp_path / "keep"
+    grow(folder, 0, 1, 2, 3, 4)
+    witness.trust(str(AuditLog(folder).public_key()))
+    ask(witness, folder, 0)
+    return folder
+
+
+def test_a_history_that_grows_is_cosigned_each_time(keep: Path, witness: Witness) -> None:
+    size = 5
+    for more in ([5], [6, 7, 8], [], [9]):
+        grow(keep, *more)
+        note = ask(witness, keep, size)
+        size += len(more)
+        assert note.signers([witness.public_key]) == (witness.public_key,)
+        assert note.signatures[-1].timestamp == 1_700_000_000
+        assert witness.last(AuditLog(keep).public_key().name) == str(note)
+
+
+def test_a_history_forked_with_the_key_of_the_log_is_refused(keep: Path, witness: Witness) -> None:
+    """Who holds the log's key writes another history of the same and of a greater length."""
+    shutil.rmtree(keep / "audit")
+    grow(keep, 0, 1, 2, 3, 99)
+    assert verify(keep).is_intact
+    assert reason(witness, keep, 5) is WitnessReason.FORK
+    grow(keep, 5, 6, 7)
+    assert verify(keep).is_intact
+    assert reason(witness, keep, 5) is WitnessReason.FORK
+
+
+def test_a_history_rolled_back_is_refused(keep: Path, witness: Witness) -> None:
+    shutil.rmtree(keep / "audit")
+    grow(keep, 0, 1, 2)
+    assert reason(witness, keep, 0) is WitnessReason.ROLLBACK
+
+
+def test_an_old_size_that_is_not_the_last_is_answered_with_the_last(keep: Path, witness: Witness) -> None:
+    grow(keep, 5)
+    with pytest.raises(WitnessRefused) as caught:
+        ask(witness, keep, 0)
+    assert (caught.value.reason, caught.value.held) == (WitnessReason.OTHER_SIZE, 5)
+
+
+def test_an_unknown_log_is_refused(tmp_path: Path, witness: Witness) -> None:
+    grow(tmp_path / "stranger", 1)
+    assert reason(witness, tmp_path / "stranger", 0) is WitnessReason.UNKNOWN_LOG
+
+
+def test_a_checkpoint_that_the_log_did_not_sign_is_refused(keep: Path, witness: Witness) -> None:
+    grow(keep, 5)
+    with AuditLog(keep) as log:
+        proof, checkpoint = log.prove_growth(5)
+    with pytest.raises(WitnessRefused) as caught:
+        witness.submit(5, proof, checkpoint.replace("\n6\n", "\n7\n"))
+    assert caught.value.reason is WitnessReason.NOT_SIGNED
+    with pytest.raises(WitnessRefused) as caught:
+        witness.submit(5, proof, "nonsense")
+    assert caught.value.reason is WitnessReason.MALFORMED
+
+
+def test_a_refusal_changes_nothing(keep: Path, witness: Witness) -> None:
+    origin = AuditLog(keep).public_key().name
+    before = witness.last(origin)
+    grow(keep, 5)
+    reason(witness, keep, 3)
+    assert witness.last(origin) == before
+
+
+def test_the_witness_remembers_after_a_restart(keep: Path, tmp_path: Path, witness: Witness) -> None:
+    again = Witness(tmp_path / "witness", name="ignored")
+    assert again.public_key == witness.public_key
+    shutil.rmtree(keep / "audit")
+    grow(keep, 7)
+    assert reason(again, keep, 0) is WitnessReason.ROLLBACK
+
+
+def test_after_a_key_was_rotated_the_witness_is_told_the_new_one(keep: Path, witness: Witness) -> None:
+    with AuditLog(keep) as log:
+        new = log.rotate_key()
+        proof, checkpoint = log.prove_growth(5)
+        witness.submit(5, proof, checkpoint)  # signed by both
+        log.append({"n": 5}).result()
+        proof, checkpoint = log.prove_growth(6)
+        with pytest.raises(WitnessRefused):
+            witness.submit(6, proof, checkpoint)
+        witness.trust(new)
+        witness.submit(6, proof, checkpoint)
+
+
+def test_what_the_witness_holds_is_an_outside_checkpoint(keep: Path, witness: Witness) -> None:
+    note = witness.last(AuditLog(keep).public_key().name)
+    assert note
+    shutil.rmtree(keep / "audit")
+    grow(keep, 0, 1)
+    assert verify(keep).is_intact
+    report = verify(keep, outside_checkpoints={"the witness": note})
+    assert (report.is_intact, report.outside) == (False, ("the witness",))
+
+
+def test_a_cosigned_checkpoint_makes_a_witnessed_receipt(keep: Path, witness: Witness) -> None:
+    with AuditLog(keep) as log:
+        proof = log.prove(2)
+        note = witness.last(log.public_key().name)
+        assert note
+        receipt = Receipt.of(log.read(2, 3)[0], type(proof)(index=2, path=proof.path, checkpoint=note))
+        proven = verify_receipt(receipt, log.public_key(), witnesses=[witness.public_key])
+    assert proven.witnesses == ("example.com/witness",)
+
+
+def test_requests_come_and_go_as_files(keep: Path, tmp_path: Path, witness: Witness) -> None:
+    box = tmp_path / "box"
+    box.mkdir()
+    grow(keep, 5)
+    with AuditLog(keep) as log:
+        proof, checkpoint = log.prove_growth(5)
+    good = Request(old_size=5, proof=tuple(proof), checkpoint=checkpoint)
+    (box / "a.request").write_text(str(good))
+    (box / "b.request").write_text(str(good))
+    (box / "c.request").write_bytes(b"\xffnonsense")
+    assert Request.parse(str(good)) == good
+    assert witness.answer_requests(box) == 3
+    assert sorted(path.name for path in box.iterdir()) == ["a.cosignature", "b.refused", "c.refused"]
+    Note.parse(checkpoint + (box / "a.cosignature").read_text()).signers([witness.public_key])
+    assert (box / "b.refused").read_text().startswith("6\n")
+    assert witness.answer_requests(box) == 0
