@@ -20,6 +20,7 @@ EVENTS = [
     for _, event in inspect.getmembers(events, inspect.isclass)
     if issubclass(event, Event) and event is not Event
 ]
+LOGGERS = {"toolkeep.registry", "toolkeep.validation", "toolkeep.execution"}
 ONE, TWO = StartUpBegan(providers=("core",)), ToolUnregistered(tool_name="read_file", version="")
 
 
@@ -76,7 +77,7 @@ def test_an_event_has_a_line_in_the_log_with_its_fields(
     bus.subscribe(LogListener(), timed=True)
     bus.tell(example(event))
     assert caplog.records
-    assert {record.name for record in caplog.records} <= {"toolkeep.registry", "toolkeep.validation"}
+    assert {record.name for record in caplog.records} <= LOGGERS
     record = caplog.records[0]
     assert record.getMessage()
     assert "%(" not in record.getMessage()
@@ -88,7 +89,7 @@ def test_an_event_has_a_line_in_the_log_with_its_fields(
 def test_an_event_that_nobody_reads_is_not_written(
     event: type[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("toolkeep.registry", "toolkeep.validation"):
+    for name in LOGGERS:
         monkeypatch.setattr(logging.getLogger(name), "propagate", False)
     monkeypatch.setattr(logging.Logger, "makeRecord", lambda *_: pytest.fail("a record was made"))
     LogListener()(example(event))

@@ -6,10 +6,10 @@ import sys
 import toolkeep
 
 FACE = {
-    "ArgumentsRefused", "Category", "CheckedCall", "Code", "Danger", "DefinitionError", "Determinism",
+    "ArgumentsRefused", "CallLimits", "Category", "CheckedCall", "Code", "Danger", "DefinitionError", "Determinism",
     "FunctionTool", "InvokeResult", "Isolation", "Keep", "Limits", "Refusal", "Registry", "Secret",
-    "SideEffect", "Tier", "ToolContext", "ToolDefinition", "ToolParameter", "ToolProvider", "ToolState",
-    "ToolkeepError", "Touches", "Violation", "open_keep", "tool",
+    "SideEffect", "Tier", "ToolContext", "ToolDefinition", "ToolFailed", "ToolParameter", "ToolProvider",
+    "ToolResult", "ToolState", "ToolkeepError", "Touches", "Violation", "open_keep", "tool", "verify_receipt",
 }  # fmt: skip
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolkeep.assembly import open_keep
-    from toolkeep.calls import CheckedCall, Refusal, Violation
-    from toolkeep.definitions.context import ToolContext
+    from toolkeep.audit.receipt import verify_receipt
+    from toolkeep.calls import CheckedCall, Refusal, ToolResult, Violation
+    from toolkeep.definitions.context import ToolContext, ToolFailed
     from toolkeep.definitions.contract import InvokeResult
     from toolkeep.definitions.function import FunctionTool, tool
     from toolkeep.definitions.parameter import Secret, ToolParameter, Touches
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
     )
     from toolkeep.errors import ArgumentsRefused, Code, DefinitionError, ToolkeepError
     from toolkeep.keep import Keep
-    from toolkeep.limits import Limits
+    from toolkeep.limits import CallLimits, Limits
     from toolkeep.registry.protocol import Registry
-    from toolkeep.registry.register import ToolProvider
+    from toolkeep.registry.providers import ToolProvider
 
 _HOMES = {
     "ArgumentsRefused": "errors",
+    "CallLimits": "limits",
     "Category": "definitions.vocabulary",
     "CheckedCall": "calls",
     "Code": "errors",
@@ -50,18 +52,22 @@ _HOMES = {
     "Tier": "definitions.vocabulary",
     "ToolContext": "definitions.context",
     "ToolDefinition": "definitions.tool",
+    "ToolFailed": "definitions.context",
     "ToolParameter": "definitions.parameter",
-    "ToolProvider": "registry.register",
+    "ToolProvider": "registry.providers",
+    "ToolResult": "calls",
     "ToolState": "definitions.vocabulary",
     "ToolkeepError": "errors",
     "Touches": "definitions.parameter",
     "Violation": "calls",
     "open_keep": "assembly",
     "tool": "definitions.function",
+    "verify_receipt": "audit.receipt",
 }
 
 __all__ = [
     "ArgumentsRefused",
+    "CallLimits",
     "Category",
     "CheckedCall",
     "Code",
@@ -80,14 +86,17 @@ __all__ = [
     "Tier",
     "ToolContext",
     "ToolDefinition",
+    "ToolFailed",
     "ToolParameter",
     "ToolProvider",
+    "ToolResult",
     "ToolState",
     "ToolkeepError",
     "Touches",
     "Violation",
     "open_keep",
     "tool",
+    "verify_receipt",
 ]
 
 __version__ = "0.1.0"

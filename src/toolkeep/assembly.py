@@ -1,21 +1,27 @@
 """The only file that imports every edge: what is wanted in, a ready keep out."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolkeep.config.paths import config_paths, find_project, home_folder
 from toolkeep.config.settings import DEFAULT_SETTINGS, Settings
-from toolkeep.errors import ProviderFailed
+from toolkeep.errors import FileUnreadable, ProviderFailed
 from toolkeep.keep import Keep
-from toolkeep.limits import Limits
-from toolkeep.registry.register import ToolProvider
+from toolkeep.limits import DEFAULT_CALL_LIMITS, CallLimits, Limits
+from toolkeep.registry.providers import ToolProvider
 from toolkeep.registry.tiers import check_formats
 from toolkeep.storage.folder import state_folder
 from toolkeep.storage.state import KeepState
 from toolkeep.telemetry.logs import LogListener
 from toolkeep.tools.provider import CoreToolsProvider
 from toolkeep.validation.compiler import Formats, guarded_formats
+
+if TYPE_CHECKING:
+    from toolkeep.records import KeepRecord
+    from toolkeep.results.output import Normalizers
 
 
 def open_keep(
@@ -26,13 +32,18 @@ def open_keep(
     include_actual_values: bool = True,
     built_in: bool = True,
     formats: Formats | None = None,
+    normalizers: "Normalizers | None" = None,
+    call_limits: CallLimits = DEFAULT_CALL_LIMITS,
+    tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Keep:
     """A keep that is ready to use, with the tools of `.agent/config.yml` where there is one.
 
     `project` is the folder to look in, by default the working folder and those above it. `services` are
     handed to the constructors of agent-tool classes by type; `limits` go over the configured ones;
     `include_actual_values=False` keeps every value out of every error; `built_in=False` starts without the
-    built-in tools; `formats` are checks of your own for `format` in schemas.
+    built-in tools; `formats` are checks of your own for `format` in schemas; `normalizers` make results of
+    tools with `normalization: custom` comparable; `call_limits` bound how many calls run at once;
+    `tool_secrets` are what `context.secret` gives, by tool.
     """
     root = project_folder(project)
     state = open_state(root)
@@ -45,20 +56,28 @@ def open_keep(
         include_actual_values=include_actual_values and settings.include_actual_values,
         tier=settings.tier,
         formats=guarded_formats(formats or {}),
+        normalizers=normalizers,
+        call_limits=call_limits,
+        tool_secrets=tool_secrets,
         closed=settings.disabled,
+        agents=settings.agents,
         state=state,
+        record=partial(_open_record, state, settings) if state else None,
         logs=LogListener(validation_failure_level=settings.validation_failure_level),
     )
     providers: list[ToolProvider] = [CoreToolsProvider(settings.tier)] if built_in else []
     named, failed = _named_providers(settings)
-    keep.load(*providers, *_config_providers(settings), *named, failed=failed)
+    keep.load(*named, own=[*providers, *_config_providers(settings)], failed=failed)
     keep.hold_back(*(file for file in settings.files if not file.counts))
     return keep
 
 
 def project_folder(project: Path | str | None = None) -> Path:
     """The folder that a keep is opened for."""
-    return Path(project).absolute() if project is not None else find_project(Path.cwd(), home_folder())
+    try:
+        return Path(project).absolute() if project is not None else find_project(Path.cwd(), home_folder())
+    except OSError as error:
+        raise FileUnreadable(".", "the working folder is gone; change to another") from error
 
 
 def open_state(project: Path) -> KeepState | None:
@@ -75,6 +94,17 @@ def read_configuration(project: Path, state: KeepState | None) -> Settings:
     from toolkeep.config.read import read_settings
 
     return read_settings(paths, os.environ, state.is_accepted if state else lambda *_: False)
+
+
+def _open_record(state: KeepState, settings: Settings) -> "KeepRecord":
+
+    from toolkeep.storage.record import FileRecord
+
+    return FileRecord(
+        state.folder,
+        checkpoint_file=settings.checkpoint_file,
+        checkpoint_webhook=settings.checkpoint_webhook,
+    )
 
 
 def _config_providers(settings: Settings) -> Sequence[ToolProvider]:

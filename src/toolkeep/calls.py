@@ -1,8 +1,13 @@
 """The stamps: what a call is called after each stage it has passed.
 
-`toolkeep.validation.validate` alone makes a `CheckedCall`; a `Refusal` may come from any stage.
+    ToolCall ─validate─▶ CheckedCall ─authorize─▶ PermittedCall ─approve─▶ ApprovedCall ─record─▶ RecordedCall
+             ─execute─▶ RawOutput ─check─▶ CheckedOutput ─normalize─▶ ToolResult
+
+Each is made by the door of its stage alone (a test holds it). A `Refusal` may come from any stage.
 """
 
+import base64
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
@@ -154,3 +159,235 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     def __str__(self) -> str:
         return self.text
+
+
+class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller may ask for beyond the call itself; only ever stricter than the definition (EXE-9)."""
+
+    timeout_s: float | None = None
+    max_output_bytes: int | None = None
+    requires_confirmation: bool = False
+    idempotency_key: str = ""
+
+
+NO_OPTIONS = CallOptions()
+
+
+class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """A call as it was asked for; nothing about it was looked at yet."""
+
+    id: str
+    tool: str
+    arguments: Any
+    agent: str
+    conversation: str = ""
+    session: str = ""
+    correlation_id: str = ""
+    options: CallOptions = NO_OPTIONS
+    on_progress: Callable[[float, float | None, str], None] | None = None
+    began: float = 0.0
+    """On the monotonic clock."""
+
+    def __repr__(self) -> str:
+        """Without the arguments: some may be secret."""
+        return f"<call {self.id} of {self.tool!r} by {self.agent!r}>"
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a call was permitted: what was asked, by which policies, when. It goes into the log as it is."""
+
+    policies: tuple[str, ...]
+    policy_set_hash: str
+    capabilities: tuple[str, ...]
+    """What the tool requires."""
+    decided_at: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The decision as JSON data."""
+        return {
+            "decision": "allow",
+            "policies": list(self.policies),
+            "policy_set_hash": self.policy_set_hash,
+            "capabilities": list(self.capabilities),
+            "decided_at": self.decided_at,
+        }
+
+
+class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """A checked call that policy permits."""
+
+    request: ToolCall
+    checked: CheckedCall
+    decision: Decision
+
+    @property
+    def tool(self) -> RegisteredTool:
+        """The tool that is called."""
+        return self.checked.registered
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """Who agreed to a call, and how."""
+
+    approver: str
+    way: str
+
+
+class ApprovedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """A permitted call that a person agreed to, or that nobody need be asked about."""
+
+    permitted: PermittedCall
+    approval: Approval | None = None
+
+
+class RecordedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """An approved call whose intent is in the log: the only thing that may be executed."""
+
+    approved: ApprovedCall
+    argument_hash: str
+    """Of the arguments, each secret replaced by its HMAC."""
+    deadline_s: float
+    """How long it may run."""
+    output_bytes: int
+    """How much of the output the caller gets."""
+    began_at: str
+    has_arguments: bool
+    """Whether its arguments are kept beside the log."""
+
+    @property
+    def request(self) -> ToolCall:
+        """The call as it was asked for."""
+        return self.approved.permitted.request
+
+    @property
+    def checked(self) -> CheckedCall:
+        """The call with its validated arguments."""
+        return self.approved.permitted.checked
+
+    @property
+    def tool(self) -> RegisteredTool:
+        """The tool that is called."""
+        return self.checked.registered
+
+
+class RawOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """What a tool gave back, not yet looked at."""
+
+    call: RecordedCall
+    value: Any
+    isolation: str
+    execute_ms: float
+    is_cached: bool = False
+
+
+class CheckedOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """Output that is JSON (or bytes), satisfies the output schema and is no larger than the hard cap."""
+
+    raw: RawOutput
+    value: Any
+    body: bytes
+    """Canonical JSON, or the bytes themselves."""
+    hash: str
+
+
+class Truncation(msgspec.Struct, frozen=True, kw_only=True):
+    """What the caller did not get, and where it is."""
+
+    full_bytes: int
+    reference: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The truncation as JSON data."""
+        return {"full_bytes": self.full_bytes, "reference": self.reference}
+
+
+class ToolResult(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """What became of a call: ok, pending or error. A value, never an exception (EXE-2)."""
+
+    status: Literal["ok", "pending", "error"]
+    tool: str
+    call_id: str
+    agent: str
+    value: Any = None
+    error: Refusal | None = None
+    """Why there is no value; its text is what a model should read."""
+    hash: str = ""
+    """SHA-256 of the whole normalised output."""
+    decision: Decision | None = None
+    approval: Approval | None = None
+    truncation: Truncation | None = None
+    side_effects: tuple[str, ...] | None = None
+    isolation: str = ""
+    is_cached: bool = False
+    is_repeated: bool = False
+    """Whether it is the recorded result of an earlier call with the same idempotency key."""
+    execute_ms: float = 0.0
+    total_ms: float = 0.0
+    version: str = ""
+    definition_hash: str = ""
+    argument_hash: str = ""
+    correlation_id: str = ""
+    conversation_id: str = ""
+    session_id: str = ""
+    leaf: int | None = None
+    """Index of its last record in the log; None until that is durable."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the tool ran and its output is here."""
+        return self.status == "ok"
+
+    @property
+    def code(self) -> Code | None:
+        """The code of the error, where there is one."""
+        return self.error.code if self.error else None
+
+    @property
+    def text(self) -> str:
+        """What a model should read: the value, or the error."""
+        if self.error is not None:
+            return self.error.text
+        if self.status == "pending":
+            return f"Call {self.call_id} of '{self.tool}' waits for its result."
+        if self.truncation is not None and self.value is None:
+            return f"The output has {self.truncation.full_bytes} bytes: {self.truncation.reference}"
+        return self.value if isinstance(self.value, str) else json_text(self.value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON data; bytes as base64."""
+        data: dict[str, Any] = {
+            "status": self.status,
+            "tool": self.tool,
+            "call_id": self.call_id,
+            "agent": self.agent,
+            "value": base64_text(self.value) if isinstance(self.value, bytes) else self.value,
+            "error": self.error.to_dict() if self.error else None,
+            "hash": self.hash,
+            "decision": self.decision.to_dict() if self.decision else None,
+            "approval": msgspec.to_builtins(self.approval),
+            "truncation": self.truncation.to_dict() if self.truncation else None,
+            "side_effects": None if self.side_effects is None else list(self.side_effects),
+            "isolation": self.isolation,
+            "is_cached": self.is_cached,
+            "is_repeated": self.is_repeated,
+            "execute_ms": self.execute_ms,
+            "total_ms": self.total_ms,
+            "version": self.version,
+            "definition_hash": self.definition_hash,
+            "argument_hash": self.argument_hash,
+            "correlation_id": self.correlation_id,
+            "conversation_id": self.conversation_id,
+            "session_id": self.session_id,
+            "leaf": self.leaf,
+        }
+        return data
+
+
+def json_text(value: Any) -> str:
+    """A JSON value as text, for a model to read."""
+    return msgspec.json.encode(value).decode()
+
+
+def base64_text(data: bytes) -> str:
+    """Bytes in JSON."""
+    return base64.b64encode(data).decode()

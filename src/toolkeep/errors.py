@@ -18,7 +18,8 @@
     ├── ProviderFailed         ACODE-TSR-022   a provider of tools could not be loaded
     ├── StateUnusable          ACODE-TSR-023   the folder that holds the keep's state cannot be used
     ├── NotAccepted            ACODE-TSR-024   a person did not accept what was shown
-    └── FeatureClosed          ACODE-TSR-025   the configuration switches a feature off
+    ├── FeatureClosed          ACODE-TSR-025   the configuration switches a feature off
+    └── NotRecorded            ACODE-TSR-041   there is no record to prove
 
 An exception is for an author, an operator or a bug. What a better call could have avoided is a value,
 `toolkeep.calls.Refusal`, with one of the same codes.
@@ -32,6 +33,11 @@ import msgspec
 
 if TYPE_CHECKING:
     from toolkeep.calls import Refusal
+
+
+_NAME_CHARS: Final = 80
+_FAULTS: Final = 50
+"""Faults that one error lists."""
 
 
 class Code(StrEnum):
@@ -62,7 +68,30 @@ class Code(StrEnum):
     STATE_UNUSABLE = "ACODE-TSR-023"
     NOT_ACCEPTED = "ACODE-TSR-024"
     FEATURE_CLOSED = "ACODE-TSR-025"
+    AGENT_UNKNOWN = "ACODE-TSR-026"
+    NOT_PERMITTED = "ACODE-TSR-027"
+    APPROVAL_NEEDED = "ACODE-TSR-028"
+    RATE_LIMITED = "ACODE-TSR-029"
+    QUEUE_FULL = "ACODE-TSR-030"
+    CIRCUIT_OPEN = "ACODE-TSR-031"
+    TIMED_OUT = "ACODE-TSR-032"
+    CANCELLED = "ACODE-TSR-033"
+    TOOL_FAILED = "ACODE-TSR-034"
+    OUTPUT_INVALID = "ACODE-TSR-035"
+    OUTPUT_TOO_BIG = "ACODE-TSR-036"
+    ISOLATION_UNAVAILABLE = "ACODE-TSR-037"
+    NOT_RUNNABLE = "ACODE-TSR-038"
+    KEY_CONFLICT = "ACODE-TSR-039"
+    OUTCOME_UNKNOWN = "ACODE-TSR-040"
+    NOT_RECORDED = "ACODE-TSR-041"
+    NOT_PENDING = "ACODE-TSR-042"
+    OPTION_REFUSED = "ACODE-TSR-043"
 
+
+FAILURES: Final = frozenset(
+    {Code.TIMED_OUT, Code.CANCELLED, Code.TOOL_FAILED, Code.OUTPUT_INVALID, Code.OUTPUT_TOO_BIG}
+)
+"""The tool was run and did not succeed."""
 
 TITLES: Final[dict[Code, str]] = {
     Code.UNKNOWN_TOOL: "unknown tool",
@@ -90,6 +119,24 @@ TITLES: Final[dict[Code, str]] = {
     Code.STATE_UNUSABLE: "state folder unusable",
     Code.NOT_ACCEPTED: "not accepted",
     Code.FEATURE_CLOSED: "feature switched off",
+    Code.AGENT_UNKNOWN: "agent not declared",
+    Code.NOT_PERMITTED: "not permitted",
+    Code.APPROVAL_NEEDED: "a person would have to agree",
+    Code.RATE_LIMITED: "too many calls",
+    Code.QUEUE_FULL: "queue full",
+    Code.CIRCUIT_OPEN: "tool suspended after failures",
+    Code.TIMED_OUT: "time-out",
+    Code.CANCELLED: "cancelled",
+    Code.TOOL_FAILED: "tool failed",
+    Code.OUTPUT_INVALID: "output does not fit",
+    Code.OUTPUT_TOO_BIG: "output too big",
+    Code.ISOLATION_UNAVAILABLE: "isolation not available",
+    Code.NOT_RUNNABLE: "nothing runs the tool",
+    Code.KEY_CONFLICT: "idempotency key used for another call",
+    Code.OUTCOME_UNKNOWN: "outcome unknown",
+    Code.NOT_RECORDED: "call could not be recorded",
+    Code.NOT_PENDING: "no such pending call",
+    Code.OPTION_REFUSED: "option refused",
 }
 
 
@@ -128,7 +175,8 @@ class UnknownTool(ToolkeepError):
 
     def __init__(self, name: str, *, near: Sequence[str] = ()) -> None:
         hint = "did you mean " + " or ".join(repr(n) for n in near) + "?" if near else ""
-        super().__init__(Code.UNKNOWN_TOOL, f"no tool named {name!r} is registered", hint=hint)
+        shown = name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…"
+        super().__init__(Code.UNKNOWN_TOOL, f"no tool named {shown!r} is registered", hint=hint)
         self.name = name
 
 
@@ -245,7 +293,8 @@ class ConfigurationInvalid(ToolkeepError):
     """A configuration file says something that cannot be; each of `faults` begins with its place."""
 
     def __init__(self, faults: Sequence[str]) -> None:
-        several = f"{len(faults)} faults:" + "".join(f"\n  - {fault}" for fault in faults)
+        more = f"\n  - and {len(faults) - _FAULTS} more" if len(faults) > _FAULTS else ""
+        several = f"{len(faults)} faults:" + "".join(f"\n  - {fault}" for fault in faults[:_FAULTS]) + more
         super().__init__(Code.CONFIGURATION_INVALID, faults[0] if len(faults) == 1 else several)
         self.faults = tuple(faults)
 
@@ -280,3 +329,10 @@ class FeatureClosed(ToolkeepError):
         super().__init__(
             Code.FEATURE_CLOSED, f"{what}: {key} is false", hint=f"set {key}: true in your configuration"
         )
+
+
+class NotRecorded(ToolkeepError):
+    """Something that the log does not hold."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Code.NOT_RECORDED, reason)

@@ -115,6 +115,14 @@ class ProjectNotAccepted(Event, frozen=True, kw_only=True):
     effect_count: int
 
 
+class SettingUnmatched(Event, frozen=True, kw_only=True):
+    """The configuration names a tool that there is not, or not yet."""
+
+    setting: str
+    name: str
+    place: str
+
+
 class ToolDefinitionValidatedEvent(Event, frozen=True, kw_only=True):
     """A definition passed every check."""
 
@@ -156,6 +164,18 @@ class ValidationFailed(Event, frozen=True, kw_only=True):
     agent: str
     refusal: "Refusal"
     arguments: Callable[[], str]
+
+
+class CallEnded(Event, frozen=True, kw_only=True):
+    """A call came to its end: ok, pending or error."""
+
+    tool_name: str
+    """`unknown` where no such tool is registered."""
+    agent: str
+    status: str
+    error_code: str
+    total_ms: float
+    correlation_id: str
 
 
 class ToolUnanswered(Event, frozen=True, kw_only=True):

@@ -1,34 +1,36 @@
-"""THE ORDER: takes a call through the stages. Today: get, then validate."""
+"""`Keep`: what a host holds. Tools are kept by `registry.keeping`, calls go through `pipeline`."""
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-import msgspec
-
-from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
-from toolkeep.definitions.vocabulary import Category, Tier
-from toolkeep.errors import ArgumentsRefused, Code, ProviderFailed
-from toolkeep.events import Bus, Listener, ProjectNotAccepted, ToolUnanswered, ValidationPassed
-from toolkeep.limits import DEFAULT_LIMITS, Limits
-from toolkeep.registry.register import Registrar, StartUp, ToolProvider
-from toolkeep.registry.registry import ToolRegistry
+from toolkeep.calls import CallOptions, CheckedCall, Refusal, ToolResult
+from toolkeep.definitions.vocabulary import Tier
+from toolkeep.errors import ArgumentsRefused, NotRecorded
+from toolkeep.events import Bus, ValidationPassed
+from toolkeep.limits import BATCH_CALLS, DEFAULT_CALL_LIMITS, DEFAULT_LIMITS, CallLimits, Limits
+from toolkeep.registry.keeping import KeepsTools
 from toolkeep.registry.state import RegistryState
-from toolkeep.registry.unanswered import closed_tool, unknown_tool
+from toolkeep.registry.unanswered import answering
 from toolkeep.telemetry.logs import LogListener
 from toolkeep.validation.compiler import Formats
 from toolkeep.validation.memory import RefusalMemory
 from toolkeep.validation.validate import Arguments, validate
 
 if TYPE_CHECKING:
-    from toolkeep.config.settings import ConfigFile
-    from toolkeep.registry.search import ToolSearch
+    from toolkeep.audit.receipt import Receipt
+    from toolkeep.execution.loop_thread import LoopThread
+    from toolkeep.pipeline import Pipeline, Progress
+    from toolkeep.records import KeepRecord
+    from toolkeep.results.output import Normalizers
 
 LOCAL_AGENT = "local"
+KNOWN_AGENTS = (LOCAL_AGENT, "operator")
+"""Agents that need no declaration: the host's own code, and the person at the command line."""
 
 
-class Keep:
+class Keep(KeepsTools):
     """Keeps an agent's tools. Made by `open_keep`."""
 
     def __init__(
@@ -36,32 +38,41 @@ class Keep:
         *,
         services: Sequence[object] = (),
         limits: Limits = DEFAULT_LIMITS,
+        call_limits: CallLimits = DEFAULT_CALL_LIMITS,
         include_actual_values: bool = True,
         tier: Tier = Tier.ENTERPRISE,
         formats: Formats | None = None,
+        normalizers: "Normalizers | None" = None,
         closed: Mapping[str, str] | None = None,
+        agents: Collection[str] = (),
+        tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
         state: RegistryState | None = None,
+        record: "KeepRecord | Callable[[], KeepRecord] | None" = None,
         logs: LogListener | None = None,
     ) -> None:
-        self._bus = Bus()
+        bus = Bus()
         logs = logs or LogListener()
-        self._bus.subscribe(logs, timed=logs.is_timed)
-        self._registry = ToolRegistry(bus=self._bus, state=state, tier=tier, closed=closed)
-        self._registrar = Registrar(
-            self._registry,
-            self._bus,
+        bus.subscribe(logs, timed=logs.is_timed)
+        super().__init__(
+            bus=bus,
             services=services,
             limits=limits,
-            shows_values=include_actual_values,
+            include_actual_values=include_actual_values,
             tier=tier,
             formats=formats,
+            closed=closed,
+            state=state,
         )
-        self._refusals = RefusalMemory(bus=self._bus)
-        self._search: ToolSearch | None = None
-        self._ready = threading.Event()
-        self._ready.set()
-        self.start_up = StartUp(0)
-        """What came of loading the providers: how many tools, and everything that was skipped."""
+        self._refusals = RefusalMemory(bus=bus)
+        self._agents = {*KNOWN_AGENTS, *agents}
+        self._call_limits = call_limits
+        self._normalizers = dict(normalizers or {})
+        self._tool_secrets = tool_secrets or {}
+        self._given_record = record
+        self._making = threading.Lock()
+        self._made: Pipeline | None = None
+        self._is_closed = False
+        self._loop: LoopThread | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -77,112 +88,131 @@ class Keep:
 
     def close(self) -> None:
         """Let go of everything that the keep holds open."""
+        with self._making:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.close()
+        self._is_closed = True
+        if self._made is not None:
+            self._made.record.close()  # calls after this are refused: they cannot be recorded
 
-    def subscribe(self, listener: Listener, *, timed: bool = False) -> Callable[[], None]:
-        """Hear of every event of `toolkeep.events`; returns how to stop. Calls that pass only if `timed`."""
-        return self._bus.subscribe(listener, timed=timed)
+    def declare_agent(self, name: str) -> None:
+        """Let an agent call tools; configuration declares them too."""
+        self._agents.add(name)
 
-    # --- which tools exist -----------------------------------------------------------------------
-
-    def register(self, *tools: Any) -> None:
-        """Add tools: functions made with `@tool` or plain typed ones, agent-tool classes, definitions, data.
-
-        All or none: raises a `DefinitionError` with everything that is wrong, or `DuplicateTool`.
-        """
-        self._registrar.register(tools)
-
-    def load(self, *providers: ToolProvider, failed: Sequence[ProviderFailed] = ()) -> StartUp:
-        """Add what providers offer; what is broken is skipped, named in the answer, and the rest loads.
-
-        `failed` says of providers that could not even be made why.
-        """
-        self._ready.clear()
-        try:
-            loaded = self._registrar.load(providers, failed)
-        finally:
-            self._ready.set()
-        self.start_up = StartUp(
-            loaded.tool_count,
-            (*self.start_up.skipped, *loaded.skipped),
-            self.start_up.elapsed_ms + loaded.elapsed_ms,
-            self.start_up.held_back,
-        )
-        return loaded
-
-    def hold_back(self, *files: "ConfigFile") -> None:
-        """Note configuration files that do not count until a person accepts them."""
-        for file in files:
-            told = ProjectNotAccepted(
-                path=file.path, file_hash=file.file_hash, effect_count=len(file.effects)
-            )
-            self._bus.tell(told)
-        paths = tuple(file.path for file in files)
-        self.start_up = msgspec.structs.replace(self.start_up, held_back=paths)
+    # --- calls -----------------------------------------------------------------------------------
 
     @property
-    def is_ready(self) -> bool:
-        """Whether every provider was asked for its tools."""
-        return self._ready.is_set()
+    def _pipeline(self) -> "Pipeline":
+        """Made by the first call: who only lists or checks pays nothing for it."""
+        if self._made is None:
+            from toolkeep.pipeline import Pipeline
+            from toolkeep.records import MemoryRecord
 
-    def wait_until_ready(self, timeout_s: float | None = None) -> bool:
-        """Wait for that, from another thread than the one that loads."""
-        return self._ready.wait(timeout_s)
+            with self._making:
+                if self._made is None:
+                    given = self._given_record or MemoryRecord
+                    record = given() if callable(given) else given
+                    if self._is_closed:
+                        record.close()
+                    self._made = Pipeline(
+                        registry=self._registry,
+                        refusals=self._refusals,
+                        bus=self._bus,
+                        record=record,
+                        limits=self._call_limits,
+                        agents=self._agents,
+                        normalizers=self._normalizers,
+                        tool_secrets=self._tool_secrets,
+                    )
+        return self._made
 
-    def unregister(self, name: str) -> None:
-        """Take a tool out, with all of its versions, or one `name@version`; a built-in one stays."""
-        self._registry.remove(name)
-
-    def enable(self, name: str, *, remember: bool = False) -> None:
-        """Let a tool, or one `name@version`, answer; `remember` for the next start too."""
-        self._registry.enable(name, remember=remember)
-
-    def disable(self, name: str, *, remember: bool = False) -> None:
-        """Keep a tool, or one `name@version`, from answering; `remember` for the next start too."""
-        self._registry.disable(name, remember=remember)
-
-    def accept(self, name: str) -> RegisteredTool:
-        """Take the changed definition of a quarantined tool; its version moves by what changed."""
-        return self._registry.accept(name)
-
-    def tools(
+    async def call(
         self,
+        name: str,
+        arguments: Arguments,
         *,
-        enabled: bool | None = None,
-        category: Category | str | None = None,
-        capability: str | None = None,
-    ) -> list[RegisteredTool]:
-        """Every tool, or those that fit, by category, then by name; of each the newest enabled version."""
-        wanted = None if category is None else Category.read(category)
-        return self._registry.all(enabled=enabled, category=wanted, capability=capability)
+        agent: str = LOCAL_AGENT,
+        conversation: str = "",
+        session: str = "",
+        correlation_id: str = "",
+        timeout_s: float | None = None,
+        max_output_bytes: int | None = None,
+        confirm: bool = False,
+        idempotency_key: str = "",
+        on_progress: "Progress | None" = None,
+    ) -> ToolResult:
+        """Call a tool. What goes wrong is in the result, never raised.
 
-    def search(self, text: str, *, limit: int = 5) -> list[RegisteredTool]:
-        """The enabled tools that fit a description in words best."""
-        from toolkeep.registry.search import ToolSearch
+        `timeout_s` and `max_output_bytes` only ever tighten the definition; `confirm` asks a person in any
+        case; the same `idempotency_key` never runs the same call twice.
+        """
+        options = CallOptions(
+            timeout_s=timeout_s,
+            max_output_bytes=max_output_bytes,
+            requires_confirmation=confirm,
+            idempotency_key=idempotency_key,
+        )
+        return await self._pipeline.call(
+            name,
+            arguments,
+            agent=agent,
+            conversation=conversation,
+            session=session,
+            correlation_id=correlation_id,
+            options=options,
+            on_progress=on_progress,
+        )
 
-        self._search = self._search or ToolSearch()
-        return self._search.find(text, self._registry.snapshot.answering, limit=limit)
+    def call_sync(self, name: str, arguments: Arguments, **options: Any) -> ToolResult:
+        """As `call`, for code without an event loop; also inside a notebook."""
+        from toolkeep.execution.loop_thread import LoopThread
 
-    def get(self, name: str) -> RegisteredTool:
-        """The tool of that name or alias, in any case, or of `name@version`; raises `UnknownTool`."""
-        return self._registry.get(name)
+        with self._making:
+            self._loop = loop = self._loop or LoopThread()
+        return loop.run(lambda: self.call(name, arguments, **options))
 
-    def try_get(self, name: str) -> RegisteredTool | None:
-        """As `get`, or None."""
-        return self._registry.find(name)
+    async def call_all(self, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:
+        """Several calls, each as the keyword arguments of `call`; results in the same order.
 
-    def versions(self, name: str) -> tuple[RegisteredTool, ...]:
-        """Every version of a tool, newest first."""
-        return self._registry.versions(name)
+        Calls that cannot write run side by side; one that may waits for those before it, and the next
+        ones wait for it.
+        """
+        if len(calls) > BATCH_CALLS:
+            raise ValueError(f"{len(calls)} calls are more than {BATCH_CALLS} in one batch")
+        results: list[ToolResult] = []
+        together: list[Mapping[str, Any]] = []
+        for one in calls:
+            if self._pipeline.may_write(one.get("name", "")):
+                results += await self._side_by_side(together)
+                together = []
+                results.append(await self.call(**one))
+            else:
+                together.append(one)
+        return results + await self._side_by_side(together)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._registry
+    async def _side_by_side(self, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:
+        import asyncio
 
-    def __len__(self) -> int:
-        return len(self._registry)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.call(**one)) for one in calls]
+        return [task.result() for task in tasks]
 
-    def __bool__(self) -> bool:
-        """A keep without tools is a keep."""
-        return True
+    async def submit(self, call_id: str, value: Any, *, agent: str = LOCAL_AGENT) -> ToolResult:
+        """The client's result of a pending call: checked, hashed and recorded like any other."""
+        return await self._pipeline.submit(call_id, value, agent=agent)
+
+    async def receipt(self, result: ToolResult) -> "Receipt":
+        """The proof that the outcome of a call is in the log, checkable offline with the public key alone."""
+        import asyncio
+
+        if result.leaf is None:
+            raise NotRecorded("the result has no record in the log")
+        return await asyncio.to_thread(self._pipeline.record.receipt, result.leaf)
+
+    def read_output(self, reference: str) -> bytes:
+        """The whole output that a truncated result refers to."""
+        return self._pipeline.record.bodies.get(reference.removeprefix("sha256:"))
 
     # --- does a call fit -------------------------------------------------------------------------
 
@@ -199,7 +229,9 @@ class Keep:
         if type(name) is not str:
             name = str(name)
         began = time.perf_counter() if self._bus.is_timed else 0.0
-        registered = self._registry.snapshot.answering.get(name) or self._answering(name, correlation_id)
+        registered = self._registry.snapshot.answering.get(name) or answering(
+            name, self._registry.snapshot, self._bus, correlation_id=correlation_id
+        )
         if isinstance(registered, Refusal):
             return registered
         check = validate(registered, arguments, self._refusals, agent, conversation, correlation_id)
@@ -208,23 +240,6 @@ class Keep:
             passed = ValidationPassed(tool_name=check.tool, agent=agent, validation_ms=elapsed_ms)
             self._bus.tell_passed(passed)
         return check
-
-    def _answering(self, name: str, correlation_id: str) -> RegisteredTool | Refusal:
-        """The tool behind another spelling, an alias or a version, or why none answers."""
-        snapshot = self._registry.snapshot
-        found = snapshot.find(name)
-        if found is not None and found.is_enabled:
-            return found
-        if found is not None:
-            refusal = closed_tool(found, correlation_id=correlation_id)
-        else:
-            refusal = unknown_tool(name, snapshot.answering, correlation_id=correlation_id)
-        told = "unknown" if refusal.code is Code.UNKNOWN_TOOL else refusal.tool
-        unanswered = ToolUnanswered(
-            tool_name=told, error_code=refusal.code.value, correlation_id=refusal.correlation_id
-        )
-        self._bus.tell(unanswered)
-        return refusal
 
     def validate_arguments(
         self,

@@ -20,6 +20,15 @@ DESCRIPTION_CHARS: Final = 1024
 VERSION_CHARS: Final = 32
 """The longest version; the width of the column that stores it."""
 
+ALIASES: Final = 100
+"""Further names of one tool."""
+
+VERSIONS: Final = 100
+"""Versions of one tool that stand side by side."""
+
+CUSTOM_TOOLS: Final = 10_000
+"""Custom tools in one configuration file."""
+
 STORED_JSON_BYTES: Final = 4096
 """Constraints and permissions as JSON; the width of their columns."""
 
@@ -141,6 +150,50 @@ REFUSALS_IN_A_ROW: Final = 20
 
 QUIET_SECONDS: Final = 30.0
 """How long details are withheld after the last of too many refusals."""
+
+
+# --- calls (EXE) -------------------------------------------------------------------------------
+
+OUTPUT_CAP_BYTES: Final = OUTPUT_BYTES[1]
+"""Output that is hashed and kept whole; a tool that gives more has failed."""
+
+OUTPUT_DEPTH: Final = 150
+"""Nesting of an output; the parser that copies it stops at 200."""
+
+CANCEL_GRACE_SECONDS: Final = 1.0
+"""How long a cancelled async tool may take to clean up before it is answered for."""
+
+CACHED_RESULTS: Final = 1000
+CACHED_BYTES: Final = 32 * MIB
+"""Results of pure calls that are kept."""
+
+BODY_ARGUMENT_BYTES: Final = 64 * KIB
+"""Arguments up to this size are kept beside the log (AUD-5)."""
+
+NAMED_CHARS: Final = 256
+"""Names and ids in a call: tool, agent, conversation, session, correlation."""
+
+PENDING_CALLS: Final = 10_000
+"""Calls that wait for a client's result."""
+
+BATCH_CALLS: Final = 1000
+"""Calls in one batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallLimits:
+    """How many calls at once, and how fast; zero calls a second means any number."""
+
+    agent_concurrency: int = 256
+    tool_concurrency: int = 64
+    queue: int = 1024
+    calls_per_second: float = 0.0
+    burst: float = 100.0
+    failures_in_a_row: int = 5
+    suspended_s: float = 30.0
+
+
+DEFAULT_CALL_LIMITS: Final = CallLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

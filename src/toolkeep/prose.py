@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from toolkeep.errors import FAILURES
 from toolkeep.limits import MODEL_TEXT_CHARS
 from toolkeep.wording import echo_name, shorten
 
@@ -24,7 +25,8 @@ def refusal_text(
 ) -> str:
     """Every violation as one line, then the signature; at most `MODEL_TEXT_CHARS` characters."""
     count = "1 problem" if len(errors) == 1 else f"{len(errors)} problems"
-    head = [f"Call of '{echo_name(tool)}' refused: {count}."]
+    ended = "failed" if errors[0].code in FAILURES else f"refused: {count}"
+    head = [f"Call of '{echo_name(tool)}' {ended}."]
     if is_repeated:
         head.append("This exact call was refused before. Do not repeat it; change the arguments.")
     tail = [shorten(hint, _HINT_CHARS)] if hint else []
@@ -33,7 +35,8 @@ def refusal_text(
     room = MODEL_TEXT_CHARS - sum(len(line) + 1 for line in (*head, *tail)) - 20
     lines: list[str] = []
     for position, error in enumerate(errors):
-        line = shorten(_line(error), min(_LINE_CHARS, max(60, room)))
+        most = _LINE_CHARS if len(errors) > 1 else MODEL_TEXT_CHARS
+        line = shorten(_line(error), min(most, max(60, room)))
         if len(line) + 1 > room:
             lines.append(f"- … and {len(errors) - position} more.")
             break
@@ -48,5 +51,6 @@ def _line(error: "Violation") -> str:
     expected = (
         f" Expected {error.expected}{got}." if error.expected and error.expected not in error.message else ""
     )
-    advice = f" {error.suggestion}" if error.expected not in error.suggestion else ""
+    is_said = bool(error.expected) and error.expected in error.suggestion
+    advice = "" if is_said else f" {error.suggestion}"
     return f"- {place}{error.message}.{expected}{advice}"

@@ -54,7 +54,11 @@ def test_nothing_is_written_when_one_of_the_files_exists(tmp_path: Path) -> None
     assert (tmp_path / "test_word_count.py").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["Word", "1st", "run", "class", "a-b", "../x", "a" * 65, ""])
+TAKEN = ("json", "typing", "logging", "print", "list", "toolkeep", "pydantic", "pytest", "tool", "open_keep", "check_tool", "test_words", "test_")  # fmt: skip
+"""What would hide a module or function that the tool or its tests need."""
+
+
+@pytest.mark.parametrize("name", ["Word", "1st", "run", "class", "a-b", "../x", "a" * 65, "", *TAKEN])
 def test_a_name_that_cannot_be_is_wrong_usage(tmp_path: Path, name: str) -> None:
     result = CliRunner().invoke(cli, ["new", name, "--folder", str(tmp_path)])
     assert result.exit_code == 2

@@ -73,6 +73,8 @@ INVALID = (
     # --- tier and features
     Bad("unknown_tier", "tier: gold\n", "1:1", '"writer_pro"'),
     Bad("number_as_tier", "tier: 2\n", "1:1", "'tier' is not an allowed value"),
+    Bad("webhook_in_the_clear", "audit:\n  checkpoint_webhook: http://example.org/\n", "2:3", "Send text matching ^(https://"),
+    Bad("webhook_to_a_file", "audit:\n  checkpoint_webhook: file:///etc/passwd\n", "2:3", "Send text matching ^(https://"),
     Bad("null_as_tier", "tier:\n", "1:1", "'tier' is not an allowed value"),
     Bad("list_as_features", "features: []\n", "1:1", "'features' must be an object, got array"),
     Bad("unknown_feature", "features:\n  tool: {}\n", "2:3", "Did you mean 'tools'?"),
@@ -109,7 +111,13 @@ INVALID = (
     Bad("unknown_key_of_tools", "tools:\n  customs: []\n", "2:3", "Did you mean 'custom'?"),
     Bad("text_as_disabled_tools", "disabled_tools: read_file\n", "1:1", "'disabled_tools' must be an array, got string"),
     Bad("number_as_disabled_tool", "disabled_tools:\n  - read_file\n  - 1\n", "3:5", "item 1 must be a string, got integer"),
-    Bad("empty_disabled_tool", 'disabled_tools: [""]\n', "1:18", "at least 1 characters"),
+    Bad("empty_disabled_tool", 'disabled_tools: [""]\n', "1:18", "does not match its pattern"),
+    Bad("disabled_tool_with_a_blank", "disabled_tools: [read file]\n", "1:18", "does not match its pattern"),
+    Bad("disabled_tool_without_its_version", "disabled_tools: ['a@']\n", "1:18", "does not match its pattern"),
+    Bad("disabled_tool_with_two_versions", "disabled_tools: [a@1.0.0@2.0.0]\n", "1:18", "does not match its pattern"),
+    Bad("disabled_tool_with_a_line_break", 'disabled_tools: ["a\\nb"]\n', "1:18", "does not match its pattern"),
+    Bad("disabled_tool_with_another_letter", "disabled_tools: [\N{KELVIN SIGN}ill]\n", "1:18", "does not match its pattern"),
+    Bad("disabled_version_with_a_blank", "tool_registry:\n  disabled_tools: ['a@1 0']\n", "2:20", "does not match its pattern"),
     Bad("boolean_as_disabled_tool", "tool_registry:\n  disabled_tools: [true]\n", "2:20", "item 0 must be a string, got boolean"),
     # --- permissions and agents
     Bad("text_as_permissions", "permissions: mail\n", "1:1", "'permissions' must be an array, got string"),

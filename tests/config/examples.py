@@ -77,6 +77,9 @@ features:
   tools: {definition: true}
 disabled_tools: [run_command, grep_search@1.0.0]
 permissions: [mail.send]
+audit:
+  checkpoint_file: /mnt/elsewhere/checkpoint
+  checkpoint_webhook: https://example.org/checkpoints
 agents:
   ada:
     description: Reads the documents.

@@ -54,20 +54,22 @@ EFFECTS = [
     pytest.param("", tool_text("run: {command: [rm, -rf, /]}"), [("runs", "tool 'greet' runs command: rm -rf /", "3:7")], id="command"),
     pytest.param("", tool_text("run: {http: 'http://x.org'}"), [("runs", "tool 'greet' runs http: http://x.org", "3:7")], id="http"),
     pytest.param("", tool_text("run: {wasm: a.wasm}"), [("runs", "tool 'greet' runs wasm: a.wasm", "3:7")], id="wasm"),
-    pytest.param("", tool_text("run: {python: a, wasm: b}"), [("runs", "tool 'greet' runs object with 2 properties", "3:7")], id="broken_run"),
-    pytest.param("", tool_text("run: ''"), [("runs", 'tool \'greet\' runs ""', "3:7")], id="empty_run"),
+    pytest.param("", tool_text("run: {python: a, wasm: b}"), [("runs", "tool 'greet' runs {\"python\": \"a\", \"wasm\": \"b\"}", "3:7")], id="broken_run"),
+    pytest.param("", tool_text("run: ''"), [("runs", "tool 'greet' runs ", "3:7")], id="empty_run"),
     pytest.param("", tool_text("client_executed: true"), [("runs", "tool 'greet' is executed by the client", "3:7")], id="client"),
     *(
         pytest.param("", tool_text("client_executed: true", key=key), [("runs", "tool 'greet' is executed by the client", "3:7")], id=f"client_under_{key}")
         for key in ("tool_registry/custom_tools", "tools/custom_tools")
     ),
     pytest.param("", registry("providers: [acme]"), [("runs", "provider 'acme' runs its code in this process", "2:15")], id="provider"),
-    pytest.param("", "agents:\n  ada:\n    capabilities: [fs.read:., net.read]\n", [("grants", "agent 'ada' holds fs.read:.", "3:20"), ("grants", "agent 'ada' holds net.read", "3:31")], id="capability"),
-    pytest.param("", "agents:\n  a/b~c:\n    permissions: [mail]\n", [("grants", "agent 'a/b~c' holds mail", "3:19")], id="permission_of_an_agent"),
+    pytest.param("", "agents:\n  ada:\n    capabilities: [fs.read:., net.read]\n", [("grants", "agent 'ada' may call tools", "2:3"), ("grants", "agent 'ada' holds fs.read:.", "3:20"), ("grants", "agent 'ada' holds net.read", "3:31")], id="capability"),
+    pytest.param("", "agents:\n  ada: {description: Ada}\n", [("grants", "agent 'ada' may call tools", "2:3")], id="agent"),
+    pytest.param("", "agents:\n  a/b~c:\n    permissions: [mail]\n", [("grants", "agent 'a/b~c' may call tools", "2:3"), ("grants", "agent 'a/b~c' holds mail", "3:19")], id="permission_of_an_agent"),
+    pytest.param("", "audit:\n  checkpoint_file: /etc/x\n", [("grants", "checkpoints of the log go to /etc/x", "2:3")], id="checkpoints"),
     pytest.param("", "permissions: [mail]\n", [("grants", "permission mail exists", "1:15")], id="permission"),
     pytest.param("", tool_text("usage_metadata: ${HOME}"), [("grants", "the file reads the environment variable HOME", "6:7")], id="variable"),
     pytest.param("", tool_text("run: {http: '${URL}'}"), [("runs", "tool 'greet' runs http: ${URL}", "3:7"), ("grants", "the file reads the environment variable URL", "6:13")], id="http_of_a_variable"),
-    pytest.param("", tool_text("run: ${RUN}"), [("runs", 'tool \'greet\' runs "${RUN}"', "3:7"), ("grants", "the file reads the environment variable RUN", "6:7")], id="run_of_a_variable"),
+    pytest.param("", tool_text("run: ${RUN}"), [("runs", "tool 'greet' runs ${RUN}", "3:7"), ("grants", "the file reads the environment variable RUN", "6:7")], id="run_of_a_variable"),
     pytest.param("", tool_text("client_executed: ${CLIENT}"), [("runs", "tool 'greet' is executed by the client", "3:7"), ("grants", "the file reads the environment variable CLIENT", "6:7")], id="client_of_a_variable"),
     *(
         pytest.param("", registry(f"{key}: {usual + 1}"), [("loosens", f"{key} rises from {usual} to {usual + 1}", "2:3")], id=key)
@@ -83,6 +85,33 @@ EFFECTS = [
     pytest.param("tier: teams", "tier: Enterprise\n", [("loosens", "the tier rises to enterprise", "1:1")], id="tier_in_capitals"),
     pytest.param("features: {tools: {definition: false}}", "features:\n  tools:\n    definition: true\n", [("loosens", "custom definitions are allowed again", "3:5")], id="definitions"),
 ]  # fmt: skip
+
+LONG = "x" * 5000
+
+# As written and whole: what a variable or the end of a long text holds would be accepted unseen.
+WHOLE = [
+    pytest.param(tool_text(f"run: {{command: [rm, {LONG}, /]}}"), f"tool 'greet' runs command: rm {LONG} /", id="command"),
+    pytest.param(tool_text(f"run: {{http: {{url: 'http://x.org', body: {LONG}}}}}"), f'tool \'greet\' runs http: {{"url": "http://x.org", "body": "{LONG}"}}', id="http"),
+    pytest.param(f"agents: {{ada: {{capabilities: ['fs.read:{LONG[:4000]}']}}}}", f"agent 'ada' holds fs.read:{LONG[:4000]}", id="capability"),
+    pytest.param(tool_text("run: {command: ['${SHELL:-true}', -c]}"), "tool 'greet' runs command: '${SHELL:-true}' -c", id="variable_in_a_command"),
+    pytest.param(tool_text("run: {python: '${CODE:-a:b}'}"), "tool 'greet' runs python: ${CODE:-a:b}", id="variable_as_python"),
+    pytest.param(tool_text("client_executed: ${CLIENT:-false}"), "tool 'greet' is executed by the client", id="variable_as_client"),
+    pytest.param(tool_text("run: {wasm: a}", name="'greet_${WHO:-you}'"), "tool 'greet_${WHO:-you}' runs wasm: a", id="variable_in_a_name"),
+    pytest.param(registry("providers: ['${WHO:-good}']"), "provider '${WHO:-good}' runs its code in this process", id="variable_as_provider"),
+    pytest.param("agents: {ada: {capabilities: ['fs.read:${WHERE:-./docs}']}}", "agent 'ada' holds fs.read:${WHERE:-./docs}", id="variable_in_a_capability"),
+    pytest.param("agents: {ada: {permissions: ['${WHAT:-mail}']}}", "agent 'ada' holds ${WHAT:-mail}", id="variable_as_permission_of_an_agent"),
+    pytest.param("permissions: ['${WHAT:-mail}']", "permission ${WHAT:-mail} exists", id="variable_as_permission"),
+    pytest.param("audit: {checkpoint_file: '${WHERE:-/mnt/x}'}", "checkpoints of the log go to ${WHERE:-/mnt/x}", id="variable_as_checkpoints"),
+    pytest.param('agents: {"ada\\n  - nothing": {permissions: [mail]}}', "agent 'ada\\n  - nothing' holds mail", id="forged_line"),
+    pytest.param(tool_text('run: {command: [a, "b\\n\\e[2Jc"]}'), "tool 'greet' runs command: a 'b\\n\\u001b[2Jc'", id="control_characters"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "what"), WHOLE)
+def test_a_person_is_shown_an_effect_whole_and_as_it_is_written(text: str, what: str, tmp_path: Path) -> None:
+    configure(tmp_path, text)
+    assert what in [effect.what for effect in project_file(tmp_path).effects]
+
 
 INERT = [
     pytest.param("", "", id="empty"),
@@ -103,7 +132,6 @@ INERT = [
     pytest.param("", "features: {tools: {definition: false}}\n", id="no_definitions"),
     pytest.param("", "features: {tools: {definition: true}}\n", id="definitions_as_usual"),
     pytest.param("", registry("strict_mode: true"), id="strict_mode"),
-    pytest.param("", "agents: {ada: {description: Ada}}\n", id="agent_without_anything"),
     pytest.param("", tool_text("usage_metadata: 'costs $${PRICE}'"), id="escaped_variable"),
     pytest.param("", tool_text("metadata: {run: '${HOME}', client_executed: true}"), id="metadata"),
 ]  # fmt: skip
@@ -299,7 +327,7 @@ def test_a_person_accepts_the_content_at_the_real_path(tmp_path: Path) -> None:
     assert (file.path, file.file_hash) == (os.path.realpath(path), sha256(RUNS.encode()).hexdigest())
     state = open_state(tmp_path)
     assert state is not None
-    state.accept(os.path.realpath(path), sha256(RUNS.encode()).hexdigest())
+    state.accept(os.path.realpath(path), file.seal)
     assert project_file(tmp_path).counts
 
 
@@ -313,6 +341,51 @@ def test_changing_one_byte_undoes_it(changed: str, tmp_path: Path) -> None:
     assert not project_file(tmp_path).counts
     configure(tmp_path, RUNS)
     assert project_file(tmp_path).counts
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("", registry("max_errors: 9"), id="a_limit"),
+        pytest.param("", registry("include_actual_values: false"), id="values"),
+        pytest.param("", "tier: core", id="tier"),
+        pytest.param(
+            registry("max_errors: 9"), registry("max_errors: 8"), id="a_limit_that_was_shown_higher"
+        ),
+    ],
+)
+def test_an_acceptance_ends_when_the_file_would_do_more_over_the_users_settings(
+    before: str, after: str, tmp_path: Path
+) -> None:
+    configure_home(before)
+    text = (
+        f"tier: enterprise\n{registry('max_errors: 50')}  include_actual_values: true\npermissions: [mail]\n"
+    )
+    configure(tmp_path, text)
+    accept(tmp_path)
+    shown = project_file(tmp_path)
+    assert shown.counts
+    configure_home(after)
+    file = project_file(tmp_path)
+    assert (file.counts, file.file_hash) == (False, shown.file_hash)
+    assert {effect.what for effect in file.effects} != {effect.what for effect in shown.effects}
+    accept(tmp_path)
+    assert project_file(tmp_path).counts
+
+
+def test_an_acceptance_outlives_settings_of_the_user_that_it_does_not_touch(tmp_path: Path) -> None:
+    configure(tmp_path, RUNS)
+    accept(tmp_path)
+    configure_home("tier: teams\ndisabled_tools: [other]\n" + registry("max_errors: 9"))
+    assert project_file(tmp_path).counts
+
+
+def test_the_hash_of_the_content_alone_accepts_nothing(tmp_path: Path) -> None:
+    configure(tmp_path, RUNS)
+    state, file = open_state(tmp_path), project_file(tmp_path)
+    assert state is not None
+    state.accept(file.path, file.file_hash)
+    assert not project_file(tmp_path).counts
 
 
 def test_accepting_the_new_content_forgets_the_old(tmp_path: Path) -> None:
@@ -399,7 +472,7 @@ def test_state_that_a_clone_brings_along_is_ignored(tmp_path: Path) -> None:
     for planted in (".agent", ".", ".toolkeep", f"toolkeep/{digest}", f".local/state/toolkeep/{digest}"):
         (tmp_path / planted).mkdir(mode=0o700, parents=True, exist_ok=True)
         (tmp_path / planted).chmod(0o700)
-        KeepState(tmp_path / planted).accept(os.path.realpath(path), sha256(RUNS.encode()).hexdigest())
+        KeepState(tmp_path / planted).accept(os.path.realpath(path), project_file(tmp_path).seal)
     assert (tmp_path / ".agent" / "state.db").exists()
     assert not project_file(tmp_path).counts
     assert open_keep(project=tmp_path).get("greet").state is ToolState.QUARANTINED

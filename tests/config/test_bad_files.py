@@ -23,6 +23,7 @@ from tests.config.projects import (
 )
 from toolkeep import open_keep
 from toolkeep.errors import ConfigurationInvalid, FileUnreadable, ToolkeepError
+from toolkeep.limits import CUSTOM_TOOLS
 
 pytestmark = pytest.mark.spec("REG-5")
 
@@ -114,6 +115,57 @@ def test_one_mistake_with_a_variable_is_one_fault(tmp_path: Path) -> None:
     assert type(error) is ConfigurationInvalid
     mend = "write ${NAME} or ${NAME:-default}, or $${ for the text itself"
     assert error.faults == (f"{path}:1:7: '${{' begins no variable; {mend}",)
+
+
+def test_a_value_full_of_mistakes_with_variables_is_one_fault(tmp_path: Path) -> None:
+    path = configure(tmp_path, f"permissions: [mail, '{'${' * 10_000}']\n")
+    error = refusal_of(tmp_path)
+    assert type(error) is ConfigurationInvalid
+    (fault,) = error.faults
+    assert fault.startswith(f"{path}:1:21: '${{' begins no variable; ")
+
+
+def test_of_many_mistakes_with_variables_an_error_holds_fifty(tmp_path: Path) -> None:
+    configure(tmp_path, "permissions:\n" + "  - '${'\n" * 10_000)
+    error = refusal_of(tmp_path)
+    assert type(error) is ConfigurationInvalid
+    assert len(error.faults) == 50
+    assert len(str(error).split("\n")) == 51
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"agents: {{ada: {{capabilities: [{', '.join(['nope'] * 10_000)}]}}}}\n", id="capabilities"),
+        pytest.param("".join(f"unknown_{number}: 1\n" for number in range(10_000)), id="keys"),
+        pytest.param(f"permissions: [{', '.join(['1'] * 10_000)}]\n", id="permissions"),
+    ],
+)  # fmt: skip
+def test_of_many_other_faults_an_error_holds_fifty_too(text: str, tmp_path: Path) -> None:
+    configure(tmp_path, text)
+    error = refusal_of(tmp_path)
+    assert type(error) is ConfigurationInvalid
+    assert len(error.faults) <= 51  # the last may say that there are more
+    assert len(str(error).split("\n")) <= 52
+
+
+def test_an_error_says_how_many_faults_it_does_not_list(tmp_path: Path) -> None:
+    configure(tmp_path, "tier: gold\nzzzz: 1\npermissions:\n" + "  - '${'\n" * 60)
+    error = refusal_of(tmp_path)
+    assert type(error) is ConfigurationInvalid
+    head, *listed, last = str(error).split("\n")
+    assert (head, len(listed), last) == ("ACODE-TSR-021: 52 faults:", 50, "  - and 2 more")
+
+
+@pytest.mark.parametrize("key", ["tool_registry/custom_tools", "tools/custom", "tools/custom_tools"])
+def test_a_file_holds_only_so_many_tools(key: str, tmp_path: Path) -> None:
+    section, inside = key.split("/")
+    path = configure(tmp_path, f"{section}:\n  {inside}: [{', '.join(['x'] * (CUSTOM_TOOLS + 1))}]\n")
+    error = refusal_of(tmp_path)
+    assert type(error) is ConfigurationInvalid
+    assert error.faults == (f"{path}:2:3: holds more than {CUSTOM_TOOLS} tools; split it",)
+    configure(tmp_path, f"{section}:\n  {inside}: [{', '.join(['x'] * CUSTOM_TOOLS)}]\n")
+    assert len(settings_of(tmp_path).tools) == CUSTOM_TOOLS
 
 
 def test_the_error_speaks_of_a_file_and_not_of_arguments(tmp_path: Path) -> None:
@@ -224,3 +276,10 @@ def test_a_reader_that_trusts_tags_would_call_it(text: str, tmp_path: Path) -> N
     with contextlib.suppress(yaml.YAMLError, TypeError):
         yaml.load(text.format(marker), Loader=yaml.UnsafeLoader)  # noqa: S506 -- shows the attack
     assert marker.exists()
+
+
+def test_a_webhook_that_only_looks_like_this_machine_is_refused(tmp_path: Path) -> None:
+    path = configure(tmp_path, "audit:\n  checkpoint_webhook: http://127.0.0.1:80@example.org/\n")
+    with pytest.raises(ConfigurationInvalid) as raised:
+        open_keep(project=tmp_path)
+    assert raised.value.faults == (f"{path}:2:23: a webhook must begin with https://",)

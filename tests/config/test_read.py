@@ -100,6 +100,21 @@ def test_disabled_tools_under_both_keys_name_their_place(tmp_path: Path) -> None
     }
 
 
+@pytest.mark.spec("REG-1")
+def test_what_is_disabled_and_no_tool_is_called_is_named_with_its_place(tmp_path: Path) -> None:
+    user = configure_home("disabled_tools: [agent_hello_world@9.0.0, greet]\n")
+    path = configure(
+        tmp_path, f"disabled_tools: [agent_hello, greeting@1.0.0]\n{tool_text('aliases: [greeting]')}"
+    )
+    accept(tmp_path)
+    keep = open_keep(project=tmp_path)
+    assert keep.start_up.unmatched == (
+        ("agent_hello_world@9.0.0", f"disabled in {user}:1:18"),
+        ("agent_hello", f"disabled in {path}:1:18"),
+    )
+    assert keep.get("greet").why == f"disabled in {path}:1:31"
+
+
 def test_a_file_through_aliases_is_read_as_if_written_out(tmp_path: Path) -> None:
     configure_home("agents:\n  a: &a {capabilities: [fs.read]}\n  b: *a\n")
     agents = settings_of(tmp_path).agents
@@ -262,6 +277,84 @@ def test_a_file_in_the_place_of_the_agent_folder_is_a_project_without_configurat
     assert changes(settings_of(tmp_path)) == {"tier": Tier.CORE}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("given", [".", ".agent", ".agent/config.yml"])
+def test_a_configuration_above_that_another_user_put_there_is_not_used(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(tmp_path, tool_text(name="outer"))
+    configure(tmp_path / "shared", tool_text(name="planted"))
+    work = tmp_path / "shared" / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    assert project_folder() == tmp_path / "shared"
+    os.chown(tmp_path / "shared" / given, NOBODY, NOBODY)
+    assert project_folder() == tmp_path
+    assert ("outer" in open_keep(), "planted" in open_keep()) == (True, False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_link_that_another_user_put_above_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(tmp_path / "mine", tool_text(name="mine"))
+    work = tmp_path / "shared" / "work"
+    work.mkdir(parents=True)
+    link = tmp_path / "shared" / ".agent"
+    link.symlink_to(tmp_path / "mine" / ".agent")
+    monkeypatch.chdir(work)
+    assert project_folder() == tmp_path / "shared"
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    assert project_folder() == work
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_the_working_folder_itself_may_be_anybodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = configure(tmp_path / "clone", tool_text())
+    for given in (path, path.parent, path.parent.parent):
+        os.chown(given, NOBODY, NOBODY)
+    monkeypatch.chdir(tmp_path / "clone")
+    assert project_folder() == tmp_path / "clone"
+
+
+@pytest.mark.parametrize("below", ["", "home"])
+def test_a_home_behind_a_link_that_leads_in_a_circle_is_named(
+    below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    monkeypatch.setenv("HOME", str(loop / below))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileUnreadable) as raised:
+        open_keep()
+    path = loop / below / ".acode" / "config.yml"
+    assert str(raised.value) == f"ACODE-TSR-016: {path}: Too many levels of symbolic links"
+
+
+@pytest.mark.parametrize("project", [None, ".", "below"])
+def test_a_working_folder_that_is_gone_is_named(
+    project: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(FileUnreadable) as raised:
+        open_keep(project=project)
+    assert str(raised.value) == "ACODE-TSR-016: .: the working folder is gone; change to another"
+
+
+def test_a_project_whose_name_is_not_utf_8_is_one_like_any_other(tmp_path: Path) -> None:
+    project = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    configure(project, tool_text("run: {command: [id]}"))
+    assert not open_keep(project=project).get("greet").is_enabled
+    accept(project)
+    keep = open_keep(project=project)
+    assert keep.get("greet").is_enabled
+    keep.disable("greet", remember=True)
+    assert not open_keep(project=project).get("greet").is_enabled
+
+
 # --- whose file ----------------------------------------------------------------------------------
 
 
@@ -295,6 +388,27 @@ def test_a_user_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileUnreadable) as raised:
         open_keep(project=tmp_path)
     assert str(raised.value) == f"ACODE-TSR-016: {path}: belongs to another user; make it your own"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_the_owner_is_that_of_the_file_that_was_read_not_of_one_put_there_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = configure_home("tier: core")
+    os.chown(path, NOBODY, NOBODY)
+    really_open = os.open
+
+    def open_and_swap(opened: Any, *arguments: Any, **options: Any) -> int:
+        descriptor = really_open(opened, *arguments, **options)
+        if opened == path and path.stat().st_uid == NOBODY:
+            path.unlink()
+            path.touch()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_and_swap)
+    with pytest.raises(FileUnreadable, match="belongs to another user"):
+        settings_of(tmp_path)
+    assert path.stat().st_uid == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

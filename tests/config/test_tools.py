@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from tests.config.examples import SCENARIO_6, SCENARIO_7
 from tests.config.projects import accept, configure, configure_home, tool_text
-from toolkeep import Category, Keep, open_keep
+from toolkeep import Category, Keep, open_keep, tool
 from toolkeep.calls import CheckedCall, Refusal
 from toolkeep.cli.main import cli
 from toolkeep.config.settings import Run
@@ -258,6 +258,35 @@ def test_versions_of_a_tool_stand_beside_each_other(tmp_path: Path) -> None:
     configure(tmp_path, text)
     versions = open_keep(project=tmp_path).versions("greet")
     assert [tool.version for tool in versions] == ["2.0.0", "1.5.0", "1.0.0"]
+
+
+# --- a project's tools give way ------------------------------------------------------------------
+
+
+def test_a_project_cannot_take_the_name_of_a_users_tool_that_was_skipped(tmp_path: Path) -> None:
+    configure_home(tool_text("danger: zzz", name="deploy"))
+    configure(tmp_path, tool_text(name="deploy", version="9.0.0"))
+    keep = open_keep(project=tmp_path)
+    assert custom(keep) == []
+    assert [(skip.provider, skip.tool, skip.error.code) for skip in keep.start_up.skipped] == [
+        ("config", "deploy", Code.DEFINITION_INVALID),
+        ("project", "deploy", Code.DUPLICATE_TOOL),
+    ]
+
+
+@pytest.mark.parametrize("line", ["enabled: true", "run: {command: [id]}"])
+def test_what_the_hosts_code_registers_takes_the_place_of_a_projects_tool(line: str, tmp_path: Path) -> None:
+    configure(tmp_path, tool_text(line))
+    keep = open_keep(project=tmp_path)
+
+    @tool(version="1.0.0")
+    def greet() -> str:
+        """Greets a person by name."""
+        return "hello"
+
+    keep.register(greet)
+    (held,) = keep.versions("greet")
+    assert (held.provider, held.runner, held.is_enabled) == ("code", greet, True)
 
 
 # --- tier and features ---------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
     python    is run; the blocks of one page share their names, in order
     text      introduced by a line that ends in "prints:" (as json may be): what the block before it printed
-    yaml      or json with a file name in the info string or in a first-line comment: that file is made
-    console   or sh: each line `$ toolkeep …` is run, its input from `< FILE`, variables from `$ NAME=value
-              toolkeep …`; `$ echo $?` is its exit status
+    yaml      or json with a file name in the info string or in a first-line comment: that file is made;
+              python too, with a file name in the info string
+    console   or sh: each line `$ toolkeep …` is run, its input from `< FILE`, its output to `> FILE`, variables
+              from `$ NAME=value toolkeep …`; `$ echo $?` is its exit status; `$ NAME=$(toolkeep …)` is
+              remembered for `$NAME` further down, `$ NAME=$(toolkeep … --json | jq -r .key)` one value of it
 
 The folder in which a page runs is shown as /home/ada/books, and the home folder as /home/ada.
 
@@ -14,6 +16,7 @@ After a wording has changed, `.venv/bin/python -m tests.docs.snippets` writes th
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -31,7 +34,18 @@ from toolkeep.cli.main import cli
 
 _FILE_COMMENT = re.compile(r"# (?P<name>[\w./~-]+\.(ya?ml|json))$", re.MULTILINE)
 _COMMAND = re.compile(r"^\$ (?P<variables>(\w+=\S* )*)toolkeep\b(?P<words>.*)$", re.MULTILINE)
-_CORRELATION_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])")
+_ASSIGNMENT = re.compile(
+    r"^\$ (?P<name>\w+)=\$\(toolkeep (?P<words>.*?)(?: \| jq -r \.(?P<key>\w+))?\)$", re.MULTILINE
+)
+_VARYING = {
+    re.compile(r"(?<![0-9a-f])(?:[0-9a-f]{16}|[0-9a-f]{32})(?![0-9a-f])"): "ID",
+    re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+\+00:00"): "TIME",
+    re.compile(r"\+[0-9a-f]{8}(?![0-9a-f])(\+[A-Za-z0-9+/]{44})?"): "+KEY",
+    re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{40,}={1,2}"): "BASE64",
+    re.compile(r'(?<="hash": ")[0-9a-f]{64}'): "HASH",
+    re.compile(r'(?<="execute_us": )\d+'): "N",
+}
+"""What is another at each run: ids, times, keys, hashes over them, how long something took."""
 
 
 class Shown(NamedTuple):
@@ -42,28 +56,32 @@ class Shown(NamedTuple):
 
     @property
     def is_true(self) -> bool:
-        """Whether the page shows what happened, correlation ids aside."""
+        """Whether the page shows what happened, ids, times and keys aside."""
         return _comparable(self.block.text) == _comparable(self.actual)
 
 
 def _comparable(text: str) -> str:
-    lines = [line.rstrip() for line in _CORRELATION_ID.sub("0" * 16, text).splitlines()]
-    return "\n".join(lines).rstrip()
+    for varying, word in _VARYING.items():
+        text = varying.sub(word, text)
+    return "\n".join(line.rstrip() for line in text.splitlines()).rstrip()
 
 
 def run_page(page: str, name: str = "page.md") -> Iterator[Shown]:
     """Run a page in the current folder; what its python raises comes out."""
     names: dict[str, Any] = {"__name__": "page"}
+    remembered: dict[str, str] = {}
     printed = ""
     for block in blocks_of(page):
-        if block.language == "python":
+        if block.language == "python" and not block.name:
             printed = _run_python(block, names, name)
         elif block.language in ("text", "json") and block.lead.endswith("prints:"):
             yield Shown(block, printed)
-        elif block.language in ("yaml", "json") and (file := _file_name(block)):
+        elif block.language in ("yaml", "json", "python") and (file := _file_name(block)):
             _write(Path(file).expanduser(), block.text)
-        elif block.language in ("console", "sh") and _COMMAND.search(block.text):
-            yield Shown(block, _run_console(block.text))
+        elif block.language in ("console", "sh") and (
+            _COMMAND.search(block.text) or _ASSIGNMENT.search(block.text)
+        ):
+            yield Shown(block, _run_console(block.text, remembered))
 
 
 def _file_name(block: Block) -> str:
@@ -89,15 +107,22 @@ def _run_python(block: Block, names: dict[str, Any], page: str) -> str:
     return _placed(output.getvalue())
 
 
-def _run_console(text: str) -> str:
+def _run_console(text: str, remembered: dict[str, str]) -> str:
     """The block with the true output under each command."""
     lines: list[str] = []
     status = 0
     is_run = False
     for line in text.splitlines():
         if command := _COMMAND.fullmatch(line):
-            output, status = _run_command(command["words"], command["variables"])
-            lines += [line, *output.splitlines()]
+            done = _run_command(_expanded(command["words"], remembered), command["variables"])
+            status = done.exit_code
+            lines += [line, *_placed(done.output).splitlines()]
+            is_run = True
+        elif assignment := _ASSIGNMENT.fullmatch(line):
+            done = _run_command(_expanded(assignment["words"], remembered))
+            key = assignment["key"]
+            remembered[assignment["name"]] = json.loads(done.stdout)[key] if key else done.stdout.strip()
+            lines.append(line)
             is_run = True
         elif line == "$ echo $?":
             lines += [line, str(status)]
@@ -110,19 +135,40 @@ def _run_console(text: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _run_command(line: str, variables: str = "") -> tuple[str, int]:
+def _expanded(words: str, remembered: dict[str, str]) -> str:
+    """The words of a command with `$NAME` replaced, for the names that are remembered."""
+    return re.sub(r"\$(\w+)", lambda name: remembered.get(name[1], name[0]), words)
+
+
+class _Done(NamedTuple):
+    output: str
+    """What a reader sees: both streams, without what went to a file."""
+    stdout: str
+    exit_code: int
+
+
+def _run_command(line: str, variables: str = "") -> _Done:
     words = shlex.split(line)
     environment = dict(word.split("=", 1) for word in variables.split())
-    given = None
-    if "<" in words:
-        at = words.index("<")
-        given = Path(words[at + 1]).read_bytes()
-        del words[at : at + 2]
+    given = _file_after("<", words)
+    taken = _file_after(">", words)
     runner = CliRunner(env={"COLUMNS": "80", **environment})
-    result = runner.invoke(cli, words, input=given, prog_name="toolkeep")
+    result = runner.invoke(cli, words, input=given.read_bytes() if given else None, prog_name="toolkeep")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return _placed(result.output), result.exit_code
+    if taken:
+        taken.write_text(result.stdout, encoding="utf-8")
+    return _Done(result.stderr if taken else result.output, result.stdout, result.exit_code)
+
+
+def _file_after(sign: str, words: list[str]) -> Path | None:
+    """The file that a stream is redirected to, taken out of the words."""
+    if sign not in words:
+        return None
+    at = words.index(sign)
+    path = Path(words[at + 1])
+    del words[at : at + 2]
+    return path
 
 
 def _updated(page: str, name: str) -> str:

@@ -79,3 +79,23 @@ def test_other_commands_are_left_alone() -> None:
     page = "```console\n$ pip install .\n…\n$ toolkeep --version\n```\n"
     [shown] = run_page(page)
     assert shown.actual.startswith("$ pip install .\n…\n$ toolkeep --version\ntoolkeep ")
+
+
+def test_the_output_of_a_command_may_go_to_a_file_or_into_a_variable() -> None:
+    page = (
+        "```console\n$ TOOL=$(toolkeep show agent_hello_world --json | jq -r .name)\n"
+        "$ toolkeep show $TOOL --json > tool.json\n$ VERSION=$(toolkeep --version)\n```\n\n"
+        "```python\nimport json, pathlib\n"
+        "print(json.loads(pathlib.Path('tool.json').read_text())['name'])\n```\n\n"
+        "It prints:\n\n```text\nagent_hello_world\n```\n"
+    )
+    assert [shown.is_true for shown in run_page(page)] == [True, True]
+
+
+def test_ids_times_and_keys_may_differ_and_nothing_else() -> None:
+    page = "```python\nprint({!r})\n```\n\nIt prints:\n\n```text\n{}\n```\n"
+    once = f'{"a" * 32} 2026-01-02T03:04:05.678+00:00 toolkeep/{"b" * 16}+{"c" * 8}+{"D" * 44} "hash": "{"e" * 64}"'
+    again = f'{"1" * 32} 2025-09-08T07:06:05.432+00:00 toolkeep/{"2" * 16}+{"3" * 8}+{"4" * 44} "hash": "{"5" * 64}"'
+    assert [shown.is_true for shown in run_page(page.format(once, again))] == [True]
+    for one, other in ((once, once + "."), ("f" * 64, "0" * 64), ("1", "2")):
+        assert [shown.is_true for shown in run_page(page.format(one, other))] == [False]

@@ -165,7 +165,7 @@ def accept(clone: Path) -> None:
     state = open_state(clone)
     assert state is not None
     (file,) = read_configuration(clone, state).files
-    state.accept(file.path, file.file_hash)
+    state.accept(file.path, file.seal)
 
 
 # --- the traps are set ---------------------------------------------------------------------------

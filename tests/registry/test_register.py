@@ -1,5 +1,6 @@
 """Providers at start-up: in order, each on its own; what is broken is skipped, named and counted."""
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.definitions.examples import made, made_elsewhere, with_properties
+from tests.hostile.unguarded import outcome
 from toolkeep import Code, tool
 from toolkeep.errors import (
     DefinitionInvalid,
@@ -23,6 +25,7 @@ from toolkeep.events import (
     Event,
     ProviderSkipped,
     RegistrationFailed,
+    SettingUnmatched,
     StartUpBegan,
     StartUpEnded,
     ToolDefinitionRejected,
@@ -30,6 +33,7 @@ from toolkeep.events import (
     ToolRegistered,
 )
 from toolkeep.keep import Keep
+from toolkeep.limits import ALIASES
 from toolkeep.registry import register
 from toolkeep.registry.given import Offer
 from toolkeep.registry.register import Skipped, StartUp
@@ -99,11 +103,109 @@ def test_providers_are_asked_by_priority_and_the_first_to_bring_a_name_keeps_it(
 
 
 @pytest.mark.spec("REG-4")
-def test_the_same_definition_of_two_providers_is_not_skipped() -> None:
+def test_the_same_definition_of_two_providers_belongs_to_the_first() -> None:
     keep = Keep()
     start_up = keep.load(Provider(made(), name="a"), Provider(made(), name="b"))
-    assert (start_up.tool_count, start_up.skipped) == (1, ())
+    assert skipped(start_up) == [("b", "read_file", Code.DUPLICATE_TOOL)]
     assert keep.get("read_file").provider == "a"
+
+
+# --- who somebody is ---------------------------------------------------------------------------
+
+
+@pytest.mark.spec("REG-4")
+@pytest.mark.parametrize("name", ["core", "Core", "CODE", "config", "project", "Project"])
+def test_a_provider_that_calls_itself_like_one_of_ours_is_skipped_unasked(name: str) -> None:
+    def lists() -> Any:
+        pytest.fail("it was asked")
+
+    keep, told = listening()
+    start_up = keep.load(Provider(name=name, lists=lists))
+    assert skipped(start_up) == [(name, "", Code.PROVIDER_FAILED)]
+    assert start_up.skipped[0].error.message == f"provider {name!r} has a name that is toolkeep's own"
+    assert [event.provider for event in told if isinstance(event, ProviderSkipped)] == [name]
+    assert keep.start_up.skipped == start_up.skipped
+
+
+@pytest.mark.spec("REG-4")
+def test_a_provider_under_the_name_of_one_that_is_loaded_is_skipped() -> None:
+    keep = Keep()
+    start_up = keep.load(Provider(made(), name="shop"), Provider(made(name="b"), name="shop"))
+    assert (names(keep), skipped(start_up)) == (["read_file"], [("shop", "", Code.PROVIDER_FAILED)])
+    later = keep.load(Provider(made(version="9.0.0"), made(name="c"), name="shop"))
+    assert (names(keep), skipped(later)) == (["read_file"], [("shop", "", Code.PROVIDER_FAILED)])
+    assert keep.get("read_file").version == "1.0.0"
+    assert skipped(keep.start_up) == [("shop", "", Code.PROVIDER_FAILED)] * 2
+
+
+@pytest.mark.spec("REG-2")
+def test_only_a_provider_of_our_own_brings_built_in_tools() -> None:
+    keep = Keep()
+    keep.load(Provider(made(name="b"), name="shop"), own=[Provider(made(), name="core")])
+    assert {held.name: (held.provider, held.is_built_in) for held in keep.tools()} == {
+        "b": ("shop", False),
+        "read_file": ("core", True),
+    }
+
+
+@pytest.mark.spec("REG-5")
+def test_the_project_comes_last_whatever_its_priority_and_takes_no_name() -> None:
+    keep, told = listening()
+    project = Provider(made(description="The project's."), name="project", priority=-100)
+    start_up = keep.load(Provider(made(), name="shop", priority=500), own=[project])
+    assert told[0] == StartUpBegan(providers=("shop", "project"))
+    assert keep.get("read_file").provider == "shop"
+    assert skipped(start_up) == [("project", "read_file", Code.DUPLICATE_TOOL)]
+
+
+@pytest.mark.spec("REG-5")
+@pytest.mark.parametrize("held_back", ["", "config.yml is not accepted yet"])
+@pytest.mark.parametrize(
+    "fields", [{}, {"description": "Mine."}, {"version": "0.1.0"}], ids=["same", "another", "older"]
+)
+def test_what_the_host_registers_takes_the_place_of_a_projects_tool(
+    fields: dict[str, Any], held_back: str
+) -> None:
+    keep, told = listening()
+    offer = Offer(tool=made(), is_custom=True, held_back=held_back)
+    keep.load(own=[Provider(offer, name="project")])
+    assert keep.get("read_file").provider == "project"
+    keep.register(made(**fields))
+    (mine,) = keep.versions("read_file")
+    assert (mine.provider, mine.is_enabled, mine.definition) == ("code", True, made(**fields))
+    assert [event.provider for event in told if isinstance(event, ToolRegistered)] == ["project", "code"]
+
+
+@pytest.mark.spec("REG-5")
+def test_a_provider_that_is_loaded_later_takes_the_place_of_a_projects_tool() -> None:
+    keep = Keep()
+    keep.load(own=[Provider(made(), name="project")])
+    assert keep.load(Provider(made(description="The shop's."), name="shop")).skipped == ()
+    assert [held.provider for held in keep.versions("read_file")] == ["shop"]
+
+
+@pytest.mark.spec("REG-5")
+@pytest.mark.parametrize("name", ["config", "shop"])
+@pytest.mark.parametrize(
+    ("broken", "projects"),
+    [
+        pytest.param({"name": "deploy"}, {"name": "deploy"}, id="its name"),
+        pytest.param({"name": "deploy"}, {"name": "other", "aliases": ["deploy"]}, id="its name as an alias"),
+        pytest.param({"name": "other", "aliases": ["deploy"]}, {"name": "deploy"}, id="its alias"),
+    ],
+)
+def test_the_project_cannot_take_the_name_of_a_tool_that_was_skipped(
+    name: str, broken: dict[str, Any], projects: dict[str, Any]
+) -> None:
+    keep = Keep()
+    provider, project = Provider(broken, name=name), Provider(made(**projects), name="project")
+    others, own = ([provider], [project]) if name == "shop" else ([], [provider, project])
+    start_up = keep.load(*others, own=own)
+    assert "deploy" not in keep
+    assert skipped(start_up) == [
+        (name, broken["name"], Code.DEFINITION_INVALID),
+        ("project", projects["name"], Code.DUPLICATE_TOOL),
+    ]
 
 
 @pytest.mark.spec("REG-4")
@@ -252,6 +354,68 @@ def test_a_provider_that_breaks_when_asked_for_its_priority_is_skipped_too() -> 
     assert skipped(start_up) == [("dated", "", Code.PROVIDER_FAILED)]
 
 
+LEAVES = [SystemExit(3), asyncio.CancelledError()]
+
+
+class Leaving:
+    """Ends whoever looks at it."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._error
+
+
+class LeavingData(dict[str, Any]):
+    """Ends whoever reads it."""
+
+    error: BaseException
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        raise self.error
+
+
+class LeavingWhenMade(HelloWorldTool):
+    """Ends whoever makes it."""
+
+    error: BaseException
+
+    def __init__(self) -> None:
+        raise self.error
+
+
+@pytest.mark.spec("REG-4")
+@pytest.mark.parametrize("error", LEAVES, ids=lambda error: type(error).__name__)
+def test_a_provider_that_leaves_is_skipped_like_one_that_fails(error: BaseException) -> None:
+    def leave() -> Any:
+        raise error
+
+    keep = Keep()
+    named: Any = Leaving(error)
+    start_up = keep.load(named, Provider(lists=leave, name="lists"), Provider(made(), name="good"))
+    assert names(keep) == ["read_file"]
+    assert skipped(start_up) == [
+        ("Leaving", "", Code.PROVIDER_FAILED),
+        ("lists", "", Code.PROVIDER_FAILED),
+    ]
+
+
+@pytest.mark.spec("REG-4")
+@pytest.mark.parametrize("error", LEAVES, ids=lambda error: type(error).__name__)
+def test_a_tool_that_leaves_is_skipped_like_one_that_fails(error: BaseException) -> None:
+    LeavingWhenMade.error = LeavingData.error = error
+    keep = Keep()
+    broken = (LeavingWhenMade, Leaving(error), LeavingData(name="x", description=5))
+    start_up = keep.load(Provider(made(), *broken, made(name="b")))
+    assert names(keep) == ["b", "read_file"]
+    assert skipped(start_up) == [
+        ("shop", "agent_hello_world", Code.PROVIDER_FAILED),
+        ("shop", "Leaving", Code.PROVIDER_FAILED),
+        ("shop", "LeavingData", Code.DEFINITION_INVALID),
+    ]
+
+
 @pytest.mark.spec("REG-4")
 def test_of_two_tools_of_one_provider_under_one_name_the_first_is_kept() -> None:
     keep = Keep()
@@ -302,6 +466,65 @@ def test_what_the_host_registers_is_all_or_none_and_raises(given: Any, error: ty
     with pytest.raises(error):
         keep.register(made(), given)
     assert names(keep) == []
+
+
+@pytest.mark.parametrize("count", [ALIASES, ALIASES + 1, 50_000])
+def test_a_tool_has_only_so_many_aliases(count: int) -> None:
+    keep = Keep()
+    start_up = keep.load(Provider(made(aliases=[f"alias_{number}" for number in range(count)])))
+    if count == ALIASES:
+        assert (start_up.skipped, f"alias_{ALIASES - 1}" in keep) == ((), True)
+        return
+    (one,) = start_up.skipped
+    assert isinstance(one.error, DefinitionInvalid)
+    assert [(problem.field, problem.message) for problem in one.error.problems] == [
+        ("aliases", f"has {count} aliases, at most {ALIASES} are allowed")
+    ]
+
+
+def test_a_long_list_of_parameters_is_refused_soon() -> None:
+    code = """
+from toolkeep import ToolkeepError, open_keep
+listed = [{"name": f"p{number}", "type": "string", "description": "One."} for number in range(60_000)]
+try:
+    open_keep().register({"name": "x", "description": "X.", "parameters": listed})
+except ToolkeepError:
+    pass
+"""
+    assert outcome(code, seconds=15) == "ended"
+
+
+def test_what_the_host_cannot_register_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, logger="toolkeep")
+    keep, told = listening()
+    keep.register(made())
+    with pytest.raises(DuplicateTool) as caught:
+        keep.register(made(name="b"), made(description="Another."))
+    assert [event for event in told if isinstance(event, RegistrationFailed)] == [
+        RegistrationFailed(
+            tool_name="b, read_file",
+            provider="code",
+            error_code=Code.DUPLICATE_TOOL.value,
+            error_message=caught.value.message,
+        )
+    ]
+    assert lines(caplog) == [("ERROR", "tool skipped")]
+
+
+# --- what the configuration names ----------------------------------------------------------------
+
+
+def test_what_is_disabled_and_no_tool_is_called_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="toolkeep")
+    keep, told = Keep(closed={"read_fil": "config.yml:1:2", "read_file": "config.yml:1:9"}), list[Event]()
+    keep.subscribe(told.append)
+    start_up = keep.load(Provider(made()))
+    unmatched = [*start_up.unmatched, *keep.start_up.unmatched]
+    assert unmatched == [("read_fil", "config.yml:1:2")] * 2
+    assert told[-1] == SettingUnmatched(setting="disabled_tools", name="read_fil", place="config.yml:1:2")
+    assert lines(caplog) == [("WARNING", "a setting names no tool")]
+    assert keep.load(Provider(made(name="read_fil"), name="later")).unmatched == ()
+    assert keep.start_up.unmatched == ()
 
 
 # --- readiness -----------------------------------------------------------------------------------
@@ -364,7 +587,7 @@ def test_what_came_of_start_up_stays_with_the_keep() -> None:
     first = keep.load(Provider(made(), 5))
     assert keep.start_up == first
     assert (first.tool_count, len(first.skipped), first.held_back) == (1, 1, ())
-    second = keep.load(Provider(made(name="b"), lists=explode))
+    second = keep.load(Provider(made(name="b"), name="second", lists=explode))
     assert (second.tool_count, len(second.skipped)) == (1, 1)
     assert keep.start_up.skipped == (*first.skipped, *second.skipped)
 
@@ -496,11 +719,13 @@ def test_a_warning_about_an_import_is_logged_for_debugging(caplog: pytest.LogCap
     caplog.set_level(logging.DEBUG, logger="toolkeep")
     Keep().load(Provider(made_elsewhere(description="")))
     (record,) = (record for record in caplog.records if record.getMessage() == "definition warning")
-    assert (record.levelname, record.__dict__["tool_name"], record.__dict__["field"]) == (
-        "DEBUG",
-        "read_file",
-        "description",
-    )
+    fields = {name: record.__dict__[name] for name in ("levelname", "tool_name", "field", "warning")}
+    assert fields == {
+        "levelname": "DEBUG",
+        "tool_name": "read_file",
+        "field": "description",
+        "warning": "is blank",
+    }
     assert ("ERROR", "a listener failed") not in lines(caplog)
 
 

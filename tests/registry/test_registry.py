@@ -12,7 +12,7 @@ from tests.definitions.examples import made, made_elsewhere
 from toolkeep import Code, ToolDefinition, tool
 from toolkeep.calls import RegisteredTool
 from toolkeep.canonical import canonical_bytes
-from toolkeep.definitions.vocabulary import Category, ToolState
+from toolkeep.definitions.vocabulary import Category, Tier, ToolState
 from toolkeep.errors import (
     BuiltInProtected,
     DuplicateTool,
@@ -21,6 +21,7 @@ from toolkeep.errors import (
     UnknownTool,
 )
 from toolkeep.events import Bus, Event, ToolSwitched, ToolUnregistered
+from toolkeep.limits import VERSIONS
 from toolkeep.registry.admit import Circumstances, admit
 from toolkeep.registry.registry import SAID_BY_DEFINITION, SWITCHED_OFF, ToolRegistry
 from toolkeep.registry.state import MemoryState
@@ -73,6 +74,26 @@ def test_a_name_that_nobody_has_is_not_found() -> None:
     registry.add(named("read_file"))
     assert registry.find("read") is None
     assert registry.find("") is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["\N{KELVIN SIGN}ill", "li\N{LATIN SMALL LETTER LONG S}t", "li\N{LATIN SMALL LETTER LONG S}t@1.0.0"],
+)
+def test_a_letter_that_only_folds_to_an_ascii_one_finds_nothing(name: str) -> None:
+    registry = ToolRegistry()
+    registry.add_all([named("kill"), named("list")])
+    assert (registry.find(name), registry.versions(name), name in registry) == (None, (), False)
+    with pytest.raises(UnknownTool):
+        registry.disable(name)
+
+
+@pytest.mark.parametrize("length", [80, 81, 100_000])
+def test_an_unknown_name_is_shown_cut(length: int) -> None:
+    with pytest.raises(UnknownTool) as caught:
+        ToolRegistry().get("n" * length)
+    shown = "n" * 80 + ("\u2026" if length > 80 else "")
+    assert caught.value.message == f"no tool named {shown!r} is registered"
 
 
 def test_tools_come_by_category_then_by_name() -> None:
@@ -339,6 +360,21 @@ def test_versions_keep_the_aliases_of_each_other_until_the_tool_goes() -> None:
         registry.add(named("cat"))
 
 
+@pytest.mark.spec("REG-2")
+def test_only_so_many_versions_stand_beside_each_other() -> None:
+    registry = holding(*(f"1.{number}.0" for number in range(VERSIONS)))
+    with pytest.raises(DuplicateTool) as caught:
+        holding("2.0.0", registry=registry)
+    assert (len(registry.versions("read_file")), caught.value.hint) == (
+        VERSIONS,
+        "unregister old versions first",
+    )
+    holding("1.0.0", registry=registry)
+    registry.remove("read_file@1.0.0")
+    holding("2.0.0", registry=registry)
+    assert answering(registry) == "2.0.0"
+
+
 def test_a_new_version_cannot_take_the_name_of_another_tool_as_its_alias() -> None:
     registry = holding("1.0.0")
     registry.add(named("write_file", aliases=["put"]))
@@ -363,10 +399,12 @@ def test_a_name_belongs_to_its_first_provider(version: str) -> None:
     assert registry.all() == [first]
 
 
-def test_the_same_definition_of_another_provider_is_no_change() -> None:
+def test_the_same_definition_of_another_provider_is_a_conflict_too() -> None:
     registry = ToolRegistry()
     first = registry.add(brought_by("config"))
-    assert registry.add(brought_by("other")) is first
+    with pytest.raises(DuplicateTool):
+        registry.add(brought_by("other"))
+    assert registry.versions("read_file") == (first,)
 
 
 def test_an_import_cannot_stand_beside_a_definition_by_hand() -> None:
@@ -407,10 +445,12 @@ def test_a_built_in_tool_cannot_be_removed_but_can_be_disabled() -> None:
     assert states(registry) == {"1.0.0": OFF}
 
 
-def test_the_definition_of_a_built_in_tool_given_again_leaves_it_built_in() -> None:
+def test_the_definition_of_a_built_in_tool_given_again_by_somebody_else_is_a_conflict() -> None:
     registry = ToolRegistry()
     first = registry.add(brought_by("core"))
-    assert registry.add(brought_by("code")) is first
+    with pytest.raises(DuplicateTool):
+        registry.add(brought_by("code"))
+    assert registry.versions("read_file") == (first,)
     assert first.is_built_in
 
 
@@ -611,6 +651,8 @@ CLOSED = (ToolState.DISABLED, "config.yml:3:5")
         ("READ_FILE", {"2.0.0": CLOSED, "1.0.0": CLOSED}),
         ("read_file@2.0.0", {"2.0.0": CLOSED, "1.0.0": ON}),
         ("Read_File@1.0.0", {"2.0.0": ON, "1.0.0": CLOSED}),
+        ("file_read", {"2.0.0": CLOSED, "1.0.0": CLOSED}),
+        ("File_Read@1.0.0", {"2.0.0": ON, "1.0.0": CLOSED}),
     ],
 )
 def test_what_the_configuration_closes_does_not_answer(
@@ -635,6 +677,8 @@ def test_the_configuration_closes_a_version_with_capital_letters() -> None:
         ("read_file", "FILE_READ"),
         ("read_file", "read_file@1.0.0"),
         ("READ_FILE@1.0.0", "read_file@1.0.0"),
+        ("File_Read", "read_file"),
+        ("File_Read@1.0.0", "read_file@1.0.0"),
     ],
 )
 def test_what_the_configuration_closes_cannot_be_enabled_and_says_why(closed: str, name: str) -> None:
@@ -646,6 +690,15 @@ def test_what_the_configuration_closes_cannot_be_enabled_and_says_why(closed: st
         "tool 'read_file' stays disabled: config.yml:3:5",
     )
     assert states(registry) == {"1.0.0": CLOSED}
+
+
+@pytest.mark.spec("REG-1")
+def test_what_is_closed_and_no_tool_is_called_can_be_asked_for() -> None:
+    fits = ("Read_File", "read_file@2.0.0", "File_Read", "FILE_READ@1.0.0")
+    fits_not = ("reed_file", "read_file@3.0.0", "file_read@1")
+    registry = ToolRegistry(closed={name: f"config.yml of {name}" for name in (*fits, *fits_not)})
+    holding("1.0.0", "2.0.0", registry=registry)
+    assert registry.unmatched() == {name: f"config.yml of {name}" for name in fits_not}
 
 
 def test_enabling_a_name_does_not_open_the_version_that_the_configuration_closes() -> None:
@@ -732,6 +785,44 @@ def test_contains_and_count_know_names_aliases_and_versions() -> None:
     assert len(registry) == 2
     asked = ["read_file", "FILE_READ", "read_file@1.0.0", "write_file", "read_file@3.0.0", "reed_file", "", 5]
     assert [name for name in asked if name in registry] == asked[:4]
+
+
+PROJECTS = Circumstances(provider="project", is_custom=True)
+
+
+@pytest.mark.spec("REG-5")
+@pytest.mark.parametrize("provider", ["code", "config", "core", "shop"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"aliases": ["greeting"]}, id="the same definition"),
+        pytest.param({"description": "Another."}, id="the name"),
+        pytest.param({"version": "2.0.0"}, id="another version"),
+        pytest.param({"name": "other", "aliases": ["greet"]}, id="the name as an alias"),
+        pytest.param({"name": "greeting"}, id="the alias as a name"),
+    ],
+)
+def test_a_projects_tool_gives_way_to_everybody(provider: str, fields: dict[str, object]) -> None:
+    registry = ToolRegistry(tier=Tier.WRITER_PRO)
+    registry.add(admit(made(name="greet", aliases=["greeting"]), circumstances=PROJECTS))
+    mine = registry.add(brought_by(provider, **{"name": "greet", **fields}))
+    assert (registry.all(), mine.provider, registry.snapshot.custom_count) == ([mine], provider, 0)
+    assert {name: registry.find(name) for name in (mine.name, *mine.definition.aliases)} == dict.fromkeys(
+        (mine.name, *mine.definition.aliases), mine
+    )
+
+
+@pytest.mark.spec("REG-5")
+@pytest.mark.parametrize("provider", ["code", "config", "core", "shop"])
+@pytest.mark.parametrize(
+    "fields", [{"name": "greet"}, {"name": "greeting"}, {"name": "other", "aliases": ["greet"]}], ids=str
+)
+def test_a_projects_tool_takes_no_name(provider: str, fields: dict[str, object]) -> None:
+    registry = ToolRegistry()
+    mine = registry.add(brought_by(provider, name="greet", aliases=["greeting"]))
+    with pytest.raises(DuplicateTool):
+        registry.add(admit(made(version="9.0.0", **fields), circumstances=PROJECTS))
+    assert registry.versions("greet") == (mine,)
 
 
 @pytest.mark.spec("REG-5")

@@ -12,7 +12,8 @@ from toolkeep.definitions.vocabulary import Isolation, Tier
 from toolkeep.errors import LicenseRequired
 from toolkeep.keep import Keep
 from toolkeep.registry.given import Offer
-from toolkeep.registry.register import Skipped, tools_of_tier
+from toolkeep.registry.providers import ToolProvider
+from toolkeep.registry.register import Skipped, StartUp, tools_of_tier
 from toolkeep.registry.tiers import BUILT_INS, check_formats
 from toolkeep.tools.agent_hello_world import HelloWorldTool
 from toolkeep.tools.provider import CoreToolsProvider
@@ -32,6 +33,11 @@ class Custom:
 
     def get_tool_definitions(self) -> Iterable[Any]:
         return [Offer(tool=definition, is_custom=True) for definition in self._definitions]
+
+
+def load(keep: Keep, *providers: ToolProvider) -> StartUp:
+    """Load toolkeep's own providers."""
+    return keep.load(own=providers)
 
 
 def numbered(count: int) -> list[ToolDefinition]:
@@ -71,7 +77,7 @@ def test_a_tier_takes_its_custom_definitions_and_not_one_more(
     tier: Tier, custom: int, next_tier: Tier
 ) -> None:
     keep = Keep(tier=tier)
-    start_up = keep.load(Custom(*numbered(custom + 2)))
+    start_up = load(keep, Custom(*numbered(custom + 2)))
     assert (start_up.tool_count, len(keep)) == (custom, custom)
     assert needed(start_up.skipped) == [
         (f"tool_{number:03}", Code.TIER_EXCEEDED, next_tier.value) for number in (custom, custom + 1)
@@ -79,12 +85,12 @@ def test_a_tier_takes_its_custom_definitions_and_not_one_more(
 
 
 def test_enterprise_takes_any_number() -> None:
-    start_up = Keep(tier=Tier.ENTERPRISE).load(Custom(*numbered(60)))
+    start_up = load(Keep(tier=Tier.ENTERPRISE), Custom(*numbered(60)))
     assert (start_up.tool_count, start_up.skipped) == (60, ())
 
 
 def test_a_keep_is_enterprise_unless_something_else_is_said() -> None:
-    assert Keep().load(Custom(*numbered(60))).skipped == ()
+    assert load(Keep(), Custom(*numbered(60))).skipped == ()
 
 
 @pytest.mark.parametrize(("tier", "built_in"), [(tier, built_in) for tier, built_in, *_ in TABLE])
@@ -104,7 +110,7 @@ def test_the_built_in_tools_stand_in_the_order_in_which_tiers_include_them() -> 
 def test_hello_world_is_part_of_every_tier_and_counts_for_nothing(tier: Tier) -> None:
     keep = Keep(tier=tier)
     custom = dict(zip(Tier, (0, 10, 50, 60), strict=True))[tier]
-    start_up = keep.load(CoreToolsProvider(tier), Custom(*numbered(custom)))
+    start_up = load(keep, CoreToolsProvider(tier), Custom(*numbered(custom)))
     assert start_up.skipped == ()
     assert HelloWorldTool.TOOL_NAME in keep
 
@@ -127,32 +133,32 @@ def test_imports_and_tools_of_code_leave_the_count_to_custom_definitions() -> No
     keep = Keep(tier=Tier.WRITER_PRO)
     keep.register(*(made(name=f"code_{number}") for number in range(20)))
     keep.register(*(made_elsewhere(name=f"mcp_{number}") for number in range(20)))
-    assert keep.load(Custom(*numbered(10))).skipped == ()
-    assert needed(keep.load(Custom(made(name="eleventh"))).skipped) == [
+    assert load(keep, Custom(*numbered(10))).skipped == ()
+    assert needed(load(keep, Custom(made(name="eleventh"))).skipped) == [
         ("eleventh", Code.TIER_EXCEEDED, "teams")
     ]
 
 
 def test_the_same_definition_again_and_a_new_version_are_not_one_more() -> None:
     keep = Keep(tier=Tier.WRITER_PRO)
-    keep.load(Custom(*numbered(10)))
-    again = keep.load(Custom(*numbered(10), made(name="tool_003", version="2.0.0")))
+    load(keep, Custom(*numbered(10)))
+    again = load(keep, Custom(*numbered(10), made(name="tool_003", version="2.0.0")))
     assert again.skipped == ()
     assert keep.get("tool_003").version == "2.0.0"
 
 
 def test_a_custom_definition_that_goes_makes_room_for_another() -> None:
     keep = Keep(tier=Tier.WRITER_PRO)
-    keep.load(Custom(*numbered(10)))
+    load(keep, Custom(*numbered(10)))
     keep.unregister("tool_003")
-    assert keep.load(Custom(made(name="another"))).skipped == ()
+    assert load(keep, Custom(made(name="another"))).skipped == ()
 
 
 def test_a_custom_definition_that_is_disabled_still_counts() -> None:
     keep = Keep(tier=Tier.WRITER_PRO)
-    keep.load(Custom(*numbered(10)))
+    load(keep, Custom(*numbered(10)))
     keep.disable("tool_003")
-    assert len(keep.load(Custom(made(name="another"))).skipped) == 1
+    assert len(load(keep, Custom(made(name="another"))).skipped) == 1
 
 
 # --- isolation -----------------------------------------------------------------------------------
@@ -172,7 +178,7 @@ def test_a_custom_definition_asks_for_no_more_isolation_than_its_tier_includes(
     tier: Tier, isolation: Isolation, first_tier: Tier
 ) -> None:
     keep = Keep(tier=tier)
-    start_up = keep.load(Custom(made(constraints={"required_isolation": isolation.value})))
+    start_up = load(keep, Custom(made(constraints={"required_isolation": isolation.value})))
     if tier.number >= first_tier.number:
         assert (start_up.tool_count, start_up.skipped) == (1, ())
     else:

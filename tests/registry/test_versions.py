@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from toolkeep.registry.versions import precedence, split_version
+from toolkeep.registry.versions import fold, precedence, split_version
 
 ASCENDING = [
     "0.0.0",
@@ -82,3 +82,18 @@ def test_versions_that_differ_in_build_metadata_alone_are_told_apart() -> None:
 )
 def test_a_name_is_split_from_the_version_that_is_asked_for(name: str, parts: tuple[str, str]) -> None:
     assert split_version(name) == parts
+
+
+@pytest.mark.parametrize(
+    ("name", "folded"),
+    [
+        ("read_file", "read_file"),
+        ("READ_File", "read_file"),
+        ("\N{KELVIN SIGN}ill", "\N{KELVIN SIGN}ill"),
+        ("li\N{LATIN SMALL LETTER LONG S}t", "li\N{LATIN SMALL LETTER LONG S}t"),
+        ("STRA\u00dfE", "STRA\u00dfE"),
+        ("", ""),
+    ],
+)
+def test_only_ascii_letters_are_folded(name: str, folded: str) -> None:
+    assert fold(name) == folded

@@ -129,6 +129,10 @@ def test_a_name_that_is_near_nothing_says_what_to_install() -> None:
             "RuntimeError",
             id="cannot be made",
         ),
+        pytest.param("raise SystemExit(3)", "Shop", "SystemExit", id="import leaves"),
+        pytest.param(
+            "import asyncio\nraise asyncio.CancelledError", "Shop", "CancelledError", id="import is cancelled"
+        ),
         pytest.param(
             "class Shop:\n    def __init__(self, key):\n        pass", "Shop", "TypeError", id="needs more"
         ),
@@ -152,12 +156,7 @@ def test_a_provider_that_breaks_is_named_with_the_type_of_the_error_alone(
         ("priority = 50", "priority = True", "has no whole number as its priority"),
         ("priority = 50", "", "has no whole number as its priority"),
         ('name = "shop"', "name = 5", "has no name"),
-        ('name = "shop"', "name = ''", "has no name"),
         ('name = "shop"', "", "has no name"),
-        ('name = "shop"', "name = 'core'", "calls itself 'core', a name of toolkeep's own"),
-        ('name = "shop"', "name = 'Core'", "calls itself 'Core', a name of toolkeep's own"),
-        ('name = "shop"', "name = 'code'", "calls itself 'code', a name of toolkeep's own"),
-        ('name = "shop"', "name = 'config'", "calls itself 'config', a name of toolkeep's own"),
     ],
 )
 def test_a_provider_of_the_wrong_shape_is_refused(install: Install, old: str, new: str, reason: str) -> None:
@@ -180,9 +179,47 @@ def test_a_provider_that_breaks_when_it_is_looked_at_is_a_provider_that_fails(
     assert SECRET not in str(failure("shop"))
 
 
-def test_who_calls_itself_core_can_neither_protect_its_tools_nor_bring_them(install: Install) -> None:
-    install(GOOD.replace('"shop"', '"core"'), "shop = toolkeep_shop_for_tests:Shop")
+@pytest.mark.spec("REG-4")
+@pytest.mark.parametrize("field", ["name", "priority", "get_tool_definitions"])
+@pytest.mark.parametrize("after", range(4))
+def test_a_provider_that_breaks_when_it_is_looked_at_again_is_skipped(
+    install: Install, field: str, after: int
+) -> None:
+    broken = f"""
+    looks = 0
+
+    def __getattribute__(self, attribute):
+        if attribute == {field!r}:
+            Shop.looks += 1
+            if Shop.looks > {after}:
+                raise RuntimeError({SECRET!r})
+        return object.__getattribute__(self, attribute)
+"""
+    install(GOOD.replace("\nSHOP", f"{broken}\nSHOP"), "shop = toolkeep_shop_for_tests:Shop")
     configure("shop")
     keep = open_keep()
+    assert "agent_hello_world" in keep
+    assert SECRET not in str(keep.start_up)
+
+
+@pytest.mark.spec("REG-4")
+@pytest.mark.parametrize("claimed", ["core", "code", "config", "project", "other", ""])
+def test_a_provider_is_who_its_entry_point_says_whatever_it_calls_itself(
+    install: Install, claimed: str
+) -> None:
+    install(GOOD.replace('"shop"', repr(claimed)), "shop = toolkeep_shop_for_tests:Shop")
+    configure("shop")
+    keep = open_keep()
+    bought = keep.get("buy")
+    assert (bought.provider, bought.is_built_in, keep.start_up.skipped) == ("shop", False, ())
+    keep.unregister("buy")
+
+
+@pytest.mark.spec("REG-4")
+@pytest.mark.parametrize("name", ["core", "Core", "code", "config", "project"])
+def test_an_entry_point_under_a_name_of_ours_is_skipped(install: Install, name: str) -> None:
+    install(GOOD, f"{name} = toolkeep_shop_for_tests:Shop")
+    configure(name)
+    keep = open_keep()
     assert "buy" not in keep
-    assert [one.provider for one in keep.start_up.skipped] == ["shop"]
+    assert [(one.provider, one.error.code) for one in keep.start_up.skipped] == [(name, Code.PROVIDER_FAILED)]

@@ -105,6 +105,39 @@ def test_a_keep_opens_in_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "agent_hello_world" in open_keep()
 
 
+@pytest.mark.parametrize("below", ["", "state"])
+@pytest.mark.parametrize("variable", ["TOOLKEEP_HOME", "XDG_STATE_HOME", "HOME"])
+def test_a_link_that_leads_in_a_circle_is_a_place_like_any_other(
+    project: Path, home: Path, variable: str, below: str
+) -> None:
+    loop = home / "loop"
+    loop.symlink_to(loop)
+    folder = state_folder(project, {variable: str(loop / below)}, loop if variable == "HOME" else home)
+    assert folder is not None
+    assert loop in (folder, *folder.parents)
+    unusable(folder)
+
+
+def test_a_project_behind_a_link_that_leads_in_a_circle_has_a_folder_too(home: Path) -> None:
+    loop = home / "loop"
+    loop.symlink_to(loop)
+    assert state_folder(loop, {}, home) is not None
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000], ids=["name", "path"])
+def test_too_long_a_name_is_refused_when_the_folder_is_made(project: Path, home: Path, name: str) -> None:
+    folder = state_folder(project, {"TOOLKEEP_HOME": str(home / name)}, home)
+    assert folder is not None
+    assert "cannot be made: File name too long" in unusable(folder).message
+
+
+def test_a_project_whose_name_is_not_utf_8_has_a_folder_of_its_own(tmp_path: Path, home: Path) -> None:
+    odd = [
+        state_folder(Path(os.fsdecode(os.fsencode(tmp_path) + end)), {}, home) for end in (b"/\xff", b"/\xfe")
+    ]
+    assert len({*odd, None}) == 3
+
+
 # --- whose ---------------------------------------------------------------------------------------
 
 

@@ -89,17 +89,68 @@ def test_pins_come_back_as_they_were_put(again: Callable[[], RegistryState]) -> 
     pending = made_elsewhere(description="Größer.")
     waiting = pin(pending_hash=pending.hash, pending=pending.to_dict())
     other = pin(name="other", origin="openapi:shop")
-    again().put_pins([waiting, other])
+    assert again().pin([waiting, other]) == [waiting, other]
     assert sorted(again().pins(), key=lambda held: held.name) == [other, waiting]
-    again().put_pins([pin()])
+
+
+@pytest.mark.spec("REG-3")
+def test_the_first_pin_of_a_name_stays_and_is_given_back(again: Callable[[], RegistryState]) -> None:
+    again().pin([pin()])
+    other = pin(name="other")
+    assert again().pin([pin(definition_hash="x", version="9.0.0"), other]) == [pin(), other]
     assert sorted(again().pins(), key=lambda held: held.name) == [other, pin()]
+
+
+PENDING = made_elsewhere(description="Another.")
+
+
+def waiting(**fields: Any) -> Pin:
+    """The pin with a change that waits."""
+    return pin(**{"pending_hash": PENDING.hash, "pending": PENDING.to_dict(), **fields})
+
+
+@pytest.mark.spec("REG-3")
+def test_what_arrives_waits_only_beside_the_definition_that_it_was_compared_with(
+    again: Callable[[], RegistryState],
+) -> None:
+    again().pin([pin()])
+    again().wait_for(waiting(definition_hash="of another definition"))
+    assert list(again().pins()) == [pin()]
+    again().wait_for(waiting())
+    assert list(again().pins()) == [waiting()]
+    again().wait_for(pin())
+    assert list(again().pins()) == [pin()]
+
+
+@pytest.mark.spec("REG-3")
+def test_exactly_what_waits_is_taken(again: Callable[[], RegistryState]) -> None:
+    again().pin([pin(), pin(name="other")])
+    again().wait_for(waiting())
+    assert again().take(waiting(pending_hash="of another definition")) is False
+    assert sorted(again().pins(), key=lambda held: held.name) == [pin(name="other"), waiting()]
+    assert again().take(waiting()) is True
+    taken = pin(definition_hash=PENDING.hash, definition=PENDING.to_dict(), version="1.0.1")
+    assert sorted(again().pins(), key=lambda held: held.name) == [pin(name="other"), taken]
+    assert again().take(waiting()) is False
+    assert sorted(again().pins(), key=lambda held: held.name) == [pin(name="other"), taken]
+
+
+@pytest.mark.spec("REG-3")
+def test_a_change_is_taken_only_in_the_place_of_the_definition_it_was_compared_with(
+    again: Callable[[], RegistryState],
+) -> None:
+    """Its version would be counted from one that is no longer ours."""
+    moved = waiting(definition_hash="of a definition accepted meanwhile", version="7.0.0")
+    again().pin([moved])
+    assert again().take(waiting()) is False
+    assert list(again().pins()) == [moved]
 
 
 @pytest.mark.spec("REG-3")
 def test_pins_of_one_name_from_two_origins_stand_beside_each_other(
     again: Callable[[], RegistryState],
 ) -> None:
-    again().put_pins([pin(), pin(origin="mcp:elsewhere")])
+    again().pin([pin(), pin(origin="mcp:elsewhere")])
     assert {held.key for held in again().pins()} == {
         ("mcp:files", "read_file"),
         ("mcp:elsewhere", "read_file"),
@@ -123,8 +174,9 @@ def test_an_import_is_pinned_whatever_its_schema_holds(
     registry = ToolRegistry(state=again())
     registry.add(admit(definition))
     assert registry.get("read_file").state is ToolState.ENABLED
-    registry.add(admit(definition.replace(description="Another.")))
-    assert registry.accept("read_file").version == "1.0.1"
+    another = definition.replace(description="Another.")
+    registry.add(admit(another))
+    assert registry.accept("read_file", another.hash).version == "1.0.1"
 
 
 # --- a registry on the file ----------------------------------------------------------------------
@@ -136,14 +188,15 @@ def test_a_keep_finds_its_switches_and_pins_in_the_next_process(folder: Path) ->
     first.register(made(name="note"), made_elsewhere())
     first.disable("note", remember=True)
     second = Keep(state=KeepState(folder))
-    second.register(made(name="note"), made_elsewhere(description="Another."))
+    another = made_elsewhere(description="Another.")
+    second.register(made(name="note"), another)
     assert [(held.name, held.state) for held in second.tools()] == [
         ("note", ToolState.DISABLED),
         ("read_file", ToolState.QUARANTINED),
     ]
-    second.accept("read_file")
+    second.accept("read_file", definition_hash=another.hash)
     third = Keep(state=KeepState(folder))
-    third.register(made_elsewhere(description="Another."))
+    third.register(another)
     assert (third.get("read_file").version, third.get("read_file").state) == ("1.0.1", ToolState.ENABLED)
     third.register(made_elsewhere())
     assert third.get("read_file").why == CHANGED
@@ -207,6 +260,13 @@ def test_an_older_content_no_longer_counts(folder: Path) -> None:
     assert state.is_accepted("/q/config.yml", "hash-1")
 
 
+def test_a_path_that_is_not_utf_8_is_accepted_like_any_other(folder: Path) -> None:
+    state = KeepState(folder)
+    state.accept("/p\udcff/config.yml", "hash-1")
+    asked = ("/p\udcff/config.yml", "/p\udcfe/config.yml", "/p/config.yml")
+    assert [state.is_accepted(path, "hash-1") for path in asked] == [True, False, False]
+
+
 def test_accepting_the_same_content_again_changes_nothing(folder: Path) -> None:
     state = KeepState(folder)
     state.accept("/p/config.yml", "hash-1")
@@ -223,7 +283,7 @@ READS: list[Callable[[KeepState], object]] = [
 ]
 WRITES: list[Callable[[KeepState], object]] = [
     lambda state: switch(state, "a", enabled=False),
-    lambda state: state.put_pins([pin()]),
+    lambda state: state.pin([pin()]),
     lambda state: state.accept("a", "b"),
 ]
 
@@ -246,7 +306,7 @@ def test_a_file_that_is_no_database_is_named_with_a_hint_and_not_overwritten(
 def test_a_folder_that_became_open_to_others_is_no_longer_used(
     folder: Path, use: Callable[[KeepState], object]
 ) -> None:
-    KeepState(folder).put_pins([pin(name="b")])
+    KeepState(folder).pin([pin(name="b")])
     folder.chmod(0o755)
     with pytest.raises(StateUnusable):
         use(KeepState(folder))
@@ -254,8 +314,18 @@ def test_a_folder_that_became_open_to_others_is_no_longer_used(
     assert list(KeepState(folder).pins()) == [pin(name="b")]
 
 
+@pytest.mark.parametrize("use", [*READS, *WRITES])
+@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000], ids=["name", "path"])
+def test_a_folder_with_too_long_a_name_is_unusable(
+    tmp_path: Path, name: str, use: Callable[[KeepState], object]
+) -> None:
+    with pytest.raises(StateUnusable) as caught:
+        use(KeepState(tmp_path / name))
+    assert "File name too long" in caught.value.message
+
+
 def tampered(folder: Path, statement: str) -> KeepState:
-    KeepState(folder).put_pins([pin()])
+    KeepState(folder).pin([pin()])
     with sqlite3.connect(folder / "state.db") as connection:
         connection.execute(statement)
     connection.close()
@@ -279,9 +349,9 @@ def test_a_file_with_other_contents_is_unusable_too(
 
 
 def test_what_fails_half_way_is_not_written(folder: Path) -> None:
-    KeepState(folder).put_pins([pin()])
+    KeepState(folder).pin([pin()])
     with pytest.raises(StateUnusable):
-        KeepState(folder).put_pins([pin(version="2.0.0"), pin(name="other", version=None)])
+        KeepState(folder).pin([pin(name="first"), pin(name="other", version=None)])
     assert list(KeepState(folder).pins()) == [pin()]
 
 
@@ -293,7 +363,7 @@ WRITERS, EACH = 4, 10
 def write_many(folder: Path, writer: int) -> None:
     state = KeepState(folder)
     for number in range(EACH):
-        state.put_pins([pin(name=f"tool_{writer}_{number}")])
+        state.pin([pin(name=f"tool_{writer}_{number}")])
         state.accept(f"/{writer}/{number}", "hash")
 
 
@@ -317,6 +387,18 @@ def test_threads_that_write_at_once_lose_nothing(folder: Path) -> None:
     assert_nothing_is_lost(folder)
 
 
+def test_of_many_that_pin_one_name_at_once_the_first_wins_and_all_are_told(folder: Path) -> None:
+    gate = threading.Barrier(WRITERS)
+
+    def write(writer: int) -> list[Pin]:
+        gate.wait()
+        return KeepState(folder).pin([pin(definition_hash=f"of writer {writer}")])
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        told = list(pool.map(write, range(WRITERS)))
+    assert told == [list(KeepState(folder).pins())] * WRITERS
+
+
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -329,7 +411,7 @@ sys.stdin.readline()
 state = KeepState(folder)
 for number in range(each):
     name = f"tool_{writer}_{number}"
-    state.put_pins([Pin(origin="mcp:files", name=name, definition_hash="", version="1.0.0", definition={})])
+    state.pin([Pin(origin="mcp:files", name=name, definition_hash="", version="1.0.0", definition={})])
     state.accept(f"/{writer}/{number}", "hash")
 """
 
@@ -394,20 +476,21 @@ def test_of_many_that_are_the_first_to_write_none_fails(tmp_path: Path) -> None:
 
 
 def test_readers_see_whole_writes_while_others_write(folder: Path) -> None:
-    both = [[pin(name=name, version=version) for name in ("a", "b")] for version in ("1.0.0", "2.0.0")]
-    KeepState(folder).put_pins(both[0])
+    pairs = [[pin(name=f"{name}_{number:02}") for name in ("a", "b")] for number in range(20)]
     is_done = threading.Event()
 
     def write() -> None:
         try:
-            for number in range(20):
-                KeepState(folder).put_pins(both[number % 2])
+            for pair in pairs:
+                KeepState(folder).pin(pair)
         finally:
             is_done.set()
 
     def read() -> None:
         while not is_done.is_set():
-            assert sorted(KeepState(folder).pins(), key=lambda held: held.name) in both
+            names = {held.name for held in KeepState(folder).pins()}
+            count = len(names) // 2
+            assert names == {held.name for pair in pairs[:count] for held in pair}
 
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(write), pool.submit(read)]:

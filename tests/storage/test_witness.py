@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkeep.audit.errors import WitnessReason, WitnessRefused
+from toolkeep.audit.errors import NoteInvalid, WitnessReason, WitnessRefused
 from toolkeep.audit.note import Note
 from toolkeep.audit.receipt import Receipt, verify_receipt
 from toolkeep.audit.witness import Request
@@ -100,6 +100,40 @@ def test_a_checkpoint_that_the_log_did_not_sign_is_refused(keep: Path, witness: 
     with pytest.raises(WitnessRefused) as caught:
         witness.submit(5, proof, "nonsense")
     assert caught.value.reason is WitnessReason.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "old 1\n",
+        "old x\n\n",
+        "new 1\n\n",
+        "old 1\nAAAA\n\n",
+        "old 1" + ("\n" + "A" * 43 + "=") * 64 + "\n\n",
+    ],
+)
+def test_what_is_no_request_is_refused(text: str) -> None:
+    with pytest.raises(WitnessRefused) as caught:
+        Request.parse(text)
+    assert caught.value.reason is WitnessReason.MALFORMED
+
+
+def test_a_checkpoint_that_is_cosigned_already_is_cosigned_anew(keep: Path, witness: Witness) -> None:
+    origin = AuditLog(keep).public_key().name
+    note = witness.last(origin)
+    assert note
+    witness.submit(5, [], note)
+    assert witness.last(origin) == note
+
+
+def test_a_witness_whose_memory_was_changed_cosigns_nothing(
+    keep: Path, tmp_path: Path, witness: Witness
+) -> None:
+    for path in (tmp_path / "witness").glob("*.checkpoint"):
+        path.write_text(path.read_text().replace("\n5\n", "\n4\n"))
+    with pytest.raises(NoteInvalid):
+        ask(witness, keep, 4)
 
 
 def test_a_refusal_changes_nothing(keep: Path, witness: Witness) -> None:

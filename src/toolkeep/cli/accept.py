@@ -1,15 +1,19 @@
 """`toolkeep accept`: a person says yes to a project's configuration, or to a tool that changed."""
 
 import json
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from toolkeep.assembly import open_state, project_folder, read_configuration
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, is_terminal, print_json, project, say
 from toolkeep.config.settings import ConfigFile
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import NotAccepted
@@ -17,10 +21,10 @@ from toolkeep.limits import LISTED_NAMES
 from toolkeep.registry.difference import Change, changes_between
 from toolkeep.registry.state import Pin, accepted
 from toolkeep.storage.state import KeepState
-from toolkeep.wording import echo_name, shorten, visible
+from toolkeep.wording import echo_name, visible
 
-_SHOWN_CHARS = 4000
-_TITLES = {"runs": "It would run:", "grants": "It would grant:", "loosens": "It would loosen:"}
+_TITLES = {"loosens": "It would loosen:", "grants": "It would grant:", "runs": "It would run:"}
+"""The worst last, beside the question."""
 
 
 @click.command("accept")
@@ -33,8 +37,8 @@ _TITLES = {"runs": "It would run:", "grants": "It would grant:", "loosens": "It 
 def command(name: str | None, given_hash: str | None, project: Path | None, *, as_json: bool) -> None:
     """Show what .agent/config.yml would run, grant or loosen, and accept it; or the changed tool NAME.
 
-    Asks on a terminal. Without one, nothing is accepted unless --hash names exactly what is there: a
-    script or an agent cannot say yes to what nobody has seen.
+    Asks on a terminal. Without one, or with --json, nothing is accepted unless --hash names the SHA-256 of
+    the file, or of the changed definition, that somebody has looked at.
     """
     root = project_folder(project)
     state = open_state(root)
@@ -51,31 +55,39 @@ def command(name: str | None, given_hash: str | None, project: Path | None, *, a
 def _accept_file(root: Path, state: KeepState, given_hash: str | None, *, as_json: bool) -> None:
     file = next((f for f in read_configuration(root, state).files if f.is_project), None)
     if file is None:
-        raise NotAccepted(f"{root} has no .agent/config.yml", hint="write one with `toolkeep init`")
+        raise NotAccepted(
+            f"{visible(str(root))} has no .agent/config.yml", hint="write one with `toolkeep init`"
+        )
     if file.counts:
         why = (
             "is accepted already" if file.effects else "runs, grants and loosens nothing; it counts as it is"
         )
-        _finish({"accepted": True, "path": file.path, "hash": file.file_hash}, f"{file.path} {why}", as_json)
+        _finish(
+            {"accepted": True, "path": file.path, "hash": file.file_hash},
+            f"{visible(file.path)} {why}",
+            as_json,
+        )
         return
+    shown = {"accepted": False, "path": file.path, "hash": file.file_hash, "effects": _effects(file)}
     if not as_json:
         for line in _file_lines(file):
             say(line)
-    _confirm(file.file_hash, given_hash)
-    state.accept(file.path, file.file_hash)
+    _confirm(file.file_hash, given_hash, shown if as_json else None)
+    state.accept(file.path, file.seal)
     data = {"accepted": True, "path": file.path, "hash": file.file_hash, "effects": _effects(file)}
-    _finish(data, f"accepted {file.path}", as_json)
+    _finish(data, f"accepted {visible(file.path)}", as_json)
 
 
 def _file_lines(file: ConfigFile) -> Iterator[str]:
-    yield f"{file.path}"
+    yield visible(file.path)
     yield f"SHA-256: {file.file_hash}"
     for kind, title in _TITLES.items():
         found = [effect for effect in file.effects if effect.kind == kind]
         if found:
             yield f"\n{title}"
             yield from (f"  - {effect.what} (line {effect.place.line})" for effect in found)
-    yield ""
+    counts = Counter(effect.kind for effect in file.effects)
+    yield f"\n{counts['loosens']} to loosen, {counts['grants']} to grant, {counts['runs']} to run"
 
 
 def _effects(file: ConfigFile) -> list[dict[str, Any]]:
@@ -89,24 +101,37 @@ def _accept_tool(name: str, state: KeepState, given_hash: str | None, *, as_json
     pin = _pending(name, state.pins())
     old, new = ToolDefinition.from_dict(pin.definition), ToolDefinition.from_dict(pin.pending or {})
     taken = accepted(pin)
+    changes = changes_between(old, new)
     if not as_json:
-        say(f"{pin.name} from {pin.origin} changed since it was accepted:")
-        for change in changes_between(old, new):
+        say(f"{visible(pin.name)} from {visible(pin.origin)} changed since it was accepted:")
+        for change in changes:
             for line in _change_lines(change):
                 say(line)
         say(f"\nVersion: {pin.version} becomes {taken.version}\nSHA-256: {pin.pending_hash}\n")
-    _confirm(pin.pending_hash, given_hash)
-    state.put_pins([taken])
+    data = {"accepted": False, "tool": pin.name, "version": taken.version, "hash": pin.pending_hash}
+    shown = {**data, "changes": [msgspec.to_builtins(change) for change in changes]}
+    _confirm(pin.pending_hash, given_hash, shown if as_json else None)
+    if not state.take(pin):
+        raise NotAccepted(f"{pin.name!r} changed again meanwhile", hint="look at it again")
     data = {"accepted": True, "tool": pin.name, "version": taken.version, "hash": taken.definition_hash}
     _finish(data, f"accepted {pin.name} {taken.version}; it answers from the next start", as_json)
 
 
 def _change_lines(change: Change) -> Iterator[str]:
-    yield f"  {change.field}: {change.what} ({change.weight.name.lower()})"
-    for sign, value in (("-", change.before), ("+", change.after)):
-        if value is not None:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            yield f"    {sign} {shorten(visible(text), _SHOWN_CHARS)}"
+    """The difference, whole: only unchanged lines are left out."""
+    yield f"  {visible(change.field)}: {change.what} ({change.weight.name.lower()})"
+    for line in unified_diff(_text_lines(change.before), _text_lines(change.after), lineterm="", n=1):
+        if not line.startswith(("---", "+++", "@@")):
+            yield f"    {visible(line)}"
+
+
+def _text_lines(value: Any) -> list[str]:
+    """Text sentence by sentence, data member by member, so that a change stands out."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [part for line in value.split("\n") for part in re.split(r"(?<=[.!?]) ", line)]
+    return json.dumps(value, indent=1, ensure_ascii=False).split("\n")
 
 
 def _pending(name: str, pins: Iterable[Pin]) -> Pin:
@@ -119,17 +144,20 @@ def _pending(name: str, pins: Iterable[Pin]) -> Pin:
     raise NotAccepted(f"no changed definition of {echo_name(name)!r} waits to be accepted", hint=hint)
 
 
-def _confirm(wanted: str, given: str | None) -> None:
-    """Return if a person, or a hash that a person copied, says yes."""
+def _confirm(wanted: str, given: str | None, shown: dict[str, Any] | None) -> None:
+    """Return if a person, or a hash that a person worked out, says yes; with JSON nobody is asked."""
     if given is not None:
         if given.removeprefix("sha256:").lower() != wanted:
             raise NotAccepted(
                 f"the hash is {wanted}, not {given[:80]}", hint="look at it again: it may have changed"
             )
         return
-    if not sys.stdin.isatty():
-        raise NotAccepted("nobody is there to ask", hint=f"on a terminal, or with --hash {wanted}")
-    if not click.confirm("Accept this?", default=False):
+    if shown is not None:
+        print_json(shown)
+        sys.exit(1)
+    if not is_terminal(sys.stdin):
+        raise NotAccepted("nobody is there to ask", hint="run it on a terminal, or give --hash")
+    if not click.confirm("Accept this?", default=False, err=True):
         raise NotAccepted("you said no", hint="nothing was changed")
 
 

@@ -78,4 +78,5 @@ def command(project: Path | None, *, as_json: bool) -> None:
         return
     say(f" wrote {config}", label="✓", color="green")
     say(f" wrote {schema}", label="✓", color="green")
-    say("\nNext: `toolkeep new my_tool` writes a tool with its tests; `toolkeep list` shows what there is.")
+    say("\nNext: describe tools in it, and see them with `toolkeep list`.")
+    say("`toolkeep new NAME` writes a tool in Python, which your own code registers.")

@@ -1,5 +1,6 @@
 """`toolkeep list`: the tools, by category, then by name."""
 
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import Any, get_args
 import click
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.cli.options import common, files, print_json, project, say
+from toolkeep.cli.options import common, files, is_terminal, print_json, project, say
 from toolkeep.cli.tools import keep_with
 from toolkeep.definitions.tool import SourceKind
 from toolkeep.definitions.vocabulary import Category, Danger, ToolState
@@ -19,6 +20,8 @@ from toolkeep.wording import shorten, visible
 _HEADS = ("NAME", "VERSION", "CATEGORY", "RISK", "DANGER", "STATE", "DESCRIPTION")
 _DESCRIPTION_CHARS = 60
 _MANY = 10_000
+_WIDE_COLUMNS = 100
+_NARROW_COLUMNS = 60
 
 
 def _words(words: Sequence[str]) -> click.Choice[str]:
@@ -56,7 +59,8 @@ def command(
         print_json([_data(tool) for tool in tools])
         return
     rows = [_row(tool) for tool in tools]
-    if is_plain or (is_plain is None and not sys.stdout.isatty()):
+    is_narrow = shutil.get_terminal_size().columns < _NARROW_COLUMNS
+    if is_plain or (is_plain is None and (is_narrow or not is_terminal(sys.stdout))):
         _print_columns(rows)
     else:
         _print_table(rows)
@@ -125,12 +129,15 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE, pad_edge=False, expand=False)
-    for head in _HEADS:
-        table.add_column(head, overflow="fold", no_wrap=head not in ("NAME", "DESCRIPTION"))
+    console = Console()
+    left_out = {"VERSION", "RISK", "DANGER"} if console.width < _WIDE_COLUMNS else set()
+    shown = [column for column, head in enumerate(_HEADS) if head not in left_out]
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for column in shown:
+        table.add_column(_HEADS[column], overflow="fold", no_wrap=_HEADS[column] != "DESCRIPTION")
     for row in rows:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    Console().print(table)
+        table.add_row(*(Text(row[column], style=_STYLES.get(row[column], "")) for column in shown))
+    console.print(table)
 
 
 _STYLES: dict[str, str] = {

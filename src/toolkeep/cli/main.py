@@ -7,6 +7,8 @@ import click
 
 COMMANDS = {
     "accept": "Accept a project's configuration, or a tool that changed.",
+    "audit": "Look into the log of calls, check it, prove from it.",
+    "call": "Call a tool, guarded and recorded.",
     "completion": "Print the completion script for a shell.",
     "disable": "Keep tools from answering.",
     "enable": "Let tools answer again.",
@@ -22,31 +24,42 @@ COMMANDS = {
 class LazyGroup(click.Group):
     """A group that imports a command's file when the command is called."""
 
+    def __init__(
+        self,
+        *args: Any,
+        package: str = "toolkeep.cli",
+        commands_help: dict[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._package = package
+        self.commands_help = COMMANDS if commands_help is None else commands_help
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
         """The commands, in order."""
-        return sorted(COMMANDS)
+        return sorted(self.commands_help)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 -- click's signature
         """One command."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.commands_help:
             return None
-        module = importlib.import_module(f"toolkeep.cli.{cmd_name}")
+        module = importlib.import_module(f"{self._package}.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's signature
         """The list in --help, without loading any command."""
         with formatter.section("Commands"):
-            formatter.write_dl(sorted(COMMANDS.items()))
+            formatter.write_dl(sorted(self.commands_help.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command, or a usage error with the nearest name."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in self.commands_help and not args[0].startswith("-"):
             from toolkeep.validation.nearest import nearest_name
 
-            near = nearest_name(args[0], list(COMMANDS))
+            near = nearest_name(args[0], list(self.commands_help))
             hint = f" Did you mean '{near}'?" if near else " Try 'toolkeep --help'."
             raise click.UsageError(f"No such command '{args[0][:64]}'.{hint}", ctx)
         return super().resolve_command(ctx, args)

@@ -1,6 +1,8 @@
 """`toolkeep new`: a tool with its tests, which pass at once."""
 
+import builtins
 import keyword
+import sys
 from pathlib import Path
 from string import Template
 
@@ -146,6 +148,15 @@ def test_a_blank_text_is_a_failed_result_that_says_so() -> None:
 ''')
 
 
+_OURS = frozenset({"toolkeep", "pydantic", "pytest", "tool", "open_keep", "check_tool"})
+
+
+def _is_taken(name: str) -> bool:
+    """Whether a module or function of that name would hide one that it needs."""
+    is_theirs = keyword.iskeyword(name) or hasattr(builtins, name) or name in sys.stdlib_module_names
+    return is_theirs or name in _OURS or name.startswith("test_")
+
+
 @click.command("new")
 @click.argument("name")
 @click.option("--class", "is_class", is_flag=True, help="An agent-tool class instead of a function.")
@@ -161,7 +172,7 @@ def command(name: str, folder: Path, *, is_class: bool, as_json: bool) -> None:
 
     Nothing that exists is overwritten.
     """
-    wrong = wrong_with_author_name(name) or ("is a word of Python" if keyword.iskeyword(name) else None)
+    wrong = wrong_with_author_name(name) or ("is taken in Python" if _is_taken(name) else None)
     if wrong:
         raise click.UsageError(f"'{name[:64]}' {wrong}.")
     words = {"name": name, "class_name": "".join(map(str.capitalize, name.split("_"))) + "Tool"}

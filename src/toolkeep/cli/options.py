@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 import click
 
 from toolkeep.errors import ToolkeepError
-from toolkeep.wording import visible_lines
+from toolkeep.wording import visible, visible_lines
 
 if TYPE_CHECKING:
     import logging
@@ -39,6 +39,10 @@ def common(command: Callable[P, R]) -> Callable[P, R]:
                 return command(*args, **kwargs)
             except ToolkeepError as error:
                 fail(error, as_json=bool(kwargs.get("as_json")))
+            except BrokenPipeError:
+                raise  # click ends quietly: whoever read us has enough
+            except OSError as error:
+                sys.exit(f"✗ {type(error).__name__}: {error.strerror or 'input or output failed'}")
 
     return wrapped  # type: ignore[return-value]  # click adds the parameters
 
@@ -84,8 +88,13 @@ def _line(record: "logging.LogRecord") -> str:
 
     plain = vars(logging.makeLogRecord({})).keys() | {"message", "taskName"}
     named = vars(record) if not record.args else {}  # a message with arguments says them itself
-    fields = [f"{name}={value}" for name, value in named.items() if name not in plain]
-    return " ".join([record.levelname.lower(), record.name + ":", record.getMessage(), *fields])
+    fields = [f"{name}={visible(str(value))}" for name, value in named.items() if name not in plain]
+    return " ".join([record.levelname.lower(), record.name + ":", visible(record.getMessage()), *fields])
+
+
+def is_terminal(stream: Any) -> bool:
+    """Whether a person sits at a stream; one that is closed has nobody."""
+    return stream is not None and stream.isatty()
 
 
 def fail(error: ToolkeepError, *, as_json: bool) -> NoReturn:

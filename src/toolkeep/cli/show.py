@@ -10,9 +10,11 @@ import click
 from toolkeep.calls import RegisteredTool
 from toolkeep.cli.options import common, files, print_json, project, say
 from toolkeep.cli.tools import complete_name, keep_with
+from toolkeep.config.settings import Run
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.validation.hint import describe
+from toolkeep.wording import visible, visible_lines
 
 _CONSTRAINTS = (
     "minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum",
@@ -62,18 +64,24 @@ def _lines(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> Iterator
     yield f"Version: {definition.version}"
     yield f"Category: {definition.category.value} (risk: {definition.category.risk})"
     yield f"Danger: {definition.danger_level.value}"
-    yield f"Description: {definition.description}"
+    yield f"Description: {_indented(definition.description)}"
     if definition.usage_metadata:
-        yield f"Usage: {definition.usage_metadata}"
+        yield f"Usage: {_indented(definition.usage_metadata)}"
+    if definition.side_effects is not None:
+        yield "Side effects: " + ", ".join(effect.value for effect in definition.side_effects)
     if definition.capabilities:
-        yield "Capabilities: " + ", ".join(map(str, definition.capabilities))
+        yield "Capabilities: " + ", ".join(visible(str(held)) for held in definition.capabilities)
+    if definition.constraints.required_isolation:
+        yield f"Isolation: {definition.constraints.required_isolation.value}"
+    if isinstance(tool.runner, Run):
+        yield f"Runs: {tool.runner.kind} {visible(json.dumps(tool.runner.target, ensure_ascii=False))}"
     yield f"State: {tool.state.value}" + (f" ({tool.why})" if tool.why else "")
     yield f"Provider: {tool.provider}" + (" (built in)" if tool.is_built_in else "")
     if len(versions) > 1:
         yield "Versions: " + ", ".join(f"{held.version} ({held.state.value})" for held in versions)
     yield f"Hash: {tool.definition_hash}"
     for warning in tool.warnings:
-        yield f"Warning: {warning}"
+        yield f"Warning: {visible(str(warning))}"
     yield ""
     yield f"Signature: {tool.arguments.hint(tool.name)}"
     yield ""
@@ -91,12 +99,17 @@ def _lines(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> Iterator
     yield json.dumps(schema, indent=2, ensure_ascii=False)
 
 
+def _indented(text: str) -> str:
+    """Text of several lines that cannot pass for lines of ours."""
+    return visible_lines(text).replace("\n", "\n    ")
+
+
 def _parameter(name: str, inside: Any, schema: dict[str, Any], *, is_required: bool) -> Iterator[str]:
-    yield f"  {name} ({describe(inside, schema)}, {'required' if is_required else 'optional'})"
+    yield f"  {visible(name)} ({describe(inside, schema)}, {'required' if is_required else 'optional'})"
     if not isinstance(inside, dict):
         return
     if inside.get("description"):
-        yield f"    Description: {inside['description']}"
+        yield f"    Description: {_indented(str(inside['description']))}"
     if "default" in inside:
         yield f"    Default: {json.dumps(inside['default'], ensure_ascii=False)}"
     if "enum" in inside:

@@ -12,9 +12,9 @@ from toolkeep.registry.versions import split_version
 def switch(names: Sequence[str], project: Path | None, *, enabled: bool, as_json: bool) -> None:
     """Switch tools on or off, for every start from now on; all of them, or none."""
     keep = keep_with(project=project)
-    for name in names:
-        keep.get(name)
     change = keep.enable if enabled else keep.disable
+    for name in names:
+        change(name)  # all of them can be switched, or none is
     for name in names:
         change(name, remember=True)
     found = [keep.get(name) for name in names]

@@ -1,5 +1,6 @@
 """The tools that a command works on: built-in, configured, and those of the files given."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,15 +11,28 @@ from toolkeep.assembly import open_keep
 from toolkeep.cli.options import say
 from toolkeep.errors import ToolkeepError
 from toolkeep.keep import Keep
+from toolkeep.limits import DEFAULT_LIMITS, LISTED_NAMES
+from toolkeep.wording import shorten, visible
+
+_HELP_CHARS = 60
 
 
 def keep_with(files: Sequence[Path] = (), project: Path | None = None) -> Keep:
     """A keep with the tools of project and files; what cannot be used is named on stderr and left out."""
     keep = open_keep(project=project)
-    for skipped in keep.start_up.skipped:
+    for skipped in keep.start_up.skipped[:LISTED_NAMES]:
         _say_skipped(skipped.tool or f"provider {skipped.provider}", skipped.error)
+    if (more := len(keep.start_up.skipped) - LISTED_NAMES) > 0:
+        say(f" and {more} more were skipped", label="!", color="yellow", err=True)
+    for name, place in keep.start_up.unmatched:
+        say(
+            f" {visible(name)}: no tool is called that ({visible(place)})",
+            label="!",
+            color="yellow",
+            err=True,
+        )
     for held_back in keep.start_up.held_back:
-        text = f" {held_back} does not count yet: it would run, grant or loosen something."
+        text = f" {visible(held_back)} does not count yet: it would run, grant or loosen something."
         say(f"{text}\n  See what, and accept it: toolkeep accept", label="!", color="yellow", err=True)
     for path in files:
         _add_file(keep, path)
@@ -42,6 +56,15 @@ def _say_skipped(name: str, error: ToolkeepError | None) -> None:
     say(f" skipped '{name}': {error}", label="!", color="yellow", err=True)
 
 
+def read_arguments(arguments: str | None) -> bytes:
+    """The arguments of a call: those given, or standard input."""
+    if arguments is not None and arguments != "-":
+        return arguments.encode("utf-8", "surrogateescape")
+    if sys.stdin is None or sys.stdin.isatty():
+        raise click.UsageError("Give the arguments as JSON, or on standard input.")
+    return sys.stdin.buffer.read(DEFAULT_LIMITS.argument_bytes + 1)
+
+
 def complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of tools for a shell; a shell that completes is told nothing else."""
     try:
@@ -49,7 +72,9 @@ def complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
     except (ToolkeepError, OSError):
         return []
     return [
-        CompletionItem(tool.name, help=tool.definition.description.split("\n")[0])
+        CompletionItem(
+            tool.name, help=shorten(visible(tool.definition.description.split("\n")[0]), _HELP_CHARS)
+        )
         for tool in keep.tools()
         if tool.name.startswith(incomplete.casefold())
     ]

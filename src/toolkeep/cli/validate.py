@@ -9,9 +9,8 @@ import click
 
 from toolkeep.calls import CheckedCall, Refusal
 from toolkeep.cli.options import common, files, print_json, project, say
-from toolkeep.cli.tools import complete_name, keep_with
+from toolkeep.cli.tools import complete_name, keep_with, read_arguments
 from toolkeep.keep import Keep
-from toolkeep.limits import DEFAULT_LIMITS
 
 
 @click.command("validate")
@@ -27,7 +26,7 @@ def command(
 
     Nothing is run. Exit status 0 if the call would be accepted, 1 if not.
     """
-    text = _read(arguments)
+    text = read_arguments(arguments)
     keep = keep_with(files, project)
     check = keep.try_validate_arguments(name, text, agent="operator")
     if as_json:
@@ -38,14 +37,6 @@ def command(
         _print_refusal(keep, check)
     if not check.success:
         sys.exit(1)
-
-
-def _read(arguments: str | None) -> bytes:
-    if arguments is not None and arguments != "-":
-        return arguments.encode("utf-8", "surrogateescape")
-    if sys.stdin.isatty():
-        raise click.UsageError("Give the arguments as JSON, or on standard input.")
-    return sys.stdin.buffer.read(DEFAULT_LIMITS.argument_bytes + 1)
 
 
 def _shown(check: CheckedCall) -> Any:

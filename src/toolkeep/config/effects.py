@@ -3,6 +3,7 @@
 A file without effects is inert: it only describes tools and closes things, and counts at once.
 """
 
+import json
 import logging
 import shlex
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ from toolkeep.config.settings import Effect, EffectKind, Settings
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.documents import Document
 from toolkeep.limits import Limits
-from toolkeep.wording import echo, echo_name, shorten, visible
+from toolkeep.wording import visible
 
 LIMIT_FIELDS = {
     "max_schema_size": "schema_bytes",
@@ -32,7 +33,6 @@ LEVELS: dict[str | None, int] = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-_SHOWN_CHARS = 300
 
 
 class Effects:
@@ -53,26 +53,42 @@ class Effects:
     def _effect(self, kind: EffectKind, what: str, pointer: str) -> Effect:
         return Effect(kind=kind, what=what, place=self._document.key_place(pointer))
 
+    def _written(self, *path: str | int) -> str:
+        """What the file itself says there: no default is what a variable will hold."""
+        value: Any = self._document.data
+        for key in path:
+            value = value[key]
+        return visible(_text(value))
+
     def _runs(self) -> Iterator[Effect]:
         for pointer in TOOL_LISTS:
+            as_written = at(self._document.data, pointer)
             for index, tool in enumerate(at(self._data, pointer) or ()):
-                if isinstance(tool, dict) and (tool.get("run") is not None or tool.get("client_executed")):
-                    name = echo_name(str(tool.get("name", "?")))
-                    what = f"tool '{name}' {_how(tool)}"
+                written = as_written[index] if isinstance(as_written, list) else tool
+                if isinstance(tool, dict) and _may_run(tool, written):
+                    what = f"tool '{visible(str(written.get('name', '?')))}' {_how(written)}"
                     yield self._effect("runs", what, f"{pointer}/{index}")
-        for index, name in enumerate(at(self._data, "/tool_registry/providers") or ()):
-            what = f"provider '{echo_name(name)}' runs its code in this process"
+        for index in range(len(at(self._data, "/tool_registry/providers") or ())):
+            name = self._written("tool_registry", "providers", index)
+            what = f"provider '{name}' runs its code in this process"
             yield self._effect("runs", what, f"/tool_registry/providers/{index}")
 
     def _grants(self) -> Iterator[Effect]:
         for agent, grant in (self._data.get("agents") or {}).items():
+            yield self._effect(
+                "grants", f"agent '{visible(agent)}' may call tools", f"/agents/{escaped(agent)}"
+            )
             for kind in ("capabilities", "permissions"):
-                for index, held in enumerate(grant.get(kind) or ()):
+                for index in range(len(grant.get(kind) or ())):
                     pointer = f"/agents/{escaped(agent)}/{kind}/{index}"
-                    what = f"agent '{echo_name(agent)}' holds {echo_name(str(held))}"
+                    what = f"agent '{visible(agent)}' holds {self._written('agents', agent, kind, index)}"
                     yield self._effect("grants", what, pointer)
-        for index, name in enumerate(self._data.get("permissions") or ()):
-            yield self._effect("grants", f"permission {echo_name(name)} exists", f"/permissions/{index}")
+        for index in range(len(self._data.get("permissions") or ())):
+            what = f"permission {self._written('permissions', index)} exists"
+            yield self._effect("grants", what, f"/permissions/{index}")
+        for key in self._data.get("audit") or ():
+            what = f"checkpoints of the log go to {self._written('audit', key)}"
+            yield self._effect("grants", what, f"/audit/{key}")
         for name, pointer in self._variables:
             yield self._effect("grants", f"the file reads the environment variable {name}", pointer)
 
@@ -95,7 +111,7 @@ class Effects:
         for pointer in ("/disabled_tools", "/tool_registry/disabled_tools"):
             for index, name in enumerate(at(self._data, pointer) or ()):
                 if "@" in name:
-                    what = f"without {echo_name(name)} another version of it may answer"
+                    what = f"without {visible(name)} another version of it may answer"
                     yield self._effect("loosens", what, f"{pointer}/{index}")
         tier = self._data.get("tier")
         if tier is not None and Tier.read(tier).number > self._before.tier.number:
@@ -112,12 +128,23 @@ def at(data: Any, pointer: str) -> Any:
     return data
 
 
+def _may_run(tool: dict[str, Any], written: dict[str, Any]) -> bool:
+    """Whether something runs the tool, or could once variables are looked up."""
+    by_client = tool.get("client_executed") or isinstance(written.get("client_executed"), str)
+    return tool.get("run") is not None or bool(by_client)
+
+
 def _how(tool: dict[str, Any]) -> str:
+    """What runs a tool, whole: consent covers every character."""
     run = tool.get("run")
     if run is None:
         return "is executed by the client"
     if isinstance(run, dict) and len(run) == 1:
         ((kind, target),) = run.items()
-        shown = shlex.join(map(str, target)) if isinstance(target, list) else str(target)
-        return f"runs {echo_name(str(kind))}: {shorten(visible(shown), _SHOWN_CHARS)}"
-    return f"runs {echo(run)}"
+        shown = shlex.join(map(str, target)) if isinstance(target, list) else _text(target)
+        return f"runs {visible(str(kind))}: {visible(shown)}"
+    return f"runs {visible(_text(run))}"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

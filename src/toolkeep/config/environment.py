@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from toolkeep.documents import Document, ScalarRefused, plain_scalar
+from toolkeep.limits import ERRORS
 
 TOOL_LISTS: Final = ("/tool_registry/custom_tools", "/tools/custom", "/tools/custom_tools")
 
@@ -81,8 +82,10 @@ class Substitution:
         return match[0]
 
     def _note(self, pointer: str, fault: str) -> None:
+        """One fault for a value is enough, and so are as many as an error lists."""
+        if pointer not in self.unresolved and len(self.faults) < ERRORS:
+            self.faults.append(f"{self._document.place(pointer)}: {fault}")
         self.unresolved.add(pointer)
-        self.faults.append(f"{self._document.place(pointer)}: {fault}")
 
 
 def _without(value: Any, pointer: str, unresolved: set[str]) -> Any:

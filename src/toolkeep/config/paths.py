@@ -43,17 +43,28 @@ def home_folder() -> Path | None:
 
 def find_project(start: Path, home: Path | None) -> Path:
     """The nearest folder with a configuration, from `start` up to below the home folder; else `start`."""
-    homes = (home, home.resolve()) if home else ()
+    homes = (home, Path(os.path.realpath(home))) if home else ()
     for folder in (start, *start.parents):
         if folder in homes:
             break
-        if os.path.lexists(folder / PROJECT_FILE):
+        if os.path.lexists(folder / PROJECT_FILE) and (folder == start or _is_ours(folder)):
             return folder
     return start
 
 
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder above the working folder may speak for it: not one that another user put there."""
+    ours = (os.geteuid(), 0)
+    try:
+        return all(
+            os.lstat(part).st_uid in ours for part in (folder, folder / ".agent", folder / PROJECT_FILE)
+        )
+    except OSError:
+        return False
+
+
 def config_paths(project: Path, home: Path | None) -> ConfigPaths:
     """The files of a project and of its user."""
-    is_home = home is not None and project.resolve() == home.resolve()
+    is_home = home is not None and os.path.realpath(project) == os.path.realpath(home)
     user = tuple(home / name for name in USER_FILES) if home else ()
     return ConfigPaths(user, None if is_home else project / PROJECT_FILE)

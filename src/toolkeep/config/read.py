@@ -9,13 +9,16 @@ import dataclasses
 import hashlib
 import os
 import stat
+import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from toolkeep.canonical import canonical_hash
 from toolkeep.config.check import violations
 from toolkeep.config.effects import LEVELS, LIMIT_FIELDS, Effects, at
 from toolkeep.config.environment import TOOL_LISTS, Substitution, escaped
@@ -32,32 +35,33 @@ from toolkeep.definitions.data import OTHER_SPELLINGS
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.documents import Document, Place, read_yaml
 from toolkeep.errors import ConfigurationInvalid, FileUnreadable
-from toolkeep.limits import CONFIG_FILE_BYTES
+from toolkeep.limits import CONFIG_FILE_BYTES, CUSTOM_TOOLS, ERRORS
 from toolkeep.wording import echo_name, type_name
 
 IsAccepted = Callable[[str, str], bool]
-"""Whether a person accepted the file at a path with a hash."""
+"""Whether a person accepted the file at a path with a seal."""
 
 
 def read_settings(files: ConfigPaths, environment: Mapping[str, str], is_accepted: IsAccepted) -> Settings:
     """What the files of the user and of the project say together."""
     settings = DEFAULT_SETTINGS
     for path in files.user:
-        if (raw := _bytes(path)) is not None:
-            _check_owner(path)
+        if (raw := _bytes(path, is_users=True)) is not None:
             settings = _File(path, raw, settings, environment).settings(lambda *_: True)
-    if files.project is not None and (raw := _bytes(files.project)) is not None:
+    if files.project is not None and (raw := _bytes(files.project, is_users=False)) is not None:
         settings = _File(files.project, raw, settings, environment, is_project=True).settings(is_accepted)
     return settings
 
 
-def _bytes(path: Path) -> bytes | None:
+def _bytes(path: Path, *, is_users: bool) -> bytes | None:
     try:
         # Without blocking: a pipe in the place of the file would keep the start waiting for a writer.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 -- the same
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise FileUnreadable(str(path), "is no ordinary file")
             raw = file.read(CONFIG_FILE_BYTES + 1)
+            if is_users:
+                _check_owner(path, os.fstat(file.fileno()))
     except (FileNotFoundError, NotADirectoryError) as error:
         if path.is_symlink():
             raise FileUnreadable(str(path), "is a link that leads nowhere") from error
@@ -69,9 +73,8 @@ def _bytes(path: Path) -> bytes | None:
     return raw
 
 
-def _check_owner(path: Path) -> None:
+def _check_owner(path: Path, status: os.stat_result) -> None:
     """The user's own file counts unseen, so it must be the user's own."""
-    status = path.stat()
     if status.st_uid not in (os.geteuid(), 0):
         raise FileUnreadable(str(path), "belongs to another user; make it your own")
     if status.st_mode & stat.S_IWOTH:
@@ -104,13 +107,15 @@ class _File:
         effects = Effects(self._document, data, unseen.variables, self._before).all()
         # Where the project really is, not where a link in it leads: that file may be accepted elsewhere.
         path = Path(self._path)
-        real_path = str(path.parent.parent.resolve() / path.parent.name / path.name)
-        counts = not self._is_project or not effects or is_accepted(real_path, self._hash)
+        real_path = str(Path(os.path.realpath(path.parent.parent)) / path.parent.name / path.name)
+        seal = canonical_hash([self._hash, *([effect.kind, effect.what] for effect in effects)])
+        counts = not self._is_project or not effects or is_accepted(real_path, seal)
         if counts and unseen.variables:
             data = self._checked(Substitution(self._document, self._environment))
         file = ConfigFile(
             path=real_path,
             file_hash=self._hash,
+            seal=seal,
             is_project=self._is_project,
             effects=effects,
             counts=counts,
@@ -129,7 +134,7 @@ class _File:
             raise ConfigurationInvalid([fault])
         faults = [*substitution.faults, *self._schema_faults(data, substitution.unresolved)]
         if not faults:
-            faults += self._rule_faults(data, substitution.unresolved)
+            faults += islice(self._rule_faults(data, substitution.unresolved), ERRORS)
         if faults:
             raise ConfigurationInvalid(faults)
         return data
@@ -147,6 +152,12 @@ class _File:
             if at(data, f"/tool_registry/{key}") is False:
                 place = self._document.key_place(f"/tool_registry/{key}")
                 yield f"{place}: {key} cannot be false; take the line out"
+        for pointer in TOOL_LISTS:
+            if len(at(data, pointer) or ()) > CUSTOM_TOOLS:
+                yield f"{self._document.key_place(pointer)}: holds more than {CUSTOM_TOOLS} tools; split it"
+        webhook = at(data, "/audit/checkpoint_webhook")
+        if webhook and "/audit/checkpoint_webhook" not in unresolved and (wrong := _wrong_with_url(webhook)):
+            yield f"{self._document.place('/audit/checkpoint_webhook')}: {wrong}"
         for agent, grant in (data.get("agents") or {}).items():
             for index, held in enumerate(grant.get("capabilities") or ()):
                 pointer = f"/agents/{escaped(agent)}/capabilities/{index}"
@@ -171,6 +182,8 @@ class _File:
             validation_failure_level=LEVELS.get(level, before.validation_failure_level),
             providers=tuple(dict.fromkeys((*before.providers, *(registry.get("providers") or ())))),
             disabled={**before.disabled, **dict(self._disabled(data))},
+            checkpoint_file=at(data, "/audit/checkpoint_file") or before.checkpoint_file,
+            checkpoint_webhook=at(data, "/audit/checkpoint_webhook") or before.checkpoint_webhook,
             permissions=tuple(dict.fromkeys((*before.permissions, *(data.get("permissions") or ())))),
             agents={**before.agents, **{n: _grant(g) for n, g in (data.get("agents") or {}).items()}},
         )
@@ -191,6 +204,14 @@ class _File:
                     is_project=self._is_project,
                     held_back=held_back,
                 )
+
+
+def _wrong_with_url(url: str) -> str | None:
+    """A webhook goes over TLS, or stays on this machine."""
+    parts = urllib.parse.urlsplit(url)
+    is_here = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
+    is_safe = parts.scheme == "https" and bool(parts.hostname)
+    return None if is_here or is_safe else "a webhook must begin with https://"
 
 
 def _locate(document: Document, pointer: str, field: str) -> Place:
@@ -240,8 +261,8 @@ def _without_blanks(data: Any) -> Any:
 
 _SECTIONS = frozenset(
     {
-        "features", "tool_registry", "tools", "agents", "disabled_tools", "permissions", "custom_tools",
-        "custom", "providers",
+        "features", "tool_registry", "tools", "agents", "audit", "disabled_tools", "permissions",
+        "custom_tools", "custom", "providers",
     }
 )  # fmt: skip
 

@@ -28,7 +28,8 @@ _TOOLS: Schema = {
 }
 _NAMES: Schema = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 128}}
 _DISABLED = {
-    **_NAMES,
+    "type": "array",
+    "items": {"type": "string", "pattern": "^[A-Za-z0-9_-]+(@[0-9A-Za-z.+-]+)?$", "maxLength": 128},
     "description": "Tools that never answer: `name` for all versions, or `name@version`.",
 }
 
@@ -103,6 +104,25 @@ FILE_SCHEMA: Schema = {
             "type": "array",
             "description": "Permissions of your own, beside the known ones.",
             "items": {"type": "string", "minLength": 1, "maxLength": 128},
+        },
+        "audit": {
+            "type": "object",
+            "description": "Where checkpoints of the log are handed on to.",
+            "properties": {
+                "checkpoint_file": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 4096,
+                    "description": "A file elsewhere that always holds the newest checkpoint.",
+                },
+                "checkpoint_webhook": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 4096,
+                    "pattern": r"^(https://|http://(127\.0\.0\.1|\[::1\]|localhost)[:/])",
+                    "description": "A URL that each new checkpoint is posted to: https, or this machine.",
+                },
+            },
         },
         "agents": {
             "type": "object",

@@ -61,6 +61,8 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     file_hash: str
+    seal: str
+    """Of the content together with what it would do over the user's own settings: what a person accepts."""
     is_project: bool
     effects: tuple[Effect, ...]
     counts: bool
@@ -79,6 +81,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Disabled tools by `name` or `name@version`, with the place that says so."""
     permissions: tuple[str, ...] = ()
     agents: Mapping[str, AgentGrant] = msgspec.field(default_factory=dict)
+    checkpoint_file: str = ""
+    checkpoint_webhook: str = ""
     tools: tuple[ConfiguredTool, ...] = ()
     files: tuple[ConfigFile, ...] = ()
 

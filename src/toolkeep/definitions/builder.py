@@ -8,7 +8,7 @@ from typing import Any
 
 from toolkeep.definitions.data import KEYS, definition_by_author
 from toolkeep.definitions.frozen import JsonValue
-from toolkeep.definitions.parameter import ToolParameter, parameters_schema
+from toolkeep.definitions.parameter import ToolParameter, parameters_schema, repeated
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code, Problem
@@ -94,8 +94,7 @@ class ToolDefinitionBuilder:
             if not parameter.description.strip()
         ]
         problems += [
-            _problem(name, "is defined twice", "give each parameter its own name")
-            for name in sorted({name for name in names if names.count(name) > 1})
+            _problem(name, "is defined twice", "give each parameter its own name") for name in repeated(names)
         ]
         by_name = {parameter.name: parameter for parameter in self._parameters}
         fields = {**self._data, "parameters": parameters_schema(tuple(by_name.values()))}

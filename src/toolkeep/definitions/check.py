@@ -14,6 +14,7 @@ from toolkeep.definitions.tool import BY_HAND, ToolDefinition
 from toolkeep.definitions.vocabulary import Category, Determinism, Isolation, SideEffect
 from toolkeep.errors import Code, DefinitionInvalid, Problem
 from toolkeep.limits import (
+    ALIASES,
     DESCRIPTION_CHARS,
     EXECUTION_SECONDS,
     NAME_CHARS,
@@ -67,8 +68,11 @@ def _problems(definition: ToolDefinition) -> Iterator[tuple[Problem, bool]]:
 
 def _names(definition: ToolDefinition) -> Iterator[tuple[Problem, bool]]:
     by_hand = definition.source.is_by_hand
-    names = (definition.name, *definition.aliases)
-    folded = [name.casefold() for name in names]
+    names = (definition.name, *definition.aliases[:ALIASES])
+    if len(definition.aliases) > ALIASES:
+        message = f"has {len(definition.aliases)} aliases, at most {ALIASES} are allowed"
+        yield _problem("aliases", message, "keep those that matter"), False
+    met: set[str] = set()
     for index, name in enumerate(names):
         field = f"aliases/{index - 1}" if index else "name"
         if by_hand:
@@ -80,8 +84,9 @@ def _names(definition: ToolDefinition) -> Iterator[tuple[Problem, bool]]:
                 _problem(field, f"{name[:NAME_CHARS]!r} is not portable", "map it with portable_name"),
                 False,
             )
-        if folded[index] in folded[:index]:
+        if name.casefold() in met:
             yield _problem(field, "an alias repeats the name or another alias", "remove the alias"), False
+        met.add(name.casefold())
 
 
 def _texts(definition: ToolDefinition) -> Iterator[tuple[Problem, bool]]:

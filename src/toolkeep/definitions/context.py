@@ -14,6 +14,13 @@ class Cancelled(Exception):
     """Raised by `ToolContext.check_cancelled` once the call is cancelled."""
 
 
+class ToolFailed(Exception):
+    """Raise it in a tool to say why it could not do what was asked; the model reads the message.
+
+    Any other exception is logged in full and answered generically.
+    """
+
+
 def _discard(done: float, total: float | None, message: str) -> None:
     """Nobody listens for progress."""
 

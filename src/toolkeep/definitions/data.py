@@ -12,7 +12,7 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.check import problems_of, refuse_problems
 from toolkeep.definitions.constraints import Bounds, Constraints, NetworkBounds
 from toolkeep.definitions.frozen import FrozenDict, NotJson, freeze_object, thaw
-from toolkeep.definitions.parameter import NO_PARAMETERS, ToolParameter, parameters_schema
+from toolkeep.definitions.parameter import NO_PARAMETERS, ToolParameter, parameters_schema, repeated
 from toolkeep.definitions.tool import BY_HAND, Source, SourceKind, ToolDefinition
 from toolkeep.definitions.vocabulary import (
     Category,
@@ -129,7 +129,7 @@ class _Reader:
             name = str(OTHER_SPELLINGS.get(key, key))
             if name not in keys:
                 mend = "use metadata for fields of your own"
-                self.note(str(key), "is unknown; fields are " + ", ".join(keys), mend)
+                self.note(repr(str(key)[:64])[1:-1], "is unknown; fields are " + ", ".join(keys), mend)
             elif name in self.data:
                 self.note(name, "is given twice, under two spellings", "keep one of the two")
             else:
@@ -208,7 +208,7 @@ def _parameters(reader: _Reader) -> FrozenDict:
         return reader.read("parameters", freeze_object, NO_PARAMETERS)
     listed = reader.read_each("parameters", ToolParameter.from_dict) or ()
     names = [parameter.name for parameter in listed]
-    for name in sorted({name for name in names if names.count(name) > 1}):
+    for name in repeated(names):
         reader.note("parameters", f"parameter {name!r} is defined twice", "give each its own name")
     return freeze_object(parameters_schema(tuple({p.name: p for p in listed}.values())))
 

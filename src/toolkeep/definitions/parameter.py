@@ -4,7 +4,8 @@ A `ToolParameter` is a view that authors build from; in a definition every param
 JSON Schema object `parameters`, which is the one form that is stored, hashed and checked.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -229,10 +230,15 @@ _LIST_FORM: dict[str, type | tuple[type, ...]] = {
 """The keys of a parameter in the list form, and what each may be; null stands for absent."""
 
 
+def repeated(names: Iterable[str]) -> list[str]:
+    """The names that stand there more than once, in order."""
+    return sorted(name for name, count in Counter(names).items() if count > 1)
+
+
 def parameters_schema(parameters: Sequence[ToolParameter]) -> dict[str, JsonValue]:
     """The JSON Schema object of a list of parameters, in their order."""
     names = [parameter.name for parameter in parameters]
-    if twice := [name for name in names if names.count(name) > 1]:
+    if twice := repeated(names):
         raise ValueError(f"parameter {twice[0]!r} is defined twice")
     required: list[JsonValue] = [parameter.name for parameter in parameters if parameter.required]
     schema: dict[str, JsonValue] = {

@@ -102,6 +102,13 @@ class ToolDefinition:
         return any(effect.is_write for effect in self.side_effects or ())
 
     @property
+    def gives_bytes(self) -> bool:
+        """Whether its output is bytes rather than JSON."""
+        if self.normalization is not None:
+            return self.normalization is Normalization.BINARY
+        return self.result_type in (ResultType.BINARY, ResultType.STREAM)
+
+    @property
     def properties(self) -> Mapping[str, Any]:
         """The schemas of the parameters by name, in order."""
         properties = self.parameters.get("properties")

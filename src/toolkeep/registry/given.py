@@ -24,6 +24,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     is_custom: bool = False
     held_back: str = ""
     """Why it is quarantined, where it is."""
+    aliases: tuple[str, ...] = ()
+    """Its further names, where it cannot be read."""
     warnings: tuple[Problem, ...] = ()
     locate: Callable[[str], str] | None = None
     """Where a field of it stands in the file that it comes from."""
@@ -67,8 +69,37 @@ def name_of(given: Any) -> str:
     """How to call something that may not become a tool."""
     try:
         return _name_of(given)
-    except Exception:  # noqa: BLE001 -- looking at other people's objects may do anything
+    except BaseException as error:  # noqa: BLE001 -- looking at other people's objects may do anything
+        let_pass(error)
         return type(given).__name__
+
+
+def names_of(given: Any) -> tuple[str, ...]:
+    """Name and aliases, as far as they can be read."""
+    try:
+        aliases = [alias for alias in _aliases_of(given) if isinstance(alias, str)]
+    except BaseException as error:  # noqa: BLE001 -- the same
+        let_pass(error)
+        aliases = []
+    return (name_of(given), *aliases)
+
+
+def _aliases_of(given: Any) -> Sequence[Any]:
+    inner = given.tool if isinstance(given, Offer) else given
+    if isinstance(inner, FunctionTool):
+        return inner.definition.aliases
+    if isinstance(inner, ToolDefinition):
+        return inner.aliases
+    if isinstance(inner, Mapping):
+        listed = inner.get("aliases")
+        return listed if isinstance(listed, (list, tuple)) else ()
+    return given.aliases if isinstance(given, Offer) else ()
+
+
+def let_pass(error: BaseException) -> None:
+    """Raise again what the person at the keyboard, or the interpreter, sent; other people's code may not."""
+    if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+        raise error
 
 
 def _name_of(given: Any) -> str:

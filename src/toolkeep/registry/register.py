@@ -7,20 +7,21 @@ tool or provider is skipped, counted and named, and the rest load (REG-4).
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Tier
-from toolkeep.errors import DefinitionError, ProviderFailed, ToolkeepError
+from toolkeep.errors import DefinitionError, DuplicateTool, ProviderFailed, ToolkeepError
 from toolkeep.events import (
     Bus,
     CompilationSlow,
     ConstraintViolated,
     ProviderSkipped,
     RegistrationFailed,
+    SettingUnmatched,
     StartUpBegan,
     StartUpEnded,
     ToolDefinitionRejected,
@@ -28,25 +29,12 @@ from toolkeep.events import (
 )
 from toolkeep.limits import DEFAULT_LIMITS, EXECUTION_SECONDS, OUTPUT_BYTES, SLOW_COMPILATION_MS, Limits
 from toolkeep.registry.admit import Circumstances, admit
-from toolkeep.registry.given import Offer, define, located, name_of
+from toolkeep.registry.given import Offer, define, let_pass, located, name_of, names_of
+from toolkeep.registry.providers import CODE, CORE, OURS, PROJECT, ToolProvider
 from toolkeep.registry.registry import ToolRegistry
 from toolkeep.registry.tiers import check_custom, includes_built_in
+from toolkeep.registry.versions import fold
 from toolkeep.validation.compiler import Formats
-
-
-class ToolProvider(Protocol):
-    """Brings tools to a keep when it opens."""
-
-    @property
-    def name(self) -> str:
-        """What it is called in configuration and logs."""
-
-    @property
-    def priority(self) -> int:
-        """Lower is loaded first, and the first to bring a name keeps it."""
-
-    def get_tool_definitions(self) -> Iterable[Any]:
-        """Functions made with `@tool`, agent-tool classes, definitions, or definitions as data."""
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -66,6 +54,8 @@ class StartUp(msgspec.Struct, frozen=True):
     elapsed_ms: float = 0.0
     held_back: tuple[str, ...] = ()
     """Configuration files that do not count until a person accepts them."""
+    unmatched: tuple[tuple[str, str], ...] = ()
+    """What the configuration disables and no tool is called, with the place that says so."""
 
 
 class Registrar:
@@ -89,16 +79,33 @@ class Registrar:
         self._shows_values = shows_values
         self._tier = tier
         self._formats = formats or {}
+        self._loaded: set[str] = set()
+        self._missed: set[str] = set()
+        """Names of skipped tools of others than the project, which may not take them over."""
 
     def register(self, given: Sequence[Any]) -> None:
         """Register everything or nothing; raises what is wrong with the first that cannot be."""
-        self._registry.add_all([self._admit(one, provider="code") for one in given])
+        try:
+            self._registry.add_all([self._admit(one, provider=CODE) for one in given])
+        except ToolkeepError as error:
+            self._skip(CODE, ", ".join(map(name_of, given)), error)
+            raise
 
-    def load(self, providers: Sequence[ToolProvider], failed: Sequence[ProviderFailed] = ()) -> StartUp:
-        """Register what the providers offer, lower priority first; `failed` could not even be made."""
+    def load(
+        self,
+        providers: Sequence[ToolProvider],
+        *,
+        own: Sequence[ToolProvider] = (),
+        failed: Sequence[ProviderFailed] = (),
+    ) -> StartUp:
+        """Register what the providers offer, lower priority first.
+
+        `own` are those of toolkeep itself, with names of ours; `failed` could not even be made.
+        """
         began = time.perf_counter()
         failures = list(failed)
-        ordered = sorted(_known(providers, failures), key=lambda known: known[:1])
+        known = [*_known(own, failures), *self._strangers(providers, failures)]
+        ordered = sorted(known, key=lambda known: (known[1] == PROJECT, known[0]))
         self._bus.tell(StartUpBegan(providers=tuple(name for _, name, _ in ordered)))
         skipped = [self._skip_provider(error.provider, error) for error in failures]
         for _, name, provider in ordered:
@@ -106,36 +113,62 @@ class Registrar:
         elapsed_ms = round((time.perf_counter() - began) * 1000, 3)
         count = len(self._registry)
         self._bus.tell(StartUpEnded(tool_count=count, skipped_count=len(skipped), elapsed_ms=elapsed_ms))
-        return StartUp(count, tuple(skipped), elapsed_ms)
+        unmatched = tuple(self._registry.unmatched().items())
+        for name, place in unmatched:
+            self._bus.tell(SettingUnmatched(setting="disabled_tools", name=name, place=place))
+        return StartUp(count, tuple(skipped), elapsed_ms, unmatched=unmatched)
 
     def _skip_provider(self, provider: str, error: ToolkeepError) -> Skipped:
         told = ProviderSkipped(provider=provider, error_code=error.code.value, error_message=error.message)
         self._bus.tell(told)
         return Skipped(provider, "", error)
 
+    def _strangers(
+        self, providers: Sequence[ToolProvider], failures: list[ProviderFailed]
+    ) -> Iterator[tuple[int, str, ToolProvider]]:
+        """Providers of others, each under a name that is its own."""
+        for priority, name, provider in _known(providers, failures):
+            if name.casefold() in OURS or name in self._loaded:
+                whose = "toolkeep's own" if name.casefold() in OURS else "that of another provider"
+                failures.append(ProviderFailed(name, f"has a name that is {whose}"))
+                continue
+            self._loaded.add(name)
+            yield priority, name, provider
+
     def _load_one(self, provider_name: str, provider: ToolProvider, skipped: list[Skipped]) -> None:
         try:
             offered = list(provider.get_tool_definitions())
-        except (Exception, SystemExit) as error:  # noqa: BLE001 -- one failing provider never stops the others
+        except BaseException as error:  # noqa: BLE001 -- one failing provider never stops the others
+            let_pass(error)
             failure = error if isinstance(error, ToolkeepError) else _broken(provider_name, error)
             skipped.append(self._skip_provider(provider_name, failure))
             return
-        admitted: list[tuple[str, RegisteredTool]] = []
+        admitted: list[tuple[tuple[str, ...], RegisteredTool]] = []
         for given in offered:
-            name = name_of(given)
+            name, *aliases = names = names_of(given)
             try:
-                admitted.append((name, self._admit(given, provider=provider_name)))
+                self._refuse_missed(provider_name, names)
+                admitted.append((names, self._admit(given, provider=provider_name)))
             except DefinitionError as error:
-                skipped.append(self._skip(provider_name, name, located(given, error)))
-            except Exception as error:  # noqa: BLE001 -- one broken tool never stops the others
+                skipped.append(self._skip(provider_name, name, located(given, error), aliases))
+            except BaseException as error:  # noqa: BLE001 -- one broken tool never stops the others
+                let_pass(error)
                 failure = error if isinstance(error, ToolkeepError) else _broken(provider_name, error, name)
-                skipped.append(self._skip(provider_name, name, failure))
+                skipped.append(self._skip(provider_name, name, failure, aliases))
         outcomes = self._registry.add_each([tool for _, tool in admitted])
-        for (name, _), outcome in zip(admitted, outcomes, strict=True):
+        for ((name, *aliases), _), outcome in zip(admitted, outcomes, strict=True):
             if isinstance(outcome, ToolkeepError):
-                skipped.append(self._skip(provider_name, name, outcome))
+                skipped.append(self._skip(provider_name, name, outcome, aliases))
 
-    def _skip(self, provider: str, name: str, error: ToolkeepError) -> Skipped:
+    def _refuse_missed(self, provider: str, names: Iterable[str]) -> None:
+        for name in names if provider == PROJECT else ():
+            if fold(name) in self._missed:
+                held_by = "a tool of yours that was skipped"
+                raise DuplicateTool(name, held_by=held_by, hint="give it another name")
+
+    def _skip(self, provider: str, name: str, error: ToolkeepError, aliases: Iterable[str] = ()) -> Skipped:
+        if provider != PROJECT:
+            self._missed.update(map(fold, (name, *aliases)))
         failed = RegistrationFailed(
             tool_name=name, provider=provider, error_code=error.code.value, error_message=error.message
         )
@@ -149,7 +182,7 @@ class Registrar:
             check_custom(self._tier, definition)
         circumstances = Circumstances(
             provider=provider,
-            is_built_in=provider in BUILT_IN_PROVIDERS,
+            is_built_in=provider == CORE,
             is_custom=bool(offer and offer.is_custom),
             held_back=offer.held_back if offer else "",
             warnings=offer.warnings if offer else (),
@@ -198,10 +231,6 @@ class Registrar:
                 self._bus.tell(violated)
 
 
-BUILT_IN_PROVIDERS = frozenset({"core"})
-"""The providers whose tools are protected."""
-
-
 def tools_of_tier(tools: Iterable[Any], tier: Tier) -> list[Any]:
     """Of built-in tools, those that the tier includes."""
     return [tool for tool in tools if includes_built_in(tier, name_of(tool))]
@@ -216,7 +245,8 @@ def _known(
         try:
             name = str(provider.name)
             yield int(provider.priority), name, provider
-        except Exception as error:  # noqa: BLE001 -- one failing provider never stops the others
+        except BaseException as error:  # noqa: BLE001 -- one failing provider never stops the others
+            let_pass(error)
             failures.append(_broken(name, error))
 
 

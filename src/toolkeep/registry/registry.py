@@ -24,7 +24,7 @@ from toolkeep.events import (
 )
 from toolkeep.registry.snapshot import EMPTY, Draft, is_import, with_state
 from toolkeep.registry.state import MemoryState, Pin, RegistryState, accepted, pin_key, with_switch
-from toolkeep.registry.versions import split_version
+from toolkeep.registry.versions import fold, split_version
 from toolkeep.validation.nearest import nearest_name
 
 SWITCHED_OFF = "it was switched off"
@@ -64,30 +64,27 @@ class ToolRegistry:
         The same definition again is no change; another of the same name and version is refused.
         """
         with self._lock:
-            pins: dict[tuple[str, str], Pin] = {}
-            settled = [self._settle(tool, pins) for tool in tools]
+            for tried in self._tried_imports(tools):
+                if isinstance(tried, ToolkeepError):
+                    raise tried
             draft = Draft(self.snapshot, self._tier)
+            settled = self._settled(tools)
             held = [draft.add(tool) for tool in settled]
-            self._swap(draft, pins)
+            self.snapshot = draft.finish()
         self._tell_registered(settled, held)
         return held
 
     def add_each(self, tools: Sequence[RegisteredTool]) -> list[RegisteredTool | ToolkeepError]:
         """Register those that can be, and return for each what is held now, or why it is not."""
         with self._lock:
-            pins: dict[tuple[str, str], Pin] = {}
-            settled = [self._settle(tool, pins) for tool in tools]
+            tried = self._tried_imports(tools)
             draft = Draft(self.snapshot, self._tier)
-            held: list[RegisteredTool | ToolkeepError] = []
-            for tool in settled:
-                try:
-                    held.append(draft.add(tool))
-                except ToolkeepError as error:
-                    held.append(error)
-                    pins.pop(pin_key(tool), None)
-            self._swap(draft, pins)
+            settled = self._settled([tool for tool in tried if isinstance(tool, RegisteredTool)])
+            held = [_tried(draft, tool) for tool in settled]
+            self.snapshot = draft.finish()
         self._tell_registered(settled, held)
-        return held
+        outcomes = iter(held)
+        return [tool if isinstance(tool, ToolkeepError) else next(outcomes) for tool in tried]
 
     def remove(self, name: str) -> None:
         """Take out a tool, or one `name@version`; raises for an unknown or a built-in one."""
@@ -95,7 +92,7 @@ class ToolRegistry:
         with self._lock:
             tool = self.get(name)
             draft = Draft(self.snapshot, self._tier)
-            draft.remove(tool.name.casefold(), version)
+            draft.remove(fold(tool.name), version)
             self.snapshot = draft.finish()
         self._bus.tell(ToolUnregistered(tool_name=tool.name, version=version))
 
@@ -107,21 +104,24 @@ class ToolRegistry:
         """Keep a tool from answering, all of its versions or one `name@version`."""
         self._switch(name, enabled=False, remember=remember)
 
-    def accept(self, name: str) -> RegisteredTool:
+    def accept(self, name: str, definition_hash: str) -> RegisteredTool:
         """Take the changed definition of a quarantined import: pin it, move its version, let it answer."""
         with self._lock:
             key = self._key(name)
             tool = self.snapshot.families[key][0]
-            pin = self._pins.get(pin_key(tool))
-            if pin is None or tool.why != CHANGED:
+            pin = self.pinned(tool)
+            if pin is None or not pin.pending_hash or pin.pending_hash != tool.definition_hash:
                 what = f"tool {name!r} has no changed definition to accept"
                 raise NotAccepted(what, hint="`toolkeep list` shows what is quarantined")
-            pin = accepted(pin)
-            taken = self._in_its_state(_with_version(tool, pin.version))
+            if definition_hash != pin.pending_hash or not self._state.take(pin):
+                what = f"the definition of tool {name!r} that waits is not the one with this hash"
+                raise NotAccepted(what, hint="look at it again: it changed meanwhile")
+            new = self._pins[pin.key] = accepted(pin)
+            taken = self._in_its_state(_with_version(tool, new.version))
             draft = Draft(self.snapshot, self._tier)
             draft.change(key, lambda _: taken)
-            self._swap(draft, {pin.key: pin})
-        told = ToolAccepted(tool_name=tool.name, version=pin.version, definition_hash=pin.definition_hash)
+            self.snapshot = draft.finish()
+        told = ToolAccepted(tool_name=tool.name, version=new.version, definition_hash=new.definition_hash)
         self._bus.tell(told)
         return taken
 
@@ -172,6 +172,13 @@ class ToolRegistry:
             and (capability is None or _requires(tool, capability))
         ]
 
+    def unmatched(self) -> dict[str, str]:
+        """What the configuration closes and no tool is called, with where it says so."""
+        known = {
+            key for family in self.snapshot.families.values() for t in family for key in _closing_keys(t)
+        }
+        return {name: why for name, why in self._closed.items() if name not in known}
+
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.find(name) is not None
 
@@ -182,33 +189,44 @@ class ToolRegistry:
         return True
 
     def _key(self, name: str) -> str:
-        return self.get(split_version(name)[0]).name.casefold()
+        return fold(self.get(split_version(name)[0]).name)
 
-    def _swap(self, draft: Draft, pins: Mapping[tuple[str, str], Pin]) -> None:
-        if pins:
-            self._state.put_pins(pins.values())
-            self._pins.update(pins)
-        self.snapshot = draft.finish()
+    def _tried_imports(self, tools: Sequence[RegisteredTool]) -> list[RegisteredTool | ToolkeepError]:
+        """The tools, or why one cannot be registered: an import that is refused must leave no pin."""
+        if not any(map(is_import, tools)):
+            return list(tools)
+        trial = Draft(self.snapshot, self._tier)
+        outcomes = [(tool, _tried(trial, tool)) for tool in tools]
+        return [outcome if isinstance(outcome, ToolkeepError) else tool for tool, outcome in outcomes]
 
-    def _settle(self, tool: RegisteredTool, new_pins: dict[tuple[str, str], Pin]) -> RegisteredTool:
+    def _settled(self, tools: Sequence[RegisteredTool]) -> list[RegisteredTool]:
+        """The tools in the states in which they enter; imports that are new are pinned."""
+        new = {pin_key(tool): _pin(tool) for tool in reversed(tools) if is_import(tool)}
+        unknown = [pin for key, pin in new.items() if key not in self._pins]
+        if unknown:
+            self._pins.update((pin.key, pin) for pin in self._state.pin(unknown))
+        return [self._settle(tool) for tool in tools]
+
+    def _settle(self, tool: RegisteredTool) -> RegisteredTool:
         """The tool in the state in which it enters."""
         if tool.state is ToolState.QUARANTINED:
             return tool
         if is_import(tool):
-            known = new_pins.get(pin_key(tool)) or self._pins.get(pin_key(tool))
-            pin = _pin(tool) if known is None else _met(known, tool)
-            if pin is not known:
-                new_pins[pin.key] = pin
-            if pin.definition_hash != tool.definition_hash:
+            pin = self._pins[pin_key(tool)]
+            met = _met(pin, tool)
+            if met is not pin:
+                self._pins[pin.key] = met
+                self._state.wait_for(met)
+            if met.definition_hash != tool.definition_hash:
                 return with_state(tool, ToolState.QUARANTINED, CHANGED)
-            tool = _with_version(tool, pin.version)
+            tool = _with_version(tool, met.version)
         return self._in_its_state(tool)
 
     def _in_its_state(self, tool: RegisteredTool) -> RegisteredTool:
         """The tool as configuration, switches and its own definition have it."""
-        name = tool.name.casefold()
+        name = fold(tool.name)
         both = f"{name}@{tool.version}", name
-        for key in (*both, *map(str.casefold, tool.definition.aliases)):
+        for key in _closing_keys(tool):
             if key in self._closed:
                 return with_state(tool, ToolState.DISABLED, self._closed[key])
         switched = next((self._switches[key] for key in both if key in self._switches), None)
@@ -222,7 +240,7 @@ class ToolRegistry:
         version = split_version(name)[1]
         with self._lock:
             tool = self.get(name)
-            key = tool.name.casefold()
+            key = fold(tool.name)
             if enabled:
                 self._refuse_if_held(tool, version)
             switch = f"{key}@{version}" if version else key
@@ -240,14 +258,10 @@ class ToolRegistry:
 
     def _refuse_if_held(self, tool: RegisteredTool, version: str) -> None:
         if tool.state is ToolState.QUARANTINED:
-            hint = "see what changed and accept it with `toolkeep accept`"
+            which = f" {tool.name}" if is_import(tool) else ""
+            hint = f"see what it is about and accept it: toolkeep accept{which}"
             raise NotAccepted(f"tool {tool.name!r} is quarantined: {tool.why}", hint=hint)
-        name = tool.name.casefold()
-        keys = [
-            name,
-            *map(str.casefold, tool.definition.aliases),
-            *([f"{name}@{version}"] if version else []),
-        ]
+        keys = [key for key in _closing_keys(tool) if version or "@" not in key]
         if why := next((self._closed[key] for key in keys if key in self._closed), None):
             raise StaysDisabled(tool.name, why=why)
 
@@ -273,7 +287,7 @@ class ToolRegistry:
             for warning in tool.warnings:
                 told = DefinitionWarned(tool_name=tool.name, field=warning.field, warning=warning.message)
                 self._bus.tell(told)
-            if tool.why == CHANGED and (pin := self.pinned(tool)):
+            if tool.state is ToolState.QUARANTINED and (pin := self.pinned(tool)):
                 changed = ToolQuarantined(
                     tool_name=tool.name,
                     pinned_hash=pin.definition_hash,
@@ -282,10 +296,23 @@ class ToolRegistry:
                 self._bus.tell(changed)
 
 
+def _tried(draft: Draft, tool: RegisteredTool) -> RegisteredTool | ToolkeepError:
+    try:
+        return draft.add(tool)
+    except ToolkeepError as error:
+        return error
+
+
+def _closing_keys(tool: RegisteredTool) -> list[str]:
+    """How a configuration may name a tool to close it: each name, with and without its version."""
+    names = [fold(name) for name in (tool.name, *tool.definition.aliases)]
+    return [*(f"{name}@{tool.version}" for name in names), *names]
+
+
 def _switch_key(name: str) -> str:
     """`name` or `name@version`, the name folded; versions know case."""
     base, at, version = name.partition("@")
-    return f"{base.casefold()}{at}{version}"
+    return f"{fold(base)}{at}{version}"
 
 
 def _pin(tool: RegisteredTool) -> Pin:

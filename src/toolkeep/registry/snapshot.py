@@ -10,8 +10,10 @@ import msgspec
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.vocabulary import Tier, ToolState
 from toolkeep.errors import BuiltInProtected, DuplicateTool
+from toolkeep.limits import VERSIONS
+from toolkeep.registry.providers import PROJECT
 from toolkeep.registry.tiers import check_count
-from toolkeep.registry.versions import precedence, split_version
+from toolkeep.registry.versions import fold, precedence, split_version
 
 Family = tuple[RegisteredTool, ...]
 """The versions of one name, newest first."""
@@ -53,7 +55,7 @@ class Snapshot:
 
     def versions(self, name: str) -> Family:
         """Every version of the tool of that name or alias, newest first."""
-        return self.families.get(self.names.get(name.casefold(), ""), ())
+        return self.families.get(self.names.get(fold(name), ""), ())
 
     def all(self) -> tuple[RegisteredTool, ...]:
         """One version of every tool, as `find` gives it: by category, then by name."""
@@ -89,8 +91,8 @@ class Draft:
 
     def add(self, tool: RegisteredTool) -> RegisteredTool:
         """The tool, or the one that already holds the same definition; raises where a name is taken."""
-        key = tool.name.casefold()
-        self._let_go_of_what_is_held_back(tool)
+        key = fold(tool.name)
+        self._let_go_of_the_projects(tool)
         family = self._families.get(key, ())
         if held := _same(family, tool):
             return held
@@ -125,35 +127,35 @@ class Draft:
     def _forget_names(self, family: Family) -> None:
         for tool in family:
             for name in (tool.name, *tool.definition.aliases):
-                self._names.pop(name.casefold(), None)
+                self._names.pop(fold(name), None)
 
     def _put(self, key: str, versions: Family) -> None:
         family = tuple(sorted(versions, key=lambda tool: precedence(tool.version), reverse=True))
         self._families[key] = family
         for tool in family:
-            self._names.update((name.casefold(), key) for name in (tool.name, *tool.definition.aliases))
+            self._names.update((fold(name), key) for name in (tool.name, *tool.definition.aliases))
         head = _head(family)
         self._answering.pop(head.name, None)
         if head.is_enabled:
             self._answering[head.name] = head
 
-    def _let_go_of_what_is_held_back(self, tool: RegisteredTool) -> None:
-        """What nobody accepted yet keeps no name from others: a clone could block its user's own tools."""
+    def _let_go_of_the_projects(self, tool: RegisteredTool) -> None:
+        """A project's tools keep no name from others: a clone could block or replace its user's own."""
         for name in (tool.name, *tool.definition.aliases):
-            family = self._families.get(self._names.get(name.casefold(), ""), ())
-            if family and family[0].provider != tool.provider and all(map(_is_held_back, family)):
-                self.remove(family[0].name.casefold())
+            family = self._families.get(self._names.get(fold(name), ""), ())
+            if family and family[0].provider != tool.provider and _gives_way(family[0]):
+                self.remove(fold(family[0].name))
 
     def _refuse_taken_names(self, tool: RegisteredTool, key: str) -> None:
         for name in (tool.name, *tool.definition.aliases):
-            base = self._names.get(name.casefold(), key)
+            base = self._names.get(fold(name), key)
             if base != key:
                 holder = self._families[base][0]
                 raise DuplicateTool(name, held_by=f"{holder.name} {holder.version}")
 
 
-def _is_held_back(tool: RegisteredTool) -> bool:
-    return tool.is_custom and tool.state is ToolState.QUARANTINED
+def _gives_way(tool: RegisteredTool) -> bool:
+    return tool.provider == PROJECT
 
 
 def is_import(tool: RegisteredTool) -> bool:
@@ -169,7 +171,9 @@ def _same(family: Family, tool: RegisteredTool) -> RegisteredTool | None:
     """The version that says the same; an agent-tool class is also the same only as itself (DEF-10)."""
     for held in family:
         is_same_runner = type(held.runner) is type(tool.runner) or held.runner is None or tool.runner is None
-        if held.definition_hash == tool.definition_hash and is_same_runner and held.why == tool.why:
+        is_same = held.definition_hash == tool.definition_hash and held.provider == tool.provider
+        is_quarantined = held.state is ToolState.QUARANTINED
+        if is_same and is_same_runner and is_quarantined == (tool.state is ToolState.QUARANTINED):
             return held
     return None
 
@@ -185,6 +189,10 @@ def _refuse_conflict(family: Family, tool: RegisteredTool) -> None:
         raise DuplicateTool(tool.name, held_by=held_by, hint="give yours another name")
     if holder.name != tool.name:
         raise DuplicateTool(tool.name, held_by=f"{holder.name} {holder.version}")
+    if len(family) >= VERSIONS:
+        raise DuplicateTool(
+            tool.name, held_by=f"{len(family)} versions", hint="unregister old versions first"
+        )
     for held in family:
         if held.version == tool.version and not is_import(tool):
             raise DuplicateTool(tool.name, held_by=f"{held.name} {held.version}")

@@ -8,6 +8,7 @@ import msgspec
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.registry.difference import moved_version
+from toolkeep.registry.versions import fold
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +48,7 @@ def accepted(pin: Pin) -> Pin:
 def pin_key(tool: RegisteredTool) -> tuple[str, str]:
     """The key of the pin of an imported tool."""
     source = tool.definition.source
-    return f"{source.kind}:{source.origin}", tool.name
+    return f"{source.kind}:{source.origin}", fold(tool.name)
 
 
 def with_switch(switches: Mapping[str, bool], switch: str, *, enabled: bool) -> dict[str, bool]:
@@ -67,8 +68,14 @@ class RegistryState(Protocol):
     def pins(self) -> Iterable[Pin]:
         """Every pin."""
 
-    def put_pins(self, pins: Iterable[Pin]) -> None:
-        """Remember these, each instead of the one with its key."""
+    def pin(self, pins: Iterable[Pin]) -> list[Pin]:
+        """Remember those whose key has no pin yet; what is remembered now for each of them."""
+
+    def wait_for(self, pin: Pin) -> None:
+        """Remember what arrived in place of a pinned definition, unless that was replaced meanwhile."""
+
+    def take(self, pin: Pin) -> bool:
+        """Put what waits in the place of what is pinned; False where something else waits by now."""
 
 
 class MemoryState:
@@ -90,6 +97,19 @@ class MemoryState:
         """Every pin."""
         return tuple(self._pins.values())
 
-    def put_pins(self, pins: Iterable[Pin]) -> None:
-        """Remember these, each instead of the one with its key."""
-        self._pins.update((pin.key, pin) for pin in pins)
+    def pin(self, pins: Iterable[Pin]) -> list[Pin]:
+        """Remember those whose key has no pin yet; what is remembered now for each of them."""
+        return [self._pins.setdefault(pin.key, pin) for pin in pins]
+
+    def wait_for(self, pin: Pin) -> None:
+        """Remember what arrived in place of a pinned definition, unless that was replaced meanwhile."""
+        if self._pins[pin.key].definition_hash == pin.definition_hash:
+            self._pins[pin.key] = pin
+
+    def take(self, pin: Pin) -> bool:
+        """Put what waits in the place of what is pinned; False where something else waits by now."""
+        held = self._pins[pin.key]
+        if (held.definition_hash, held.pending_hash) != (pin.definition_hash, pin.pending_hash):
+            return False
+        self._pins[pin.key] = accepted(pin)
+        return True

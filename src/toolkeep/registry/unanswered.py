@@ -3,12 +3,39 @@
 import secrets
 from collections.abc import Iterable
 
-from toolkeep.calls import Refusal, RegisteredTool, Violation
+from toolkeep.calls import Refusal, RegisteredTool, ToolCall, Violation
 from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.errors import Code
+from toolkeep.events import Bus, ToolUnanswered
 from toolkeep.limits import LISTED_NAMES
+from toolkeep.registry.snapshot import Snapshot
 from toolkeep.validation.nearest import nearest_name, nearest_names
 from toolkeep.wording import echo_name, listing
+
+
+def answering(
+    name: str, snapshot: Snapshot, bus: Bus, *, correlation_id: str = ""
+) -> RegisteredTool | Refusal:
+    """The tool that answers under a name, or why none does; whoever listens is told."""
+    found = snapshot.find(name)
+    if found is not None and found.is_enabled:
+        return found
+    if found is not None:
+        refusal = closed_tool(found, correlation_id=correlation_id)
+    else:
+        refusal = unknown_tool(name, snapshot.answering, correlation_id=correlation_id)
+    unanswered = ToolUnanswered(
+        tool_name=found.name if found else "unknown",
+        error_code=refusal.code.value,
+        correlation_id=refusal.correlation_id,
+    )
+    bus.tell(unanswered)
+    return refusal
+
+
+def answering_tool(request: ToolCall, snapshot: Snapshot, bus: Bus) -> RegisteredTool | Refusal:
+    """The same for a call."""
+    return answering(request.tool, snapshot, bus, correlation_id=request.correlation_id)
 
 
 def unknown_tool(name: str, visible: Iterable[str], *, correlation_id: str = "") -> Refusal:

@@ -1,4 +1,4 @@
-"""Semantic versions: which of two is newer, and `read_file@1.2.0`."""
+"""Names and versions as look-up takes them: in any case, `read_file@1.2.0`, and which version is newer."""
 
 from typing import Any
 
@@ -18,3 +18,8 @@ def split_version(name: str) -> tuple[str, str]:
     """`read_file@1.2.0` as name and version; the version is empty where none is asked for."""
     base, _, version = name.partition("@")
     return base, version
+
+
+def fold(name: str) -> str:
+    """A name in the case that look-up uses. Names are ASCII: no other letter may stand for one of theirs."""
+    return name.lower() if name.isascii() else name

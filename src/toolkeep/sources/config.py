@@ -7,6 +7,7 @@ from toolkeep.config.settings import ConfiguredTool, Run, RunKind, Settings
 from toolkeep.definitions.data import definition_by_author
 from toolkeep.errors import Code, DefinitionInvalid, FeatureClosed, Problem, ToolkeepError
 from toolkeep.registry.given import Offer
+from toolkeep.registry.providers import CONFIG, PROJECT
 
 
 class ConfigProvider:
@@ -16,7 +17,7 @@ class ConfigProvider:
     """
 
     def __init__(self, settings: Settings, *, is_project: bool) -> None:
-        self.name = "project" if is_project else "config"
+        self.name = PROJECT if is_project else CONFIG
         self.priority = 110 if is_project else 100
         self._settings = settings
         self._is_project = is_project
@@ -51,6 +52,7 @@ class ConfigProvider:
             runner=run,
             is_custom=True,
             held_back=tool.held_back,
+            aliases=tuple(data["aliases"]) if isinstance(data.get("aliases"), list) else (),
             warnings=() if run or data.get("client_executed") else (_NOTHING_RUNS_IT,),
             locate=lambda field: str(tool.locate(field)),
         )

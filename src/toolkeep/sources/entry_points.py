@@ -1,14 +1,14 @@
 """Providers of other packages, found through entry points; only those that the configuration names run."""
 
 import importlib.metadata
+from typing import Any
 
 from toolkeep.errors import ProviderFailed
-from toolkeep.registry.register import ToolProvider
+from toolkeep.registry.given import let_pass
+from toolkeep.registry.providers import ToolProvider
 from toolkeep.validation.nearest import nearest_name
 
 GROUP = "toolkeep.providers"
-OURS = frozenset({"code", "config", "core", "project"})
-"""Names of our own: who has one of them could pass for us."""
 
 
 def load_provider(name: str) -> ToolProvider:
@@ -27,11 +27,22 @@ def load_provider(name: str) -> ToolProvider:
         loaded = points[name].load()
         provider = loaded() if isinstance(loaded, type) else loaded
         wrong = _wrong_with(provider)
-    except (Exception, SystemExit) as error:
+        named = None if wrong else _Named(name, provider)
+    except BaseException as error:
+        let_pass(error)
         raise ProviderFailed(name, f"cannot be loaded: {type(error).__name__}") from error
-    if wrong:
-        raise ProviderFailed(name, wrong, hint="see toolkeep's ToolProvider")
-    return provider  # type: ignore[no-any-return]  # its shape was just checked
+    if named is None:
+        raise ProviderFailed(name, wrong or "", hint="see toolkeep's ToolProvider")
+    return named
+
+
+class _Named:
+    """A provider under the name that the person accepted, whatever it calls itself."""
+
+    def __init__(self, name: str, provider: Any) -> None:
+        self.name = name
+        self.priority: int = provider.priority
+        self.get_tool_definitions = provider.get_tool_definitions
 
 
 def _wrong_with(provider: object) -> str | None:
@@ -39,7 +50,4 @@ def _wrong_with(provider: object) -> str | None:
         return "has no get_tool_definitions()"
     if type(getattr(provider, "priority", None)) is not int:
         return "has no whole number as its priority"
-    name = getattr(provider, "name", None)
-    if not isinstance(name, str) or not name:
-        return "has no name"
-    return f"calls itself {name!r}, a name of toolkeep's own" if name.casefold() in OURS else None
+    return None if isinstance(getattr(provider, "name", None), str) else "has no name"

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Put the data at the path, instead of what was there; durable when this returns."""
+def write_whole(path: Path, data: bytes, *, is_soon_replaced: bool = False) -> None:
+    """Put the data at the path, instead of what was there; durable when this returns.
+
+    What is soon replaced anyway may be found in its older form after a crash of the machine, but whole.
+    """
     with _beside(path, data) as written:
         written.rename(path)
-    sync_folder(path.parent)
+    if not is_soon_replaced:
+        sync_folder(path.parent)
 
 
 def write_once(path: Path, data: bytes) -> bool:

@@ -18,7 +18,7 @@ def state_folder(project: Path, environment: Mapping[str, str], home: Path | Non
 
     None for a user without a home, who can remember nothing.
     """
-    root = project.resolve()
+    root = Path(os.path.realpath(project))
     if named := environment.get("TOOLKEEP_HOME"):
         folder = Path(named).absolute()
     else:
@@ -27,8 +27,8 @@ def state_folder(project: Path, environment: Mapping[str, str], home: Path | Non
             return None
         digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
         folder = Path(base).absolute() / "toolkeep" / digest
-    is_inside = root in (folder.resolve(), *folder.resolve().parents)
-    holds_home = home is not None and root in (home.resolve(), *home.resolve().parents)
+    is_inside = _holds(root, folder)
+    holds_home = home is not None and _holds(root, home)
     if is_inside and not holds_home:  # nobody clones a home folder, or what holds it
         raise StateUnusable(
             str(folder),
@@ -38,10 +38,18 @@ def state_folder(project: Path, environment: Mapping[str, str], home: Path | Non
     return folder
 
 
+def _holds(root: Path, folder: Path) -> bool:
+    real = Path(os.path.realpath(folder))  # unlike Path.resolve it takes links that lead in a circle
+    return root in (real, *real.parents)
+
+
 def make_private(folder: Path) -> None:
     """Make the folder if it is missing; raise where it is not this user's alone."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Missing parents too: `parents=True` would leave them open to others.
+        for missing in [parent for parent in reversed(folder.parents) if not parent.exists()]:
+            missing.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         reason = f"cannot be made: {error.strerror}"
         raise StateUnusable(str(folder), reason, hint="set TOOLKEEP_HOME to a folder of yours") from error

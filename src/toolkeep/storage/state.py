@@ -5,14 +5,15 @@ Several processes may share it. Reading never makes the folder or the file; the 
 
 import contextlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolkeep.canonical import canonical_bytes
 from toolkeep.errors import StateUnusable
-from toolkeep.registry.state import Pin
+from toolkeep.registry.state import Pin, accepted
 from toolkeep.storage.folder import check_private, make_private
 
 if TYPE_CHECKING:
@@ -54,48 +55,68 @@ class KeepState:
 
     def pins(self) -> Iterable[Pin]:
         """Every pin."""
-        columns = "origin, name, definition_hash, version, definition, pending_hash, pending"
-        rows = self._read(f"SELECT {columns} FROM pins")  # noqa: S608 -- our own words
+        rows = self._read(f"SELECT {_COLUMNS} FROM pins")  # noqa: S608 -- our own words
         try:
             return [_pin(*row) for row in rows]
         except ValueError as error:
             raise self._unusable(error) from error
 
-    def put_pins(self, pins: Iterable[Pin]) -> None:
-        """Remember these, each instead of the one with its key."""
-        now = datetime.now(UTC).isoformat()
-        rows = [
-            (
-                pin.origin,
-                pin.name,
-                pin.definition_hash,
-                pin.version,
-                canonical_bytes(pin.definition).decode(),
-                pin.pending_hash,
-                canonical_bytes(pin.pending).decode(),
-                now,
-            )
-            for pin in pins
-        ]
+    def pin(self, pins: Iterable[Pin]) -> list[Pin]:
+        """Remember those whose key has no pin yet; what is remembered now for each of them."""
+        wanted = list(pins)
         with self._writing() as connection:
-            connection.executemany("INSERT OR REPLACE INTO pins VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany(f"{_PUT} ON CONFLICT DO NOTHING", map(_row, wanted))
+            query = f"SELECT {_COLUMNS} FROM pins WHERE origin = ? AND name = ?"  # noqa: S608 -- our own words
+            return [_pin(*connection.execute(query, pin.key).fetchone()) for pin in wanted]
+
+    def wait_for(self, pin: Pin) -> None:
+        """Remember what arrived in place of a pinned definition, unless that was replaced meanwhile."""
+        with self._writing() as connection:
+            connection.execute(
+                "UPDATE pins SET pending_hash = ?, pending = ? "
+                "WHERE origin = ? AND name = ? AND definition_hash = ?",
+                (pin.pending_hash, _text(pin.pending), *pin.key, pin.definition_hash),
+            )
+
+    def take(self, pin: Pin) -> bool:
+        """Put what waits in the place of what is pinned; False where something else waits by now."""
+        new = accepted(pin)
+        with self._writing() as connection:
+            changed = connection.execute(
+                "UPDATE pins SET definition_hash = ?, version = ?, definition = ?, pending_hash = '', "
+                "pending = 'null', written_at = ? WHERE origin = ? AND name = ? "
+                "AND definition_hash = ? AND pending_hash = ?",
+                (
+                    new.definition_hash,
+                    new.version,
+                    _text(new.definition),
+                    _now(),
+                    *pin.key,
+                    pin.definition_hash,
+                    pin.pending_hash,
+                ),
+            )
+            return changed.rowcount == 1
 
     def is_accepted(self, path: str, file_hash: str) -> bool:
         """Whether a person accepted the file with exactly this content at this place."""
         query = "SELECT 1 FROM acceptances WHERE path = ? AND file_hash = ?"
-        return bool(self._read(query, path, file_hash))
+        return bool(self._read(query, _path(path), file_hash))
 
     def accept(self, path: str, file_hash: str) -> None:
         """Remember that a person accepted the file; what was accepted of it before no longer counts."""
         with self._writing() as connection:
-            connection.execute("DELETE FROM acceptances WHERE path = ?", (path,))
-            row = (path, file_hash, datetime.now(UTC).isoformat())
+            connection.execute("DELETE FROM acceptances WHERE path = ?", (_path(path),))
+            row = (_path(path), file_hash, _now())
             connection.execute("INSERT INTO acceptances VALUES (?, ?, ?)", row)
 
     def _read(self, query: str, *values: str) -> list[tuple[str, ...]]:
         """Rows, without making anything that is not there."""
-        if not self._file.exists():
-            return []
+        try:
+            if not self._file.exists():
+                return []
+        except OSError as error:
+            raise self._unusable(error) from error
         check_private(self.folder)
         with self._connection() as connection:
             if not connection.execute("PRAGMA user_version").fetchone()[0]:
@@ -133,6 +154,35 @@ class KeepState:
     def _unusable(self, error: Exception) -> StateUnusable:
         hint = "see that the folder is writable and the disk not full, or move the file away"
         return StateUnusable(str(self._file), f"cannot be used: {error}", hint=hint)
+
+
+_COLUMNS = "origin, name, definition_hash, version, definition, pending_hash, pending"
+_PUT = "INSERT INTO pins VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+def _path(path: str) -> str:
+    """A path as SQLite can hold it, also where it is not UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+def _text(definition: Any) -> str:
+    return canonical_bytes(definition).decode()
+
+
+def _row(pin: Pin) -> tuple[str, ...]:
+    return (
+        *pin.key,
+        pin.definition_hash,
+        pin.version,
+        _text(pin.definition),
+        pin.pending_hash,
+        _text(pin.pending),
+        _now(),
+    )
 
 
 def _pin(

@@ -12,6 +12,7 @@ from toolkeep.events import Event
 
 _REGISTRY = logging.getLogger("toolkeep.registry")
 _VALIDATION = logging.getLogger("toolkeep.validation")
+_EXECUTION = logging.getLogger("toolkeep.execution")
 
 logging.getLogger("toolkeep").addHandler(logging.NullHandler())  # silent unless the host listens
 
@@ -63,6 +64,12 @@ _LINES: dict[type[Event], _Line] = {
     events.ToolQuarantined: _Line(_REGISTRY, logging.WARNING, "tool quarantined"),
     events.ToolAccepted: _Line(_REGISTRY, logging.INFO, "tool accepted"),
     events.ProjectNotAccepted: _Line(_REGISTRY, logging.WARNING, "project configuration not accepted"),
+    events.SettingUnmatched: _Line(
+        _REGISTRY,
+        logging.WARNING,
+        "a setting names no tool",
+        lambda event: {"setting": event.setting, "tool_name": event.name, "place": event.place},
+    ),
     events.ToolUnanswered: _Line(_REGISTRY, logging.WARNING, "tool does not answer"),
     events.ToolDefinitionValidatedEvent: _Line(
         _REGISTRY,
@@ -83,6 +90,7 @@ _LINES: dict[type[Event], _Line] = {
         "[TLS-DEF] Tool definition constraint violation. "
         "Name: %(tool_name)s, Constraint: %(constraint)s, Value: %(value)s, Max: %(max_value)s",
     ),
+    events.CallEnded: _Line(_EXECUTION, logging.INFO, "call ended"),
     events.ValidationPassed: _Line(_VALIDATION, logging.DEBUG, "validation passed"),
     events.ValidationFailed: _Line(_VALIDATION, logging.WARNING, "validation failed", _failed),
 }

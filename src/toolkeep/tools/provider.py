@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolkeep.definitions.vocabulary import Tier
+from toolkeep.registry.providers import CORE
 from toolkeep.registry.register import tools_of_tier
 from toolkeep.tools.agent_hello_world import HelloWorldTool
 
@@ -13,7 +14,7 @@ BUILT_IN = (HelloWorldTool,)
 class CoreToolsProvider:
     """Offers the built-in tools that the tier includes."""
 
-    name = "core"
+    name = CORE
     priority = 0
 
     def __init__(self, tier: Tier) -> None:

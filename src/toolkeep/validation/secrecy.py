@@ -3,7 +3,7 @@
 A value above a secret is hidden too, because a model that gets the shape wrong puts the secret there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from toolkeep.definitions.parameter import is_secret
@@ -65,6 +65,26 @@ class Secrecy:
                     seen.add(id(part))
                     waiting.append(look_up(self._schema, part["$ref"][1:]))
         return False
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether anything of a call must stay out of the log."""
+        return self.hides_all or self._has_secrets
+
+    def replace(self, value: Any, stand_in: Callable[[Any], Any], place: Path = ()) -> Any:
+        """A copy of a valid value in which each secret, and what the schema does not know, has a stand-in."""
+        if self.hides_all:
+            return stand_in(value)
+        if not self._has_secrets:
+            return value
+        parts = self._parts_at(place)
+        if not parts or any(is_secret(part) for part in parts):
+            return stand_in(value)
+        if isinstance(value, dict):
+            return {name: self.replace(inside, stand_in, (*place, name)) for name, inside in value.items()}
+        if isinstance(value, list):
+            return [self.replace(inside, stand_in, (*place, i)) for i, inside in enumerate(value)]
+        return stand_in(value) if self._has_secret_below(parts) else value
 
     def redact(self, value: Any, place: tuple["str | int", ...] = ()) -> Any:
         """A copy for a debug log: secrets, and whatever the schema does not know beside them, replaced."""

@@ -1,0 +1,92 @@
+"""What can go wrong with the audit log.
+
+ToolkeepError
+├── AuditBroken      the log is not what its own chain or a signed checkpoint says
+├── LogUnwritable    a record could not be made durable; nothing was acknowledged
+├── LogClosed        the log was closed, or this process is a fork of the one that opened it
+├── NoteInvalid      a signed note, checkpoint or key is malformed or not signed by a known key
+├── ReceiptInvalid   a receipt does not prove what it says
+├── WitnessRefused   a witness does not cosign a checkpoint
+└── BodyUnavailable  a body is erased, missing or not what its hash says
+"""
+
+from enum import StrEnum
+
+from toolkeep.errors import Code, ToolkeepError
+
+
+class AuditBroken(ToolkeepError):
+    """The log is not what its own chain or a signed checkpoint says; nothing more is appended to it."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        hint = "run `toolkeep audit verify`, keep a copy of the folder, and start a new keep"
+        super().__init__(Code.STATE_UNUSABLE, f"{place}: {reason}", hint=hint)
+        self.place = place
+
+
+class LogUnwritable(ToolkeepError):
+    """A record could not be made durable, so that nothing may rely on it."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        hint = "see that the folder is writable and the disk not full; appending goes on by itself after that"
+        super().__init__(Code.STATE_UNUSABLE, f"{path}: {reason}", hint=hint)
+        self.path = path
+
+
+class LogClosed(ToolkeepError):
+    """The log was closed, or belongs to the process that this one was forked from."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(Code.STATE_UNUSABLE, f"{path}: {reason}", hint="open the log anew")
+        self.path = path
+
+
+class NoteInvalid(ToolkeepError):
+    """A signed note, a checkpoint or a key is malformed, or no known key signed it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Code.STATE_UNUSABLE, reason)
+
+
+class ReceiptInvalid(ToolkeepError):
+    """A receipt does not prove what it says."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Code.STATE_UNUSABLE, f"the receipt proves nothing: {reason}")
+
+
+class WitnessReason(StrEnum):
+    """Why a witness refuses; the HTTP status of tlog-witness stands beside each."""
+
+    MALFORMED = "malformed"  # 400
+    UNKNOWN_LOG = "unknown log"  # 404
+    NOT_SIGNED = "not signed by the log"  # 403
+    OTHER_SIZE = "the witness holds another size"  # 409
+    ROLLBACK = "smaller than what the witness holds"  # 409
+    FORK = "another history than the one the witness holds"  # 409 at one size, 422 otherwise
+
+
+class WitnessRefused(ToolkeepError):
+    """A witness does not cosign. `held` is the size of the last checkpoint it did cosign."""
+
+    def __init__(self, reason: WitnessReason, detail: str, *, held: int = 0) -> None:
+        super().__init__(Code.STATE_UNUSABLE, f"the witness refuses: {reason.value}: {detail}")
+        self.reason = reason
+        self.held = held
+
+
+class BodyState(StrEnum):
+    """Why a body cannot be read."""
+
+    ERASED = "erased"
+    MISSING = "missing"
+    CHANGED = "changed"
+
+
+class BodyUnavailable(ToolkeepError):
+    """A body beside the log cannot be read."""
+
+    def __init__(self, digest: str, state: BodyState) -> None:
+        super().__init__(Code.STATE_UNUSABLE, f"the body {digest} is {state.value}")
+        self.digest = digest
+        self.state = state

@@ -1,0 +1,283 @@
+"""The door of the log: intent before a call runs, outcome after it (AUD-1, AUD-3).
+
+An `ApprovedCall` becomes a `RecordedCall` here and nowhere else. A call that may change the world does not
+start before its intent is durable; no result goes out before its outcome is. Records hold hashes; what they
+hash lies beside the log, without secrets, or nowhere.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from toolkeep.audit.entry import Leaf
+from toolkeep.calls import (
+    ApprovedCall,
+    CheckedCall,
+    CheckedOutput,
+    PermittedCall,
+    RecordedCall,
+    Refusal,
+    RegisteredTool,
+    ToolCall,
+    ToolResult,
+)
+from toolkeep.canonical import canonical_bytes
+from toolkeep.errors import Code, ToolkeepError
+from toolkeep.limits import BODY_ARGUMENT_BYTES
+from toolkeep.refusals import refuse
+
+log = logging.getLogger("toolkeep.audit")
+
+Record = dict[str, Any]
+
+
+class Log(Protocol):
+    """Where records become durable."""
+
+    def append_all(self, records: Sequence[Mapping[str, Any]]) -> "list[Future[Leaf]]":
+        """Append records next to each other; each future is resolved when its record is durable."""
+
+
+class Bodies(Protocol):
+    """Where arguments and results are kept, by their hash."""
+
+    def put_later(self, digest: str, body: bytes) -> None:
+        """Keep a body soon; nobody waits for it."""
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class Trail(Protocol):
+    """How far a call came."""
+
+    @property
+    def request(self) -> ToolCall:
+        """The call as it was asked for."""
+
+    @property
+    def tool(self) -> RegisteredTool | None:
+        """The tool, where there is one."""
+
+    @property
+    def checked(self) -> CheckedCall | None:
+        """The call with valid arguments."""
+
+    @property
+    def permitted(self) -> PermittedCall | None:
+        """The call after policy."""
+
+    @property
+    def recorded(self) -> RecordedCall | None:
+        """The call that could be run."""
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the log has its intent already."""
+
+
+class Recorder:
+    """Writes what happens to calls."""
+
+    def __init__(
+        self,
+        log: Log,
+        bodies: Bodies,
+        secret_key: Callable[[], bytes],
+        *,
+        now: Callable[[], str] = _now,
+    ) -> None:
+        self._log = log
+        self._bodies = bodies
+        self._secret_key = secret_key
+        self._now = now
+
+    def argument_hash(self, permitted: PermittedCall) -> str:
+        """SHA-256 of the canonical arguments, each secret replaced by its HMAC under a key of the keep."""
+        return hashlib.sha256(self._arguments(permitted)).hexdigest()
+
+    def _arguments(self, permitted: PermittedCall) -> bytes:
+        secrecy = permitted.tool.arguments.secrecy
+        arguments = permitted.checked.arguments
+        if secrecy.has_secrets:
+            arguments = secrecy.replace(arguments, self._stand_in)
+        return canonical_bytes(arguments)
+
+    def _stand_in(self, secret: Any) -> dict[str, str]:
+        digest = hmac.new(self._secret_key(), canonical_bytes(secret), hashlib.sha256).hexdigest()
+        return {"hmac": digest}
+
+    async def intent(
+        self, call: ApprovedCall, *, argument_hash: str, deadline_s: float, output_bytes: int
+    ) -> RecordedCall | Refusal:
+        """The call, ready to be executed; its intent is durable first if it may change the world.
+
+        Its arguments are kept now: the tool may change them.
+        """
+        recorded = RecordedCall(
+            approved=call,
+            argument_hash=argument_hash,
+            deadline_s=deadline_s,
+            output_bytes=output_bytes,
+            began_at=self._now(),
+            has_arguments=self._keeps_arguments(call.permitted, argument_hash),
+        )
+        if may_write(recorded.tool):
+            try:
+                await self._append(self._beginning(recorded))
+            except ToolkeepError as error:
+                return _unrecorded(recorded.request, error, "nothing was run")
+        return recorded
+
+    async def outcome(self, result: ToolResult, trail: Trail) -> ToolResult:
+        """The result with its place in the log; an error in its place where that cannot be written."""
+        try:
+            leaf = await self._append(self._chain(result, trail))
+        except ToolkeepError as error:
+            ran = trail.recorded is not None and not result.is_repeated
+            what = "the tool ran, and what it did is not recorded" if ran else "nothing was run"
+            refusal = _unrecorded(trail.request, error, what)
+            return msgspec.structs.replace(result, status="error", value=None, error=refusal, hash="")
+        # A repeated result keeps its own place: the receipt is that of the call that ran.
+        return result if result.is_repeated else msgspec.structs.replace(result, leaf=leaf.index)
+
+    def _chain(self, result: ToolResult, trail: Trail) -> list[Record]:
+        """What the log does not have yet of the call, up to where it ended (AUD-1)."""
+        if trail.is_begun:
+            return [self._completed(result)]
+        if trail.recorded is not None:
+            return [*self._beginning(trail.recorded), self._completed(result)]
+        if trail.checked is None:
+            return [self._invoked(trail.request, trail.tool, result.argument_hash) | _end_of(result)]
+        if result.is_repeated:
+            again = {"status": "repeated", "repeats": result.call_id}
+            return [self._invoked(trail.request, trail.tool, result.argument_hash) | again]
+        chain = self._decided(trail, result)
+        if result.code is Code.APPROVAL_NEEDED:
+            chain.append(
+                {"type": "Approval", "time": self._now(), "call": trail.request.id, "way": "refused"}
+            )
+        chain[-1] |= _end_of(result)
+        return chain
+
+    def _decided(self, trail: Trail, result: ToolResult) -> list[Record]:
+        """A call that policy looked at, and that was not run."""
+        definition = None if trail.tool is None else trail.tool.definition
+        required = [] if definition is None else list(map(str, definition.capabilities))
+        decision = trail.permitted.decision.to_dict() if trail.permitted else {"decision": "deny"}
+        here = {"time": self._now(), "call": trail.request.id}
+        return [
+            self._invoked(trail.request, trail.tool, result.argument_hash),
+            {"type": "CapabilityCheck", **here, "required": required, "verdict": _VERDICT},
+            {"type": "PolicyDecision", **here, **decision},
+        ]
+
+    async def _append(self, records: Sequence[Record]) -> Leaf:
+        last = self._log.append_all(records)[-1]
+        return last.result() if last.done() else await asyncio.shield(asyncio.wrap_future(last))
+
+    def _beginning(self, recorded: RecordedCall) -> list[Record]:
+        """ToolInvoked, CapabilityCheck, PolicyDecision, and Approval where there was one."""
+        permitted = recorded.approved.permitted
+        request, decision = permitted.request, permitted.decision
+        here = {"time": recorded.began_at, "call": request.id}
+        invoked = self._invoked(request, permitted.tool, recorded.argument_hash)
+        records: list[Record] = [
+            {**invoked, "time": recorded.began_at, "has_arguments": recorded.has_arguments},
+            {
+                "type": "CapabilityCheck",
+                **here,
+                "required": list(decision.capabilities),
+                "verdict": _VERDICT,
+            },
+            {"type": "PolicyDecision", **here, **decision.to_dict()},
+        ]
+        if approval := recorded.approved.approval:
+            agreed = {"approver": approval.approver, "way": approval.way}
+            records.append({"type": "Approval", **here, **agreed})
+        return records
+
+    def _keeps_arguments(self, permitted: PermittedCall, argument_hash: str) -> bool:
+        """Keep the arguments under their hash, unless they hold a secret or are too large."""
+        if permitted.tool.arguments.secrecy.has_secrets:
+            return False
+        body = self._arguments(permitted)
+        if len(body) > BODY_ARGUMENT_BYTES:
+            return False
+        self._bodies.put_later(argument_hash, body)
+        return True
+
+    def keep_result(self, output: CheckedOutput) -> None:
+        """Keep a result beside the log, unless the tool has secrets, which it may give back."""
+        if not output.raw.call.tool.arguments.secrecy.has_secrets and not output.raw.is_cached:
+            self._bodies.put_later(output.hash, output.body)
+
+    def _invoked(self, request: ToolCall, tool: RegisteredTool | None, argument_hash: str) -> Record:
+        return {
+            "type": "ToolInvoked",
+            "time": self._now(),
+            **_who(request),
+            "tool": tool.name if tool else request.tool,
+            "version": tool.version if tool else "",
+            "definition_hash": tool.definition_hash if tool else "",
+            "argument_hash": argument_hash,
+        }
+
+    def _completed(self, result: ToolResult) -> Record:
+        """Everything that a receipt shows, in one record."""
+        return {
+            "type": "ToolCompleted",
+            "time": self._now(),
+            "call": result.call_id,
+            "agent": result.agent,
+            "tool": result.tool,
+            "version": result.version,
+            "definition_hash": result.definition_hash,
+            "argument_hash": result.argument_hash,
+            "decision": result.decision.to_dict() if result.decision else None,
+            "approval": None
+            if result.approval is None
+            else {"approver": result.approval.approver, "way": result.approval.way},
+            "isolation": result.isolation,
+            "status": result.status,
+            "codes": [error.code.value for error in result.error.errors] if result.error else [],
+            "result_hash": result.hash,
+            "is_cached": result.is_cached,
+            "execute_us": int(result.execute_ms * 1000),
+        }
+
+
+_VERDICT = "required by the tool, not enforced in process"
+
+
+def _end_of(result: ToolResult) -> Record:
+    codes = [error.code.value for error in result.error.errors] if result.error else []
+    return {"status": result.status, "codes": codes}
+
+
+def may_write(tool: RegisteredTool) -> bool:
+    """Whether a call may change the world; what is not declared is unknown, and counts (DEF-7)."""
+    return tool.definition.side_effects is None or tool.definition.has_write_effects
+
+
+def _who(request: ToolCall) -> dict[str, str]:
+    return {
+        "call": request.id,
+        "agent": request.agent,
+        "conversation": request.conversation,
+        "session": request.session,
+        "correlation_id": request.correlation_id,
+    }
+
+
+def _unrecorded(request: ToolCall, error: ToolkeepError, what: str) -> Refusal:
+    log.error("a call was not recorded", extra={"error_code": error.code.value, "reason": error.message})
+    return refuse(request, Code.NOT_RECORDED, f"The call could not be recorded; {what}", "Tell the operator.")

@@ -1,0 +1,41 @@
+"""`toolkeep audit list`: the newest records."""
+
+from pathlib import Path
+
+import click
+
+from toolkeep.cli.audit.folder import log_of, summary
+from toolkeep.cli.options import common, print_json, project, say
+
+
+@click.command("list")
+@click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most."
+)
+@click.option("--tool", help="Only records of this tool.")
+@click.option("--agent", help="Only records of this agent.")
+@project
+@common
+def command(limit: int, tool: str | None, agent: str | None, project: Path | None, *, as_json: bool) -> None:
+    """List the newest records, oldest first."""
+    with log_of(project) as log:
+        rows = [summary(entry) for entry in log.read()]
+    fitting = [r for r in rows if (not tool or r["tool"] == tool) and (not agent or r["agent"] == agent)]
+    shown = fitting[-limit:]
+    if as_json:
+        print_json(shown)
+        return
+    for row in shown:
+        status = row["status"] if isinstance(row["status"], str) else ""
+        codes = " ".join(row["codes"])
+        cells = (
+            f"{row['index']:>6}",
+            row["time"],
+            f"{row['type']:<15}",
+            row["tool"],
+            row["agent"],
+            status,
+            codes,
+        )
+        say("  ".join(cell for cell in cells if cell).rstrip())
+    say(f"\n{len(shown)} of {len(rows)} records")

@@ -1,0 +1,54 @@
+"""`toolkeep audit show`: one record, or all records of a call, with the bodies that are kept."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolkeep.audit.entry import Entry
+from toolkeep.audit.errors import BodyUnavailable
+from toolkeep.cli.audit.folder import entries_of_call, log_of, state_of
+from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.errors import NotRecorded
+from toolkeep.storage.bodies import Bodies
+
+
+@click.command("show")
+@click.argument("which", metavar="INDEX|CALL")
+@project
+@common
+def command(which: str, project: Path | None, *, as_json: bool) -> None:
+    """Show the record at INDEX, or every record of CALL with its arguments and result."""
+    bodies = Bodies(state_of(project))
+    with log_of(project) as log:
+        if which.isdecimal():
+            entries = log.read(int(which), int(which) + 1)
+            if not entries:
+                raise NotRecorded(f"the log has no record {which[:20]}")
+        else:
+            entries = entries_of_call(log, which)
+    data = [_data(entry, bodies) for entry in entries]
+    if as_json:
+        print_json(data)
+        return
+    for one in data:
+        say(json.dumps(one, indent=2, ensure_ascii=False))
+
+
+def _data(entry: Entry, bodies: Bodies) -> dict[str, Any]:
+    data = {"index": entry.index, "hash": entry.hash, **entry.record}
+    if entry.record.get("has_arguments"):
+        data["arguments"] = _body(bodies, entry.record["argument_hash"])
+    if entry.record.get("result_hash"):
+        data["result"] = _body(bodies, entry.record["result_hash"])
+    return data
+
+
+def _body(bodies: Bodies, digest: str) -> Any:
+    try:
+        return json.loads(bodies.get(digest))
+    except BodyUnavailable as error:
+        return f"({error.message})"
+    except ValueError:
+        return "(bytes)"

@@ -1,0 +1,78 @@
+"""`toolkeep audit verify`: is the log what it was, or does a receipt prove what it says?"""
+
+import sys
+from pathlib import Path
+
+import click
+
+from toolkeep.cli.audit.folder import state_of
+from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.errors import FileUnreadable
+
+
+@click.command("verify")
+@click.argument("receipt", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--key", metavar="KEY", help="The public key to check with; a receipt needs it.")
+@click.option(
+    "--checkpoint",
+    "checkpoints",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A checkpoint that was kept elsewhere; may be given several times.",
+)
+@project
+@common
+def command(
+    receipt: Path | None,
+    key: str | None,
+    checkpoints: tuple[Path, ...],
+    project: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Check the whole log, or a RECEIPT offline with the public key alone.
+
+    Exit status 0 if nothing is wrong. A log that was rolled back together with its checkpoint is found only
+    by a checkpoint that was kept elsewhere.
+    """
+    if receipt is not None:
+        _verify_receipt(receipt, key, as_json=as_json)
+        return
+    from toolkeep.storage.verify import verify
+
+    outside = {str(path): _read(path) for path in checkpoints}
+    report = verify(state_of(project), outside_checkpoints=outside, public_key=key)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        say(str(report))
+    if not report.is_intact:
+        sys.exit(1)
+
+
+def _verify_receipt(path: Path, key: str | None, *, as_json: bool) -> None:
+    from toolkeep.audit.receipt import verify_receipt
+
+    if key is None:
+        raise click.UsageError("A receipt is checked with --key: the log's public key.")
+    verified = verify_receipt(_read(path), key)
+    if as_json:
+        data = {"origin": verified.origin, "index": verified.index, "size": verified.size}
+        print_json({**data, "record": verified.record, "witnesses": list(verified.witnesses)})
+        return
+    record = verified.record
+    say(
+        f" record {verified.index} of {verified.origin}, signed at {verified.size} records",
+        label="✓",
+        color="green",
+    )
+    for field in ("type", "time", "tool", "version", "agent", "status", "result_hash", "argument_hash"):
+        if record.get(field):
+            say(f"  {field}: {record[field]}")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileUnreadable(str(path), getattr(error, "strerror", None) or "is not text") from error

@@ -1,0 +1,63 @@
+"""`toolkeep call`: one guarded call, from the command line."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from toolkeep.calls import ToolResult
+from toolkeep.cli.options import common, files, print_json, project, say
+from toolkeep.cli.tools import complete_name, keep_with, read_arguments
+
+
+@click.command("call")
+@click.argument("name", shell_complete=complete_name)
+@click.argument("arguments", required=False)
+@click.option(
+    "--timeout", "timeout_s", type=float, metavar="SECONDS", help="Give up sooner than the tool's limit."
+)
+@click.option("--key", "idempotency_key", default="", metavar="KEY", help="Run the call once for this key.")
+@files
+@project
+@common
+def command(
+    name: str,
+    arguments: str | None,
+    timeout_s: float | None,
+    idempotency_key: str,
+    files: tuple[Path, ...],
+    project: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Call the tool NAME with ARGUMENTS (JSON; from standard input if absent or -), as `operator`.
+
+    The call is checked, decided, recorded and run inside its limits. Exit status 0 if it worked.
+    """
+    text = read_arguments(arguments)
+    with keep_with(files, project) as keep:
+        result = keep.call_sync(
+            name, text, agent="operator", timeout_s=timeout_s, idempotency_key=idempotency_key
+        )
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        _print(result)
+    if result.status == "error":
+        sys.exit(1)
+
+
+def _print(result: ToolResult) -> None:
+    if result.error is not None:
+        say(f" {result.error.text}", label="✗", color="red")
+        say(f"\nCorrelation id: {result.correlation_id}")
+    elif result.status == "pending":
+        say(f" pending: {result.tool} is executed by the client; submit its result for {result.call_id}")
+    elif isinstance(result.value, bytes):
+        sys.stdout.buffer.write(result.value)
+    elif result.truncation is not None and result.value is None:
+        say(f"{result.truncation.full_bytes} bytes: {result.truncation.reference}")
+    else:
+        value = result.value
+        say(value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False))

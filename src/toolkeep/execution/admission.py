@@ -1,0 +1,192 @@
+"""Who may start now: rate and concurrency for each agent and each tool, and a queue that ends (EXE-7).
+
+A call beyond the concurrency waits its turn; a call beyond the queue, or too soon after others, is answered
+at once. Slots belong to no event loop: loops and threads may share a keep.
+"""
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+
+from toolkeep.calls import Refusal, ToolCall
+from toolkeep.errors import Code
+from toolkeep.limits import CallLimits
+from toolkeep.refusals import refuse
+
+_REMEMBERED = 10_000
+"""Gates that stand idle are forgotten beyond this many."""
+
+Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
+
+
+class _Gate:
+    """Slots of one agent or one tool, with the calls that wait for one and a bucket of tokens."""
+
+    __slots__ = ("running", "tokens", "touched", "waiting")
+
+    def __init__(self, tokens: float, now: float) -> None:
+        self.running = 0
+        self.waiting: deque[Waiter] = deque()
+        self.tokens = tokens
+        self.touched = now
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.running and not self.waiting
+
+
+class Slot:
+    """A place among the running calls, given back when everyone who holds it has let go."""
+
+    __slots__ = ("_admission", "_gates", "_holders", "_lock")
+
+    def __init__(self, admission: "Admission", gates: tuple[_Gate, ...]) -> None:
+        self._admission = admission
+        self._gates = gates
+        self._holders = 1
+        self._lock = threading.Lock()
+
+    def hold(self) -> None:
+        """Hold it once more: something of the call goes on after its answer."""
+        with self._lock:
+            self._holders += 1
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether something else than the call itself holds it."""
+        return self._holders > 1
+
+    def release(self) -> None:
+        """Let go once; the last one lets the next call in."""
+        with self._lock:
+            self._holders -= 1
+            is_free = self._holders == 0
+        if is_free:
+            self._admission.release(self._gates)
+
+
+class Admission:
+    """Lets calls in, agent by agent and tool by tool."""
+
+    def __init__(self, limits: CallLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._gates: OrderedDict[tuple[str, str], _Gate] = OrderedDict()
+
+    async def admit(self, request: ToolCall, tool: str) -> Slot | Refusal:
+        """A slot, at once or after waiting; or why there is none."""
+        entered: list[_Gate] = []
+        wanted = ("agent", request.agent), ("tool", tool)
+        try:
+            for key, concurrent in zip(wanted, self._concurrency, strict=True):
+                gate = await self._enter(key, concurrent, request)
+                if isinstance(gate, Refusal):
+                    self.release(entered)
+                    return gate
+                entered.append(gate)
+        except asyncio.CancelledError:
+            self.release(entered)
+            raise
+        return Slot(self, tuple(entered))
+
+    @property
+    def _concurrency(self) -> tuple[int, int]:
+        return self._limits.agent_concurrency, self._limits.tool_concurrency
+
+    def release(self, gates: Iterable[_Gate]) -> None:
+        """Give slots back; whoever waits longest gets them."""
+        with self._lock:
+            for gate in gates:
+                gate.running -= 1
+                self._wake(gate)
+
+    @property
+    def running(self) -> int:
+        """Calls that hold a slot now."""
+        with self._lock:
+            return sum(gate.running for (kind, _), gate in self._gates.items() if kind == "agent")
+
+    def _gate(self, key: tuple[str, str]) -> _Gate:
+        """The gate of an agent or a tool; called with the lock held."""
+        gate = self._gates.get(key)
+        if gate is None:
+            self._forget_idle()
+            gate = self._gates[key] = _Gate(self._limits.burst, self._clock())
+        return gate
+
+    def _forget_idle(self) -> None:
+        while len(self._gates) >= _REMEMBERED:
+            key = next((key for key, gate in self._gates.items() if gate.is_idle), None)
+            if key is None:
+                return
+            del self._gates[key]
+
+    async def _enter(self, key: tuple[str, str], concurrent: int, request: ToolCall) -> _Gate | Refusal:
+        with self._lock:
+            gate = self._gate(key)
+            if not self._takes_token(gate):
+                return refuse(
+                    request,
+                    Code.RATE_LIMITED,
+                    "Too many calls in a short time",
+                    "Wait a moment, then try again.",
+                )
+            if gate.running < concurrent:
+                gate.running += 1
+                return gate
+            if len(gate.waiting) >= self._limits.queue:
+                return refuse(
+                    request, Code.QUEUE_FULL, "Too many calls are waiting already", "Try again later."
+                )
+            loop = asyncio.get_running_loop()
+            turn: asyncio.Future[None] = loop.create_future()
+            gate.waiting.append((loop, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._give_up(gate, loop, turn)
+            raise
+        return gate
+
+    def _takes_token(self, gate: _Gate) -> bool:
+        rate = self._limits.calls_per_second
+        if not rate:
+            return True
+        now = self._clock()
+        gate.tokens = min(self._limits.burst, gate.tokens + (now - gate.touched) * rate)
+        gate.touched = now
+        if gate.tokens < 1:
+            return False
+        gate.tokens -= 1
+        return True
+
+    def _wake(self, gate: _Gate) -> None:
+        """Hand the free slot to the first waiter whose loop still lives; called with the lock held."""
+        while gate.waiting:
+            loop, turn = gate.waiting.popleft()
+            gate.running += 1
+            try:
+                loop.call_soon_threadsafe(_resolve, turn, self, gate)
+            except RuntimeError:  # its loop is closed
+                gate.running -= 1
+                continue
+            return
+
+    def _give_up(self, gate: _Gate, loop: asyncio.AbstractEventLoop, turn: "asyncio.Future[None]") -> None:
+        """A waiting call was cancelled: out of the queue, or the slot that it was given goes on."""
+        with self._lock:
+            if (loop, turn) in gate.waiting:
+                gate.waiting.remove((loop, turn))
+                return
+        if turn.done() and not turn.cancelled():
+            self.release((gate,))
+
+
+def _resolve(turn: "asyncio.Future[None]", admission: Admission, gate: _Gate) -> None:
+    if turn.done():  # cancelled in the meantime: the slot goes on
+        admission.release((gate,))
+    else:
+        turn.set_result(None)

@@ -1,0 +1,55 @@
+"""A circuit breaker for each tool: one that keeps failing is left alone for a while (EXE-7)."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from toolkeep.calls import Refusal, ToolCall
+from toolkeep.errors import Code
+from toolkeep.limits import CallLimits
+from toolkeep.refusals import refuse
+
+
+class Breaker:
+    """Counts failures in a row. After too many, calls are refused until one trial works again."""
+
+    def __init__(self, limits: CallLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rows: dict[str, tuple[int, float]] = {}
+        """Failures in a row and when the next trial may start, by definition hash; only tools that fail."""
+
+    def check(self, request: ToolCall, tool: str) -> Refusal | None:
+        """A refusal while the tool is suspended."""
+        if not self._rows:
+            return None
+        now = self._clock()
+        with self._lock:
+            row, until = self._rows.get(tool, (0, 0.0))
+        if row < self._limits.failures_in_a_row or now >= until:
+            return None
+        message = f"Tool '{request.tool}' failed {row} times in a row and is suspended"
+        wait = f"{until - now:.0f} s"
+        return refuse(request, Code.CIRCUIT_OPEN, message, f"Do without it, or try again in {wait}.")
+
+    def begin(self, request: ToolCall, tool: str) -> Refusal | None:
+        """The same for a call that is about to run: it is the trial, and others wait for how it ends."""
+        refusal = self.check(request, tool)
+        if refusal is None and self._rows:
+            with self._lock:
+                row, _ = self._rows.get(tool, (0, 0.0))
+                if row >= self._limits.failures_in_a_row:
+                    self._rows[tool] = (row, self._clock() + self._limits.suspended_s)
+        return refusal
+
+    def note(self, tool: str, *, is_failure: bool) -> None:
+        """Remember how a run ended."""
+        if not is_failure and not self._rows:
+            return
+        with self._lock:
+            if not is_failure:
+                self._rows.pop(tool, None)
+                return
+            row = self._rows.get(tool, (0, 0.0))[0] + 1
+            self._rows[tool] = (row, self._clock() + self._limits.suspended_s)

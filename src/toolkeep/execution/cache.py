@@ -1,0 +1,53 @@
+"""Results that cannot have changed: of pure tools, and of deterministic ones that touch nothing (EXE-5)."""
+
+import threading
+from collections import OrderedDict
+
+from toolkeep.calls import RecordedCall
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.vocabulary import Determinism, SideEffect
+from toolkeep.limits import CACHED_BYTES, CACHED_RESULTS
+
+Key = tuple[str, str]
+
+
+def is_cacheable(definition: ToolDefinition) -> bool:
+    """Whether the same call must give the same result."""
+    if definition.sensitive or definition.secret_parameters:
+        return False
+    if definition.determinism is Determinism.PURE:
+        return True
+    touches_nothing = definition.side_effects == (SideEffect.NONE,) and not definition.capabilities
+    return definition.determinism is Determinism.DETERMINISTIC and touches_nothing
+
+
+class ResultCache:
+    """The newest results, bounded by number and by size."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bodies: OrderedDict[Key, bytes] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, call: RecordedCall) -> bytes | None:
+        """The body of a result: canonical JSON, or the bytes themselves."""
+        key = _key(call)
+        with self._lock:
+            if key in self._bodies:
+                self._bodies.move_to_end(key)
+            return self._bodies.get(key)
+
+    def put(self, call: RecordedCall, body: bytes) -> None:
+        """Remember the body of a result; never the value, which its receiver may change."""
+        if len(body) > CACHED_BYTES // 10:
+            return
+        key = _key(call)
+        with self._lock:
+            self._bytes += len(body) - len(self._bodies.pop(key, b""))
+            self._bodies[key] = body
+            while len(self._bodies) > CACHED_RESULTS or self._bytes > CACHED_BYTES:
+                self._bytes -= len(self._bodies.popitem(last=False)[1])
+
+
+def _key(call: RecordedCall) -> Key:
+    return call.tool.definition_hash, call.argument_hash

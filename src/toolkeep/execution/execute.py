@@ -1,0 +1,173 @@
+"""The door of execution: a `RecordedCall` becomes `RawOutput`, or a refusal. Nothing else makes one.
+
+One deadline for each call. At the deadline, or when the caller gives up, the tool is told and cancelled; what
+cannot be stopped goes on holding its slot, and the answer says so (EXE-4).
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jiter
+
+from toolkeep.calls import PermittedCall, RawOutput, RecordedCall, Refusal
+from toolkeep.definitions.context import Cancelled, ToolContext, ToolFailed
+from toolkeep.errors import Code
+from toolkeep.execution.admission import Slot
+from toolkeep.execution.breaker import Breaker
+from toolkeep.execution.cache import ResultCache, is_cacheable
+from toolkeep.execution.runner import Runner
+from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS
+from toolkeep.refusals import refuse
+from toolkeep.wording import shorten, visible_lines
+
+log = logging.getLogger("toolkeep.execution")
+
+
+class _Failure(NamedTuple):
+    """A run that speaks against the tool; a tool that says politely why not, does not."""
+
+    refusal: Refusal
+
+
+class Executor:
+    """Runs recorded calls, each exactly once."""
+
+    def __init__(self, runners: Sequence[Runner], breaker: Breaker, cache: ResultCache) -> None:
+        self._runners = tuple(runners)
+        self._breaker = breaker
+        self.cache = cache
+
+    def objection(self, call: PermittedCall | RecordedCall) -> Refusal | None:
+        """Why a call cannot run here at all, so that it is refused before anything is claimed or recorded."""
+        request, tool = call.request, call.tool
+        if tool.runner is None:
+            message = f"Tool '{tool.name}' is only described: nothing runs it"
+            return refuse(request, Code.NOT_RUNNABLE, message, "Do without it, or ask the operator.")
+        if self._runner(call) is None:
+            wanted = tool.definition.constraints.isolation.value
+            message = f"Tool '{tool.name}' needs the isolation {wanted}, which is not available"
+            return refuse(request, Code.ISOLATION_UNAVAILABLE, message, "Do without it, or ask the operator.")
+        return self._breaker.check(request, tool.definition_hash)
+
+    def _runner(self, call: PermittedCall | RecordedCall) -> Runner | None:
+        return next((runner for runner in self._runners if runner.runs(call.tool)), None)
+
+    async def execute(
+        self, call: RecordedCall, slot: Slot, secrets: Mapping[str, str]
+    ) -> RawOutput | Refusal:
+        """Run one call inside its deadline, or answer it from the cache."""
+        cacheable = is_cacheable(call.tool.definition)
+        if cacheable and (body := self.cache.get(call)) is not None:
+            value = body if call.tool.definition.gives_bytes else jiter.from_json(body)
+            return RawOutput(call=call, value=value, isolation="", execute_ms=0.0, is_cached=True)
+        runner = self._runner(call)
+        if runner is None:
+            return self.objection(call) or _failed(call, "The tool cannot be run")
+        if (refusal := self._breaker.begin(call.request, call.tool.definition_hash)) is not None:
+            return refusal
+        began = time.perf_counter()
+        outcome = await self._run(runner, call, slot, secrets)
+        if isinstance(outcome, Refusal):
+            return outcome
+        if isinstance(outcome, _Failure):
+            self._breaker.note(call.tool.definition_hash, is_failure=True)
+            return outcome.refusal
+        self._breaker.note(call.tool.definition_hash, is_failure=False)
+        elapsed_ms = (time.perf_counter() - began) * 1000
+        return RawOutput(call=call, value=outcome[0], isolation=runner.isolation, execute_ms=elapsed_ms)
+
+    async def _run(
+        self, runner: Runner, call: RecordedCall, slot: Slot, secrets: Mapping[str, str]
+    ) -> "tuple[Any] | Refusal | _Failure":
+        given_up = threading.Event()
+        task = asyncio.ensure_future(_contained(runner.run(call, _context(call, given_up, secrets), slot)))
+        try:
+            done, _ = await asyncio.wait({task}, timeout=call.deadline_s)
+        except asyncio.CancelledError:
+            given_up.set()
+            await _stop(task, slot)
+            raise
+        if not done:
+            given_up.set()
+            await _stop(task, slot)
+            return _Failure(_timed_out(call, still_runs=slot.is_shared))
+        return _outcome(call, task)
+
+
+async def _contained(work: Coroutine[Any, Any, Any]) -> Any:
+    """The work's result; a tool that tries to end the process has only failed."""
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"the tool raised {type(error).__name__}") from error
+
+
+def _context(call: RecordedCall, given_up: threading.Event, secrets: Mapping[str, str]) -> ToolContext:
+    request = call.request
+    told = {"on_progress": partial(_tell, request.on_progress)} if request.on_progress else {}
+    return ToolContext(
+        agent=request.agent,
+        correlation_id=request.correlation_id,
+        conversation_id=request.conversation,
+        session_id=request.session,
+        secrets=secrets,
+        is_cancelled=given_up.is_set,
+        **told,
+    )
+
+
+def _tell(listener: Callable[..., None], done: float, total: float | None, message: str) -> None:
+    """Progress for the caller; a listener that fails does not fail the tool."""
+    try:
+        listener(done, total, message)
+    except Exception as error:  # noqa: BLE001 -- the tool has nothing to do with it
+        log.warning("a progress listener failed", extra={"error_type": type(error).__name__})
+
+
+async def _stop(task: "asyncio.Future[Any]", slot: Slot) -> None:
+    """Cancel the tool and give it a moment; one that does not end keeps its slot."""
+    task.cancel()
+    await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
+    if not task.done():
+        slot.hold()
+        task.add_done_callback(lambda _: slot.release())
+    elif not task.cancelled():
+        task.exception()  # looked at, so that asyncio does not complain
+
+
+def _outcome(call: RecordedCall, task: "asyncio.Future[Any]") -> "tuple[Any] | Refusal | _Failure":
+    if task.cancelled():
+        return refuse(
+            call.request, Code.CANCELLED, "The tool was cancelled", "Call it again if it is needed."
+        )
+    error = task.exception()
+    if error is None:
+        return (task.result(),)
+    if isinstance(error, ToolFailed):
+        said = visible_lines(str(error)).strip().removesuffix(".")
+        unsaid = f"Tool '{call.tool.name}' failed and did not say why"
+        message = shorten(said, MODEL_TEXT_CHARS // 2) or unsaid
+        return _failed(call, message)
+    if isinstance(error, Cancelled):
+        return refuse(
+            call.request, Code.CANCELLED, "The tool was cancelled", "Call it again if it is needed."
+        )
+    fields = {"tool_name": call.tool.name, "correlation_id": call.request.correlation_id}
+    log.error("a tool raised an exception", exc_info=error, extra=fields)
+    return _Failure(_failed(call, f"Tool '{call.tool.name}' failed unexpectedly"))
+
+
+def _failed(call: RecordedCall, message: str) -> Refusal:
+    return refuse(call.request, Code.TOOL_FAILED, message, "Try another way, or tell the user.")
+
+
+def _timed_out(call: RecordedCall, *, still_runs: bool) -> Refusal:
+    message = f"Tool '{call.tool.name}' took longer than {call.deadline_s:g} s"
+    if still_runs:
+        message += " and cannot be stopped: it still runs"
+    return refuse(call.request, Code.TIMED_OUT, message, "Ask for less, or tell the user.")

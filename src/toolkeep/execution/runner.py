@@ -1,0 +1,33 @@
+"""`Runner`: the seam behind which a tool runs, in this process or in a confined one."""
+
+from typing import Any, Protocol
+
+from toolkeep.calls import RecordedCall, RegisteredTool
+from toolkeep.definitions.context import ToolContext
+
+
+class Held(Protocol):
+    """A slot that is given back when everyone who holds it has let go."""
+
+    def hold(self) -> None:
+        """Hold it once more."""
+
+    def release(self) -> None:
+        """Let go once."""
+
+
+class Runner(Protocol):
+    """Runs recorded calls of the tools that it can run."""
+
+    @property
+    def isolation(self) -> str:
+        """The level that its runs have, for the result and the log."""
+
+    def runs(self, tool: RegisteredTool) -> bool:
+        """Whether it can run this tool as its definition demands."""
+
+    async def run(self, call: RecordedCall, context: ToolContext, slot: Held) -> Any:
+        """What the tool gives back; raises whatever the tool raises. May be cancelled.
+
+        Work that goes on after a cancellation holds the slot.
+        """

@@ -1,0 +1,329 @@
+"""THE ORDER: takes a call through the stages, one after the other (EXE-1). `Pipeline._stages` lists them.
+
+A stage takes what the stage before it made, and refuses by returning a `Refusal`, which goes straight to
+normalise and record. Nothing here raises for what a call, a tool or a full disk did wrong.
+"""
+
+import asyncio
+import logging
+import math
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from toolkeep.approval.approve import approve
+from toolkeep.audit.record import Recorder, may_write
+from toolkeep.calls import (
+    CallOptions,
+    CheckedCall,
+    PermittedCall,
+    RawOutput,
+    RecordedCall,
+    Refusal,
+    RegisteredTool,
+    ToolCall,
+    ToolResult,
+)
+from toolkeep.errors import Code, ToolkeepError
+from toolkeep.events import Bus, CallEnded
+from toolkeep.execution.admission import Admission, Slot
+from toolkeep.execution.breaker import Breaker
+from toolkeep.execution.cache import ResultCache, is_cacheable
+from toolkeep.execution.execute import Executor
+from toolkeep.execution.in_process import InProcessRunner
+from toolkeep.execution.ledger import NO_CLAIM, Claim, claim
+from toolkeep.execution.pending import PendingCalls
+from toolkeep.limits import NAMED_CHARS, CallLimits
+from toolkeep.policy.authorize import authorize
+from toolkeep.records import KeepRecord
+from toolkeep.refusals import refuse
+from toolkeep.registry.registry import ToolRegistry
+from toolkeep.registry.unanswered import answering_tool
+from toolkeep.results.normalize import normalize, pending, refused
+from toolkeep.results.output import Normalizers, check_output
+from toolkeep.validation.memory import RefusalMemory
+from toolkeep.validation.validate import Arguments, validate
+
+log = logging.getLogger("toolkeep.execution")
+
+T = TypeVar("T")
+Progress = Callable[[float, float | None, str], None]
+
+
+class Pipeline:
+    """The stages of one keep, assembled."""
+
+    def __init__(
+        self,
+        *,
+        registry: ToolRegistry,
+        refusals: RefusalMemory,
+        bus: Bus,
+        record: KeepRecord,
+        limits: CallLimits,
+        agents: set[str],
+        normalizers: Normalizers,
+        tool_secrets: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        self.record = record
+        self.admission = Admission(limits)
+        self.executor = Executor([InProcessRunner()], Breaker(limits), ResultCache())
+        self.recorder = Recorder(record.log, record.bodies, record.secret_key)
+        self._registry = registry
+        self._refusals = refusals
+        self._bus = bus
+        self._pending = PendingCalls()
+        self._agents = agents
+        self._normalizers = normalizers
+        self._secrets = tool_secrets
+
+    async def call(
+        self,
+        name: object,
+        arguments: Arguments,
+        *,
+        agent: object,
+        conversation: object = "",
+        session: object = "",
+        correlation_id: object = "",
+        options: CallOptions,
+        on_progress: Progress | None = None,
+    ) -> ToolResult:
+        """One call, from what was asked to what became of it."""
+        request = ToolCall(
+            id=secrets.token_hex(16),
+            tool=named(name),
+            arguments=arguments,
+            agent=named(agent),
+            conversation=named(conversation),
+            session=named(session),
+            correlation_id=named(correlation_id) or secrets.token_hex(8),
+            options=options,
+            on_progress=on_progress,
+            began=time.monotonic(),
+        )
+        journey = Journey(request, self._registry.find(request.tool))
+        slot = await self.admission.admit(request, journey.shown_name)
+        if isinstance(slot, Refusal):
+            return await self._end(journey, journey.refused(slot))
+        try:
+            return await self._through(journey, slot)
+        finally:
+            slot.release()
+
+    async def _through(self, journey: "Journey", slot: Slot) -> ToolResult:
+        request = journey.request
+        try:
+            result = await self._stages(journey, slot)
+        except _Ended as ended:
+            result = journey.refused(ended.refusal)
+        except asyncio.CancelledError:
+            await self._end(journey, journey.refused(_cancelled(request)))
+            raise
+        except (OSError, ToolkeepError) as error:
+            log.error("the state of a call cannot be kept", exc_info=error)  # noqa: TRY400 -- with its cause
+            message = "What the call needs to remember cannot be read or written"
+            result = journey.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
+        except Exception:
+            fields = {"tool_name": journey.shown_name, "correlation_id": request.correlation_id}
+            log.exception("a call broke in the keep itself", extra=fields)
+            result = journey.refused(_broken(request))
+        return await self._end(journey, result)
+
+    async def _stages(self, journey: "Journey", slot: Slot) -> ToolResult:
+        request = journey.request
+        tool = journey.tool = _passed(answering_tool(request, self._registry.snapshot, self._bus))
+        checked = journey.checked = _passed(self._validate(request, tool))
+        permitted = journey.permitted = _passed(authorize(request, checked, self._agents))
+        deadline_s, output_bytes = _passed(_within(request, tool))
+        journey.argument_hash = self.recorder.argument_hash(permitted)
+        claimed = claim(self.record.ledger, permitted, journey.argument_hash)
+        if isinstance(claimed, ToolResult):
+            return claimed
+        journey.claim = _passed(claimed)
+        _passed(self._runnable(permitted))
+        approved = _passed(approve(permitted))
+        _passed(authorize(request, checked, self._agents))
+        journey.is_begun = may_write(tool)  # also when it is cancelled while its intent is written
+        intent = await self.recorder.intent(
+            approved,
+            argument_hash=journey.argument_hash,
+            deadline_s=deadline_s,
+            output_bytes=output_bytes,
+        )
+        journey.is_begun = may_write(tool) and not isinstance(intent, Refusal)
+        recorded = journey.recorded = _passed(intent)
+        if tool.definition.client_executed:
+            return await self._hand_out(journey, recorded, slot)
+        raw = _passed(await self.executor.execute(recorded, slot, self._secrets.get(tool.name, {})))
+        return self._finished(raw)
+
+    def _validate(self, request: ToolCall, tool: RegisteredTool) -> CheckedCall | Refusal:
+        return validate(
+            tool,
+            request.arguments,
+            self._refusals,
+            request.agent,
+            request.conversation,
+            request.correlation_id,
+        )
+
+    def _runnable(self, permitted: PermittedCall) -> Refusal | None:
+        if permitted.tool.definition.client_executed and permitted.tool.runner is None:
+            return None
+        return self.executor.objection(permitted)
+
+    def _finished(self, raw: RawOutput) -> ToolResult:
+        """Output checked, normalised and hashed."""
+        output = _passed(check_output(raw, self._normalizers))
+        if not raw.is_cached and is_cacheable(raw.call.tool.definition):
+            self.executor.cache.put(raw.call, output.body)
+        self.recorder.keep_result(output)
+        return _passed(normalize(output, self.record.bodies))
+
+    async def _hand_out(self, journey: "Journey", recorded: RecordedCall, slot: Slot) -> ToolResult:
+        """A call that the client executes: its server half runs here, the rest is pending (EXE-6)."""
+        value = None
+        if recorded.tool.runner is not None:
+            given = self._secrets.get(recorded.tool.name, {})
+            raw = _passed(await self.executor.execute(recorded, slot, given))
+            value = _passed(check_output(raw, {}, is_final=False)).value
+        return pending(journey.request, recorded.approved.permitted, value, journey.argument_hash)
+
+    async def submit(self, call_id: str, value: Any, *, agent: str) -> ToolResult:
+        """The client's result of a pending call, from output check to record."""
+        waiting = self._pending.take(call_id, agent)
+        if waiting is None:
+            request = ToolCall(
+                id=named(call_id), tool="", arguments=None, agent=named(agent), began=time.monotonic()
+            )
+            message = "No call of this id waits for a result of this agent"
+            return refused(
+                request, refuse(request, Code.NOT_PENDING, message, "Submit each pending call once.")
+            )
+        recorded, claimed = waiting
+        journey = Journey(recorded.request, recorded.tool)
+        journey.checked, journey.permitted = recorded.checked, recorded.approved.permitted
+        journey.recorded = recorded
+        journey.argument_hash, journey.claim, journey.is_begun = recorded.argument_hash, claimed, True
+        try:
+            result = self._finished(RawOutput(call=recorded, value=value, isolation="client", execute_ms=0.0))
+        except _Ended as ended:
+            result = journey.refused(ended.refusal)
+        return await self._end(journey, result)
+
+    async def _end(self, journey: "Journey", result: ToolResult) -> ToolResult:
+        """Record what became of the call and settle its claim, also when the caller gives up meanwhile."""
+        try:
+            result = await self.recorder.outcome(result, journey)
+        finally:
+            journey.settle(result)
+        if result.status == "pending" and journey.recorded is not None:
+            self._pending.put(journey.recorded, journey.claim)
+        self._tell(journey, result)
+        return result
+
+    def _tell(self, journey: "Journey", result: ToolResult) -> None:
+        if self._bus.listeners:
+            ended = CallEnded(
+                tool_name=journey.shown_name,
+                agent=journey.request.agent,
+                status=result.status,
+                error_code=result.code.value if result.code else "",
+                total_ms=result.total_ms,
+                correlation_id=result.correlation_id,
+            )
+            self._bus.tell(ended)
+
+    def may_write(self, name: object) -> bool:
+        """Whether a call of that name may change the world."""
+        tool = self._registry.find(named(name))
+        return tool is not None and may_write(tool)
+
+
+class Journey:
+    """How far a call came."""
+
+    def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:
+        self.request = request
+        self.tool = found
+        self.checked: CheckedCall | None = None
+        self.permitted: PermittedCall | None = None
+        self.recorded: RecordedCall | None = None
+        self.argument_hash = ""
+        self.claim: Claim = NO_CLAIM
+        self.is_begun = False
+        """Whether the log has its intent already."""
+
+    @property
+    def shown_name(self) -> str:
+        """The tool's name; what a model invents is no label."""
+        return self.tool.name if self.tool else "unknown"
+
+    def settle(self, result: ToolResult) -> None:
+        """Give the claim back if nothing was run; else remember what became of the call."""
+        if self.recorded is None:
+            self.claim.release()
+        elif result.status != "pending":
+            keeps_value = not self.recorded.tool.arguments.secrecy.has_secrets
+            self.claim.finish(result, keeps_value=keeps_value)
+
+    def refused(self, refusal: Refusal) -> ToolResult:
+        """The result of a call that ends here."""
+        return refused(
+            self.request,
+            refusal,
+            tool=self.tool,
+            permitted=self.permitted,
+            argument_hash=self.argument_hash,
+        )
+
+
+class _Ended(Exception):
+    """A stage refused the call; the stages after it are not reached."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+
+
+def _passed(outcome: T | Refusal) -> T:
+    """What a stage made of the call; ends the journey where it refused."""
+    if isinstance(outcome, Refusal):
+        raise _Ended(outcome)
+    return outcome
+
+
+def named(given: object) -> str:
+    """A name or id as the log can hold it, whatever a model or client sent."""
+    text = given if type(given) is str else str(given)
+    if text.isascii() and len(text) <= NAMED_CHARS:
+        return text
+    return text[:NAMED_CHARS].encode("utf-8", "replace").decode()
+
+
+def _within(request: ToolCall, tool: RegisteredTool) -> tuple[float, int] | Refusal:
+    """Deadline and output limit in force: the definition's, or the caller's if they are tighter (EXE-9)."""
+    constraints = tool.definition.constraints
+    deadline_s, output_bytes = constraints.execution_seconds, constraints.output_bytes
+    options = request.options
+    if options.timeout_s is not None:
+        if not (math.isfinite(options.timeout_s) and 0 < options.timeout_s <= deadline_s):
+            message = f"timeout_s must be above 0 and at most {deadline_s:g}"
+            return refuse(request, Code.OPTION_REFUSED, message, "Ask for less time.")
+        deadline_s = options.timeout_s
+    if options.max_output_bytes is not None:
+        if not 0 < options.max_output_bytes <= output_bytes:
+            message = f"max_output_bytes must be above 0 and at most {output_bytes}"
+            return refuse(request, Code.OPTION_REFUSED, message, "Ask for less output.")
+        output_bytes = options.max_output_bytes
+    return deadline_s, output_bytes
+
+
+def _cancelled(request: ToolCall) -> Refusal:
+    return refuse(request, Code.CANCELLED, "The caller gave up", "Call it again if it is needed.")
+
+
+def _broken(request: ToolCall) -> Refusal:
+    message = "The call could not be made: something is wrong in the keep itself"
+    return refuse(request, Code.CHECK_FAILED, message, "Tell the operator.")

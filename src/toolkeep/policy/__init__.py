@@ -1,0 +1,1 @@
+"""MAY THIS ACTOR DO IT: a checked call becomes a permitted one, or is refused."""

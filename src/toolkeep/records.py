@@ -1,0 +1,78 @@
+"""What a keep writes down about calls: log, bodies and ledger. A Protocol, and its twin in memory."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from toolkeep.audit.entry import Leaf
+from toolkeep.audit.memory import MemoryBodies, MemoryLog
+from toolkeep.audit.receipt import Receipt
+from toolkeep.errors import NotRecorded
+from toolkeep.execution.ledger import Ledger, MemoryLedger
+
+
+class Log(Protocol):
+    """Where records become durable."""
+
+    def append_all(self, records: Sequence[Mapping[str, Any]]) -> "list[Future[Leaf]]":
+        """Append records next to each other; each future is resolved when its record is durable."""
+
+
+class Bodies(Protocol):
+    """Where arguments and results are kept, by their hash."""
+
+    def put(self, body: bytes) -> str:
+        """Keep a body now; its SHA-256."""
+
+    def put_later(self, digest: str, body: bytes) -> None:
+        """Keep a body soon; nobody waits for it."""
+
+    def get(self, digest: str) -> bytes:
+        """A body by its hash."""
+
+
+class KeepRecord(Protocol):
+    """The record of one keep."""
+
+    @property
+    def log(self) -> Log:
+        """What happened, in order."""
+
+    @property
+    def bodies(self) -> Bodies:
+        """What the log only names by hash."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """Which keyed calls were run."""
+
+    def secret_key(self) -> bytes:
+        """The key under which secrets are hashed."""
+
+    def receipt(self, index: int) -> Receipt:
+        """The receipt for the record at an index."""
+
+    def close(self) -> None:
+        """Write what waits, and let go."""
+
+
+class MemoryRecord:
+    """A record that lasts as long as the process: for a keep without a state folder, and for tests."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+        self.bodies = MemoryBodies()
+        self.ledger = MemoryLedger()
+        self._key = secrets.token_bytes(32)
+
+    def secret_key(self) -> bytes:
+        """The key under which secrets are hashed."""
+        return self._key
+
+    def receipt(self, index: int) -> Receipt:
+        """There is none: nothing signs this log."""
+        raise NotRecorded(f"record {index} is only in memory; open the keep with a state folder")
+
+    def close(self) -> None:
+        """Nothing is open."""

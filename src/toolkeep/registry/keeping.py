@@ -1,0 +1,169 @@
+"""What a keep says about which tools exist: register, list, find, switch, accept, search."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.vocabulary import Category, Tier
+from toolkeep.errors import ProviderFailed
+from toolkeep.events import Bus, Listener, ProjectNotAccepted
+from toolkeep.limits import DEFAULT_LIMITS, Limits
+from toolkeep.registry.providers import ToolProvider
+from toolkeep.registry.register import Registrar, StartUp
+from toolkeep.registry.registry import ToolRegistry
+from toolkeep.registry.state import RegistryState
+from toolkeep.validation.compiler import Formats
+
+if TYPE_CHECKING:
+    from toolkeep.config.settings import ConfigFile
+    from toolkeep.registry.search import ToolSearch
+
+
+class KeepsTools:
+    """The half of a keep that holds tools; the other half takes calls."""
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        services: Sequence[object] = (),
+        limits: Limits = DEFAULT_LIMITS,
+        include_actual_values: bool = True,
+        tier: Tier = Tier.ENTERPRISE,
+        formats: Formats | None = None,
+        closed: Mapping[str, str] | None = None,
+        state: RegistryState | None = None,
+    ) -> None:
+        self._bus = bus
+        self._registry = ToolRegistry(bus=bus, state=state, tier=tier, closed=closed)
+        self._registrar = Registrar(
+            self._registry,
+            bus,
+            services=services,
+            limits=limits,
+            shows_values=include_actual_values,
+            tier=tier,
+            formats=formats,
+        )
+        self._search: ToolSearch | None = None
+        self._ready = threading.Event()
+        self._ready.set()
+        self.start_up = StartUp(0)
+        """What came of loading the providers: how many tools, and everything that was skipped."""
+
+    def subscribe(self, listener: Listener, *, timed: bool = False) -> Callable[[], None]:
+        """Hear of every event of `toolkeep.events`; returns how to stop. Calls that pass only if `timed`."""
+        return self._bus.subscribe(listener, timed=timed)
+
+    def register(self, *tools: Any) -> None:
+        """Add tools: functions made with `@tool` or plain typed ones, agent-tool classes, definitions, data.
+
+        All or none: raises a `DefinitionError` with everything that is wrong, or `DuplicateTool`.
+        """
+        self._registrar.register(tools)
+
+    def load(
+        self,
+        *providers: ToolProvider,
+        own: Sequence[ToolProvider] = (),
+        failed: Sequence[ProviderFailed] = (),
+    ) -> StartUp:
+        """Add what providers offer; what is broken is skipped, named in the answer, and the rest loads.
+
+        `own` and `failed` are for whoever assembles a keep: toolkeep's own providers, and why others could
+        not even be made.
+        """
+        self._ready.clear()
+        try:
+            loaded = self._registrar.load(providers, own=own, failed=failed)
+        finally:
+            self._ready.set()
+        self.start_up = StartUp(
+            loaded.tool_count,
+            (*self.start_up.skipped, *loaded.skipped),
+            self.start_up.elapsed_ms + loaded.elapsed_ms,
+            self.start_up.held_back,
+            loaded.unmatched,
+        )
+        return loaded
+
+    def hold_back(self, *files: "ConfigFile") -> None:
+        """Note configuration files that do not count until a person accepts them."""
+        for file in files:
+            told = ProjectNotAccepted(
+                path=file.path, file_hash=file.file_hash, effect_count=len(file.effects)
+            )
+            self._bus.tell(told)
+        paths = tuple(file.path for file in files)
+        self.start_up = msgspec.structs.replace(self.start_up, held_back=paths)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every provider was asked for its tools."""
+        return self._ready.is_set()
+
+    def wait_until_ready(self, timeout_s: float | None = None) -> bool:
+        """Wait for that, from another thread than the one that loads."""
+        return self._ready.wait(timeout_s)
+
+    def unregister(self, name: str) -> None:
+        """Take a tool out, with all of its versions, or one `name@version`; a built-in one stays."""
+        self._registry.remove(name)
+
+    def enable(self, name: str, *, remember: bool = False) -> None:
+        """Let a tool, or one `name@version`, answer; `remember` for the next start too."""
+        self._registry.enable(name, remember=remember)
+
+    def disable(self, name: str, *, remember: bool = False) -> None:
+        """Keep a tool, or one `name@version`, from answering; `remember` for the next start too."""
+        self._registry.disable(name, remember=remember)
+
+    def accept(self, name: str, *, definition_hash: str) -> RegisteredTool:
+        """Take the changed definition of a quarantined tool, the one with this hash: what a person has seen.
+
+        Its version moves by what changed.
+        """
+        return self._registry.accept(name, definition_hash)
+
+    def tools(
+        self,
+        *,
+        enabled: bool | None = None,
+        category: Category | str | None = None,
+        capability: str | None = None,
+    ) -> list[RegisteredTool]:
+        """Every tool, or those that fit, by category, then by name; of each the newest enabled version."""
+        wanted = None if category is None else Category.read(category)
+        return self._registry.all(enabled=enabled, category=wanted, capability=capability)
+
+    def search(self, text: str, *, limit: int = 5) -> list[RegisteredTool]:
+        """The enabled tools that fit a description in words best."""
+        from toolkeep.registry.search import ToolSearch
+
+        self._search = self._search or ToolSearch()
+        return self._search.find(text, self._registry.snapshot.answering, limit=limit)
+
+    def get(self, name: str) -> RegisteredTool:
+        """The tool of that name or alias, in any case, or of `name@version`; raises `UnknownTool`."""
+        return self._registry.get(name)
+
+    def try_get(self, name: str) -> RegisteredTool | None:
+        """As `get`, or None."""
+        return self._registry.find(name)
+
+    def versions(self, name: str) -> tuple[RegisteredTool, ...]:
+        """Every version of a tool, newest first."""
+        return self._registry.versions(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._registry
+
+    def __len__(self) -> int:
+        return len(self._registry)
+
+    def __bool__(self) -> bool:
+        """A keep without tools is a keep."""
+        return True

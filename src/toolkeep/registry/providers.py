@@ -1,0 +1,31 @@
+"""Who brings tools: the names of our own providers, and what others must offer."""
+
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
+
+CODE: Final = "code"
+"""The host's own code."""
+CORE: Final = "core"
+"""The built-in tools, which are protected."""
+CONFIG: Final = "config"
+"""The user's configuration."""
+PROJECT: Final = "project"
+"""The project's configuration, whose tools give way to everybody else's."""
+
+OURS: Final = frozenset({CODE, CORE, CONFIG, PROJECT})
+"""Names that no other provider may have: who has one of them could pass for us."""
+
+
+class ToolProvider(Protocol):
+    """Brings tools to a keep when it opens."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in configuration and logs."""
+
+    @property
+    def priority(self) -> int:
+        """Lower is loaded first, and the first to bring a name keeps it. The project's file comes last."""
+
+    def get_tool_definitions(self) -> Iterable[Any]:
+        """Functions made with `@tool`, agent-tool classes, definitions, or definitions as data."""

@@ -1,0 +1,1 @@
+"""MAKE IT COMPARABLE: raw output is checked, normalised and hashed."""

@@ -1,0 +1,110 @@
+"""The door of results: checked output, or a refusal, becomes the `ToolResult` that the caller gets (EXE-2).
+
+Text beyond the caller's limit is cut at a character and says where the rest is; objects, arrays and bytes are
+never cut, they come by reference.
+"""
+
+import time
+from typing import Any, Protocol
+
+from toolkeep.calls import (
+    CheckedOutput,
+    PermittedCall,
+    Refusal,
+    RegisteredTool,
+    ToolCall,
+    ToolResult,
+    Truncation,
+)
+from toolkeep.errors import Code
+from toolkeep.refusals import refuse
+
+
+class BodyStore(Protocol):
+    """Where whole outputs are kept, by their hash."""
+
+    def put(self, body: bytes) -> str:
+        """Keep a body; its SHA-256."""
+
+
+def normalize(output: CheckedOutput, bodies: BodyStore) -> ToolResult | Refusal:
+    """The result of a call that worked; a refusal where it is too long to give and too secret to keep."""
+    raw = output.raw
+    call = raw.call
+    if len(output.body) > call.output_bytes and call.tool.arguments.secrecy.has_secrets:
+        message = f"Tool '{call.tool.name}' gave {len(output.body)} bytes, at most {call.output_bytes} fit"
+        return refuse(call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
+    value, truncation = _fitted(output, bodies)
+    effects = call.tool.definition.side_effects
+    return ToolResult(
+        status="ok",
+        value=value,
+        hash=output.hash,
+        decision=call.approved.permitted.decision,
+        approval=call.approved.approval,
+        truncation=truncation,
+        side_effects=None if effects is None else tuple(effect.value for effect in effects),
+        isolation=raw.isolation,
+        is_cached=raw.is_cached,
+        execute_ms=round(raw.execute_ms, 3),
+        argument_hash=call.argument_hash,
+        **_about(call.request, call.tool),
+    )
+
+
+def refused(
+    request: ToolCall,
+    refusal: Refusal,
+    *,
+    tool: RegisteredTool | None = None,
+    permitted: PermittedCall | None = None,
+    argument_hash: str = "",
+) -> ToolResult:
+    """The result of a call that was refused or failed, at whichever stage."""
+    return ToolResult(
+        status="error",
+        error=refusal,
+        decision=permitted.decision if permitted else None,
+        argument_hash=argument_hash,
+        **_about(request, tool),
+    )
+
+
+def pending(request: ToolCall, permitted: PermittedCall, value: Any, argument_hash: str) -> ToolResult:
+    """The result of a call that the client has to execute."""
+    return ToolResult(
+        status="pending",
+        value=value,
+        decision=permitted.decision,
+        argument_hash=argument_hash,
+        **_about(request, permitted.tool),
+    )
+
+
+def _about(request: ToolCall, tool: RegisteredTool | None) -> dict[str, Any]:
+    return {
+        "tool": tool.name if tool else request.tool,
+        "call_id": request.id,
+        "agent": request.agent,
+        "version": tool.version if tool else "",
+        "definition_hash": tool.definition_hash if tool else "",
+        "correlation_id": request.correlation_id,
+        "conversation_id": request.conversation,
+        "session_id": request.session,
+        "total_ms": round((time.monotonic() - request.began) * 1000, 3),
+    }
+
+
+def _fitted(output: CheckedOutput, bodies: BodyStore) -> tuple[Any, Truncation | None]:
+    limit = output.raw.call.output_bytes
+    if len(output.body) <= limit:
+        return output.value, None
+    reference = f"sha256:{bodies.put(output.body)}"
+    truncation = Truncation(full_bytes=len(output.body), reference=reference)
+    if not isinstance(output.value, str):
+        return None, truncation
+    text = output.value.encode()
+    note = f"\n[cut: {{}} of {len(text)} bytes shown; the whole is {reference}]"
+    room = max(0, limit - len(note) - 10)
+    shown = text[:room].decode(errors="ignore")
+    return shown + note.format(len(shown.encode())), truncation

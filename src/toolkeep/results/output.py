@@ -1,0 +1,118 @@
+"""Raw output becomes `CheckedOutput`: JSON or bytes, within the hard cap, as the output schema says (VAL-9).
+
+What comes out shares nothing with what the tool gave, so that it cannot change after it was hashed.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+import jiter
+
+from toolkeep.calls import CheckedOutput, RawOutput, Refusal
+from toolkeep.canonical import canonical_bytes
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.vocabulary import Normalization
+from toolkeep.errors import Code
+from toolkeep.limits import OUTPUT_CAP_BYTES, OUTPUT_DEPTH
+from toolkeep.refusals import refuse
+
+Normalizers = Mapping[str, Callable[[Any], Any]]
+"""For tools with `normalization: custom`, by name: what makes two equal results the same JSON value."""
+
+
+def check_output(
+    raw: RawOutput, normalizers: Normalizers, *, is_final: bool = True
+) -> CheckedOutput | Refusal:
+    """The output as data, hashed whole; the output schema is about the final one."""
+    definition = raw.call.tool.definition
+    try:
+        value, body = _data(raw.value, definition, normalizers, is_cached=raw.is_cached)
+    except _Unfit as unfit:
+        return refuse(
+            raw.call.request, Code.OUTPUT_INVALID, str(unfit), "Tell the user that the tool is broken."
+        )
+    if len(body) > OUTPUT_CAP_BYTES:
+        message = f"Tool '{definition.name}' gave more than {OUTPUT_CAP_BYTES} bytes"
+        return refuse(raw.call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
+    schema = raw.call.tool.output
+    if is_final and schema is not None and not schema.is_valid(value):
+        message = f"The output of tool '{definition.name}' does not satisfy its output schema"
+        return refuse(
+            raw.call.request, Code.OUTPUT_INVALID, message, "Tell the user that the tool is broken."
+        )
+    return CheckedOutput(raw=raw, value=value, body=body, hash=hashlib.sha256(body).hexdigest())
+
+
+class _Unfit(Exception):
+    """The output is not what the definition says."""
+
+
+def _data(
+    value: Any, definition: ToolDefinition, normalizers: Normalizers, *, is_cached: bool
+) -> tuple[Any, bytes]:
+    if definition.gives_bytes:
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise _Unfit(f"Tool '{definition.name}' gave {type(value).__name__} in place of bytes")
+        return bytes(value), bytes(value)
+    if definition.normalization is Normalization.CUSTOM and not is_cached:
+        value = _customized(value, definition.name, normalizers)
+    try:
+        body = canonical_bytes(_plain(value))
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise _Unfit(f"Tool '{definition.name}' gave something that is not JSON") from error
+    return jiter.from_json(body), body
+
+
+def _customized(value: Any, name: str, normalizers: Normalizers) -> Any:
+    if name not in normalizers:
+        raise _Unfit(f"Tool '{name}' has a normalization of its own, and none is registered")
+    try:
+        return normalizers[name](value)
+    except Exception as error:
+        raise _Unfit(f"The normalization of tool '{name}' failed") from error
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """JSON data: models and dataclasses as objects, tuples as arrays, dates, ids and the like as text.
+
+    What JSON has no word for (sets, bytes, generators) is refused, not guessed at.
+    """
+    if depth > OUTPUT_DEPTH:
+        raise ValueError("nested too deep")
+    if value is None or type(value) in _SCALARS:
+        return value
+    if isinstance(value, Enum):
+        return _plain(value.value, depth)
+    if isinstance(value, (str, int, float)):
+        return next(kind(value) for kind in (str, int, float) if isinstance(value, kind))
+    if isinstance(value, Mapping):
+        return {_key(key): _plain(inside, depth + 1) for key, inside in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inside, depth + 1) for inside in value]
+    if hasattr(value, "model_dump"):
+        return _plain(value.model_dump(mode="json"), depth)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return {field.name: _plain(getattr(value, field.name), depth + 1) for field in fields}
+    if isinstance(value, _TEXTS):
+        from pydantic_core import to_jsonable_python
+
+        return to_jsonable_python(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        raise TypeError("an object key is not text")
+    return str(key)
+
+
+_SCALARS = frozenset((str, int, float, bool))
+_TEXTS = (date, time, timedelta, UUID, Decimal, PurePath)

@@ -1,0 +1,122 @@
+"""Claims in SQLite, `ledger.db` in the state folder, shared by the processes of a keep.
+
+A claim names the process that holds it, by its number and start: a claim without a result whose process is
+gone has an unknown outcome.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolkeep.errors import StateUnusable
+from toolkeep.execution.ledger import Earlier
+from toolkeep.storage.folder import make_private
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS claims (
+    key TEXT PRIMARY KEY, call_id TEXT NOT NULL, argument_hash TEXT NOT NULL, owner TEXT NOT NULL,
+    result BLOB
+) STRICT
+"""
+_BUSY_SECONDS = 10.0
+
+
+class FileLedger:
+    """The claims of one keep."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def claim(self, key: str, call_id: str, argument_hash: str) -> Earlier | None:
+        """None if the claim is now ours, durably; else what was there before."""
+        with self._using() as connection:
+            row = (key, call_id, argument_hash, _this_process())
+            made = connection.execute(
+                "INSERT INTO claims VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING", row
+            ).rowcount
+            if made:
+                return None
+            query = "SELECT argument_hash, owner, result FROM claims WHERE key = ?"
+            held = connection.execute(query, (key,)).fetchone()
+        if held is None:  # given back at this very moment
+            return self.claim(key, call_id, argument_hash)
+        digest, owner, result = held
+        if result is not None:
+            return Earlier(state="done", argument_hash=digest, result=result)
+        return Earlier(state="running" if _is_alive(owner) else "unknown", argument_hash=digest)
+
+    def finish(self, key: str, result: bytes) -> None:
+        """Remember the result of a claimed call."""
+        with self._using() as connection:
+            connection.execute("UPDATE claims SET result = ? WHERE key = ?", (result, key))
+
+    def release(self, key: str) -> None:
+        """Take a claim back: nothing was run."""
+        with self._using() as connection:
+            connection.execute("DELETE FROM claims WHERE key = ? AND result IS NULL", (key,))
+
+    def open_claims(self) -> int:
+        """Claims that have no result yet."""
+        with self._using() as connection:
+            count: int = connection.execute("SELECT count(*) FROM claims WHERE result IS NULL").fetchone()[0]
+            return count
+
+    def close(self) -> None:
+        """Let go of everything."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    @contextlib.contextmanager
+    def _using(self) -> Iterator["sqlite3.Connection"]:
+        import sqlite3
+
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = self._open()
+                yield self._connection
+            except (sqlite3.Error, OSError) as error:
+                hint = "see that the folder is writable and the disk not full"
+                raise StateUnusable(
+                    str(self._folder / "ledger.db"), f"cannot be used: {error}", hint=hint
+                ) from error
+
+    def _open(self) -> "sqlite3.Connection":
+        import sqlite3
+
+        make_private(self._folder)
+        connection = sqlite3.connect(
+            self._folder / "ledger.db", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        connection.execute(_TABLE)
+        return connection
+
+
+def _this_process() -> str:
+    return f"{os.getpid()}-{_started(os.getpid())}"
+
+
+def _started(pid: int) -> str:
+    """When a process started, in ticks since the machine did; empty where it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return ""
+    fields = stat.rpartition(b")")[2].split()
+    return "" if fields[0] in (b"Z", b"X") else fields[19].decode()  # dead, and not yet waited for
+
+
+def _is_alive(owner: str) -> bool:
+    """Whether the very process still runs that made a claim; its number alone may be another's by now."""
+    pid, _, started = owner.partition("-")
+    return bool(started) and _started(int(pid)) == started

@@ -1,0 +1,147 @@
+"""The audit log of a keep: append-only, shared by its processes, every record durable when acknowledged.
+
+Comes in: records as JSON data, without secrets. Goes out: where each stands, proofs, checkpoints to publish.
+Under `audit/`: `segments/`, the newest `checkpoint`, those kept in `checkpoints.jsonl`, `resume.json`, and
+`torn/` for bytes that a crash left behind. What it cannot show alone: that log and checkpoints were rolled
+back together.
+"""
+
+import asyncio
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from toolkeep.audit.checkpoint import Checkpoint
+from toolkeep.audit.entry import RECORD_BYTES, Entry, Leaf, record_bytes
+from toolkeep.audit.errors import AuditBroken
+from toolkeep.audit.note import Note, VerifierKey
+from toolkeep.audit.proof import Proof
+from toolkeep.audit.tree import Tree
+from toolkeep.storage.segments import SEGMENT_BYTES, Place, read_entries, read_leaves
+from toolkeep.storage.writer import Writer
+
+CHECKPOINT_SECONDS: Final = 0.1
+"""How long an entry may wait for a checkpoint: one costs 0.5 ms, so 0.5 % of the writer's time."""
+
+
+class AuditLog:
+    """One log of one keep. Nothing is made before the first append; `close` leaves nothing behind."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        segment_bytes: int = SEGMENT_BYTES,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    ) -> None:
+        self.folder = folder
+        self._writer = Writer(
+            folder, segment_bytes=segment_bytes, checkpoint_seconds=checkpoint_seconds, clock=clock
+        )
+        self._proving = threading.Lock()
+        self._tree, self._place = Tree(), Place()
+        _OPEN.add(self._writer)
+
+    def append(self, record: Mapping[str, Any]) -> "Future[Leaf]":
+        """Append a record; the future is resolved when it is durable, and cannot be cancelled."""
+        return self.append_all([record])[0]
+
+    def append_all(self, records: Iterable[Mapping[str, Any]]) -> "list[Future[Leaf]]":
+        """Append records next to each other, nobody else's in between."""
+        waiting: list[tuple[bytes, Future[Leaf], None]] = []
+        for record in records:
+            future: Future[Leaf] = Future()
+            # What happened is recorded even if nobody waits for it any more.
+            future.set_running_or_notify_cancel()
+            waiting.append((_canonical(record), future, None))
+        self._writer.put(waiting)
+        return [future for _, future, _ in waiting]
+
+    def append_soon(self, record: Mapping[str, Any]) -> "asyncio.Future[Leaf]":
+        """The same for the running asyncio loop, at half the cost: a loop is woken once for a whole group."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Leaf] = loop.create_future()
+        self._writer.put(((_canonical(record), waiter, loop),))
+        return waiter
+
+    def read(self, start: int = 0, stop: int | None = None) -> list[Entry]:
+        """The entries with these indexes, as far as there are any; also those no checkpoint covers yet."""
+        return list(read_entries(self._writer.audit, start, 1 << 62 if stop is None else stop))
+
+    def checkpoint(self) -> str:
+        """A signed checkpoint over everything appended so far, to be kept here and published elsewhere."""
+        return self._writer.order(lambda: self._writer.sign_checkpoint(is_kept=True)).result()
+
+    def kept_checkpoints(self) -> list[str]:
+        """The checkpoints that were kept, oldest first."""
+        return self._writer.checkpoints.kept()
+
+    def prove(self, index: int) -> Proof:
+        """The proof that a record is in the log; signs a checkpoint if none covers the record yet."""
+        note = self._writer.checkpoints.newest()
+        if note is None or _size(note) <= index:
+            note = self._writer.order(lambda: self._writer.sign_checkpoint(is_kept=False)).result()
+        with self._proving:
+            tree, size = self._tree_of(note), _size(note)
+            return Proof(index=index, path=tuple(tree.inclusion(index, size)), checkpoint=note)
+
+    def prove_growth(self, old_size: int) -> tuple[list[bytes], str]:
+        """For a witness: proof that the newest checkpoint extends the log of the old size, and it."""
+        note = self.checkpoint()
+        with self._proving:
+            return self._tree_of(note).consistency(old_size, _size(note)), note
+
+    def public_key(self) -> VerifierKey:
+        """The key that checkpoints are signed with; made now if there is none."""
+        return self._writer.keys.public_key()
+
+    def rotate_key(self) -> VerifierKey:
+        """Go on with a new key, announced in the log and vouched for by the old one."""
+        return self._writer.order(self._writer.rotate_key).result()
+
+    def close(self) -> None:
+        """Write what waits and the last checkpoint; leaves no thread, file or lock, even where it raises."""
+        self._writer.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _tree_of(self, note: str) -> Tree:
+        checkpoint = Checkpoint.parse(Note.parse(note).text)
+        for leaves in read_leaves(self._writer.audit, self._place, checkpoint.size):
+            self._tree.extend(leaves)
+        if self._tree.root(checkpoint.size) != checkpoint.root:
+            raise AuditBroken("checkpoint", f"the first {checkpoint.size} records are not those it signed")
+        return self._tree
+
+
+def _canonical(record: Mapping[str, Any]) -> bytes:
+    line = record_bytes(record if type(record) is dict else dict(record))
+    if len(line) > RECORD_BYTES:
+        raise ValueError(f"a record of {len(line)} bytes is too long: at most {RECORD_BYTES}")
+    return line
+
+
+def _size(note: str) -> int:
+    return Checkpoint.parse(Note.parse(note).text).size
+
+
+def _forget_in_child() -> None:
+    for writer in list(_OPEN):
+        writer.forget()
+
+
+_OPEN: "weakref.WeakSet[Writer]" = weakref.WeakSet()
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,75 @@
+"""Checkpoints to where the log's owner cannot rewrite them: a file elsewhere, or a webhook (AUD-2).
+
+A thread looks once a second for a newer checkpoint and hands it on. It may fail and tries again; it never
+holds up a call. What it protects is only as good as the place it publishes to.
+"""
+
+import logging
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Final
+
+from toolkeep.storage.atomic import write_whole
+
+log = logging.getLogger("toolkeep.audit")
+
+EVERY_SECONDS: Final = 1.0
+_TIMEOUT_SECONDS: Final = 5.0
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+class Publisher:
+    """Hands the newest checkpoint of a log on."""
+
+    def __init__(
+        self, folder: Path, *, file: str = "", webhook: str = "", every_s: float = EVERY_SECONDS
+    ) -> None:
+        self._checkpoint = folder / "audit" / "checkpoint"
+        self._file = Path(file) if file else None
+        self._webhook = webhook
+        self._every_s = every_s
+        self._published = b""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="toolkeep-publisher", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Hand on the last one, and end."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            self.publish()
+        self.publish()
+
+    def publish(self) -> None:
+        """Hand on the newest checkpoint if it is new; a failure is logged and tried again."""
+        try:
+            newest = self._checkpoint.read_bytes()
+        except OSError:
+            return
+        if newest == self._published:
+            return
+        try:
+            if self._file is not None:
+                write_whole(self._file, newest)
+            if self._webhook:
+                _post(self._webhook, newest)
+        except (OSError, urllib.error.URLError) as error:
+            log.warning("a checkpoint was not published", extra={"error_type": type(error).__name__})
+            return
+        self._published = newest
+
+
+def _post(url: str, body: bytes) -> None:
+    request = urllib.request.Request(url, data=body, headers={"Content-Type": "text/plain"})  # noqa: S310 -- checked
+    opener = urllib.request.build_opener(_NoRedirect)
+    with opener.open(request, timeout=_TIMEOUT_SECONDS):
+        pass

@@ -1,0 +1,46 @@
+"""Everything that a keep writes down about calls, in its state folder: log, bodies, ledger, keys."""
+
+import contextlib
+from pathlib import Path
+
+from toolkeep.audit.receipt import Receipt
+from toolkeep.storage.body_writer import BodyWriter
+from toolkeep.storage.keys import Keys
+from toolkeep.storage.ledger import FileLedger
+from toolkeep.storage.log import AuditLog
+from toolkeep.storage.publish import Publisher
+
+
+class FileRecord:
+    """The record of one keep, shared by its processes. Nothing is made before the first call."""
+
+    def __init__(self, folder: Path, *, checkpoint_file: str = "", checkpoint_webhook: str = "") -> None:
+        self.folder = folder
+        self.log = AuditLog(folder)
+        self.bodies = BodyWriter(folder)
+        self.ledger = FileLedger(folder)
+        self._publisher: Publisher | None = None
+        if checkpoint_file or checkpoint_webhook:
+            self._publisher = Publisher(folder, file=checkpoint_file, webhook=checkpoint_webhook)
+        self._secret_key: bytes | None = None
+
+    def secret_key(self) -> bytes:
+        """The key under which secrets are hashed."""
+        if self._secret_key is None:
+            self._secret_key = Keys(self.folder).secret_key()
+        return self._secret_key
+
+    def receipt(self, index: int) -> Receipt:
+        """The receipt for the record at an index; waits for a checkpoint that covers it."""
+        proof = self.log.prove(index)
+        (entry,) = self.log.read(index, index + 1)
+        return Receipt.of(entry, proof)
+
+    def close(self) -> None:
+        """Write what waits, and let go."""
+        with contextlib.ExitStack() as closing:  # each is closed, whatever another does
+            if self._publisher is not None:
+                closing.callback(self._publisher.close)
+            closing.callback(self.ledger.close)
+            closing.callback(self.log.close)
+            closing.callback(self.bodies.close)

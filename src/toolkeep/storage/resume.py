@@ -1,0 +1,65 @@
+"""Where a log was when a checkpoint was kept, in `resume.json`: opening it again reads on from there.
+
+A shortcut, and believed only as far as it can be checked: the tree must have the root that this keep's key
+signed, and the entry before the place must be the last of that tree. Else the log is read from its start.
+What was changed further back, `verify` finds; a writer never signs for it, since its tree is the signed one.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from toolkeep.audit.checkpoint import open_checkpoint
+from toolkeep.audit.entry import RECORD_BYTES, parse_entry
+from toolkeep.audit.errors import NoteInvalid
+from toolkeep.audit.note import VerifierKey
+from toolkeep.audit.tree import Frontier
+from toolkeep.storage.atomic import write_whole
+from toolkeep.storage.segments import Place, segment_path
+
+_LINE_BYTES = RECORD_BYTES + 1024
+
+
+class _Resume(msgspec.Struct, frozen=True, kw_only=True):
+    checkpoint: str
+    segment: int
+    offset: int
+    previous: str
+    peaks: list[str]
+
+
+def save_place(audit: Path, place: Place, frontier: Frontier, checkpoint: str) -> None:
+    """Remember the place that the checkpoint was signed at."""
+    resume = _Resume(
+        checkpoint=checkpoint,
+        segment=place.number,
+        offset=place.offset,
+        previous=place.previous,
+        peaks=[peak.hex() for peak in frontier.peaks],
+    )
+    write_whole(audit / "resume.json", msgspec.json.encode(resume))
+
+
+def find_place(audit: Path, key: VerifierKey) -> tuple[Place, Frontier] | None:
+    """A place to read on from, with the tree up to there; None where none can be believed."""
+    try:
+        resume = msgspec.json.decode((audit / "resume.json").read_bytes(), type=_Resume)
+        checkpoint = open_checkpoint(resume.checkpoint, [key])
+        frontier = Frontier(checkpoint.size, map(bytes.fromhex, resume.peaks))
+    except (OSError, ValueError, NoteInvalid):
+        return None
+    place = Place(number=resume.segment, offset=resume.offset, size=checkpoint.size, previous=resume.previous)
+    is_signed = frontier.root() == checkpoint.root
+    return (place, frontier) if is_signed and _is_after_last(audit, place) else None
+
+
+def _is_after_last(audit: Path, place: Place) -> bool:
+    try:
+        with segment_path(audit, place.number).open("rb") as file:
+            file.seek(max(0, place.offset - _LINE_BYTES))
+            before = file.read(min(place.offset, _LINE_BYTES))
+    except (OSError, ValueError):
+        return False
+    *_, line, end = [b"", *before.split(b"\n")]
+    entry = parse_entry(line)
+    return not end and entry is not None and (entry.index, entry.hash) == (place.size - 1, place.previous)

@@ -1,0 +1,116 @@
+"""The files of the audit log, `segments/00000000.jsonl` and on: one entry a line, and not a byte besides.
+
+Comes in: the folder `audit`. Goes out: a place in the log that reads on from where it is; entries by index.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from toolkeep.audit.entry import NO_PREVIOUS, Entry, follow, parse_entry
+from toolkeep.audit.errors import AuditBroken
+
+SEGMENT_BYTES: Final = 16 * 1024 * 1024
+"""When a segment is full: it can be read at once, and a year of an ordinary keep is a handful of files."""
+
+_NAME = re.compile(r"(\d{8})\.jsonl")
+
+
+def segments_folder(audit: Path) -> Path:
+    """Where the segments are."""
+    return audit / "segments"
+
+
+def segment_path(audit: Path, number: int) -> Path:
+    """The file of one segment."""
+    return segments_folder(audit) / f"{number:08d}.jsonl"
+
+
+def segment_numbers(audit: Path) -> list[int]:
+    """The segments that are there."""
+    try:
+        paths = list(segments_folder(audit).iterdir())
+    except FileNotFoundError:
+        return []
+    return sorted(int(match[1]) for path in paths if (match := _NAME.fullmatch(path.name)))
+
+
+@dataclass(slots=True, kw_only=True)
+class Place:
+    """A place in the log, between two entries; `take` moves it on."""
+
+    number: int = 0
+    offset: int = 0
+    size: int = 0
+    previous: str = NO_PREVIOUS
+
+    def take(self, data: bytes) -> tuple[list[bytes], bytes]:
+        """Move over the lines that go on from here: their leaf hashes, and the bytes after them."""
+        complete, newline, _ = data.rpartition(b"\n")
+        lines = complete.split(b"\n") if newline else []
+        leaves = list(follow(lines, self.size, self.previous))
+        taken = sum(map(len, lines[: len(leaves)])) + len(leaves)
+        if leaves:
+            self.previous = leaves[-1].hex()
+        self.size += len(leaves)
+        self.offset += taken
+        return leaves, data[taken:]
+
+    def next_segment(self) -> None:
+        """Move to the start of the next file."""
+        self.number += 1
+        self.offset = 0
+
+    def __str__(self) -> str:
+        return f"segment {self.number:08d}, offset {self.offset}, record {self.size}"
+
+
+def read_leaves(audit: Path, place: Place, stop: int) -> Iterator[bytes]:
+    """The leaf hashes from the place up to the index `stop`, joined, a segment at a time; moves the place."""
+    while place.size < stop:
+        data = read_segment(audit, place.number, place.offset)
+        leaves, rest = place.take(data)
+        yield b"".join(leaves)
+        if place.size < stop:
+            if rest or not segment_path(audit, place.number + 1).exists():
+                raise AuditBroken(str(place), f"the log ends or breaks here, before record {stop}")
+            place.next_segment()
+
+
+def read_entries(audit: Path, start: int, stop: int) -> Iterator[Entry]:
+    """The entries with these indexes, as far as there are any. Nothing is checked but their form."""
+    numbers = segment_numbers(audit)
+    later = iter([*numbers[1:], None])
+    for number in numbers:
+        following = next(later)
+        if following is not None and first_index(audit, following) <= start:
+            continue
+        for line in read_segment(audit, number, 0).split(b"\n")[:-1]:
+            entry = parse_entry(line)
+            if entry is None:
+                raise AuditBroken(f"segment {number:08d}", "a line is no entry")
+            if entry.index >= stop:
+                return
+            if entry.index >= start:
+                yield entry
+
+
+def read_segment(audit: Path, number: int, offset: int) -> bytes:
+    """What a segment holds from the offset on."""
+    with segment_path(audit, number).open("rb") as file:
+        file.seek(offset)
+        return file.read()
+
+
+def first_index(audit: Path, number: int) -> float:
+    """The index of the first entry of a segment; infinite for one that is empty still."""
+    with segment_path(audit, number).open("rb") as file:
+        line = file.readline()
+    if not line.endswith(b"\n"):
+        return float("inf")
+    entry = parse_entry(line[:-1])
+    if entry is None:
+        raise AuditBroken(f"segment {number:08d}, line 1", "the line is no entry")
+    return entry.index

@@ -1,0 +1,110 @@
+"""Broken streams and folders end the command with one line, never with a traceback."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+Prepare = Callable[[], None]
+
+LOOKS = (["list"], ["list", "--json"], ["list", "--table"], ["show", "agent_hello_world"], ["lint"], ["completion", "bash"])  # fmt: skip
+NAMES = [" ".join(look) for look in LOOKS]
+
+
+def run(
+    arguments: list[str],
+    folder: Path | str,
+    *,
+    before: Prepare | None = None,
+    stdout: int | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> tuple[int, str, str]:
+    """Exit status and what was said, of the command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "toolkeep", *arguments],
+        cwd=folder,
+        env={**os.environ, **(variables or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if stdout is None else stdout,
+        stderr=subprocess.PIPE,
+        preexec_fn=before,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    return done.returncode, done.stdout or "", done.stderr
+
+
+@pytest.mark.parametrize("look", [*LOOKS, ["--help"], ["--version"], ["list", "--help"]], ids=[*NAMES, "help", "version", "help of list"])  # fmt: skip
+def test_a_full_disk_is_said_in_one_line(look: list[str], tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        status, _, said = run(look, tmp_path, stdout=full.fileno())
+    assert (status, said) == (1, "\u2717 OSError: No space left on device\n")
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=NAMES)
+def test_a_closed_output_is_nobody_who_reads(look: list[str], tmp_path: Path) -> None:
+    assert run(look, tmp_path, before=lambda: os.close(1)) == (0, "", "")
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=NAMES)
+def test_a_closed_input_changes_nothing(look: list[str], tmp_path: Path) -> None:
+    assert run(look, tmp_path, before=lambda: os.close(0)) == run(look, tmp_path)
+
+
+def test_arguments_from_a_closed_input_are_wrong_usage(tmp_path: Path) -> None:
+    status, _, said = run(["validate", "agent_hello_world"], tmp_path, before=lambda: os.close(0))
+    assert (status, said.split("\n")[-2]) == (2, "Error: Give the arguments as JSON, or on standard input.")
+
+
+def test_accept_on_a_closed_input_asks_nobody(tmp_path: Path) -> None:
+    (tmp_path / ".agent").mkdir()
+    (tmp_path / ".agent" / "config.yml").write_text("permissions: [mail]\n")
+    status, _, said = run(["accept"], tmp_path, before=lambda: os.close(0))
+    assert (status, said.split("\n")[0]) == (1, "\u2717 ACODE-TSR-024: nobody is there to ask")
+
+
+CHANGES = (["list"], ["accept"], ["disable", "agent_hello_world"], ["init"], ["new", "word_count"])
+
+
+@pytest.mark.parametrize("arguments", CHANGES, ids=" ".join)
+def test_a_working_folder_that_is_gone_is_said(arguments: list[str], tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f"rmdir {gone}; exec {sys.executable} -m toolkeep {' '.join(arguments)}"
+    done = subprocess.run(["sh", "-c", command], cwd=gone, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.strip().split("\n")) == 1
+    assert done.stderr.startswith("\u2717 ")
+
+
+@pytest.mark.parametrize("variable", ["HOME", "TOOLKEEP_HOME", "XDG_STATE_HOME"])
+@pytest.mark.parametrize("name", ["loop", "a" * 300], ids=["circle", "too long"])
+@pytest.mark.parametrize("arguments", [["list"], ["disable", "agent_hello_world"]], ids=" ".join)
+def test_a_home_that_cannot_be_is_said(
+    arguments: list[str], name: str, variable: str, tmp_path: Path
+) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    status, shown, said = run(arguments, tmp_path, variables={variable: str(tmp_path / name)})
+    assert (status, said.startswith("\u2717 ACODE-TSR-0")) == (1, True) or (status, said) == (0, "")
+    assert bool(shown) is not bool(said)
+
+
+def test_a_project_whose_path_is_not_utf_8_is_listed_and_accepted(tmp_path: Path) -> None:
+    project = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    config = Path(project) / ".agent" / "config.yml"
+    config.parent.mkdir(parents=True)
+    config.write_text("permissions: [mail]\n")
+    status, _, said = run(["list"], project)
+    assert (status, "does not count yet" in said) == (0, True)
+    assert run(["accept", "--json"], project)[0] == 1
+    wanted = (
+        subprocess.run(["sha256sum", config], capture_output=True, check=True).stdout.split()[0].lstrip(b"\\")
+    )
+    assert run(["accept", "--hash", wanted.decode()], project)[0] == 0
+    assert run(["list"], project)[::2] == (0, "")

@@ -1,0 +1,70 @@
+"""The page about the log names every kind of record with its fields, and everything that verifying can find."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.markdown import ROOT
+from toolkeep import Keep
+from toolkeep.audit.findings import Kind
+from toolkeep.cli.audit import COMMANDS
+from toolkeep.records import MemoryRecord
+from toolkeep.storage.log import AuditLog
+
+PAGE = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+MANUAL = (ROOT / "docs" / "manual.md").read_text(encoding="utf-8")
+
+
+def documented(kind: str) -> set[str]:
+    """The fields in the first column of the table under the heading of a kind of record."""
+    section = PAGE.split(f"\n### {kind}\n")[1].split("\n#")[0]
+    cells = re.findall(r"^\| (`[^|]+`) \|", section, re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+def double(number: int) -> int:
+    """Double a number.
+
+    Args:
+        number: The number.
+    """
+    return 2 * number
+
+
+def records(tmp_path: Path) -> list[Mapping[str, Any]]:
+    """Records of every kind: of a call that runs, of some that do not, and of a new key."""
+    record = MemoryRecord()
+    keep = Keep(record=record)
+    keep.register(double)
+    for _ in range(2):
+        keep.call_sync("double", {"number": 1}, idempotency_key="once")
+    keep.call_sync("double", {})
+    keep.call_sync("double", {"number": 1}, timeout_s=0)
+    keep.close()
+    with AuditLog(tmp_path / "state") as log:
+        log.rotate_key()
+        return [entry.record for entry in (*record.log.entries, *log.read())]
+
+
+@pytest.mark.spec("DOC-1")
+def test_every_field_of_every_record_is_on_the_page_and_nothing_else(tmp_path: Path) -> None:
+    found: dict[str, set[str]] = {}
+    for record in records(tmp_path):
+        found.setdefault(record.get("type") or record["event"], set()).update(record)
+    assert {kind: documented(kind) for kind in re.findall(r"^### (.*)$", PAGE, re.MULTILINE)} == found
+
+
+@pytest.mark.spec("DOC-1")
+def test_everything_that_verifying_can_find_is_on_the_page_once() -> None:
+    section = PAGE.split("\n## What verify finds\n")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE) == [kind.value for kind in Kind]
+
+
+@pytest.mark.spec("DOC-1")
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_audit_command_is_on_the_page_and_in_the_manual(name: str) -> None:
+    assert re.search(rf"audit {name}\b|`{name}`", PAGE)
+    assert f"`{name}`" in MANUAL

@@ -1,0 +1,61 @@
+"""Calls that wait for a client's result."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pytest
+
+from tests.execution.test_cache import recorded
+from toolkeep.calls import RecordedCall
+from toolkeep.execution import pending as pending_module
+from toolkeep.execution.ledger import NO_CLAIM, Claim
+from toolkeep.execution.pending import PendingCalls
+
+pytestmark = pytest.mark.spec("EXE-6")
+
+
+def call(call_id: str, agent: str = "local") -> RecordedCall:
+    made = recorded()
+    request = msgspec.structs.replace(made.request, id=call_id, agent=agent)
+    permitted = msgspec.structs.replace(made.approved.permitted, request=request)
+    return msgspec.structs.replace(made, approved=msgspec.structs.replace(made.approved, permitted=permitted))
+
+
+def taken(pending: PendingCalls, call_id: str, agent: str = "local") -> RecordedCall | None:
+    found = pending.take(call_id, agent)
+    return found[0] if found else None
+
+
+def test_a_call_is_taken_once_with_its_claim() -> None:
+    pending, waits, claim = PendingCalls(), call("1"), Claim(None, "key")
+    pending.put(waits, claim)
+    assert pending.take("1", "local") == (waits, claim)
+    assert pending.take("1", "local") is None
+
+
+def test_only_the_agent_that_called_takes_it() -> None:
+    pending, waits = PendingCalls(), call("1", "planner")
+    pending.put(waits, NO_CLAIM)
+    assert taken(pending, "1", "local") is None
+    assert taken(pending, "1", "planner") is waits
+
+
+def test_an_unknown_id_finds_nothing() -> None:
+    assert PendingCalls().take("1", "local") is None
+
+
+def test_the_oldest_gives_way_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_module, "PENDING_CALLS", 2)
+    pending, calls = PendingCalls(), [call(str(number)) for number in range(3)]
+    for one in calls:
+        pending.put(one, NO_CLAIM)
+    assert [taken(pending, str(number)) for number in range(3)] == [None, calls[1], calls[2]]
+
+
+def test_of_several_threads_exactly_one_takes_a_call() -> None:
+    pending = PendingCalls()
+    for number in range(50):
+        pending.put(call(str(number)), NO_CLAIM)
+    with ThreadPoolExecutor(8) as pool:
+        tries = list(pool.map(lambda n: taken(pending, str(n % 50)), range(400)))
+    assert len([one for one in tries if one is not None]) == 50

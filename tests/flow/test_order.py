@@ -1,0 +1,391 @@
+"""The order of the stages (EXE-1), and that nothing starts or goes out before it is written down (AUD-3)."""
+
+import ast
+import asyncio
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toolkeep
+from toolkeep import Code, Keep, tool
+from toolkeep import pipeline as pipeline_module
+from toolkeep.audit.entry import Leaf
+from toolkeep.audit.errors import LogUnwritable
+from toolkeep.audit.record import Recorder
+from toolkeep.calls import ApprovedCall, RecordedCall, Refusal, ToolCall, ToolResult
+from toolkeep.definitions.context import ToolFailed
+from toolkeep.execution.execute import Executor
+from toolkeep.execution.in_process import InProcessRunner
+from toolkeep.execution.runner import Runner
+from toolkeep.limits import CallLimits
+from toolkeep.policy.authorize import authorize
+from toolkeep.records import MemoryRecord
+from toolkeep.refusals import refuse
+
+SOURCE = Path(inspect.getfile(toolkeep)).parent
+
+ORDER = [
+    "admit",
+    "answering_tool",
+    "validate",
+    "authorize",
+    "claim",
+    "approve",
+    "authorize",
+    "intent",
+    "execute",
+    "check_output",
+    "normalize",
+    "outcome",
+]
+
+DOORS = ("answering_tool", "validate", "authorize", "claim", "approve", "check_output", "normalize")
+"""The stages that the pipeline imported as functions."""
+
+
+@tool(side_effects=["None"])
+async def obey(how: str = "well") -> object:
+    """Do as it is told."""
+    if how == "fail":
+        raise ToolFailed("told to")
+    return {1, 2}.__iter__ if how == "give no JSON" else how
+
+
+def watched(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The stages that a call of this keep passes, in order, as they are entered."""
+    passed: list[str] = []
+
+    def watch(owner: Any, attribute: str) -> None:
+        stage = getattr(owner, attribute)
+
+        def noted(*args: Any, **options: Any) -> Any:
+            passed.append(attribute)
+            return stage(*args, **options)
+
+        monkeypatch.setattr(owner, attribute, noted)
+
+    for door in DOORS:
+        watch(pipeline_module, door)
+    watch(keep._pipeline.admission, "admit")
+    watch(keep._pipeline.recorder, "intent")
+    watch(keep._pipeline.executor, "execute")
+    watch(keep._pipeline.recorder, "outcome")
+    return passed
+
+
+def keep_with(*tools: Any, **options: Any) -> Keep:
+    keep = Keep(**options)
+    keep.register(*tools)
+    return keep
+
+
+def writing(started: list[str], **fields: Any) -> Any:
+    """A tool that notes when it starts."""
+
+    @tool(name="change", description="Change the world", **fields)
+    async def change() -> str:
+        started.append("change")
+        return "changed"
+
+    return change
+
+
+WRITES = {"danger": "safe", "side_effects": ["FsWrite"], "capabilities": ["fs.write:./data"]}
+WRITING = pytest.mark.parametrize("fields", [WRITES, {}], ids=["write effects", "undeclared effects"])
+READS = {"side_effects": ["None"]}
+
+
+@pytest.mark.spec("EXE-1")
+def test_a_call_passes_every_stage_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = keep_with(obey)
+    passed = watched(keep, monkeypatch)
+    assert asyncio.run(keep.call("obey", {}, idempotency_key="key-1")).ok
+    assert passed == ORDER
+
+
+def claimed_before(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keep._pipeline.record.ledger, "claim", _conflicting)
+
+
+def _conflicting(key: str, call_id: str, argument_hash: str) -> Any:
+    from toolkeep.execution.ledger import Earlier
+
+    return Earlier(state="running", argument_hash="another")
+
+
+def denied_at_last(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Policy permits a call, and no longer does so after the approval."""
+    asked: list[ToolCall] = []
+
+    def once(request: ToolCall, *args: Any) -> Any:
+        asked.append(request)
+        if len(asked) > 1:
+            return refuse(request, Code.NOT_PERMITTED, "No longer", "Do without it.")
+        return authorize(request, *args)
+
+    monkeypatch.setattr(pipeline_module, "authorize", once)
+
+
+def unwritable(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> Any:
+        raise LogUnwritable("audit", "disk full")
+
+    monkeypatch.setattr(keep._pipeline.record.log, "append_all", refused)
+
+
+def nothing(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is as usual."""
+
+
+STOPS: dict[str, tuple[int, Code, dict[str, Any], Callable[[Keep, pytest.MonkeyPatch], None]]] = {
+    "get": (2, Code.UNKNOWN_TOOL, {"name": "no_such_tool"}, nothing),
+    "validate": (3, Code.WRONG_TYPE, {"arguments": {"how": 1}}, nothing),
+    "authorize": (4, Code.AGENT_UNKNOWN, {"agent": "stranger"}, nothing),
+    "claim": (5, Code.KEY_CONFLICT, {"idempotency_key": "key-1"}, claimed_before),
+    "approve": (6, Code.APPROVAL_NEEDED, {"confirm": True}, nothing),
+    "authorize again": (7, Code.NOT_PERMITTED, {}, denied_at_last),
+    "intent": (8, Code.NOT_RECORDED, {"name": "change"}, unwritable),
+    "execute": (9, Code.TOOL_FAILED, {"arguments": {"how": "fail"}}, nothing),
+    "check_output": (10, Code.OUTPUT_INVALID, {"arguments": {"how": "give no JSON"}}, nothing),
+}
+
+
+@pytest.mark.spec("EXE-1")
+@pytest.mark.parametrize("stage", STOPS)
+def test_a_call_stops_at_the_first_refusal_which_is_recorded(
+    stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, code, changed, arrange = STOPS[stage]
+    started: list[str] = []
+    keep = keep_with(obey, writing(started))
+    arrange(keep, monkeypatch)
+    passed = watched(keep, monkeypatch)
+    result = asyncio.run(keep.call(**{"name": "obey", "arguments": {}, **changed}))
+    assert result.code is code
+    assert passed == [*ORDER[:count], "outcome"]
+    assert started == []
+
+
+@pytest.mark.spec("EXE-1", "EXE-7")
+def test_a_call_that_is_not_admitted_is_not_even_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = keep_with(obey, call_limits=CallLimits(calls_per_second=1.0, burst=0.0))
+    passed = watched(keep, monkeypatch)
+    assert asyncio.run(keep.call("obey", {})).code is Code.RATE_LIMITED
+    assert passed == ["admit", "outcome"]
+
+
+@pytest.mark.spec("EXE-1", "EXE-5")
+def test_a_cached_result_passes_the_same_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+
+    @tool(determinism="Pure", side_effects=["None"])
+    async def count() -> int:
+        """Count its runs."""
+        runs.append(1)
+        return len(runs)
+
+    keep = keep_with(count)
+    first = asyncio.run(keep.call("count", {}))
+    passed = watched(keep, monkeypatch)
+    second = asyncio.run(keep.call("count", {}))
+    assert (first.value, second.value, second.is_cached, runs) == (1, 1, True, [1])
+    assert passed == ORDER
+
+
+# --- durability --------------------------------------------------------------------------------------
+
+
+class HeldLog:
+    """A log whose records become durable when the test says so."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[Mapping[str, Any]]] = []
+        self.appended = asyncio.Event()
+        self._waiting: list[Future[Leaf]] = []
+
+    def append_all(self, records: Sequence[Mapping[str, Any]]) -> "list[Future[Leaf]]":
+        futures: list[Future[Leaf]] = [Future() for _ in records]
+        self.groups.append(list(records))
+        self._waiting += futures
+        self.appended.set()
+        return futures
+
+    async def next_group(self) -> list[str]:
+        """Wait for the next append; the types of its records."""
+        await self.appended.wait()
+        self.appended.clear()
+        return [record["type"] for record in self.groups[-1]]
+
+    def make_durable(self) -> None:
+        for index, future in enumerate(self._waiting):
+            future.set_result(Leaf(index=index, hash="", origin="test"))
+        self._waiting = []
+
+    def fail(self) -> None:
+        for future in self._waiting:
+            future.set_exception(LogUnwritable("audit", "disk full"))
+        self._waiting = []
+
+
+def held(*tools: Any) -> tuple[Keep, HeldLog]:
+    record, log = MemoryRecord(), HeldLog()
+    record.log = log  # type: ignore[assignment]  # another log of the same Protocol
+    return keep_with(*tools, record=lambda: record), log
+
+
+async def settled() -> None:
+    """Let everything that can go on go on."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.spec("EXE-1")
+@WRITING
+def test_a_tool_that_may_write_does_not_start_before_its_intent_is_durable(fields: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        started: list[str] = []
+        keep, log = held(writing(started, **fields))
+        call = asyncio.create_task(keep.call("change", {}))
+        assert await log.next_group() == ["ToolInvoked", "CapabilityCheck", "PolicyDecision"]
+        await settled()
+        assert started == []
+        log.make_durable()
+        assert await log.next_group() == ["ToolCompleted"]
+        assert started == ["change"]
+        log.make_durable()
+        assert (await call).value == "changed"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.spec("EXE-1")
+def test_a_tool_that_only_reads_does_not_wait_for_the_log_to_start() -> None:
+    async def scenario() -> None:
+        started: list[str] = []
+        keep, log = held(writing(started, **READS))
+        call = asyncio.create_task(keep.call("change", {}))
+        assert await log.next_group() == ["ToolInvoked", "CapabilityCheck", "PolicyDecision", "ToolCompleted"]
+        assert started == ["change"]
+        log.make_durable()
+        assert (await call).ok
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.spec("EXE-1")
+@pytest.mark.parametrize("name", ["change", "no_such_tool"])
+def test_no_result_goes_out_before_its_outcome_is_durable(name: str) -> None:
+    async def scenario() -> None:
+        keep, log = held(writing([], **READS))
+        call = asyncio.create_task(keep.call(name, {}))
+        await log.next_group()
+        await settled()
+        assert not call.done()
+        log.make_durable()
+        result = await call
+        assert result.leaf == len(log.groups[0]) - 1
+
+    asyncio.run(scenario())
+
+
+@WRITING
+@pytest.mark.parametrize("how", ["at once", "later"])
+def test_nothing_that_may_write_runs_when_its_intent_cannot_be_recorded(
+    fields: dict[str, Any], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> ToolResult:
+        keep, log = held(writing(started, **fields))
+        if how == "at once":
+            unwritable(keep, monkeypatch)
+            return await keep.call("change", {})
+        call = asyncio.create_task(keep.call("change", {}))
+        await log.next_group()
+        log.fail()
+        await log.next_group()
+        log.fail()
+        return await call
+
+    started: list[str] = []
+    result = asyncio.run(scenario())
+    assert (result.status, result.code, result.value, result.leaf) == ("error", Code.NOT_RECORDED, None, None)
+    assert started == []
+
+
+@pytest.mark.parametrize("fields", [WRITES, READS], ids=["writes", "reads"])
+def test_a_result_whose_outcome_cannot_be_recorded_is_kept_back(fields: dict[str, Any]) -> None:
+    async def scenario() -> ToolResult:
+        keep, log = held(writing([], **fields))
+        call = asyncio.create_task(keep.call("change", {}))
+        while "ToolCompleted" not in await log.next_group():
+            log.make_durable()
+        log.fail()
+        return await call
+
+    result = asyncio.run(scenario())
+    assert (result.status, result.code, result.value, result.hash) == ("error", Code.NOT_RECORDED, None, "")
+
+
+# --- the stamps --------------------------------------------------------------------------------------
+
+OWNERS = {
+    "CheckedCall": {"validation/validate.py"},
+    "PermittedCall": {"policy/authorize.py"},
+    "ApprovedCall": {"approval/approve.py"},
+    "RecordedCall": {"audit/record.py: intent"},
+    "RawOutput": {"execution/execute.py", "pipeline.py: submit"},
+    "CheckedOutput": {"results/output.py"},
+    "ToolResult": {"results/normalize.py", "execution/ledger.py: decode"},
+}
+"""Where each stamp is made. `submit` makes the output that a client gave; `decode` reads back a result."""
+
+
+def makers(stamp: str) -> set[str]:
+    """The modules that make a stamp, and the function where the module is not its owner."""
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        module = path.relative_to(SOURCE).as_posix()
+        for function in _functions(ast.parse(path.read_text())):
+            if any(_makes(node, stamp) for node in ast.walk(function)):
+                found.add(module if module in OWNERS[stamp] else f"{module}: {function.name}")
+    return found
+
+
+def _functions(module: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    wrapped = ast.FunctionDef("<module>", ast.arguments([], [], None, [], [], None, []), [], [], None)
+    outside = [node for node in module.body if not isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    wrapped.body = [node for node in outside if not isinstance(node, ast.AsyncFunctionDef)]
+    inside = [node for node in ast.walk(module) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return [*inside, wrapped]
+
+
+def _makes(node: ast.AST, stamp: str) -> bool:
+    """Whether code calls the class, or hands it to something that could: `convert(data, ToolResult)`."""
+    if not isinstance(node, ast.Call):
+        return False
+    if ast.unparse(node.func).split(".")[-1] == stamp:
+        return True
+    asks = ast.unparse(node.func) in ("isinstance", "issubclass", "cast")
+    return not asks and any(ast.unparse(given).split(".")[-1] == stamp for given in node.args)
+
+
+@pytest.mark.spec("EXE-1")
+@pytest.mark.parametrize("stamp", OWNERS)
+def test_each_stamp_is_made_by_its_stage_alone(stamp: str) -> None:
+    assert makers(stamp) == OWNERS[stamp]
+
+
+@pytest.mark.spec("EXE-1")
+@pytest.mark.parametrize("door", [Executor.execute, Runner.run, InProcessRunner.run])
+def test_only_a_recorded_call_can_be_executed(door: Callable[..., Any]) -> None:
+    assert typing.get_type_hints(door)["call"] is RecordedCall
+
+
+@pytest.mark.spec("EXE-1")
+def test_a_recorded_call_is_made_of_an_approved_one_by_recording_its_intent() -> None:
+    hints = typing.get_type_hints(Recorder.intent)
+    assert (hints["call"], hints["return"]) == (ApprovedCall, RecordedCall | Refusal)

@@ -1,0 +1,97 @@
+"""Checkpoints go to a file elsewhere and to a webhook."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from toolkeep import open_keep
+from toolkeep.storage.publish import Publisher
+from toolkeep.storage.verify import verify
+
+
+class Receiver(http.server.BaseHTTPRequestHandler):
+    """Notes what is posted; answers with a status of the test's choice."""
+
+    def do_POST(self) -> None:
+        server = self.server
+        if not isinstance(server, Server):
+            raise TypeError
+        server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(server.status)
+        self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Server(http.server.HTTPServer):
+    status = 200
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Receiver)
+        self.bodies: list[bytes] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/checkpoints"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+def call_something(project: Path) -> Path:
+    """Call a tool once; the state folder."""
+    with open_keep(project=project) as keep:
+        assert keep.call_sync("agent_hello_world", {"name": "Ada"}).ok
+        return keep._pipeline.record.folder  # type: ignore[attr-defined,no-any-return]
+
+
+def configure(project: Path, text: str) -> None:
+    home_file = Path.home() / ".agent" / "config.yml"
+    home_file.parent.mkdir(exist_ok=True)
+    home_file.write_text(text)
+
+
+def test_a_configured_file_holds_the_last_checkpoint_when_a_keep_is_closed(tmp_path: Path) -> None:
+    outside = tmp_path / "elsewhere.txt"
+    configure(tmp_path, f"audit:\n  checkpoint_file: {outside}\n")
+    state = call_something(tmp_path / "project")
+    report = verify(state, outside_checkpoints={"elsewhere": outside.read_text()})
+    assert (report.is_intact, report.covered, list(report.outside)) == (True, report.records, ["elsewhere"])
+
+
+def test_a_configured_webhook_gets_the_checkpoint(tmp_path: Path, server: Server) -> None:
+    configure(tmp_path, f"audit:\n  checkpoint_webhook: {server.url}\n")
+    state = call_something(tmp_path / "project")
+    assert server.bodies[-1] == (state / "audit" / "checkpoint").read_bytes()
+
+
+@pytest.mark.parametrize("status", [302, 500])
+def test_what_was_not_taken_is_sent_again_and_a_redirect_is_not_followed(
+    tmp_path: Path, server: Server, status: int
+) -> None:
+    state = call_something(tmp_path)
+    server.status = status
+    publisher = Publisher(state, webhook=server.url, every_s=3600)
+    publisher.publish()
+    server.status = 200
+    publisher.publish()
+    publisher.publish()
+    publisher.close()
+    assert len(server.bodies) == 2
+
+
+def test_a_webhook_that_is_not_there_holds_nothing_up(tmp_path: Path) -> None:
+    configure(tmp_path, "audit:\n  checkpoint_webhook: http://127.0.0.1:1/nobody\n")
+    call_something(tmp_path / "project")
