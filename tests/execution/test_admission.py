@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,6 +20,11 @@ pytestmark = pytest.mark.spec("EXE-7")
 
 def request(tool: str = "read", agent: str = "local") -> ToolCall:
     return ToolCall(id="1", tool=tool, arguments={}, agent=agent, correlation_id="c")
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    """A call that waits for ever is a failure, not a hanging test."""
+    asyncio.run(asyncio.wait_for(scenario, 30))
 
 
 def limited(**limits: Any) -> Admission:
@@ -55,7 +61,7 @@ def test_calls_within_the_limits_enter_at_once_and_leave_nothing() -> None:
             slot.release()
         assert admission.running == 0
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -77,7 +83,7 @@ def test_a_call_beyond_the_concurrency_waits_for_its_turn(
         (await second).release()
         assert admission.running == 0
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_another_agent_and_another_tool_do_not_wait() -> None:
@@ -87,7 +93,7 @@ def test_another_agent_and_another_tool_do_not_wait() -> None:
         await enter(admission, "another_tool", "another_agent")
         assert admission.running == 2
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_calls_enter_in_the_order_in_which_they_came() -> None:
@@ -108,7 +114,7 @@ def test_calls_enter_in_the_order_in_which_they_came() -> None:
             first.release()
         assert entered == list(range(10))
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 @pytest.mark.parametrize("limits", [{"agent_concurrency": 1}, {"tool_concurrency": 1}], ids=["agent", "tool"])
@@ -123,7 +129,7 @@ def test_a_full_queue_is_answered_at_once(limits: dict[str, int]) -> None:
         assert admission.running == 0
         (await enter(admission)).release()
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_a_call_that_gives_up_in_the_queue_leaves_no_slot_behind() -> None:
@@ -140,7 +146,7 @@ def test_a_call_that_gives_up_in_the_queue_leaves_no_slot_behind() -> None:
             slot.release()
         assert admission.running == 0
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_a_call_that_gives_up_just_when_its_turn_comes_lets_the_next_one_in() -> None:
@@ -157,8 +163,8 @@ def test_a_call_that_gives_up_just_when_its_turn_comes_lets_the_next_one_in() ->
             await second
         assert admission.running == 0
 
-    asyncio.run(scenario(after_the_turn=False))
-    asyncio.run(scenario(after_the_turn=True))
+    run(scenario(after_the_turn=False))
+    run(scenario(after_the_turn=True))
 
 
 def test_a_waiting_call_in_another_loop_gets_the_slot() -> None:
@@ -255,7 +261,7 @@ def test_a_call_too_soon_after_others_is_answered_at_once(others: tuple[str, str
         assert await refused(admission) is Code.RATE_LIMITED
         assert admission.running == 0
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_gates_that_stand_idle_are_forgotten_and_busy_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +277,7 @@ def test_gates_that_stand_idle_are_forgotten_and_busy_ones_are_not(monkeypatch: 
         first.release()
         (await second).release()
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_the_gate_of_a_call_is_not_forgotten_while_it_enters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,4 +294,4 @@ def test_the_gate_of_a_call_is_not_forgotten_while_it_enters(monkeypatch: pytest
         slot.release()
         (await second).release()
 
-    asyncio.run(scenario())
+    run(scenario())

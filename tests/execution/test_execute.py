@@ -153,13 +153,15 @@ def test_a_tool_that_does_not_let_itself_be_cancelled_keeps_its_slot_and_the_ans
 
         keep = Keep()
         keep.register(stubborn)
-        result = await keep.call("stubborn", {}, timeout_s=SOON)
+        try:
+            result = await keep.call("stubborn", {}, timeout_s=SOON)
+            running, has_ended = keep._pipeline.admission.running, ended.is_set()
+        finally:
+            may_end.set()
         assert (
             message(result) == "Tool 'stubborn' took longer than 0.01 s and cannot be stopped: it still runs"
         )
-        assert not ended.is_set()
-        assert keep._pipeline.admission.running == 1
-        may_end.set()
+        assert (running, has_ended) == (1, False)
         await ended.wait()
         await asyncio.sleep(0)
         assert keep._pipeline.admission.running == 0

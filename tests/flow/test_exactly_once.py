@@ -155,8 +155,8 @@ def test_a_key_counts_for_one_agent_conversation_and_tool(
 
 
 def test_parts_of_a_scope_cannot_be_moved_from_one_to_the_next(keep: Keep, counter: Counter) -> None:
-    call(keep, conversation="a", idempotency_key="b\x00c")
-    call(keep, conversation="a\x00b", idempotency_key="c")
+    call(keep, conversation="a", idempotency_key="b\x00count\x00c")
+    call(keep, conversation="a\x00count\x00b", idempotency_key="c")
     assert len(counter.runs) == 2
 
 

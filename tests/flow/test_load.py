@@ -113,7 +113,8 @@ def join_tools() -> None:
 
 async def load(keep: Keep, kinds: list[str]) -> tuple[list[str], int]:
     """How each call ended, and how many tasks are left after the last of them."""
-    endings = await asyncio.gather(*(one(keep, kind, number) for number, kind in enumerate(kinds)))
+    async with asyncio.timeout(60):  # a slot that is not given back would keep the others waiting for ever
+        endings = await asyncio.gather(*(one(keep, kind, number) for number, kind in enumerate(kinds)))
     return endings, len(asyncio.all_tasks()) - 1
 
 

@@ -57,6 +57,14 @@ ASK = ToolDefinition.from_dict({
 })  # fmt: skip
 
 
+DESCRIBED = ToolDefinition.from_dict({"name": "describe_only", "description": "Is only described."})
+
+
+@tool(constraints={"required_isolation": "strict"})
+async def isolated() -> None:
+    """Run where it can do no harm."""
+
+
 def records_of(record: MemoryRecord) -> list[dict[str, Any]]:
     return [entry.record for entry in record.log.entries]
 
@@ -65,7 +73,7 @@ def called(*calls: dict[str, Any], **options: Any) -> tuple[list[ToolResult], li
     """Results of calls one after another, and every record they left."""
     record = MemoryRecord()
     keep = Keep(record=lambda: record, **options)
-    keep.register(read, write, erase, ASK)
+    keep.register(read, write, erase, isolated, DESCRIBED, ASK)
 
     async def scenario() -> list[ToolResult]:
         return [await keep.call(**one) for one in calls]
@@ -150,6 +158,8 @@ CHAINS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
     ),
     "agent refused by policy": ({**READ, "agent": "stranger"}, BEGINNING, [Code.AGENT_UNKNOWN]),
     "tool refused by policy": ({"name": "erase", "arguments": {}}, BEGINNING, [Code.NOT_PERMITTED]),
+    "nothing runs it": ({"name": "describe_only", "arguments": {}}, BEGINNING, [Code.NOT_RUNNABLE]),
+    "isolation not there": ({"name": "isolated", "arguments": {}}, BEGINNING, [Code.ISOLATION_UNAVAILABLE]),
     "options refused": ({**READ, "timeout_s": -1}, BEGINNING, [Code.OPTION_REFUSED]),
     "refused at approval": (
         {**WRITE, "confirm": True},
