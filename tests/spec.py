@@ -31,10 +31,8 @@ IDS = [
     "DOC-1",
 ]
 
-_EXECUTION = "tools are not called yet"
 _POLICY = "there is no policy stage yet"
 _SANDBOX = "there is no sandbox yet"
-_AUDIT = "there is no log yet"
 _STORE = "there is no store yet"
 _MCP = "there is no MCP wire yet"
 
@@ -46,13 +44,12 @@ NOT_YET = {
     "TLS-1": "agent_hello_world is the only built-in tool so far",
     "TLS-2": "agent_hello_world is the only built-in tool so far",
     "TLS-3": "agent_hello_world is the only built-in tool so far",
-    **{f"AUD-{n}": _AUDIT for n in range(1, 7)},
     **{f"STO-{n}": _STORE for n in range(1, 4)},
     "PRV-1": "a lone definition gives three provider shapes; the rest comes with the providers",
     "PRV-2": "there are no provider adapters yet",
     "PRV-3": "there are no provider adapters yet",
     **{f"MCP-{n}": _MCP for n in range(1, 4)},
-    "CLI-1": "call, serve, mcp, add, lock, install, policy, approve, audit, doctor, token and backup come with what they command",
+    "CLI-1": "serve, mcp, add, lock, install, policy, approve, doctor, token and backup come with what they command",
     "WEB-1": "there is no server yet",
     "WEB-2": "there is no server yet",
     "OBS-1": "the log lines are there; metrics and traces come with the server",

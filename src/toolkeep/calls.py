@@ -168,6 +168,8 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_output_bytes: int | None = None
     requires_confirmation: bool = False
     idempotency_key: str = ""
+    fresh: bool = False
+    """Run the tool even if its result is known."""
 
 
 NO_OPTIONS = CallOptions()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from toolkeep.execution.loop_thread import LoopThread
     from toolkeep.pipeline import Pipeline, Progress
     from toolkeep.records import KeepRecord
+    from toolkeep.replay import Replay
     from toolkeep.results.output import Normalizers
 
 LOCAL_AGENT = "local"
@@ -140,18 +141,21 @@ class Keep(KeepsTools):
         max_output_bytes: int | None = None,
         confirm: bool = False,
         idempotency_key: str = "",
+        fresh: bool = False,
         on_progress: "Progress | None" = None,
     ) -> ToolResult:
         """Call a tool. What goes wrong is in the result, never raised.
 
         `timeout_s` and `max_output_bytes` only ever tighten the definition; `confirm` asks a person in any
-        case; the same `idempotency_key` never runs the same call twice.
+        case; the same `idempotency_key` never runs the same call twice; `fresh` runs the tool even if its
+        result is known.
         """
         options = CallOptions(
             timeout_s=timeout_s,
             max_output_bytes=max_output_bytes,
             requires_confirmation=confirm,
             idempotency_key=idempotency_key,
+            fresh=fresh,
         )
         return await self._pipeline.call(
             name,
@@ -209,6 +213,12 @@ class Keep(KeepsTools):
         if result.leaf is None:
             raise NotRecorded("the result has no record in the log")
         return await asyncio.to_thread(self._pipeline.record.receipt, result.leaf)
+
+    async def replay(self, call_id: str, *, agent: str = LOCAL_AGENT) -> "Replay":
+        """Make a recorded call of a deterministic tool again, and compare; raises `NotRecorded`."""
+        from toolkeep.replay import replay
+
+        return await replay(self, self._pipeline.record, call_id, agent=agent)
 
     def read_output(self, reference: str) -> bytes:
         """The whole output that a truncated result refers to."""

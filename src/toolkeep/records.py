@@ -53,6 +53,9 @@ class KeepRecord(Protocol):
     def receipt(self, index: int) -> Receipt:
         """The receipt for the record at an index."""
 
+    def records_of(self, call_id: str) -> list[dict[str, Any]]:
+        """The records of one call, in order."""
+
     def close(self) -> None:
         """Write what waits, and let go."""
 
@@ -73,6 +76,10 @@ class MemoryRecord:
     def receipt(self, index: int) -> Receipt:
         """There is none: nothing signs this log."""
         raise NotRecorded(f"record {index} is only in memory; open the keep with a state folder")
+
+    def records_of(self, call_id: str) -> list[dict[str, Any]]:
+        """The records of one call, in order."""
+        return [entry.record for entry in self.log.entries if entry.record.get("call") == call_id]
 
     def close(self) -> None:
         """Nothing is open."""

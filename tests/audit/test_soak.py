@@ -6,6 +6,8 @@ import pytest
 
 from tests.audit.soak import soak
 
+pytestmark = pytest.mark.spec("AUD-3", "AUD-6")
+
 
 @pytest.mark.parametrize("processes", [1, 4])
 def test_killing_writers_loses_nothing_that_was_acknowledged(tmp_path: Path, processes: int) -> None:

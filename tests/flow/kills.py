@@ -124,7 +124,7 @@ def soak(kills: int, processes: int, seed: int) -> str:
         records = effects = 0
         for _ in range(kills):
             round_of(project, processes, chance)
-            if state.exists():
+            if (state / "audit").exists():
                 records, effects = check(project, state)
     return f"{kills} kills of {processes} processes: {records} records, {effects} effects, all promises kept"
 

@@ -22,6 +22,8 @@ from toolkeep.records import MemoryRecord
 from toolkeep.storage.log import AuditLog
 from toolkeep.storage.record import FileRecord
 
+pytestmark = pytest.mark.spec("AUD-1", "AUD-5")
+
 SECRET = 'hunter2-"Ωmega"-S3CRET-0123456789'
 PIN = 924681357
 
@@ -473,8 +475,7 @@ def test_a_key_that_cannot_be_read_refuses_the_call(
 def test_closing_lets_go_of_everything_even_where_the_log_cannot_be_signed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads, files = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
-    record = FileRecord(folder)
+    threads, record = set(threading.enumerate()), FileRecord(folder)
     close = record.log.close
 
     def unsigned() -> None:
@@ -487,4 +488,32 @@ def test_closing_lets_go_of_everything_even_where_the_log_cannot_be_signed(
     assert asyncio.run(keep.call("read", {"path": "a.txt"}, idempotency_key="key-1")).ok
     with pytest.raises(StateUnusable):
         keep.close()
-    assert (threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))) == (threads, files)
+    assert (set(threading.enumerate()) - threads, open_files(folder)) == (set(), [])
+
+
+def open_files(folder: Path) -> list[str]:
+    """What this process has open in a folder."""
+    links = [path.readlink() for path in list(Path("/proc/self/fd").iterdir()) if path.is_symlink()]
+    return [str(link) for link in links if link.is_relative_to(folder)]
+
+
+@pytest.mark.parametrize("how", ["call", "call_sync"])
+def test_a_closed_keep_runs_nothing_and_opens_nothing_again(folder: Path, how: str) -> None:
+    runs: list[int] = []
+
+    @tool(side_effects=["None"])
+    def count() -> int:
+        """Count its runs."""
+        runs.append(1)
+        return len(runs)
+
+    threads, keep = set(threading.enumerate()), Keep(record=lambda: FileRecord(folder))
+    keep.register(count)
+    assert keep.call_sync("count", {}, idempotency_key="key-1").ok
+    keep.close()
+    if how == "call":
+        result = asyncio.run(keep.call("count", {}, idempotency_key="key-2"))
+    else:
+        result = keep.call_sync("count", {}, idempotency_key="key-2")
+    assert (result.status, result.code, runs) == ("error", Code.NOT_RECORDED, [1])
+    assert (set(threading.enumerate()) - threads, open_files(folder)) == (set(), [])

@@ -13,6 +13,8 @@ from toolkeep.errors import StateUnusable
 from toolkeep.storage.log import AuditLog
 from toolkeep.storage.verify import verify, verify_all
 
+pytestmark = pytest.mark.spec("AUD-2")
+
 RECORDS = 60
 Lines = list[bytes]
 

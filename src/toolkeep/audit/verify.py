@@ -76,7 +76,9 @@ class _Judge:
         newest = self._read("the checkpoint", given.newest) if given.newest is not None else None
         outside = [self._read(name, text) for name, text in given.outside.items()]
         self._follow_keys([signed for signed in (*kept, newest) if signed])
-        if given.key is None:
+        # A process that is killed within its first moment leaves entries and neither key nor checkpoint.
+        was_signed = given.kept or given.newest is not None or given.outside
+        if given.key is None and was_signed:
             self._found(Kind.KEY, "there is no key to check the checkpoints with")
         largest = max((signed.checkpoint.size for signed in kept if signed), default=0)
         if largest and (given.newest is None or (newest and newest.checkpoint.size < largest)):

@@ -2,6 +2,7 @@
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 from toolkeep.audit.receipt import Receipt
 from toolkeep.storage.body_writer import BodyWriter
@@ -35,6 +36,10 @@ class FileRecord:
         proof = self.log.prove(index)
         (entry,) = self.log.read(index, index + 1)
         return Receipt.of(entry, proof)
+
+    def records_of(self, call_id: str) -> list[dict[str, Any]]:
+        """The records of one call, in order."""
+        return [entry.record for entry in self.log.read() if entry.record.get("call") == call_id]
 
     def close(self) -> None:
         """Write what waits, and let go."""

@@ -20,12 +20,20 @@ from toolkeep.errors import FileUnreadable
     type=click.Path(path_type=Path, dir_okay=False),
     help="A checkpoint that was kept elsewhere; may be given several times.",
 )
+@click.option(
+    "--state",
+    "folders",
+    multiple=True,
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="A state folder, in place of the project's; may be given several times.",
+)
 @project
 @common
 def command(
     receipt: Path | None,
     key: str | None,
     checkpoints: tuple[Path, ...],
+    folders: tuple[Path, ...],
     project: Path | None,
     *,
     as_json: bool,
@@ -41,12 +49,16 @@ def command(
     from toolkeep.storage.verify import verify
 
     outside = {str(path): _read(path) for path in checkpoints}
-    report = verify(state_of(project), outside_checkpoints=outside, public_key=key)
+    reports = [
+        verify(folder, outside_checkpoints=outside, public_key=key)
+        for folder in folders or (state_of(project),)
+    ]
     if as_json:
-        print_json(report.to_dict())
+        print_json([report.to_dict() for report in reports] if folders else reports[0].to_dict())
     else:
-        say(str(report))
-    if not report.is_intact:
+        for report in reports:
+            say(str(report))
+    if not all(report.is_intact for report in reports):
         sys.exit(1)
 
 

@@ -1,0 +1,162 @@
+"""`toolkeep call` and `toolkeep audit`: from a call to its proof, and what happens to a log that was touched."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from toolkeep.cli.main import cli
+
+pytestmark = pytest.mark.spec("AUD-4")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TOOLKEEP_HOME", str(tmp_path / "state"))
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+def run(project: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, [*arguments, "--project", str(project)], catch_exceptions=False)
+
+
+def data(project: Path, *arguments: str) -> Any:
+    return json.loads(run(project, *arguments, "--json").stdout)
+
+
+def greeted(project: Path, name: str = "Ada") -> str:
+    """Call the built-in tool; the id of the call."""
+    result = data(project, "call", "agent_hello_world", json.dumps({"name": name}))
+    assert result["status"] == "ok"
+    return str(result["call_id"])
+
+
+def test_a_call_prints_the_value_and_ends_with_zero(project: Path) -> None:
+    result = run(project, "call", "agent_hello_world", '{"name": "Ada"}')
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["Message"] == "Hello, Ada! Nice to meet you."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("agent_hello_world", '{"name": ""}'), "034"),
+        (("agent_hello_world", "{}"), "003"),
+        (("nobody", "{}"), "001"),
+    ],
+)
+def test_a_call_that_does_not_work_ends_with_one(
+    project: Path, arguments: tuple[str, ...], code: str
+) -> None:
+    result = run(project, "call", *arguments, "--json")
+    assert (result.exit_code, json.loads(result.stdout)["error"]["errors"][0]["code"]) == (
+        1,
+        f"ACODE-TSR-{code}",
+    )
+
+
+def test_a_call_with_a_key_is_made_once(project: Path) -> None:
+    first, second = (
+        data(project, "call", "agent_hello_world", '{"name": "Ada"}', "--key", "k") for _ in range(2)
+    )
+    assert (second["call_id"], second["is_repeated"]) == (first["call_id"], True)
+
+
+def test_the_records_of_a_call_are_listed_and_shown_with_their_bodies(project: Path) -> None:
+    call = greeted(project)
+    listed = data(project, "audit", "list")
+    types = ["ToolInvoked", "CapabilityCheck", "PolicyDecision", "ToolCompleted"]
+    assert [row["type"] for row in listed] == types
+    shown = data(project, "audit", "show", call)
+    assert (shown[0]["arguments"], shown[3]["result"]["Message"][:5]) == ({"name": "Ada"}, "Hello")
+    assert data(project, "audit", "show", "3") == [shown[3]]
+    assert data(project, "audit", "list", "--tool", "other") == []
+
+
+def test_nothing_to_show_is_said(project: Path) -> None:
+    assert "no call of this project" in run(project, "audit", "list").stderr
+    greeted(project)
+    assert run(project, "audit", "show", "99").exit_code == 1
+    assert run(project, "audit", "show", "no-such-call").exit_code == 1
+
+
+def test_a_receipt_is_checked_offline_with_the_public_key_alone(project: Path, tmp_path: Path) -> None:
+    call = greeted(project)
+    receipt = tmp_path / "receipt.json"
+    receipt.write_text(run(project, "audit", "receipt", call).stdout)
+    key = run(project, "audit", "key").stdout.strip()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    verified = json.loads(run(elsewhere, "audit", "verify", str(receipt), "--key", key, "--json").stdout)
+    assert (verified["index"], verified["record"]["tool"]) == (3, "agent_hello_world")
+    assert run(elsewhere, "audit", "verify", str(receipt)).exit_code == 2
+    receipt.write_text(receipt.read_text().replace('"status": "ok"', '"status": "error"'))
+    assert run(elsewhere, "audit", "verify", str(receipt), "--key", key).exit_code == 1
+
+
+@pytest.mark.spec("AUD-2")
+def test_a_changed_record_and_a_cut_tail_are_found(project: Path, tmp_path: Path) -> None:
+    greeted(project)
+    outside = tmp_path / "outside.txt"
+    outside.write_text(run(project, "audit", "checkpoint").stdout)
+    intact = run(project, "audit", "verify", "--checkpoint", str(outside))
+    assert (intact.exit_code, "intact" in intact.stdout) == (0, True)
+    (segment,) = (tmp_path / "state" / "audit" / "segments").iterdir()
+    whole = segment.read_bytes()
+    segment.write_bytes(whole.replace(b"agent_hello_world", b"agent_hello_w0rld", 1))
+    touched = run(project, "audit", "verify")
+    assert (touched.exit_code, "record 0" in touched.stdout) == (1, True)
+    segment.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+    cut = run(project, "audit", "verify", "--checkpoint", str(outside))
+    assert (cut.exit_code, "cut off" in cut.stdout) == (1, True)
+
+
+@pytest.mark.spec("AUD-6")
+def test_several_logs_are_verified_at_once(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greeted(project)
+    monkeypatch.setenv("TOOLKEEP_HOME", str(tmp_path / "other"))
+    greeted(project)
+    folders = [str(tmp_path / "state"), str(tmp_path / "other")]
+    reports = data(project, "audit", "verify", "--state", folders[0], "--state", folders[1])
+    assert [report["log"] for report in reports] == folders
+    assert len({report["origin"] for report in reports}) == 2
+
+
+def test_erasing_and_a_new_key_leave_the_log_whole(project: Path) -> None:
+    call = greeted(project)
+    old = run(project, "audit", "key").stdout
+    assert len(data(project, "audit", "erase", call)["erased"]) == 2
+    assert "erased" in data(project, "audit", "show", call)[0]["arguments"]
+    assert data(project, "audit", "rotate-key")["key"] != old.strip()
+    assert run(project, "audit", "verify").exit_code == 0
+    assert run(project, "audit", "erase").exit_code == 2
+
+
+def test_an_export_holds_every_record_and_what_checks_it(project: Path) -> None:
+    greeted(project)
+    head, *lines = run(project, "audit", "export").stdout.splitlines()
+    assert json.loads(head).keys() == {"key", "checkpoint"}
+    assert [json.loads(line)["index"] for line in lines] == [0, 1, 2, 3]
+
+
+def test_a_witness_trusts_keys_and_answers_requests(project: Path, tmp_path: Path) -> None:
+    greeted(project)
+    key = run(project, "audit", "key").stdout.strip()
+    folder = tmp_path / "witness"
+    result = CliRunner().invoke(cli, ["audit", "witness", str(folder), "--trust", key, "--json"])
+    assert json.loads(result.stdout) == {
+        "key": json.loads(result.stdout)["key"],
+        "trusted": [key],
+        "answered": 0,
+    }
+
+
+def test_what_promises_no_determinism_is_not_replayed(project: Path) -> None:
+    result = run(project, "audit", "replay", greeted(project))
+    assert (result.exit_code, "does not promise" in result.stderr) == (1, True)
