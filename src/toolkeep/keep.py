@@ -95,7 +95,7 @@ class Keep(KeepsTools):
             loop.close()
         self._is_closed = True
         if self._made is not None:
-            self._made.record.close()  # calls after this are refused: they cannot be recorded
+            self._made.close()
 
     def declare_agent(self, name: str) -> None:
         """Let an agent call tools; configuration declares them too."""
@@ -108,25 +108,29 @@ class Keep(KeepsTools):
         """Made by the first call: who only lists or checks pays nothing for it."""
         if self._made is None:
             from toolkeep.pipeline import Pipeline
-            from toolkeep.records import MemoryRecord
 
             with self._making:
                 if self._made is None:
-                    given = self._given_record or MemoryRecord
-                    record = given() if callable(given) else given
-                    if self._is_closed:
-                        record.close()
-                    self._made = Pipeline(
+                    made = Pipeline(
                         registry=self._registry,
                         refusals=self._refusals,
                         bus=self._bus,
-                        record=record,
+                        record=self._opened_record(),
                         limits=self._call_limits,
                         agents=self._agents,
                         normalizers=self._normalizers,
                         tool_secrets=self._tool_secrets,
                     )
+                    if self._is_closed:
+                        made.close()
+                    self._made = made
         return self._made
+
+    def _opened_record(self) -> "KeepRecord":
+        from toolkeep.records import MemoryRecord
+
+        given = MemoryRecord if self._is_closed or self._given_record is None else self._given_record
+        return given() if callable(given) else given
 
     async def call(
         self,
@@ -172,6 +176,10 @@ class Keep(KeepsTools):
         """As `call`, for code without an event loop; also inside a notebook."""
         from toolkeep.execution.loop_thread import LoopThread
 
+        if self._is_closed:
+            import asyncio
+
+            return asyncio.run(self.call(name, arguments, **options))
         with self._making:
             self._loop = loop = self._loop or LoopThread()
         return loop.run(lambda: self.call(name, arguments, **options))

@@ -77,6 +77,12 @@ class Pipeline:
         self._agents = agents
         self._normalizers = normalizers
         self._secrets = tool_secrets
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Let go of the record; calls after this are refused."""
+        self._is_closed = True
+        self.record.close()
 
     async def call(
         self,
@@ -104,6 +110,9 @@ class Pipeline:
             began=time.monotonic(),
         )
         journey = Journey(request, self._registry.find(request.tool))
+        if self._is_closed:
+            message = "The keep is closed; nothing was run"
+            return journey.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
         slot = await self.admission.admit(request, journey.shown_name)
         if isinstance(slot, Refusal):
             return await self._end(journey, journey.refused(slot))
@@ -263,7 +272,7 @@ class Journey:
 
     def settle(self, result: ToolResult) -> None:
         """Give the claim back if nothing was run; else remember what became of the call."""
-        if self.recorded is None:
+        if self.recorded is None or result.code is Code.CIRCUIT_OPEN:
             self.claim.release()
         elif result.status != "pending":
             keeps_value = not self.recorded.tool.arguments.secrecy.has_secrets

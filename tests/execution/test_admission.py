@@ -169,10 +169,11 @@ def test_a_call_that_gives_up_just_when_its_turn_comes_lets_the_next_one_in() ->
 
 def test_a_waiting_call_in_another_loop_gets_the_slot() -> None:
     admission = limited(tool_concurrency=1)
-    is_queued, may_leave = threading.Event(), threading.Event()
+    is_held, is_queued, may_leave = threading.Event(), threading.Event(), threading.Event()
 
     async def hold() -> None:
         slot = await enter(admission)
+        is_held.set()
         await asyncio.to_thread(may_leave.wait)
         slot.release()
 
@@ -186,8 +187,7 @@ def test_a_waiting_call_in_another_loop_gets_the_slot() -> None:
 
     with ThreadPoolExecutor(2) as pool:
         holder = pool.submit(asyncio.run, hold())
-        while not admission.running:
-            pass
+        is_held.wait()
         waiter = pool.submit(asyncio.run, wait_for_it())
         is_queued.wait()
         may_leave.set()

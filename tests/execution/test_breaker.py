@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.flow.test_order import held
 from toolkeep import Code, Keep, tool
-from toolkeep.calls import ToolCall
+from toolkeep.calls import ToolCall, ToolResult
 from toolkeep.definitions.context import ToolFailed
 from toolkeep.execution.breaker import Breaker
 from toolkeep.limits import CallLimits
@@ -156,3 +157,32 @@ def test_a_call_that_is_not_run_does_not_use_up_the_trial(monkeypatch: pytest.Mo
         return [(await keep.call("end", {}, confirm=asks)).code for asks in (True, False)]
 
     assert asyncio.run(scenario()) == [Code.APPROVAL_NEEDED, None]
+
+
+def test_of_two_calls_at_once_one_is_the_trial_and_the_key_of_the_other_stays_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both were let through to the log, which takes its time; only one may run."""
+
+    async def scenario() -> tuple[list[Code | None], ToolResult]:
+        clock, (keep, log) = FakeClock(), held(ending(["raises"] * 3), call_limits=LIMITS)
+        monkeypatch.setattr(keep._pipeline.executor._breaker, "_clock", clock)
+
+        async def finished(*keys: str) -> list[ToolResult]:
+            calls = [asyncio.create_task(keep.call("end", {}, idempotency_key=key)) for key in keys]
+            while not all(call.done() for call in calls):
+                for _ in range(50):
+                    await asyncio.sleep(0)
+                log.make_durable()
+            return [await call for call in calls]
+
+        for number in range(3):
+            await finished(f"failing-{number}")
+        clock.advance(30)
+        results = {result.code: key for key, result in zip("ab", await finished("a", "b"), strict=True)}
+        (again,) = await finished(results[Code.CIRCUIT_OPEN])
+        return sorted(results, key=str), again
+
+    codes_seen, again = asyncio.run(scenario())
+    assert codes_seen == [Code.CIRCUIT_OPEN, None]
+    assert (again.ok, again.is_repeated) == (True, False)

@@ -232,10 +232,10 @@ class HeldLog:
         self._waiting = []
 
 
-def held(*tools: Any) -> tuple[Keep, HeldLog]:
+def held(*tools: Any, **options: Any) -> tuple[Keep, HeldLog]:
     record, log = MemoryRecord(), HeldLog()
     record.log = log  # type: ignore[assignment]  # another log of the same Protocol
-    return keep_with(*tools, record=lambda: record), log
+    return keep_with(*tools, record=lambda: record, **options), log
 
 
 async def settled() -> None:
