@@ -113,7 +113,11 @@ class Pipeline:
         if self._is_closed:
             message = "The keep is closed; nothing was run"
             return journey.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
-        slot = await self.admission.admit(request, journey.shown_name)
+        try:
+            slot = await self.admission.admit(request, journey.shown_name)
+        except asyncio.CancelledError:
+            await self._end(journey, journey.refused(_cancelled(request)))
+            raise
         if isinstance(slot, Refusal):
             return await self._end(journey, journey.refused(slot))
         try:

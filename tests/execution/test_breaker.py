@@ -11,6 +11,7 @@ from toolkeep.calls import ToolCall, ToolResult
 from toolkeep.definitions.context import ToolFailed
 from toolkeep.execution.breaker import Breaker
 from toolkeep.limits import CallLimits
+from toolkeep.records import MemoryRecord
 from toolkeep.testing import FakeClock
 
 pytestmark = pytest.mark.spec("EXE-7")
@@ -142,6 +143,17 @@ def test_a_suspended_tool_does_not_run_and_refused_calls_do_not_count() -> None:
     for _ in range(5):
         assert not asyncio.run(keep.call("end", {"wrong": 1})).ok
     assert asyncio.run(keep.call("end", {})).ok
+
+
+def test_a_suspended_tool_is_refused_before_its_intent_is_recorded() -> None:
+    record = MemoryRecord()
+    keep = Keep(call_limits=LIMITS, record=lambda: record)
+    keep.register(ending(["raises"] * 3))
+    results = [asyncio.run(keep.call("end", {})) for _ in range(4)]
+    records = [entry.record for entry in record.log.entries]
+    chain = [one["type"] for one in records if one["call"] == results[3].call_id]
+    assert results[3].code is Code.CIRCUIT_OPEN
+    assert chain == ["ToolInvoked", "CapabilityCheck", "PolicyDecision"]
 
 
 def test_a_call_that_is_not_run_does_not_use_up_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from toolkeep.execution import execute as execute_module
 from toolkeep.limits import CallLimits
 from toolkeep.records import MemoryRecord
 
-pytestmark = pytest.mark.spec("EXE-4")
 
 SOON = 0.01
 """A deadline that passes while a test waits for it."""
@@ -246,7 +245,7 @@ def test_a_cancelled_call_settles_its_claim_and_its_repetition_says_so(slow_asyn
     assert (again.code, again.is_repeated) == (Code.CANCELLED, True)
 
 
-def test_a_call_cancelled_while_it_waits_for_a_slot_does_not_run() -> None:
+def test_a_call_cancelled_while_it_waits_for_a_slot_does_not_run_and_is_recorded() -> None:
     async def scenario() -> None:
         started, may_end = asyncio.Event(), asyncio.Event()
         runs: list[int] = []
@@ -258,7 +257,8 @@ def test_a_call_cancelled_while_it_waits_for_a_slot_does_not_run() -> None:
             started.set()
             await may_end.wait()
 
-        keep = Keep(call_limits=CallLimits(tool_concurrency=1))
+        record = MemoryRecord()
+        keep = Keep(call_limits=CallLimits(tool_concurrency=1), record=lambda: record)
         keep.register(run_on)
         first = asyncio.create_task(keep.call("run_on", {"n": 1}))
         await started.wait()
@@ -267,6 +267,8 @@ def test_a_call_cancelled_while_it_waits_for_a_slot_does_not_run() -> None:
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
             await second
+        last = record.log.entries[-1].record
+        assert (last["type"], last["codes"]) == ("ToolInvoked", [Code.CANCELLED.value])
         may_end.set()
         assert (await first).ok
         assert (runs, keep._pipeline.admission.running) == ([1], 0)

@@ -18,7 +18,7 @@ from toolkeep.storage.ledger import FileLedger
 from toolkeep.storage.record import FileRecord
 from toolkeep.storage.verify import verify
 
-pytestmark = pytest.mark.spec("EXE-4", "EXE-7")
+pytestmark = pytest.mark.spec("EXE-7")
 
 CALLS = 1000
 LIMITS = CallLimits(agent_concurrency=200, tool_concurrency=20, queue=2000, failures_in_a_row=10_000)

@@ -97,6 +97,8 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(inside, depth + 1) for inside in value]
     if hasattr(value, "model_dump"):
+        if _has_set(value.model_dump()):
+            raise TypeError("a set has no order")
         return _plain(value.model_dump(mode="json"), depth)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
@@ -106,6 +108,15 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
         return to_jsonable_python(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _has_set(value: object) -> bool:
+    """Whether a set would become an array: in an order that differs from run to run."""
+    if isinstance(value, Mapping):
+        return any(map(_has_set, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_set, value))
+    return isinstance(value, (set, frozenset))
 
 
 def _key(key: object) -> str:
