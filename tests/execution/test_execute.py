@@ -15,7 +15,6 @@ from toolkeep.execution import execute as execute_module
 from toolkeep.limits import CallLimits
 from toolkeep.records import MemoryRecord
 
-
 SOON = 0.01
 """A deadline that passes while a test waits for it."""
 
