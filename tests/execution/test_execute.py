@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -121,6 +122,21 @@ def test_a_sync_tool_is_answered_at_once_says_that_it_runs_and_holds_its_slot(sl
     slow_sync.let_end()
     assert slow_sync.cancelled.is_set()
     assert slow_sync.running == 0
+
+
+def test_a_sync_tool_that_looks_whether_it_is_wanted_has_ended_when_the_answer_comes() -> None:
+    @tool(side_effects=["None"])
+    def look(context: ToolContext) -> str:
+        """Run until nobody waits."""
+        while True:
+            context.check_cancelled()
+            time.sleep(0.001)
+
+    keep = Keep()
+    keep.register(look)
+    result = asyncio.run(keep.call("look", {}, timeout_s=SOON))
+    assert message(result) == "Tool 'look' took longer than 0.01 s"
+    assert keep._pipeline.admission.running == 0
 
 
 def test_the_deadline_of_the_definition_counts_without_an_option(

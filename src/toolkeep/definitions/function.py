@@ -58,6 +58,11 @@ class FunctionTool(Generic[P, R]):
             bound[self._signature.context_name] = context or ToolContext()
         return bound
 
+    @property
+    def takes_context(self) -> bool:
+        """Whether the function can look whether it is still wanted."""
+        return self._signature.context_name is not None
+
     async def invoke(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Any:
         """Call the function with validated arguments; an async function is awaited."""
         result: Any = self.function(**self.bind(arguments, context))  # type: ignore[call-arg]  # bound by name

@@ -39,7 +39,7 @@ class InProcessRunner:
             bound = runner.bind(arguments, context)
             if inspect.iscoroutinefunction(runner.function):
                 return await runner.function(**bound)
-            value = await in_thread(lambda: runner.function(**bound), slot)
+            value = await in_thread(lambda: runner.function(**bound), slot, may_stop=runner.takes_context)
             return await value if inspect.isawaitable(value) else value
         result = await runner.execute(json.dumps(arguments, ensure_ascii=False), context)
         if not result.successful:
@@ -47,8 +47,11 @@ class InProcessRunner:
         return json.loads(result.result_json)
 
 
-async def in_thread(work: Callable[[], Any], slot: Held) -> Any:
-    """The work's result, from a thread of its own that outlives a caller who gives up, and keeps the slot."""
+async def in_thread(work: Callable[[], Any], slot: Held, *, may_stop: bool) -> Any:
+    """The work's result, from a thread of its own that outlives a caller who gives up, and keeps the slot.
+
+    Work that may look whether it is still wanted is waited for when it is not; `execute` bounds how long.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
     carried = contextvars.copy_context()
@@ -64,7 +67,13 @@ async def in_thread(work: Callable[[], Any], slot: Held) -> Any:
 
     slot.hold()
     threading.Thread(target=target, name="toolkeep-tool", daemon=True).start()
-    return await done
+    if not may_stop:
+        return await done
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.wait({done})
+        raise
 
 
 def _settle(done: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
