@@ -160,6 +160,15 @@ OUTPUT_CAP_BYTES: Final = OUTPUT_BYTES[1]
 OUTPUT_DEPTH: Final = 150
 """Nesting of an output; the parser that copies it stops at 200."""
 
+BODIES_WAITING: Final = 10_000
+"""Bodies that wait to be written; beyond, one is not kept rather than a call held up."""
+
+BODIES_WAITING_BYTES: Final = 64 * 1024 * 1024
+"""The same in bytes: results may have megabytes each."""
+
+BODIES_LINGER_SECONDS: Final = 0.02
+"""How long the first body waits for others: one transaction for many takes a tenth of the time."""
+
 CANCEL_GRACE_SECONDS: Final = 1.0
 """How long a cancelled async tool may take to clean up before it is answered for."""
 

@@ -150,8 +150,9 @@ class Pipeline:
         checked = journey.checked = _passed(self._validate(request, tool))
         permitted = journey.permitted = _passed(authorize(request, checked, self._agents))
         deadline_s, output_bytes = _passed(_within(request, tool))
-        journey.argument_hash = self.recorder.argument_hash(permitted)
-        claimed = claim(self.record.ledger, permitted, journey.argument_hash)
+        hashed = self.recorder.hashed(permitted)
+        journey.argument_hash = hashed.hash
+        claimed = claim(self.record.ledger, permitted, hashed.hash)
         if isinstance(claimed, ToolResult):
             return claimed
         journey.claim = _passed(claimed)
@@ -161,7 +162,7 @@ class Pipeline:
         journey.is_begun = may_write(tool)  # also when it is cancelled while its intent is written
         intent = await self.recorder.intent(
             approved,
-            argument_hash=journey.argument_hash,
+            arguments=hashed,
             deadline_s=deadline_s,
             output_bytes=output_bytes,
         )

@@ -1,8 +1,7 @@
 """What a keep writes down about calls: log, bodies and ledger. A Protocol, and its twin in memory."""
 
 import secrets
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 from toolkeep.audit.entry import Leaf
@@ -15,8 +14,11 @@ from toolkeep.execution.ledger import Ledger, MemoryLedger
 class Log(Protocol):
     """Where records become durable."""
 
-    def append_all(self, records: Sequence[Mapping[str, Any]]) -> "list[Future[Leaf]]":
-        """Append records next to each other; each future is resolved when its record is durable."""
+    def append_soon(self, *records: Mapping[str, Any]) -> Awaitable[Leaf]:
+        """Append records next to each other; where the last one stands, when they are durable.
+
+        What happened is recorded even if nobody waits for it any more.
+        """
 
 
 class Bodies(Protocol):

@@ -4,8 +4,7 @@ import ast
 import asyncio
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +134,7 @@ def unwritable(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> Any:
         raise LogUnwritable("audit", "disk full")
 
-    monkeypatch.setattr(keep._pipeline.record.log, "append_all", refused)
+    monkeypatch.setattr(keep._pipeline.record.log, "append_soon", refused)
 
 
 def nothing(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,14 +205,14 @@ class HeldLog:
     def __init__(self) -> None:
         self.groups: list[list[Mapping[str, Any]]] = []
         self.appended = asyncio.Event()
-        self._waiting: list[Future[Leaf]] = []
+        self._waiting: list[tuple[asyncio.Future[Leaf], int]] = []
 
-    def append_all(self, records: Sequence[Mapping[str, Any]]) -> "list[Future[Leaf]]":
-        futures: list[Future[Leaf]] = [Future() for _ in records]
+    def append_soon(self, *records: Mapping[str, Any]) -> "asyncio.Future[Leaf]":
+        waiter: asyncio.Future[Leaf] = asyncio.get_running_loop().create_future()
         self.groups.append(list(records))
-        self._waiting += futures
+        self._waiting.append((waiter, sum(map(len, self.groups)) - 1))
         self.appended.set()
-        return futures
+        return waiter
 
     async def next_group(self) -> list[str]:
         """Wait for the next append; the types of its records."""
@@ -222,13 +221,14 @@ class HeldLog:
         return [record["type"] for record in self.groups[-1]]
 
     def make_durable(self) -> None:
-        for index, future in enumerate(self._waiting):
-            future.set_result(Leaf(index=index, hash="", origin="test"))
+        for waiter, index in self._waiting:
+            if not waiter.done():
+                waiter.set_result(Leaf(index=index, hash="", origin="test"))
         self._waiting = []
 
     def fail(self) -> None:
-        for future in self._waiting:
-            future.set_exception(LogUnwritable("audit", "disk full"))
+        for waiter, _ in self._waiting:
+            waiter.set_exception(LogUnwritable("audit", "disk full"))
         self._waiting = []
 
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import base64
+import contextlib
 import errno
 import json
+import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -267,8 +269,10 @@ def in_folder(folder: Path, *calls: dict[str, Any], tools: Sequence[Any] = (read
 
 
 def bodies(folder: Path) -> dict[str, bytes]:
-    paths = (folder / "bodies").glob("??/*")
-    return {path.parent.name + path.name: path.read_bytes() for path in paths}
+    if not (folder / "bodies.db").exists():
+        return {}
+    with contextlib.closing(sqlite3.connect(folder / "bodies.db")) as connection:
+        return dict(connection.execute("SELECT digest, body FROM bodies"))
 
 
 def test_arguments_and_results_lie_beside_the_log_by_their_hashes(folder: Path) -> None:

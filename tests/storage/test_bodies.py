@@ -1,13 +1,17 @@
 """Bodies beside the log: by hash, checked, erasable."""
 
+import contextlib
 import hashlib
-import os
+import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from toolkeep.audit.errors import BodyState, BodyUnavailable
 from toolkeep.storage.bodies import Bodies
+from toolkeep.storage.body_writer import BodyWriter
 
 
 def state_of(bodies: Bodies, digest: str) -> BodyState:
@@ -16,8 +20,10 @@ def state_of(bodies: Bodies, digest: str) -> BodyState:
     return caught.value.state
 
 
-def file_of(bodies: Bodies, digest: str) -> Path:
-    return bodies.folder / digest[:2] / digest[2:]
+def execute(folder: Path, statement: str) -> None:
+    """What somebody does to the file behind the keep's back."""
+    with contextlib.closing(sqlite3.connect(folder / "bodies.db", isolation_level=None)) as connection:
+        connection.execute(statement)
 
 
 def test_a_body_is_kept_under_its_hash_once_and_privately(tmp_path: Path) -> None:
@@ -25,15 +31,13 @@ def test_a_body_is_kept_under_its_hash_once_and_privately(tmp_path: Path) -> Non
     digest = bodies.put(b"hello")
     assert digest == bodies.put(b"hello") == hashlib.sha256(b"hello").hexdigest()
     assert bodies.get(digest) == b"hello"
-    files = [path for path in bodies.folder.rglob("*") if path.is_file()]
-    assert files == [file_of(bodies, digest)]
-    assert {path.stat().st_mode & 0o077 for path in (bodies.folder, *bodies.folder.rglob("*"))} == {0}
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
 
 
 def test_a_changed_body_is_not_given_out(tmp_path: Path) -> None:
     bodies = Bodies(tmp_path)
     digest = bodies.put(b"hello")
-    file_of(bodies, digest).write_bytes(b"hullo")
+    execute(tmp_path, "UPDATE bodies SET body = x'00'")
     assert state_of(bodies, digest) is BodyState.CHANGED
 
 
@@ -44,7 +48,7 @@ def test_an_erased_body_is_called_erased_and_a_lost_one_missing(tmp_path: Path) 
     assert state_of(bodies, digest) is BodyState.ERASED
     assert not bodies.erase(digest)
     lost = bodies.put(b"lost")
-    file_of(bodies, lost).unlink()
+    execute(tmp_path, f"DELETE FROM bodies WHERE digest = '{lost}'")
     assert state_of(bodies, lost) is BodyState.MISSING
     assert state_of(bodies, "0" * 64) is BodyState.MISSING
 
@@ -55,14 +59,22 @@ def test_a_body_put_again_after_it_was_erased_is_there(tmp_path: Path) -> None:
     bodies.erase(digest)
     assert bodies.put(b"hello") == digest
     assert bodies.get(digest) == b"hello"
-    assert not list(bodies.folder.rglob("*.erased"))
+
+
+def test_nothing_of_an_erased_body_is_left_in_any_file(tmp_path: Path) -> None:
+    bodies = Bodies(tmp_path)
+    digest = bodies.put(b"very private " * 1000)
+    assert any(b"very private" in path.read_bytes() for path in tmp_path.iterdir())
+    bodies.erase(digest)
+    assert not any(b"very private" in path.read_bytes() for path in tmp_path.iterdir())
 
 
 def test_bodies_that_were_not_used_for_long_are_erased(tmp_path: Path) -> None:
-    bodies = Bodies(tmp_path)
-    old, used, new = bodies.put(b"old"), bodies.put(b"used"), bodies.put(b"new")
-    for digest in (old, used):
-        os.utime(file_of(bodies, digest), (1000, 1000))
+    now = [1000.0]
+    bodies = Bodies(tmp_path, clock=lambda: now[0])
+    old, used = bodies.put(b"old"), bodies.put(b"used")
+    now[0] = 3000.0
+    new = bodies.put(b"new")
     bodies.put(b"used")
     assert bodies.erase_older(2000) == [old]
     assert state_of(bodies, old) is BodyState.ERASED
@@ -76,3 +88,43 @@ def test_what_is_no_hash_names_no_file(tmp_path: Path, digest: str) -> None:
     for use in (bodies.get, bodies.erase):
         with pytest.raises(ValueError, match="no SHA-256"):
             use(digest)
+
+
+PUT_MANY = """
+import sys
+from pathlib import Path
+from toolkeep.storage.bodies import Bodies
+bodies = Bodies(Path(sys.argv[1]))
+for number in range(20):
+    bodies.put(f"{sys.argv[2]} {number}".encode())
+"""
+
+
+def test_several_processes_put_at_once(tmp_path: Path) -> None:
+    commands = [[sys.executable, "-c", PUT_MANY, str(tmp_path), str(who)] for who in range(4)]
+    processes = [subprocess.Popen(command) for command in commands]
+    assert [process.wait(timeout=60) for process in processes] == [0] * 4
+    for who in range(4):
+        for number in range(20):
+            body = f"{who} {number}".encode()
+            assert Bodies(tmp_path).get(hashlib.sha256(body).hexdigest()) == body
+
+
+def test_a_body_can_be_read_before_it_is_written_and_after_the_keep_was_closed(tmp_path: Path) -> None:
+    writer, digest = BodyWriter(tmp_path), hashlib.sha256(b"late").hexdigest()
+    writer.put_later(digest, b"late")
+    assert writer.get(digest) == b"late"
+    assert not (tmp_path / "bodies.db").exists()
+    writer.close()
+    assert Bodies(tmp_path).get(digest) == b"late"
+
+
+def test_bodies_beyond_what_may_wait_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolkeep.storage.body_writer.BODIES_WAITING", 2)
+    writer = BodyWriter(tmp_path)
+    digests = [hashlib.sha256(body).hexdigest() for body in (b"a", b"b", b"c")]
+    for digest, body in zip(digests, (b"a", b"b", b"c"), strict=True):
+        writer.put_later(digest, body)
+    writer.close()
+    assert [Bodies(tmp_path).get(digest) for digest in digests[:2]] == [b"a", b"b"]
+    assert state_of(Bodies(tmp_path), digests[2]) is BodyState.MISSING

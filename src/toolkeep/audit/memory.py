@@ -1,11 +1,11 @@
 """A log and bodies that last as long as the process: for a keep without a state folder, and for tests."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+import threading
+from collections.abc import Mapping
 from typing import Any
 
-from toolkeep.audit.entry import NO_PREVIOUS, Entry, Leaf
+from toolkeep.audit.entry import NO_PREVIOUS, Entry, Leaf, chain, parse_entry, record_bytes
 
 
 class MemoryLog:
@@ -14,19 +14,23 @@ class MemoryLog:
     origin = "memory"
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self._lines: list[bytes] = []
+        self._last = NO_PREVIOUS
+        self._lock = threading.Lock()
 
-    def append_all(self, records: Sequence[Mapping[str, Any]]) -> "list[Future[Leaf]]":
-        """Append records; each future is resolved at once."""
-        futures: list[Future[Leaf]] = []
-        for record in records:
-            previous = self.entries[-1].hash if self.entries else NO_PREVIOUS
-            entry = Entry(index=len(self.entries), previous=previous, record=dict(record))
-            self.entries.append(entry)
-            future: Future[Leaf] = Future()
-            future.set_result(Leaf(index=entry.index, hash=entry.hash, origin=self.origin))
-            futures.append(future)
-        return futures
+    @property
+    def entries(self) -> list[Entry]:
+        """What was recorded, in order."""
+        return [entry for line in self._lines if (entry := parse_entry(line))]
+
+    async def append_soon(self, *records: Mapping[str, Any]) -> Leaf:
+        """Append records; where the last one stands."""
+        written = [record_bytes(dict(record)) for record in records]
+        with self._lock:
+            lines, hexes = chain(written, len(self._lines), self._last)
+            self._lines += lines
+            self._last = hexes[-1]
+            return Leaf(index=len(self._lines) - 1, hash=self._last, origin=self.origin)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -5,14 +5,12 @@ start before its intent is durable; no result goes out before its outcome is. Re
 hash lies beside the log, without secrets, or nowhere.
 """
 
-import asyncio
 import hashlib
 import hmac
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -41,8 +39,11 @@ Record = dict[str, Any]
 class Log(Protocol):
     """Where records become durable."""
 
-    def append_all(self, records: Sequence[Mapping[str, Any]]) -> "list[Future[Leaf]]":
-        """Append records next to each other; each future is resolved when its record is durable."""
+    def append_soon(self, *records: Mapping[str, Any]) -> Awaitable[Leaf]:
+        """Append records next to each other; where the last one stands, when they are durable.
+
+        What happened is recorded even if nobody waits for it any more.
+        """
 
 
 class Bodies(Protocol):
@@ -84,6 +85,13 @@ class Trail(Protocol):
         """Whether the log has its intent already."""
 
 
+class HashedArguments(NamedTuple):
+    """The arguments of a call as the log names and keeps them."""
+
+    hash: str
+    body: bytes
+
+
 class Recorder:
     """Writes what happens to calls."""
 
@@ -100,35 +108,33 @@ class Recorder:
         self._secret_key = secret_key
         self._now = now
 
-    def argument_hash(self, permitted: PermittedCall) -> str:
-        """SHA-256 of the canonical arguments, each secret replaced by its HMAC under a key of the keep."""
-        return hashlib.sha256(self._arguments(permitted)).hexdigest()
+    def hashed(self, permitted: PermittedCall) -> HashedArguments:
+        """The canonical arguments and their hash, each secret replaced by its HMAC under a key of the keep.
 
-    def _arguments(self, permitted: PermittedCall) -> bytes:
+        Worked out before the tool runs: it may change what it is given.
+        """
         secrecy = permitted.tool.arguments.secrecy
         arguments = permitted.checked.arguments
         if secrecy.has_secrets:
             arguments = secrecy.replace(arguments, self._stand_in)
-        return canonical_bytes(arguments)
+        body = canonical_bytes(arguments)
+        return HashedArguments(hash=hashlib.sha256(body).hexdigest(), body=body)
 
     def _stand_in(self, secret: Any) -> dict[str, str]:
         digest = hmac.new(self._secret_key(), canonical_bytes(secret), hashlib.sha256).hexdigest()
         return {"hmac": digest}
 
     async def intent(
-        self, call: ApprovedCall, *, argument_hash: str, deadline_s: float, output_bytes: int
+        self, call: ApprovedCall, *, arguments: HashedArguments, deadline_s: float, output_bytes: int
     ) -> RecordedCall | Refusal:
-        """The call, ready to be executed; its intent is durable first if it may change the world.
-
-        Its arguments are kept now: the tool may change them.
-        """
+        """The call, ready to be executed; its intent is durable first if it may change the world."""
         recorded = RecordedCall(
             approved=call,
-            argument_hash=argument_hash,
+            argument_hash=arguments.hash,
             deadline_s=deadline_s,
             output_bytes=output_bytes,
             began_at=self._now(),
-            has_arguments=self._keeps_arguments(call.permitted, argument_hash),
+            has_arguments=self._keeps_arguments(call.permitted, arguments),
         )
         if may_write(recorded.tool):
             try:
@@ -181,17 +187,16 @@ class Recorder:
         ]
 
     async def _append(self, records: Sequence[Record]) -> Leaf:
-        last = self._log.append_all(records)[-1]
-        return last.result() if last.done() else await asyncio.shield(asyncio.wrap_future(last))
+        return await self._log.append_soon(*records)
 
     def _beginning(self, recorded: RecordedCall) -> list[Record]:
         """ToolInvoked, CapabilityCheck, PolicyDecision, and Approval where there was one."""
         permitted = recorded.approved.permitted
         request, decision = permitted.request, permitted.decision
         here = {"time": recorded.began_at, "call": request.id}
-        invoked = self._invoked(request, permitted.tool, recorded.argument_hash)
+        invoked = self._invoked(request, permitted.tool, recorded.argument_hash, recorded.began_at)
         records: list[Record] = [
-            {**invoked, "time": recorded.began_at, "has_arguments": recorded.has_arguments},
+            {**invoked, "has_arguments": recorded.has_arguments},
             {
                 "type": "CapabilityCheck",
                 **here,
@@ -205,14 +210,12 @@ class Recorder:
             records.append({"type": "Approval", **here, **agreed})
         return records
 
-    def _keeps_arguments(self, permitted: PermittedCall, argument_hash: str) -> bool:
+    def _keeps_arguments(self, permitted: PermittedCall, arguments: HashedArguments) -> bool:
         """Keep the arguments under their hash, unless they hold a secret or are too large."""
-        if permitted.tool.arguments.secrecy.has_secrets:
+        has_secrets = permitted.tool.arguments.secrecy.has_secrets
+        if has_secrets or len(arguments.body) > BODY_ARGUMENT_BYTES:
             return False
-        body = self._arguments(permitted)
-        if len(body) > BODY_ARGUMENT_BYTES:
-            return False
-        self._bodies.put_later(argument_hash, body)
+        self._bodies.put_later(arguments.hash, arguments.body)
         return True
 
     def keep_result(self, output: CheckedOutput) -> None:
@@ -220,10 +223,12 @@ class Recorder:
         if not output.raw.call.tool.arguments.secrecy.has_secrets and not output.raw.is_cached:
             self._bodies.put_later(output.hash, output.body)
 
-    def _invoked(self, request: ToolCall, tool: RegisteredTool | None, argument_hash: str) -> Record:
+    def _invoked(
+        self, request: ToolCall, tool: RegisteredTool | None, argument_hash: str, time: str = ""
+    ) -> Record:
         return {
             "type": "ToolInvoked",
-            "time": self._now(),
+            "time": time or self._now(),
             **_who(request),
             "tool": tool.name if tool else request.tool,
             "version": tool.version if tool else "",

@@ -13,12 +13,12 @@ Key = tuple[str, str]
 
 def is_cacheable(definition: ToolDefinition) -> bool:
     """Whether the same call must give the same result."""
-    if definition.sensitive or definition.secret_parameters:
+    if definition.determinism is Determinism.DETERMINISTIC:
+        if definition.side_effects != (SideEffect.NONE,) or definition.capabilities:
+            return False
+    elif definition.determinism is not Determinism.PURE:
         return False
-    if definition.determinism is Determinism.PURE:
-        return True
-    touches_nothing = definition.side_effects == (SideEffect.NONE,) and not definition.capabilities
-    return definition.determinism is Determinism.DETERMINISTIC and touches_nothing
+    return not definition.sensitive and not definition.secret_parameters
 
 
 class ResultCache:

@@ -1,82 +1,94 @@
-"""Arguments and results beside the log, each in a file named by its SHA-256: `bodies/ab/cdef…` (AUD-5).
+"""Arguments and results beside the log, by their SHA-256, in `bodies.db` of the state folder (AUD-5).
 
 The log holds only the hash, so that a body can be erased and every proof still holds. Comes in: bytes
-without secrets. An erased body leaves an empty file that says so; who erased it, nothing shows.
+without secrets. An erased body leaves a row that says so; who erased it, nothing shows.
 """
 
 import hashlib
-import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from toolkeep.audit.errors import BodyState, BodyUnavailable
-from toolkeep.storage.atomic import write_whole
-from toolkeep.storage.folder import check_private, make_private
+from toolkeep.storage.database import Database
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_ERASED = ".erased"
+
+# A file for each took ten times as long. NORMAL: only a crash of the machine may lose the newest.
+_SCRIPT = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+PRAGMA secure_delete = ON;
+CREATE TABLE IF NOT EXISTS bodies (digest TEXT PRIMARY KEY, put_at REAL NOT NULL, body BLOB) STRICT;
+"""
 
 
 class Bodies:
     """The bodies of one keep."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "bodies"
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._database = Database(folder / "bodies.db", _SCRIPT)
+        self._clock = clock
 
     def put(self, body: bytes) -> str:
         """Keep a body; its hash, in hex. One that is there already only grows younger."""
         digest = hashlib.sha256(body).hexdigest()
-        path = self._path(digest)
-        try:
-            os.utime(path)
-        except FileNotFoundError:
-            make_private(self.folder)
-            make_private(path.parent)
-            write_whole(path, body)
-            _erased(path).unlink(missing_ok=True)
+        self.put_all({digest: body})
         return digest
+
+    def put_all(self, bodies: Mapping[str, bytes]) -> None:
+        """Keep several at once, each under its hash."""
+        now = self._clock()
+        with self._database.changing() as connection:
+            connection.executemany(
+                "INSERT INTO bodies VALUES (?, ?, ?) ON CONFLICT DO UPDATE "
+                "SET put_at = excluded.put_at, body = coalesce(body, excluded.body)",
+                ((digest, now, body) for digest, body in bodies.items()),
+            )
 
     def get(self, digest: str) -> bytes:
         """A body by its hash; raises `BodyUnavailable` where it was erased, is missing or was changed."""
-        path = self._path(digest)
-        try:
-            check_private(path.parent)
-            body = path.read_bytes()
-        except FileNotFoundError:
-            state = BodyState.ERASED if _erased(path).exists() else BodyState.MISSING
-            raise BodyUnavailable(digest, state) from None
+        _check(digest)
+        row = None
+        if self._database.file.exists():
+            with self._database.using() as connection:
+                row = connection.execute("SELECT body FROM bodies WHERE digest = ?", (digest,)).fetchone()
+        if row is None:
+            raise BodyUnavailable(digest, BodyState.MISSING)
+        body: bytes | None = row[0]
+        if body is None:
+            raise BodyUnavailable(digest, BodyState.ERASED)
         if hashlib.sha256(body).hexdigest() != digest:
             raise BodyUnavailable(digest, BodyState.CHANGED)
         return body
 
     def erase(self, digest: str) -> bool:
         """Erase a body, and say from now on that it was; whether there was one."""
-        path = self._path(digest)
-        if not path.exists():
-            return False
-        write_whole(_erased(path), b"")
-        path.unlink(missing_ok=True)
-        return True
+        _check(digest)
+        return bool(self._erase("digest = ?", digest))
 
     def erase_older(self, than: float) -> list[str]:
         """Erase the bodies that were last put before this time, in POSIX seconds; their hashes."""
-        old = [digest for digest, put_at in self._all() if put_at < than]
-        return [digest for digest in old if self.erase(digest)]
+        return self._erase("put_at < ?", than)
 
-    def _all(self) -> Iterator[tuple[str, float]]:
-        if not self.folder.exists():
-            return
-        for path in sorted(self.folder.glob("??/*")):
-            digest = path.parent.name + path.name
-            if _DIGEST.fullmatch(digest):
-                yield digest, path.stat().st_mtime
+    def _erase(self, which: str, value: str | float) -> list[str]:
+        if not self._database.file.exists():
+            return []
+        with self._database.using() as connection:
+            erased = connection.execute(
+                f"UPDATE bodies SET body = NULL WHERE {which} AND body IS NOT NULL RETURNING digest",  # noqa: S608 -- our own words
+                (value,),
+            ).fetchall()
+            # Not in the file any more, and not in what is yet to be written to it.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return sorted(digest for (digest,) in erased)
 
-    def _path(self, digest: str) -> Path:
-        if not _DIGEST.fullmatch(digest):
-            raise ValueError(f"{digest!r} is no SHA-256 in hex")
-        return self.folder / digest[:2] / digest[2:]
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
 
 
-def _erased(path: Path) -> Path:
-    return path.with_name(path.name + _ERASED)
+def _check(digest: str) -> None:
+    if not _DIGEST.fullmatch(digest):
+        raise ValueError(f"{digest!r} is no SHA-256 in hex")

@@ -1,4 +1,4 @@
-"""Bodies written by a thread of their own, so that no call waits for a file.
+"""Bodies written by a thread of their own, many at once, so that no call waits for a file.
 
 A killed process may lose the newest bodies, never a record: the log then names a body that is missing.
 """
@@ -8,12 +8,10 @@ import queue
 import threading
 from pathlib import Path
 
+from toolkeep.limits import BODIES_LINGER_SECONDS, BODIES_WAITING, BODIES_WAITING_BYTES
 from toolkeep.storage.bodies import Bodies
 
 log = logging.getLogger("toolkeep.audit")
-
-_WAITING = 10_000
-"""Bodies that may wait; beyond, one is not kept rather than a call held up."""
 
 
 class BodyWriter:
@@ -21,8 +19,11 @@ class BodyWriter:
 
     def __init__(self, folder: Path) -> None:
         self._bodies = Bodies(folder)
-        self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._waiting: dict[str, bytes] = {}
+        self._bytes = 0
         self._lock = threading.Lock()
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._is_closing = threading.Event()
         self._thread: threading.Thread | None = None
 
     def put(self, body: bytes) -> str:
@@ -30,31 +31,51 @@ class BodyWriter:
         return self._bodies.put(body)
 
     def get(self, digest: str) -> bytes:
-        """A body by its hash; raises `BodyUnavailable`."""
-        return self._bodies.get(digest)
+        """A body by its hash, also one that is still to be written; raises `BodyUnavailable`."""
+        waiting = self._waiting.get(digest)
+        return self._bodies.get(digest) if waiting is None else waiting
 
-    def put_later(self, digest: str, body: bytes) -> None:  # noqa: ARG002 -- the hash is worked out again
-        """Keep a body soon; nobody waits for it."""
-        if self._waiting.qsize() >= _WAITING:
-            return
-        self._waiting.put(body)
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="toolkeep-bodies", daemon=True)
-                    self._thread.start()
+    def put_later(self, digest: str, body: bytes) -> None:
+        """Keep a body soon, under its hash; nobody waits for it."""
+        with self._lock:
+            is_full = len(self._waiting) >= BODIES_WAITING or self._bytes > BODIES_WAITING_BYTES
+            if is_full or digest in self._waiting or self._is_closing.is_set():
+                return
+            was_empty = not self._waiting
+            self._waiting[digest] = body
+            self._bytes += len(body)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="toolkeep-bodies", daemon=True)
+                self._thread.start()
+        if was_empty:
+            self._bell.put(None)
 
     def close(self) -> None:
         """Write what waits, and end."""
         with self._lock:
+            self._is_closing.set()
             thread, self._thread = self._thread, None
         if thread is not None:
-            self._waiting.put(None)
+            self._bell.put(None)
             thread.join()
+        self._bodies.close()
 
     def _run(self) -> None:
-        while (body := self._waiting.get()) is not None:
-            try:
-                self._bodies.put(body)
-            except Exception as error:  # noqa: BLE001 -- the log stands without its bodies
-                log.warning("a body was not kept", extra={"error_type": type(error).__name__})
+        while not self._is_closing.is_set():
+            self._bell.get()
+            self._is_closing.wait(BODIES_LINGER_SECONDS)  # more come in the meantime
+            self._write()
+
+    def _write(self) -> None:
+        with self._lock:
+            taken = self._waiting.copy()
+        try:
+            self._bodies.put_all(taken)
+        except Exception as error:  # noqa: BLE001 -- the log stands without its bodies
+            fields = {"error_type": type(error).__name__, "bodies": len(taken)}
+            log.warning("bodies were not kept", extra=fields)
+        with self._lock:
+            for digest in taken:
+                self._bytes -= len(self._waiting.pop(digest))
+            if self._waiting:
+                self._bell.put(None)

@@ -4,19 +4,11 @@ A claim names the process that holds it, by its number and start: a claim withou
 gone has an unknown outcome.
 """
 
-import contextlib
 import os
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from toolkeep.errors import StateUnusable
 from toolkeep.execution.ledger import Earlier
-from toolkeep.storage.folder import make_private
-
-if TYPE_CHECKING:
-    import sqlite3
+from toolkeep.storage.database import Database
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS claims (
@@ -24,20 +16,17 @@ CREATE TABLE IF NOT EXISTS claims (
     result BLOB
 ) STRICT
 """
-_BUSY_SECONDS = 10.0
 
 
 class FileLedger:
     """The claims of one keep."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+        self._database = Database(folder / "ledger.db", _TABLE)
 
     def claim(self, key: str, call_id: str, argument_hash: str) -> Earlier | None:
         """None if the claim is now ours, durably; else what was there before."""
-        with self._using() as connection:
+        with self._database.using() as connection:
             row = (key, call_id, argument_hash, _this_process())
             made = connection.execute(
                 "INSERT INTO claims VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING", row
@@ -55,51 +44,23 @@ class FileLedger:
 
     def finish(self, key: str, result: bytes) -> None:
         """Remember the result of a claimed call."""
-        with self._using() as connection:
+        with self._database.using() as connection:
             connection.execute("UPDATE claims SET result = ? WHERE key = ?", (result, key))
 
     def release(self, key: str) -> None:
         """Take a claim back: nothing was run."""
-        with self._using() as connection:
+        with self._database.using() as connection:
             connection.execute("DELETE FROM claims WHERE key = ? AND result IS NULL", (key,))
 
     def open_claims(self) -> int:
         """Claims that have no result yet."""
-        with self._using() as connection:
+        with self._database.using() as connection:
             count: int = connection.execute("SELECT count(*) FROM claims WHERE result IS NULL").fetchone()[0]
             return count
 
     def close(self) -> None:
         """Let go of everything."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-
-    @contextlib.contextmanager
-    def _using(self) -> Iterator["sqlite3.Connection"]:
-        import sqlite3
-
-        with self._lock:
-            try:
-                if self._connection is None:
-                    self._connection = self._open()
-                yield self._connection
-            except (sqlite3.Error, OSError) as error:
-                hint = "see that the folder is writable and the disk not full"
-                raise StateUnusable(
-                    str(self._folder / "ledger.db"), f"cannot be used: {error}", hint=hint
-                ) from error
-
-    def _open(self) -> "sqlite3.Connection":
-        import sqlite3
-
-        make_private(self._folder)
-        connection = sqlite3.connect(
-            self._folder / "ledger.db", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        connection.execute(_TABLE)
-        return connection
+        self._database.close()
 
 
 def _this_process() -> str:

@@ -64,11 +64,12 @@ class AuditLog:
         self._writer.put(waiting)
         return [future for _, future, _ in waiting]
 
-    def append_soon(self, record: Mapping[str, Any]) -> "asyncio.Future[Leaf]":
-        """The same for the running asyncio loop, at half the cost: a loop is woken once for a whole group."""
+    def append_soon(self, *records: Mapping[str, Any]) -> "asyncio.Future[Leaf]":
+        """The same for the running asyncio loop, which is woken once for a whole group; tells of the last."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[Leaf] = loop.create_future()
-        self._writer.put(((_canonical(record), waiter, loop),))
+        *before, last = map(_canonical, records)
+        self._writer.put([*((record, None, None) for record in before), (last, waiter, loop)])
         return waiter
 
     def read(self, start: int = 0, stop: int | None = None) -> list[Entry]:

@@ -6,7 +6,6 @@ once a group: waking it for each future apart costs more than all the rest of a 
 
 import asyncio
 import contextlib
-import itertools
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import TypeAlias
@@ -14,29 +13,28 @@ from typing import TypeAlias
 from toolkeep.audit.entry import Leaf
 
 Loop: TypeAlias = asyncio.AbstractEventLoop
-Waiting: TypeAlias = "tuple[bytes, Future[Leaf], None] | tuple[bytes, asyncio.Future[Leaf], Loop]"
-"""A canonical record, who waits for it, and on which loop."""
-
 _Waiter: TypeAlias = "Future[Leaf] | asyncio.Future[Leaf]"
+Waiting: TypeAlias = "tuple[bytes, _Waiter | None, Loop | None]"
+"""A canonical record, who waits for it, and on which loop; nobody, where a later one is waited for."""
 
 
-def tell_all(group: Sequence[Waiting], outcomes: Sequence[Leaf | Exception]) -> None:
+def tell_all(group: Sequence[Waiting], outcomes: Iterable[Leaf | Exception]) -> None:
     """Tell each where its record stands, or why it was not written."""
-    loops = [loop for _, _, loop in group]
-    waiters: list[_Waiter] = [waiter for _, waiter, _ in group]
-    for loop in set(loops):
-        of_loop = [each is loop for each in loops]
-        told = itertools.compress(waiters, of_loop), itertools.compress(outcomes, of_loop)
+    told: dict[Loop | None, list[tuple[_Waiter, Leaf | Exception]]] = {}
+    for (_, waiter, loop), outcome in zip(group, outcomes, strict=True):
+        if waiter is not None:
+            told.setdefault(loop, []).append((waiter, outcome))
+    for loop, waiters in told.items():
         if loop is None:
-            _settle(*told)
+            _settle(waiters)
             continue
         # A loop that was closed: nobody waits there any more.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_settle, *told)
+            loop.call_soon_threadsafe(_settle, waiters)
 
 
-def _settle(waiters: Iterable[_Waiter], outcomes: Iterable[Leaf | Exception]) -> None:
-    for waiter, outcome in zip(waiters, outcomes, strict=True):
+def _settle(waiters: "list[tuple[_Waiter, Leaf | Exception]]") -> None:
+    for waiter, outcome in waiters:
         if waiter.done():
             continue
         if isinstance(outcome, Leaf):

@@ -1,0 +1,79 @@
+"""One SQLite file in the state folder: opened by its first use, shared by threads and processes."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolkeep.errors import StateUnusable
+from toolkeep.storage.folder import make_private
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_BUSY_SECONDS = 10.0
+
+
+class Database:
+    """Tables that are made where they are missing. One thread at a time uses the connection."""
+
+    def __init__(self, file: Path, script: str) -> None:
+        """`script` is run on every new connection: pragmas, and tables if they do not exist."""
+        self.file = file
+        self._script = script
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    @contextlib.contextmanager
+    def using(self) -> Iterator["sqlite3.Connection"]:
+        """The connection, each statement a transaction of its own unless one is begun."""
+        import sqlite3
+
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = self._open()
+                yield self._connection
+            except (sqlite3.Error, OSError) as error:
+                self._let_go()
+                hint = "see that the folder is writable and the disk not full"
+                raise StateUnusable(str(self.file), f"cannot be used: {error}", hint=hint) from error
+            except BaseException:
+                self._let_go()  # with whatever it had begun
+                raise
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator["sqlite3.Connection"]:
+        """The connection inside a transaction that happens whole or not at all."""
+        with self.using() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> "sqlite3.Connection":
+        import sqlite3
+
+        make_private(self.file.parent)
+        # SQLite would make it readable by others; its side files take over the mode.
+        os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        connection = sqlite3.connect(
+            self.file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            connection.executescript(self._script)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
