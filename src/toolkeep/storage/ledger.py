@@ -10,11 +10,14 @@ from pathlib import Path
 from toolkeep.execution.ledger import Earlier
 from toolkeep.storage.database import Database
 
-_TABLE = """
+# FULL: a claim outlives even a crash of the machine, else a call could run twice.
+_SCRIPT = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
 CREATE TABLE IF NOT EXISTS claims (
     key TEXT PRIMARY KEY, call_id TEXT NOT NULL, argument_hash TEXT NOT NULL, owner TEXT NOT NULL,
     result BLOB
-) STRICT
+) STRICT;
 """
 
 
@@ -22,7 +25,7 @@ class FileLedger:
     """The claims of one keep."""
 
     def __init__(self, folder: Path) -> None:
-        self._database = Database(folder / "ledger.db", _TABLE)
+        self._database = Database(folder / "ledger.db", _SCRIPT)
 
     def claim(self, key: str, call_id: str, argument_hash: str) -> Earlier | None:
         """None if the claim is now ours, durably; else what was there before."""
