@@ -11,15 +11,17 @@ from toolkeep.config.settings import DEFAULT_SETTINGS, Settings
 from toolkeep.errors import FileUnreadable, ProviderFailed
 from toolkeep.keep import Keep
 from toolkeep.limits import DEFAULT_CALL_LIMITS, CallLimits, Limits
+from toolkeep.policy.settings import Grant, PolicySettings
 from toolkeep.registry.providers import ToolProvider
 from toolkeep.registry.tiers import check_formats
-from toolkeep.storage.folder import state_folder
+from toolkeep.storage.folder import protected_folder, state_folder
 from toolkeep.storage.state import KeepState
 from toolkeep.telemetry.logs import LogListener
 from toolkeep.tools.provider import CoreToolsProvider
 from toolkeep.validation.compiler import Formats, guarded_formats
 
 if TYPE_CHECKING:
+    from toolkeep.approval.approve import Approver
     from toolkeep.records import KeepRecord
     from toolkeep.results.output import Normalizers
 
@@ -35,6 +37,7 @@ def open_keep(
     normalizers: "Normalizers | None" = None,
     call_limits: CallLimits = DEFAULT_CALL_LIMITS,
     tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
+    approver: "Approver | None" = None,
 ) -> Keep:
     """A keep that is ready to use, with the tools of `.agent/config.yml` where there is one.
 
@@ -43,7 +46,8 @@ def open_keep(
     `include_actual_values=False` keeps every value out of every error; `built_in=False` starts without the
     built-in tools; `formats` are checks of your own for `format` in schemas; `normalizers` make results of
     tools with `normalization: custom` comparable; `call_limits` bound how many calls run at once;
-    `tool_secrets` are what `context.secret` gives, by tool.
+    `tool_secrets` are what `context.secret` gives, by tool; `approver` asks a person where one
+    must agree.
     """
     root = project_folder(project)
     state = open_state(root)
@@ -60,7 +64,8 @@ def open_keep(
         call_limits=call_limits,
         tool_secrets=tool_secrets,
         closed=settings.disabled,
-        agents=settings.agents,
+        policy=_policy_settings(settings, root, state),
+        approver=approver,
         state=state,
         record=partial(_open_record, state, settings) if state else None,
         logs=LogListener(validation_failure_level=settings.validation_failure_level),
@@ -70,6 +75,23 @@ def open_keep(
     keep.load(*named, own=[*providers, *_config_providers(settings)], failed=failed)
     keep.hold_back(*(file for file in settings.files if not file.counts))
     return keep
+
+
+def _policy_settings(settings: Settings, project: Path, state: KeepState | None) -> PolicySettings:
+    grants = {
+        name: Grant(capabilities=held.capabilities, permissions=held.permissions)
+        for name, held in settings.agents.items()
+    }
+    return PolicySettings(
+        agents=grants,
+        sources=settings.policies,
+        examples=settings.examples,
+        held_back=settings.policies_held_back,
+        project=str(project),
+        state_folder=str(protected_folder(state.folder)) if state else None,
+        is_paranoid=settings.is_paranoid,
+        wait_s=settings.approval_wait_s,
+    )
 
 
 def project_folder(project: Path | str | None = None) -> Path:

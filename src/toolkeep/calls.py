@@ -8,7 +8,7 @@ Each is made by the door of its stage alone (a test holds it). A `Refusal` may c
 
 import base64
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import msgspec
 
@@ -129,6 +129,10 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     correlation_id: str = ""
     is_repeated: bool = False
     """Whether the same call was refused before."""
+    decision: "Decision | None" = None
+    """What policy said, where it was policy that refused."""
+    denied_by: str = ""
+    """Who said no, where it was a person."""
 
     @property
     def code(self) -> Code:
@@ -196,23 +200,56 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a call was permitted: what was asked, by which policies, when. It goes into the log as it is."""
+    """What policy said of a call: of which request, by which policies, when. It goes into the log so."""
 
+    is_allowed: bool = True
     policies: tuple[str, ...]
+    """The ids of those that allowed it, or denied it."""
     policy_set_hash: str
+    request_hash: str
+    """SHA-256 of who, what and everything that the policies read of the call."""
     capabilities: tuple[str, ...]
     """What the tool requires."""
+    touches: tuple[str, ...] = ()
+    """What the call would touch, in canonical form."""
     decided_at: str
 
     def to_dict(self) -> dict[str, Any]:
         """The decision as JSON data."""
         return {
-            "decision": "allow",
+            "decision": "allow" if self.is_allowed else "deny",
             "policies": list(self.policies),
             "policy_set_hash": self.policy_set_hash,
+            "request_hash": self.request_hash,
             "capabilities": list(self.capabilities),
+            "touches": list(self.touches),
             "decided_at": self.decided_at,
         }
+
+
+class TouchedThing(Protocol):
+    """Something that a call would touch, and that is held until the call ends."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of capability, such as fs.read."""
+
+    @property
+    def pointer(self) -> str:
+        """The argument that named it; empty where the tool's own requirement did."""
+
+    @property
+    def shown(self) -> str:
+        """Its canonical form."""
+
+    def check_unchanged(self) -> None:
+        """Raise where it is something else by now."""
+
+    def content(self, limit: int) -> bytes | None:
+        """What a file holds; None where it is no file or longer. One that does not exist holds nothing."""
+
+    def close(self) -> None:
+        """Let go of it."""
 
 
 class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -221,6 +258,11 @@ class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     request: ToolCall
     checked: CheckedCall
     decision: Decision
+    touched: tuple[TouchedThing, ...] = ()
+    asks: bool = False
+    """Whether a policy wants a person to be asked."""
+    grant_hash: str = ""
+    """SHA-256 of what the agent held and of the policies: what an approval is bound to."""
 
     @property
     def tool(self) -> RegisteredTool:
@@ -233,6 +275,13 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
 
     approver: str
     way: str
+    """Where the person answered: `terminal`, `command`, `program`; or before: `session`, `rule`."""
+    id: str = ""
+    """Of the question, or of the rule."""
+
+    def to_dict(self) -> dict[str, str]:
+        """The approval as JSON data."""
+        return {"approver": self.approver, "way": self.way, "id": self.id}
 
 
 class ApprovedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -366,7 +415,7 @@ class ToolResult(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             "error": self.error.to_dict() if self.error else None,
             "hash": self.hash,
             "decision": self.decision.to_dict() if self.decision else None,
-            "approval": msgspec.to_builtins(self.approval),
+            "approval": self.approval.to_dict() if self.approval else None,
             "truncation": self.truncation.to_dict() if self.truncation else None,
             "side_effects": None if self.side_effects is None else list(self.side_effects),
             "isolation": self.isolation,

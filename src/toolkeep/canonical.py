@@ -39,9 +39,9 @@ def _is_plain(value: Any) -> bool:
         if kind is dict:
             if not _are_ascii(item):
                 return False
-            waiting += item.values()
+            waiting += [inside for inside in item.values() if type(inside) not in _SIMPLE]
         elif kind is list:
-            waiting += item
+            waiting += [inside for inside in item if type(inside) not in _SIMPLE]
         elif kind is int:
             if not -_SAFE_INTEGER <= item <= _SAFE_INTEGER:
                 return False

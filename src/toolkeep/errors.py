@@ -86,6 +86,10 @@ class Code(StrEnum):
     NOT_RECORDED = "ACODE-TSR-041"
     NOT_PENDING = "ACODE-TSR-042"
     OPTION_REFUSED = "ACODE-TSR-043"
+    POLICIES_INVALID = "ACODE-TSR-044"
+    TOUCHED_CHANGED = "ACODE-TSR-045"
+    APPROVAL_DENIED = "ACODE-TSR-046"
+    ANSWER_REFUSED = "ACODE-TSR-047"
 
 
 FAILURES: Final = frozenset(
@@ -137,6 +141,10 @@ TITLES: Final[dict[Code, str]] = {
     Code.NOT_RECORDED: "call could not be recorded",
     Code.NOT_PENDING: "no such pending call",
     Code.OPTION_REFUSED: "option refused",
+    Code.POLICIES_INVALID: "policies cannot be used",
+    Code.TOUCHED_CHANGED: "what the call touches has changed",
+    Code.APPROVAL_DENIED: "a person said no",
+    Code.ANSWER_REFUSED: "answer not taken",
 }
 
 

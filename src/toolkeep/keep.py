@@ -1,15 +1,19 @@
 """`Keep`: what a host holds. Tools are kept by `registry.keeping`, calls go through `pipeline`."""
 
+import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from toolkeep.calls import CallOptions, CheckedCall, Refusal, ToolResult
-from toolkeep.definitions.vocabulary import Tier
+from toolkeep.calls import CallOptions, CheckedCall, Refusal, RegisteredTool, ToolResult
+from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.vocabulary import Category, Tier
 from toolkeep.errors import ArgumentsRefused, NotRecorded
 from toolkeep.events import Bus, ValidationPassed
 from toolkeep.limits import BATCH_CALLS, DEFAULT_CALL_LIMITS, DEFAULT_LIMITS, CallLimits, Limits
+from toolkeep.policy.settings import DEFAULT_GRANT, NO_POLICY_SETTINGS, Grant, PolicySettings, PolicySource
 from toolkeep.registry.keeping import KeepsTools
 from toolkeep.registry.state import RegistryState
 from toolkeep.registry.unanswered import answering
@@ -19,9 +23,11 @@ from toolkeep.validation.memory import RefusalMemory
 from toolkeep.validation.validate import Arguments, validate
 
 if TYPE_CHECKING:
+    from toolkeep.approval.approve import Approver
     from toolkeep.audit.receipt import Receipt
     from toolkeep.execution.loop_thread import LoopThread
     from toolkeep.pipeline import Pipeline, Progress
+    from toolkeep.policy.authorize import Authorizer
     from toolkeep.records import KeepRecord
     from toolkeep.replay import Replay
     from toolkeep.results.output import Normalizers
@@ -45,7 +51,8 @@ class Keep(KeepsTools):
         formats: Formats | None = None,
         normalizers: "Normalizers | None" = None,
         closed: Mapping[str, str] | None = None,
-        agents: Collection[str] = (),
+        policy: PolicySettings = NO_POLICY_SETTINGS,
+        approver: "Approver | None" = None,
         tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
         state: RegistryState | None = None,
         record: "KeepRecord | Callable[[], KeepRecord] | None" = None,
@@ -65,7 +72,10 @@ class Keep(KeepsTools):
             state=state,
         )
         self._refusals = RefusalMemory(bus=bus)
-        self._agents = {*KNOWN_AGENTS, *agents}
+        self._policy = policy
+        self._grants = {**dict.fromkeys(KNOWN_AGENTS, DEFAULT_GRANT), **policy.agents}
+        self._approver = approver
+        self._authorizer: Authorizer | None = None
         self._call_limits = call_limits
         self._normalizers = dict(normalizers or {})
         self._tool_secrets = tool_secrets or {}
@@ -97,9 +107,45 @@ class Keep(KeepsTools):
         if self._made is not None:
             self._made.close()
 
-    def declare_agent(self, name: str) -> None:
-        """Let an agent call tools; configuration declares them too."""
-        self._agents.add(name)
+    def declare_agent(
+        self, name: str, *, capabilities: Iterable[str] = (), permissions: Iterable[str] = ()
+    ) -> None:
+        """Let an agent call tools, with what it holds from now on; configuration declares them too.
+
+        `capabilities` are text such as `fs.read:./docs`, relative to the project; ValueError says what is
+        wrong with one.
+        """
+        grant = Grant(capabilities=tuple(map(Capability.read, capabilities)), permissions=tuple(permissions))
+        self._authorization.declare(name, grant)
+        self._grants[name] = grant
+
+    def use_policies(self, *texts: str) -> None:
+        """Decide by these Cedar policies from now on; raises `PoliciesRefused`, and the ones before stay."""
+        sources = [PolicySource(name=f"policies {n}", text=text) for n, text in enumerate(texts, start=1)]
+        self._authorization.use(sources)
+
+    def _known_tools(self) -> Iterable[RegisteredTool]:
+        """What policies and examples may name: a tool that is switched off still exists."""
+        return self._registry.snapshot.all()
+
+    @property
+    def _authorization(self) -> "Authorizer":
+        """Made by the first call, or whoever asks what an agent may know."""
+        if self._authorizer is None:
+            from toolkeep.policy.authorize import Authorizer
+            from toolkeep.policy.rulebook import Rulebook
+
+            policy = self._policy
+            self._authorizer = Authorizer(
+                Rulebook(policy.sources, held_back=policy.held_back),
+                agents=self._grants,
+                project=policy.project or os.getcwd(),  # noqa: PTH109 -- text is wanted
+                state_folder=policy.state_folder,
+                tools=self._known_tools,
+                examples=policy.examples,
+                check=lambda tool, arguments: validate(tool, dict(arguments), self._refusals, "example"),
+            )
+        return self._authorizer
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -117,7 +163,10 @@ class Keep(KeepsTools):
                         bus=self._bus,
                         record=self._opened_record(),
                         limits=self._call_limits,
-                        agents=self._agents,
+                        authorizer=self._authorization,
+                        approver=self._approver,
+                        is_paranoid=self._policy.is_paranoid,
+                        approval_wait_s=self._policy.wait_s,
                         normalizers=self._normalizers,
                         tool_secrets=self._tool_secrets,
                     )
@@ -232,6 +281,34 @@ class Keep(KeepsTools):
         """The whole output that a truncated result refers to."""
         return self._pipeline.record.bodies.get(reference.removeprefix("sha256:"))
 
+    # --- what an agent may know ------------------------------------------------------------------
+
+    def _sees(self, agent: str) -> "Callable[[RegisteredTool], bool] | None":
+        """Whether an agent may know of a tool; None where every agent may know of all."""
+        if self._authorizer is None and not self._policy.sources:
+            return None
+        return partial(self._authorization.sees, agent) if self._authorization.hides_tools else None
+
+    def tools(
+        self,
+        *,
+        enabled: bool | None = None,
+        category: Category | str | None = None,
+        capability: str | None = None,
+        agent: str | None = None,
+    ) -> "list[RegisteredTool]":
+        """Every tool, or those that fit, by category, then by name; with an agent, those it may know of."""
+        found = super().tools(enabled=enabled, category=category, capability=capability)
+        sees = None if agent is None else self._sees(agent)
+        return found if sees is None else list(filter(sees, found))
+
+    def search(self, text: str, *, limit: int = 5, agent: str | None = None) -> "list[RegisteredTool]":
+        """The enabled tools that fit a description in words best; with an agent, of those it may know of."""
+        sees = None if agent is None else self._sees(agent)
+        if sees is None:
+            return super().search(text, limit=limit)
+        return list(filter(sees, super().search(text, limit=len(self))))[:limit]
+
     # --- does a call fit -------------------------------------------------------------------------
 
     def try_validate_arguments(
@@ -247,9 +324,11 @@ class Keep(KeepsTools):
         if type(name) is not str:
             name = str(name)
         began = time.perf_counter() if self._bus.is_timed else 0.0
-        registered = self._registry.snapshot.answering.get(name) or answering(
-            name, self._registry.snapshot, self._bus, correlation_id=correlation_id
-        )
+        sees = self._sees(agent)
+        snapshot = self._registry.snapshot
+        registered: RegisteredTool | Refusal | None = snapshot.answering.get(name) if sees is None else None
+        if registered is None:
+            registered = answering(name, snapshot, self._bus, correlation_id=correlation_id, sees=sees)
         if isinstance(registered, Refusal):
             return registered
         check = validate(registered, arguments, self._refusals, agent, conversation, correlation_id)

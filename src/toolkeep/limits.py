@@ -160,6 +160,27 @@ OUTPUT_CAP_BYTES: Final = OUTPUT_BYTES[1]
 OUTPUT_DEPTH: Final = 150
 """Nesting of an output; the parser that copies it stops at 200."""
 
+APPROVAL_WAIT_SECONDS: Final = 300.0
+"""How long a call waits for the approver of its host; people go for coffee, callers give up."""
+
+APPROVAL_POLL_SECONDS: Final = 0.2
+"""How often a waiting call looks whether another process answered."""
+
+SESSION_SECONDS: Final = 86_400.0
+"""How long a yes for a session holds at most: a day."""
+
+DIFFERENCE_BYTES: Final = 1 << 20
+"""The longest file whose difference is shown to an approver."""
+
+DIFFERENCE_LINES: Final = 400
+"""What of a difference is shown; who needs more looks at the arguments, which are whole."""
+
+VIEW_CHARS: Final = 20_000
+"""What of each part of a question a terminal shows, four screens or so; the number left out is said."""
+
+RULE_DAYS: Final = 365
+"""The longest that an "always" holds; people and tools change."""
+
 BODIES_WAITING: Final = 10_000
 """Bodies that wait to be written; beyond, one is not kept rather than a call held up."""
 

@@ -10,9 +10,10 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
-from toolkeep.approval.approve import approve
+from toolkeep.approval.approve import Approver, Asked, Asker
 from toolkeep.audit.record import Recorder, may_write
 from toolkeep.calls import (
     CallOptions,
@@ -35,7 +36,8 @@ from toolkeep.execution.in_process import InProcessRunner
 from toolkeep.execution.ledger import NO_CLAIM, Claim, claim
 from toolkeep.execution.pending import PendingCalls
 from toolkeep.limits import NAMED_CHARS, CallLimits
-from toolkeep.policy.authorize import authorize
+from toolkeep.policy.authorize import Authorizer
+from toolkeep.policy.rules import RuleJudge
 from toolkeep.records import KeepRecord
 from toolkeep.refusals import refuse
 from toolkeep.registry.registry import ToolRegistry
@@ -62,11 +64,22 @@ class Pipeline:
         bus: Bus,
         record: KeepRecord,
         limits: CallLimits,
-        agents: set[str],
+        authorizer: Authorizer,
+        approver: Approver | None,
+        is_paranoid: bool,
+        approval_wait_s: float,
         normalizers: Normalizers,
         tool_secrets: Mapping[str, Mapping[str, str]],
     ) -> None:
         self.record = record
+        self.authorizer = authorizer
+        self.asker = Asker(
+            record.approvals,
+            RuleJudge(),
+            approver=approver,
+            is_paranoid=is_paranoid,
+            wait_s=approval_wait_s,
+        )
         self.admission = Admission(limits)
         self.executor = Executor([InProcessRunner()], Breaker(limits), ResultCache())
         self.recorder = Recorder(record.log, record.bodies, record.secret_key)
@@ -74,7 +87,6 @@ class Pipeline:
         self._refusals = refusals
         self._bus = bus
         self._pending = PendingCalls()
-        self._agents = agents
         self._normalizers = normalizers
         self._secrets = tool_secrets
         self._is_closed = False
@@ -109,7 +121,7 @@ class Pipeline:
             on_progress=on_progress,
             began=time.monotonic(),
         )
-        journey = Journey(request, self._registry.find(request.tool))
+        journey = Journey(request, self._visible(request))
         if self._is_closed:
             message = "The keep is closed; nothing was run"
             return journey.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
@@ -123,6 +135,7 @@ class Pipeline:
         try:
             return await self._through(journey, slot)
         finally:
+            journey.let_go()
             slot.release()
 
     async def _through(self, journey: "Journey", slot: Slot) -> ToolResult:
@@ -146,19 +159,20 @@ class Pipeline:
 
     async def _stages(self, journey: "Journey", slot: Slot) -> ToolResult:
         request = journey.request
-        tool = journey.tool = _passed(answering_tool(request, self._registry.snapshot, self._bus))
+        tool = journey.tool = _passed(self._answering(request))
         checked = journey.checked = _passed(self._validate(request, tool))
-        permitted = journey.permitted = _passed(authorize(request, checked, self._agents))
+        permitted = journey.permitted = _passed(self.authorizer.authorize(request, checked))
         deadline_s, output_bytes = _passed(_within(request, tool))
-        hashed = self.recorder.hashed(permitted)
+        hashed = self.recorder.hashed(checked)
         journey.argument_hash = hashed.hash
         claimed = claim(self.record.ledger, permitted, hashed.hash)
         if isinstance(claimed, ToolResult):
             return claimed
         journey.claim = _passed(claimed)
         _passed(self._runnable(permitted))
-        approved = _passed(approve(permitted))
-        _passed(authorize(request, checked, self._agents))
+        asked = _passed(await self.asker.ask(permitted, hashed.hash))
+        permitted = journey.permitted = _passed(self._still_permitted(permitted, asked))
+        approved = _passed(self.asker.approve(permitted, asked))
         journey.is_begun = may_write(tool)  # also when it is cancelled while its intent is written
         intent = await self.recorder.intent(
             approved,
@@ -168,10 +182,32 @@ class Pipeline:
         )
         journey.is_begun = may_write(tool) and not isinstance(intent, Refusal)
         recorded = journey.recorded = _passed(intent)
+        _passed(self.authorizer.unchanged(permitted))
         if tool.definition.client_executed:
             return await self._hand_out(journey, recorded, slot)
         raw = _passed(await self.executor.execute(recorded, slot, self._secrets.get(tool.name, {})))
         return self._finished(raw)
+
+    def _visible(self, request: ToolCall) -> RegisteredTool | None:
+        """The tool that a call names, unless its agent may not know of it."""
+        found = self._registry.find(request.tool)
+        return found if found is not None and self.authorizer.sees(request.agent, found) else None
+
+    def _answering(self, request: ToolCall) -> RegisteredTool | Refusal:
+        sees = partial(self.authorizer.sees, request.agent) if self.authorizer.hides_tools else None
+        return answering_tool(request, self._registry.snapshot, self._bus, sees=sees)
+
+    def _still_permitted(self, permitted: PermittedCall, asked: Asked) -> PermittedCall | Refusal:
+        """A call that waited for a person is looked at once more: as if it came now (POL-4)."""
+        if asked.question is None:
+            return permitted
+        answering = _passed(self._answering(permitted.request))
+        if answering.definition_hash != permitted.tool.definition_hash:
+            message = f"Tool '{permitted.tool.name}' is another one than the one that was approved"
+            return refuse(
+                permitted.request, Code.TOUCHED_CHANGED, message, "Look at the tool, then call again."
+            )
+        return self.authorizer.authorize_again(permitted)
 
     def _validate(self, request: ToolCall, tool: RegisteredTool) -> CheckedCall | Refusal:
         return validate(
@@ -275,9 +311,15 @@ class Journey:
         """The tool's name; what a model invents is no label."""
         return self.tool.name if self.tool else "unknown"
 
+    def let_go(self) -> None:
+        """Close what the call held open."""
+        if self.permitted is not None:
+            for one in self.permitted.touched:
+                one.close()
+
     def settle(self, result: ToolResult) -> None:
         """Give the claim back if nothing was run; else remember what became of the call."""
-        if self.recorded is None or result.code is Code.CIRCUIT_OPEN:
+        if self.recorded is None or result.code in (Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED):
             self.claim.release()
         elif result.status != "pending":
             keeps_value = not self.recorded.tool.arguments.secrecy.has_secrets

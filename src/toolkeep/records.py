@@ -1,9 +1,10 @@
 """What a keep writes down about calls: log, bodies and ledger. A Protocol, and its twin in memory."""
 
 import secrets
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from typing import Any, Protocol
 
+from toolkeep.approval.store import Approvals, MemoryApprovals
 from toolkeep.audit.entry import Leaf
 from toolkeep.audit.memory import MemoryBodies, MemoryLog
 from toolkeep.audit.receipt import Receipt
@@ -14,7 +15,7 @@ from toolkeep.execution.ledger import Ledger, MemoryLedger
 class Log(Protocol):
     """Where records become durable."""
 
-    def append_soon(self, *records: Mapping[str, Any]) -> Awaitable[Leaf]:
+    def append_soon(self, *records: dict[str, Any]) -> Awaitable[Leaf]:
         """Append records next to each other; where the last one stands, when they are durable.
 
         What happened is recorded even if nobody waits for it any more.
@@ -49,6 +50,10 @@ class KeepRecord(Protocol):
     def ledger(self) -> Ledger:
         """Which keyed calls were run."""
 
+    @property
+    def approvals(self) -> Approvals:
+        """What people were asked, and said."""
+
     def secret_key(self) -> bytes:
         """The key under which secrets are hashed."""
 
@@ -69,6 +74,7 @@ class MemoryRecord:
         self.log = MemoryLog()
         self.bodies = MemoryBodies()
         self.ledger = MemoryLedger()
+        self.approvals = MemoryApprovals()
         self._key = secrets.token_bytes(32)
 
     def secret_key(self) -> bytes:

@@ -1,11 +1,13 @@
-"""A refusal by a stage after validation: one violation, about the call as a whole."""
+"""A refusal by a stage after validation: one violation, mostly about the call as a whole."""
 
 from toolkeep.calls import Refusal, ToolCall, Violation
 from toolkeep.errors import Code
 from toolkeep.wording import echo_name, visible
 
 
-def refuse(request: ToolCall, code: Code, message: str, suggestion: str, *, expected: str = "") -> Refusal:
-    """The refusal of one call."""
-    error = Violation("", code, visible(message), expected, None, suggestion)
+def refuse(
+    request: ToolCall, code: Code, message: str, suggestion: str, *, expected: str = "", path: str = ""
+) -> Refusal:
+    """The refusal of one call; `path` points to the argument at fault."""
+    error = Violation(path, code, visible(message), expected, None, suggestion)
     return Refusal(tool=echo_name(request.tool), errors=(error,), correlation_id=request.correlation_id)

@@ -70,6 +70,9 @@ tools:
             type: invalid_type_name
 """
 
+POLICY = '@id("everybody") permit (principal, action == Action::"call", resource);'
+"""What FULL names as policies/main.cedar."""
+
 FULL = """\
 # yaml-language-server: $schema=toolkeep.schema.json
 tier: WriterPro
@@ -80,6 +83,8 @@ permissions: [mail.send]
 audit:
   checkpoint_file: /mnt/elsewhere/checkpoint
   checkpoint_webhook: https://example.org/checkpoints
+policies: [policies/main.cedar]
+approvals: {wait: 60, paranoid: true}
 agents:
   ada:
     description: Reads the documents.

@@ -15,7 +15,8 @@ from toolkeep.config.settings import DEFAULT_SETTINGS, ConfigFile, Settings
 NOBODY = 65534
 DECIDED = (
     "tier", "allows_definitions", "limits", "include_actual_values", "validation_failure_level", "providers",
-    "disabled", "permissions", "agents",
+    "disabled", "permissions", "agents", "policies", "examples", "policies_held_back", "is_paranoid",
+    "approval_wait_s",
 )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ EFFECTS = [
     pytest.param("", registry("providers: [acme]"), [("runs", "provider 'acme' runs its code in this process", "2:15")], id="provider"),
     pytest.param("", "agents:\n  ada:\n    capabilities: [fs.read:., net.read]\n", [("grants", "agent 'ada' may call tools", "2:3"), ("grants", "agent 'ada' holds fs.read:.", "3:20"), ("grants", "agent 'ada' holds net.read", "3:31")], id="capability"),
     pytest.param("", "agents:\n  ada: {description: Ada}\n", [("grants", "agent 'ada' may call tools", "2:3")], id="agent"),
-    pytest.param("", "agents:\n  a/b~c:\n    permissions: [mail]\n", [("grants", "agent 'a/b~c' may call tools", "2:3"), ("grants", "agent 'a/b~c' holds mail", "3:19")], id="permission_of_an_agent"),
+    pytest.param("", "agents:\n  a/b~c:\n    permissions: [tool.api.call]\n", [("grants", "agent 'a/b~c' may call tools", "2:3"), ("grants", "agent 'a/b~c' holds tool.api.call", "3:19")], id="permission_of_an_agent"),
     pytest.param("", "audit:\n  checkpoint_file: /etc/x\n", [("grants", "checkpoints of the log go to /etc/x", "2:3")], id="checkpoints"),
     pytest.param("", "permissions: [mail]\n", [("grants", "permission mail exists", "1:15")], id="permission"),
     pytest.param("", tool_text("usage_metadata: ${HOME}"), [("grants", "the file reads the environment variable HOME", "6:7")], id="variable"),
@@ -99,10 +99,10 @@ WHOLE = [
     pytest.param(tool_text("run: {wasm: a}", name="'greet_${WHO:-you}'"), "tool 'greet_${WHO:-you}' runs wasm: a", id="variable_in_a_name"),
     pytest.param(registry("providers: ['${WHO:-good}']"), "provider '${WHO:-good}' runs its code in this process", id="variable_as_provider"),
     pytest.param("agents: {ada: {capabilities: ['fs.read:${WHERE:-./docs}']}}", "agent 'ada' holds fs.read:${WHERE:-./docs}", id="variable_in_a_capability"),
-    pytest.param("agents: {ada: {permissions: ['${WHAT:-mail}']}}", "agent 'ada' holds ${WHAT:-mail}", id="variable_as_permission_of_an_agent"),
+    pytest.param("agents: {ada: {permissions: ['${WHAT:-tool.api.call}']}}", "agent 'ada' holds ${WHAT:-tool.api.call}", id="variable_as_permission_of_an_agent"),
     pytest.param("permissions: ['${WHAT:-mail}']", "permission ${WHAT:-mail} exists", id="variable_as_permission"),
     pytest.param("audit: {checkpoint_file: '${WHERE:-/mnt/x}'}", "checkpoints of the log go to ${WHERE:-/mnt/x}", id="variable_as_checkpoints"),
-    pytest.param('agents: {"ada\\n  - nothing": {permissions: [mail]}}', "agent 'ada\\n  - nothing' holds mail", id="forged_line"),
+    pytest.param('agents: {"ada\\n  - nothing": {permissions: [tool.api.call]}}', "agent 'ada\\n  - nothing' holds tool.api.call", id="forged_line"),
     pytest.param(tool_text('run: {command: [a, "b\\n\\e[2Jc"]}'), "tool 'greet' runs command: a 'b\\n\\u001b[2Jc'", id="control_characters"),
 ]  # fmt: skip
 
@@ -132,6 +132,8 @@ INERT = [
     pytest.param("", "features: {tools: {definition: false}}\n", id="no_definitions"),
     pytest.param("", "features: {tools: {definition: true}}\n", id="definitions_as_usual"),
     pytest.param("", registry("strict_mode: true"), id="strict_mode"),
+    pytest.param("", "approvals: {paranoid: true}\n", id="paranoia"),
+    pytest.param("approvals: {paranoid: true}", "approvals: {paranoid: false}\n", id="paranoia_stays"),
     pytest.param("", tool_text("usage_metadata: 'costs $${PRICE}'"), id="escaped_variable"),
     pytest.param("", tool_text("metadata: {run: '${HOME}', client_executed: true}"), id="metadata"),
 ]  # fmt: skip
@@ -193,6 +195,7 @@ tier: core
 features: {tools: {definition: false}}
 disabled_tools: [agent_hello_world]
 permissions: [mail]
+approvals: {wait: 60, paranoid: true}
 agents: {ada: {capabilities: [fs.read]}}
 tool_registry:
   max_work: 5
@@ -227,6 +230,8 @@ def test_all_of_an_accepted_file_counts(tmp_path: Path) -> None:
         "disabled": {"agent_hello_world": f"disabled in {path}:3:18"},
         "permissions": ("mail",),
         "agents": {"ada": AgentGrant(capabilities=(Capability("fs.read"),))},
+        "is_paranoid": True,
+        "approval_wait_s": 60.0,
     }
 
 

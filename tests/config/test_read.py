@@ -45,7 +45,9 @@ def test_the_seeds_own_example_is_read() -> None:
     assert [tool.name for tool in settings.tools] == ["my_custom_tool"]
 
 
-ADA = AgentGrant(description="Reads", capabilities=(Capability("fs.read", "./docs"),), permissions=("mail",))
+ADA = AgentGrant(
+    description="Reads", capabilities=(Capability("fs.read", "./docs"),), permissions=("tool.api.call",)
+)
 
 
 @pytest.mark.parametrize(
@@ -80,14 +82,30 @@ ADA = AgentGrant(description="Reads", capabilities=(Capability("fs.read", "./doc
         ("permissions: [mail, print]", {"permissions": ("mail", "print")}),
         ("agents: {ada: {}}", {"agents": {"ada": AgentGrant()}}),
         (
-            "agents: {ada: {description: Reads, capabilities: ['fs.read:./docs'], permissions: [mail]}}",
+            "agents: {ada: {description: Reads, capabilities: ['fs.read:./docs'], permissions: [tool.api.call]}}",
             {"agents": {"ada": ADA}},
         ),
+        ("approvals: {}", {}),
+        ("approvals: {wait: 30}", {"approval_wait_s": 30.0}),
+        ("approvals: {wait: 0.5}", {"approval_wait_s": 0.5}),
+        ("approvals: {wait: 0}", {}),
+        ("approvals: {paranoid: true}", {"is_paranoid": True}),
+        ("approvals: {paranoid: false}", {}),
+        ("policies: []", {}),
     ],
 )  # fmt: skip
 def test_each_key_is_read_to_its_setting(text: str, expected: dict[str, Any], tmp_path: Path) -> None:
     configure_home(text)
     assert changes(settings_of(tmp_path)) == expected
+
+
+@pytest.mark.parametrize(("user", "project", "wait_s"), [(30, 5, 5.0), (30, 0, 0.0), (0, 30, 30.0)])
+def test_the_projects_wait_goes_over_the_users(
+    user: int, project: int, wait_s: float, tmp_path: Path
+) -> None:
+    configure_home(f"approvals: {{wait: {user}}}")
+    configure(tmp_path, f"approvals: {{wait: {project}}}")
+    assert settings_of(tmp_path).approval_wait_s == wait_s
 
 
 def test_disabled_tools_under_both_keys_name_their_place(tmp_path: Path) -> None:
@@ -158,9 +176,10 @@ BOTH = [
     ),
     pytest.param("permissions: [a, b]", "permissions: [b, c]", {"permissions": ("a", "b", "c")}, id="permissions_joined"),
     pytest.param(
-        "agents: {ada: {permissions: [a]}, bob: {permissions: [b]}}",
+        "permissions: [a, b, c]\nagents: {ada: {permissions: [a]}, bob: {permissions: [b]}}",
         "agents: {bob: {description: Bob, permissions: [c]}, eve: {}}",
         {
+            "permissions": ("a", "b", "c"),
             "agents": {
                 "ada": AgentGrant(permissions=("a",)),
                 "bob": AgentGrant(description="Bob", permissions=("c",)),

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.config.bad import INVALID, Bad
-from tests.config.examples import FULL, SCENARIO_6, SEED
+from tests.config.examples import FULL, POLICY, SCENARIO_6, SEED
 from tests.config.projects import accept, configure, project_file
 from toolkeep import open_keep
 from toolkeep.config.schema import FILE_SCHEMA, editor_schema
@@ -51,6 +51,7 @@ def test_it_accepts_a_file_that_uses_every_key(validator: Draft202012Validator) 
 def test_the_file_that_uses_every_key_does(tmp_path: Path) -> None:
     data = data_of(FULL)
     registry = data["tool_registry"]
+    assert data["approvals"].keys() == FILE_SCHEMA["properties"]["approvals"]["properties"].keys()
     assert data.keys() == FILE_SCHEMA["properties"].keys()
     assert registry.keys() == FILE_SCHEMA["properties"]["tool_registry"]["properties"].keys()
     assert {*registry["custom_tools"][0], "client_executed"} == {*KEYS, "run"} - {"source"}
@@ -58,6 +59,7 @@ def test_the_file_that_uses_every_key_does(tmp_path: Path) -> None:
 
 def test_the_reader_accepts_it_too(tmp_path: Path) -> None:
     configure(tmp_path, FULL)
+    configure(tmp_path, POLICY, name=".agent/policies/main.cedar")
     accept(tmp_path)
     assert project_file(tmp_path).counts
     keep = open_keep(project=tmp_path)

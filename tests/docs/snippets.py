@@ -3,10 +3,11 @@
     python    is run; the blocks of one page share their names, in order
     text      introduced by a line that ends in "prints:" (as json may be): what the block before it printed
     yaml      or json with a file name in the info string or in a first-line comment: that file is made;
-              python too, with a file name in the info string
+              python and cedar too, with a file name in the info string
     console   or sh: each line `$ toolkeep …` is run, its input from `< FILE`, its output to `> FILE`, variables
               from `$ NAME=value toolkeep …`; `$ echo $?` is its exit status; `$ NAME=$(toolkeep …)` is
-              remembered for `$NAME` further down, `$ NAME=$(toolkeep … --json | jq -r .key)` one value of it
+              remembered for `$NAME` further down, `$ NAME=$(toolkeep … --json | jq -r .key)` one value of it, with
+              `.[0].key` of its first item
 
 The folder in which a page runs is shown as /home/ada/books, and the home folder as /home/ada.
 
@@ -35,11 +36,15 @@ from toolkeep.cli.main import cli
 _FILE_COMMENT = re.compile(r"# (?P<name>[\w./~-]+\.(ya?ml|json))$", re.MULTILINE)
 _COMMAND = re.compile(r"^\$ (?P<variables>(\w+=\S* )*)toolkeep\b(?P<words>.*)$", re.MULTILINE)
 _ASSIGNMENT = re.compile(
-    r"^\$ (?P<name>\w+)=\$\(toolkeep (?P<words>.*?)(?: \| jq -r \.(?P<key>\w+))?\)$", re.MULTILINE
+    r"^\$ (?P<name>\w+)=\$\(toolkeep (?P<words>.*?)(?: \| jq -r \.(?P<first>\[0\]\.)?(?P<key>\w+))?\)$",
+    re.MULTILINE,
 )
 _VARYING = {
     re.compile(r"(?<![0-9a-f])(?:[0-9a-f]{16}|[0-9a-f]{32})(?![0-9a-f])"): "ID",
     re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+\+00:00"): "TIME",
+    re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"): "TIME",
+    re.compile(r" *\d+ (?:d|h|min|s)(?: \d+ (?:h|min|s))? (?=ago|left)"): " SPAN ",
+    re.compile(r"(?<=TIME, in )\d+ (?:d|h|min|s)(?: \d+ (?:h|min|s))?"): "SPAN",
     re.compile(r"\+[0-9a-f]{8}(?![0-9a-f])(\+[A-Za-z0-9+/]{44})?"): "+KEY",
     re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{40,}={1,2}"): "BASE64",
     re.compile(r'(?<="hash": ")[0-9a-f]{64}'): "HASH",
@@ -76,7 +81,7 @@ def run_page(page: str, name: str = "page.md") -> Iterator[Shown]:
             printed = _run_python(block, names, name)
         elif block.language in ("text", "json") and block.lead.endswith("prints:"):
             yield Shown(block, printed)
-        elif block.language in ("yaml", "json", "python") and (file := _file_name(block)):
+        elif block.language in ("yaml", "json", "python", "cedar") and (file := _file_name(block)):
             _write(Path(file).expanduser(), block.text)
         elif block.language in ("console", "sh") and (
             _COMMAND.search(block.text) or _ASSIGNMENT.search(block.text)
@@ -120,8 +125,7 @@ def _run_console(text: str, remembered: dict[str, str]) -> str:
             is_run = True
         elif assignment := _ASSIGNMENT.fullmatch(line):
             done = _run_command(_expanded(assignment["words"], remembered))
-            key = assignment["key"]
-            remembered[assignment["name"]] = json.loads(done.stdout)[key] if key else done.stdout.strip()
+            remembered[assignment["name"]] = _taken(done.stdout, assignment["key"], assignment["first"])
             lines.append(line)
             is_run = True
         elif line == "$ echo $?":
@@ -133,6 +137,14 @@ def _run_console(text: str, remembered: dict[str, str]) -> str:
         elif not is_run:
             lines.append(line)
     return "".join(f"{line}\n" for line in lines)
+
+
+def _taken(printed: str, key: str | None, first: str | None) -> str:
+    """What a command printed, or one value of it; of a list, of its first item."""
+    if not key:
+        return printed.strip()
+    data = json.loads(printed)
+    return str((data[0] if first else data)[key])
 
 
 def _expanded(words: str, remembered: dict[str, str]) -> str:

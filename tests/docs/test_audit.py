@@ -37,12 +37,15 @@ def double(number: int) -> int:
 def records(tmp_path: Path) -> list[Mapping[str, Any]]:
     """Records of every kind: of a call that runs, of some that do not, and of a new key."""
     record = MemoryRecord()
-    keep = Keep(record=record)
+    answers = iter((True, False))
+    keep = Keep(record=record, approver=lambda _: next(answers))
     keep.register(double)
     for _ in range(2):
         keep.call_sync("double", {"number": 1}, idempotency_key="once")
     keep.call_sync("double", {})
     keep.call_sync("double", {"number": 1}, timeout_s=0)
+    for _ in range(2):
+        keep.call_sync("double", {"number": 1}, confirm=True)
     keep.close()
     with AuditLog(tmp_path / "state") as log:
         log.rotate_key()

@@ -43,8 +43,12 @@ def test_the_table_of_codes_is_complete_and_in_order() -> None:
 
 @pytest.mark.spec("DOC-1")
 @pytest.mark.parametrize(
-    "name", ["manual", "calling", "audit", "configuration", "events", "good-practice", "troubleshooting"]
-)
+    "name",
+    [
+        "manual", "calling", "policies", "approvals", "audit", "configuration", "events", "good-practice",
+        "troubleshooting",
+    ],
+)  # fmt: skip
 def test_the_pages_for_users_are_reachable_from_the_index(name: str) -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     assert f"{name}.md" in links_of(index)

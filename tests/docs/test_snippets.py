@@ -92,6 +92,30 @@ def test_the_output_of_a_command_may_go_to_a_file_or_into_a_variable() -> None:
     assert [shown.is_true for shown in run_page(page)] == [True, True]
 
 
+def test_the_first_of_a_list_may_go_into_a_variable() -> None:
+    page = "```console\n$ TOOL=$(toolkeep list --json | jq -r .[0].name)\n$ toolkeep show $TOOL --json > tool.json\n```\n"
+    assert [shown.is_true for shown in run_page(page)] == [True]
+
+
+def test_a_policy_may_be_a_file() -> None:
+    page = "```cedar rules.cedar\nforbid;\n```\n\n```console\n$ toolkeep policy check rules.cedar\n```\n"
+    [shown] = run_page(page)
+    assert "rules.cedar:1:1:" in shown.actual
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("  3 s ago     2 min left", " 12 s ago  1 min 48 s left", True),
+        ("2026-01-02 03:04:05 UTC, in 7 d", "2027-05-06 07:08:09 UTC, in 6 d 23 h", True),
+        ("in 7 d", "in 6 d", False),
+    ],
+)
+def test_times_for_people_may_differ(one: str, other: str, is_same: bool) -> None:
+    page = f"```python\nprint({one!r})\n```\n\nIt prints:\n\n```text\n{other}\n```\n"
+    assert [shown.is_true for shown in run_page(page)] == [is_same]
+
+
 def test_ids_times_and_keys_may_differ_and_nothing_else() -> None:
     page = "```python\nprint({!r})\n```\n\nIt prints:\n\n```text\n{}\n```\n"
     once = f'{"a" * 32} 2026-01-02T03:04:05.678+00:00 toolkeep/{"b" * 16}+{"c" * 8}+{"D" * 44} "hash": "{"e" * 64}"'

@@ -148,8 +148,16 @@ def test_a_result_is_decoded_as_it_was_encoded(case: str) -> None:
             tool="t", errors=(error,), repair=({"op": "remove", "path": "/a"},), correlation_id="c"
         ),
         hash="h",
-        decision=Decision(policies=("p",), policy_set_hash="h", capabilities=("fs.read",), decided_at="now"),
-        approval=Approval(approver="Ada", way="web"),
+        decision=Decision(
+            is_allowed=False,
+            policies=("p",),
+            policy_set_hash="h",
+            request_hash="r",
+            capabilities=("fs.read",),
+            touches=("fs.read:/a",),
+            decided_at="now",
+        ),
+        approval=Approval(approver="Ada", way="web", id="question-1"),
         truncation=Truncation(full_bytes=3, reference="r"),
         side_effects=("FsRead",),
         isolation="none",

@@ -45,7 +45,9 @@ def worker(project: Path, number: int, seed: int) -> None:
 
     async def run() -> None:
         with open_keep(project=project, built_in=False) as keep:
+            keep.declare_agent("local", capabilities=["fs.write:./effects"])
             keep.register(append)
+            await one(keep, f"{seed}-{number}-first")
             os.write(sys.stdout.fileno(), READY)
             chance = random.Random(seed)  # noqa: S311 -- reproducible, not secret
             for step in range(1_000_000):
@@ -126,6 +128,8 @@ def soak(kills: int, processes: int, seed: int) -> str:
             round_of(project, processes, chance)
             if (state / "audit").exists():
                 records, effects = check(project, state)
+    if not effects:
+        raise AssertionError("no tool ran: nothing was shown")
     return f"{kills} kills of {processes} processes: {records} records, {effects} effects, all promises kept"
 
 

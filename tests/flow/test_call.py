@@ -19,16 +19,30 @@ from tests.definitions.examples import made_elsewhere
 from toolkeep import Code, InvokeResult, Keep, Secret, ToolContext, ToolDefinition, tool
 from toolkeep.calls import Decision, ToolResult, Truncation
 from toolkeep.canonical import canonical_bytes, canonical_hash
+from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.context import Cancelled, ToolFailed
 from toolkeep.definitions.vocabulary import Isolation
 from toolkeep.errors import NotRecorded
 from toolkeep.events import CallEnded, Event
+from toolkeep.policy.rulebook import read_all
+from toolkeep.policy.settings import DEFAULT_GRANT, Grant, PolicySettings
 from toolkeep.registry.state import MemoryState
 from toolkeep.results import output as output_stage
 from toolkeep.storage.record import FileRecord
 
 SECRET = "hunter2-S3CRET-0123456789"
 READS = {"side_effects": ["None"]}
+
+PLANNER = PolicySettings(agents={"planner": DEFAULT_GRANT})
+"""An agent that is declared, and may read the project."""
+
+
+@pytest.fixture(autouse=True)
+def _in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working folder with the data that tools say they touch."""
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    monkeypatch.chdir(project)
 
 
 def keep_with(*tools: Any, **options: Any) -> Keep:
@@ -67,6 +81,7 @@ def steady(result: ToolResult) -> dict[str, Any]:
         data.pop(name)
     if data["decision"]:
         data["decision"].pop("decided_at")
+        assert len(bytes.fromhex(data["decision"].pop("request_hash"))) == 32
     return data
 
 
@@ -102,9 +117,10 @@ def test_a_call_gives_the_value_and_what_is_known_about_it(name: str) -> None:
         "hash": canonical_hash(42),
         "decision": {
             "decision": "allow",
-            "policies": ["toolkeep.safe-only"],
-            "policy_set_hash": canonical_hash(["toolkeep.safe-only"]),
+            "policies": ["toolkeep.call"],
+            "policy_set_hash": read_all([]).hash,
             "capabilities": [],
+            "touches": [],
         },
         "approval": None,
         "truncation": None,
@@ -152,7 +168,7 @@ async def describe_call(context: ToolContext) -> dict[str, Any]:
 
 @pytest.mark.spec("EXE-9")
 def test_the_context_has_the_ids_of_the_call_and_tells_progress() -> None:
-    keep = keep_with(describe_call, agents=["planner"], tool_secrets={"describe_call": {"token": SECRET}})
+    keep = keep_with(describe_call, policy=PLANNER, tool_secrets={"describe_call": {"token": SECRET}})
     heard: list[tuple[float, float | None, str]] = []
     result = call(
         keep,
@@ -380,10 +396,19 @@ def described(**fields: Any) -> ToolDefinition:
 
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], Code]] = {
-    "danger low": (never_with(danger="low"), {}, Code.NOT_PERMITTED),
-    "danger medium": (never_with(danger="medium"), {}, Code.NOT_PERMITTED),
-    "danger high": (never_with(danger="high"), {}, Code.NOT_PERMITTED),
-    "danger critical": (never_with(danger="critical"), {}, Code.NOT_PERMITTED),
+    "danger medium": (never_with(danger="medium"), {}, Code.APPROVAL_NEEDED),
+    "danger high": (never_with(danger="high"), {}, Code.APPROVAL_NEEDED),
+    "danger critical": (never_with(danger="critical"), {}, Code.APPROVAL_NEEDED),
+    "capability that the agent lacks": (
+        never_with(capabilities=["fs.write:./data"], side_effects=["FsWrite"], danger="safe"),
+        {},
+        Code.NOT_PERMITTED,
+    ),
+    "permission that the agent lacks": (
+        never_with(required_permissions=["tool.system.run"]),
+        {},
+        Code.NOT_PERMITTED,
+    ),
     "confirmation of the tool": (never_with(requires_confirmation=True), {}, Code.APPROVAL_NEEDED),
     "confirmation of the call": (never, {"confirm": True}, Code.APPROVAL_NEEDED),
     "agent": (never, {"agent": "stranger"}, Code.AGENT_UNKNOWN),
@@ -418,6 +443,17 @@ def test_a_refused_call_does_not_run(case: str) -> None:
     assert (result.tool, result.isolation, result.execute_ms) == ("never", "", 0.0)
 
 
+@pytest.mark.parametrize("danger", ["safe", "low"])
+def test_a_tool_of_little_danger_runs_without_a_person(danger: str) -> None:
+    result = given(1, danger=danger)
+    assert (result.value, result.approval) == (1, None)
+
+
+def test_a_tool_of_low_danger_does_not_run_in_a_paranoid_keep_without_a_person() -> None:
+    result = call(keep_with(never_with(danger="low"), policy=PolicySettings(is_paranoid=True)), "never")
+    assert (result.code, result.isolation) == (Code.APPROVAL_NEEDED, "")
+
+
 @pytest.mark.spec("EXE-9")
 def test_options_may_tighten_as_far_as_the_definition() -> None:
     keep = keep_with(giving(1, constraints={"max_execution_time": 2, "max_output_size": 2048}))
@@ -426,7 +462,7 @@ def test_options_may_tighten_as_far_as_the_definition() -> None:
 
 
 def test_a_declared_agent_may_call() -> None:
-    keep = keep_with(add, agents=["planner"])
+    keep = keep_with(add, policy=PLANNER)
     assert call(keep, "add", {"a": 1}, agent="planner").ok
     assert call(keep, "add", {"a": 1}, agent="operator").ok
     assert call(keep, "add", {"a": 1}, agent="stranger").code is Code.AGENT_UNKNOWN
@@ -905,7 +941,12 @@ WRITES = {"danger": "safe", "side_effects": ["FsWrite"], "capabilities": ["fs.wr
 @pytest.mark.parametrize("fields", [WRITES, {}], ids=["write effects", "undeclared effects"])
 def test_calls_that_may_write_run_alone_and_in_order(fields: dict[str, Any]) -> None:
     steps: list[str] = []
-    keep = keep_with(stepping("read", steps, **READS), stepping("write", steps, **fields))
+    held = Grant(capabilities=(Capability("fs.write", "./data"),))
+    keep = keep_with(
+        stepping("read", steps, **READS),
+        stepping("write", steps, **fields),
+        policy=PolicySettings(agents={"local": held}),
+    )
     order = [("read", 1), ("read", 2), ("write", 3), ("write", 4), ("read", 5), ("no_such_tool", 6)]
     calls = [{"name": name, "arguments": {"n": n}} for name, n in order]
     results = asyncio.run(keep.call_all(calls))
@@ -961,14 +1002,15 @@ def test_a_client_executed_tool_is_handed_back_as_pending_and_its_result_submitt
 
 @pytest.mark.spec("EXE-6")
 def test_a_pending_call_is_validated_and_authorized_first() -> None:
-    keep = keep_with(client_tool(danger="high"))
+    keep = keep_with(client_tool(required_permissions=["tool.communication.send"]))
     assert call(keep, "ask_user").code is Code.NOT_PERMITTED
     assert call(keep, "ask_user", {"colour": 1}).code is Code.CONSTRAINT
+    assert call(keep_with(client_tool(danger="high")), "ask_user").code is Code.APPROVAL_NEEDED
 
 
 @pytest.mark.spec("EXE-6")
 def test_a_result_is_submitted_once_by_the_agent_that_called() -> None:
-    keep = keep_with(client_tool(), agents=["planner"])
+    keep = keep_with(client_tool(), policy=PLANNER)
     pending = call(keep, "ask_user", agent="planner")
     assert asyncio.run(keep.submit(pending.call_id, "red")).code is Code.NOT_PENDING
     assert asyncio.run(keep.submit("no-such-call", "red", agent="planner")).code is Code.NOT_PENDING
@@ -1024,10 +1066,13 @@ def test_nothing_is_pending_when_the_server_half_fails() -> None:
         ({"determinism": "Pure", "side_effects": ["None"]}, True),
         ({"determinism": "Deterministic", "side_effects": ["None"]}, True),
         (
-            {"determinism": "Deterministic", "side_effects": ["FsRead"], "capabilities": ["fs.read:./a"]},
+            {"determinism": "Deterministic", "side_effects": ["FsRead"], "capabilities": ["fs.read:./data"]},
             False,
         ),
-        ({"determinism": "Deterministic", "side_effects": ["None"], "capabilities": ["fs.read:./a"]}, False),
+        (
+            {"determinism": "Deterministic", "side_effects": ["None"], "capabilities": ["fs.read:./data"]},
+            False,
+        ),
         ({"determinism": "Deterministic"}, False),
         ({"determinism": "Maybe", "side_effects": ["None"]}, False),
         ({"side_effects": ["None"]}, False),

@@ -14,6 +14,7 @@ import pytest
 from toolkeep import Code, Keep, ToolDefinition, tool
 from toolkeep.calls import ToolResult
 from toolkeep.definitions.context import ToolFailed
+from toolkeep.policy.settings import DEFAULT_GRANT, PolicySettings
 from toolkeep.storage.ledger import FileLedger
 from toolkeep.storage.record import FileRecord
 
@@ -65,7 +66,8 @@ class Counter:
 
 
 def opened(folder: Path, counter: Counter) -> Keep:
-    keep = Keep(record=lambda: FileRecord(folder), agents=["planner"])
+    policy = PolicySettings(agents={"planner": DEFAULT_GRANT})
+    keep = Keep(record=lambda: FileRecord(folder), policy=policy)
     keep.register(*counter.tools())
     return keep
 

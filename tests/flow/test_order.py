@@ -16,13 +16,14 @@ from toolkeep import pipeline as pipeline_module
 from toolkeep.audit.entry import Leaf
 from toolkeep.audit.errors import LogUnwritable
 from toolkeep.audit.record import Recorder
-from toolkeep.calls import ApprovedCall, RecordedCall, Refusal, ToolCall, ToolResult
+from toolkeep.calls import ApprovedCall, PermittedCall, RecordedCall, Refusal, ToolResult
+from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.context import ToolFailed
 from toolkeep.execution.execute import Executor
 from toolkeep.execution.in_process import InProcessRunner
 from toolkeep.execution.runner import Runner
 from toolkeep.limits import CallLimits
-from toolkeep.policy.authorize import authorize
+from toolkeep.policy.settings import Grant, PolicySettings
 from toolkeep.records import MemoryRecord
 from toolkeep.refusals import refuse
 
@@ -34,16 +35,17 @@ ORDER = [
     "validate",
     "authorize",
     "claim",
+    "ask",
     "approve",
-    "authorize",
     "intent",
+    "unchanged",
     "execute",
     "check_output",
     "normalize",
     "outcome",
 ]
 
-DOORS = ("answering_tool", "validate", "authorize", "claim", "approve", "check_output", "normalize")
+DOORS = ("answering_tool", "validate", "claim", "check_output", "normalize")
 """The stages that the pipeline imported as functions."""
 
 
@@ -71,14 +73,21 @@ def watched(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for door in DOORS:
         watch(pipeline_module, door)
     watch(keep._pipeline.admission, "admit")
+    for door in ("authorize", "authorize_again", "unchanged"):
+        watch(keep._pipeline.authorizer, door)
+    watch(keep._pipeline.asker, "ask")
+    watch(keep._pipeline.asker, "approve")
     watch(keep._pipeline.recorder, "intent")
     watch(keep._pipeline.executor, "execute")
     watch(keep._pipeline.recorder, "outcome")
     return passed
 
 
+MAY_WRITE = PolicySettings(agents={"local": Grant(capabilities=(Capability("fs.write", "./data"),))})
+
+
 def keep_with(*tools: Any, **options: Any) -> Keep:
-    keep = Keep(**options)
+    keep = Keep(**{"policy": MAY_WRITE, **options})
     keep.register(*tools)
     return keep
 
@@ -107,6 +116,54 @@ def test_a_call_passes_every_stage_in_order(monkeypatch: pytest.MonkeyPatch) -> 
     assert passed == ORDER
 
 
+AFTER_A_YES = [
+    "admit",
+    "answering_tool",
+    "validate",
+    "authorize",
+    "claim",
+    "ask",
+    "answering_tool",
+    "authorize_again",
+    "unchanged",
+    "authorize",
+    "approve",
+    "intent",
+    "unchanged",
+    "execute",
+    "check_output",
+    "normalize",
+    "outcome",
+]
+
+
+@pytest.mark.spec("EXE-1")
+def test_a_call_that_a_person_agreed_to_is_looked_at_again_before_the_yes_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keep = keep_with(obey, approver=lambda _: True)
+    passed = watched(keep, monkeypatch)
+    assert asyncio.run(keep.call("obey", {}, confirm=True, idempotency_key="key-1")).ok
+    assert passed == AFTER_A_YES
+
+
+@pytest.mark.spec("EXE-1")
+def test_a_call_that_policy_no_longer_permits_after_the_yes_stops_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[str] = []
+
+    def agree(_: object) -> bool:
+        keep.use_policies('@id("closed") forbid (principal, action == Action::"call", resource);')
+        return True
+
+    keep = keep_with(writing(started), approver=agree)
+    passed = watched(keep, monkeypatch)
+    assert asyncio.run(keep.call("change", {}, confirm=True)).code is Code.NOT_PERMITTED
+    assert passed == [*AFTER_A_YES[: AFTER_A_YES.index("approve")], "outcome"]
+    assert started == []
+
+
 def claimed_before(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keep._pipeline.record.ledger, "claim", _conflicting)
 
@@ -117,17 +174,13 @@ def _conflicting(key: str, call_id: str, argument_hash: str) -> Any:
     return Earlier(state="running", argument_hash="another")
 
 
-def denied_at_last(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Policy permits a call, and no longer does so after the approval."""
-    asked: list[ToolCall] = []
+def used_before(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else was faster to use up the yes."""
+    monkeypatch.setattr(keep._pipeline.asker, "approve", _used)
 
-    def once(request: ToolCall, *args: Any) -> Any:
-        asked.append(request)
-        if len(asked) > 1:
-            return refuse(request, Code.NOT_PERMITTED, "No longer", "Do without it.")
-        return authorize(request, *args)
 
-    monkeypatch.setattr(pipeline_module, "authorize", once)
+def _used(call: PermittedCall, asked: Any) -> Any:
+    return refuse(call.request, Code.APPROVAL_NEEDED, "It was used before", "Call again.")
 
 
 def unwritable(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,11 +199,11 @@ STOPS: dict[str, tuple[int, Code, dict[str, Any], Callable[[Keep, pytest.MonkeyP
     "validate": (3, Code.WRONG_TYPE, {"arguments": {"how": 1}}, nothing),
     "authorize": (4, Code.AGENT_UNKNOWN, {"agent": "stranger"}, nothing),
     "claim": (5, Code.KEY_CONFLICT, {"idempotency_key": "key-1"}, claimed_before),
-    "approve": (6, Code.APPROVAL_NEEDED, {"confirm": True}, nothing),
-    "authorize again": (7, Code.NOT_PERMITTED, {}, denied_at_last),
+    "ask": (6, Code.APPROVAL_NEEDED, {"confirm": True}, nothing),
+    "approve": (7, Code.APPROVAL_NEEDED, {}, used_before),
     "intent": (8, Code.NOT_RECORDED, {"name": "change"}, unwritable),
-    "execute": (9, Code.TOOL_FAILED, {"arguments": {"how": "fail"}}, nothing),
-    "check_output": (10, Code.OUTPUT_INVALID, {"arguments": {"how": "give no JSON"}}, nothing),
+    "execute": (10, Code.TOOL_FAILED, {"arguments": {"how": "fail"}}, nothing),
+    "check_output": (11, Code.OUTPUT_INVALID, {"arguments": {"how": "give no JSON"}}, nothing),
 }
 
 

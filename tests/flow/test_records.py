@@ -17,9 +17,12 @@ from pydantic import BaseModel
 from toolkeep import Code, Keep, Secret, ToolDefinition, tool
 from toolkeep.calls import ToolResult
 from toolkeep.canonical import canonical_bytes, canonical_hash
+from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.context import ToolFailed
+from toolkeep.definitions.parameter import Touches
 from toolkeep.errors import StateUnusable
 from toolkeep.limits import BODY_ARGUMENT_BYTES, CallLimits
+from toolkeep.policy.settings import DEFAULT_GRANT, Grant, PolicySettings
 from toolkeep.records import MemoryRecord
 from toolkeep.storage.log import AuditLog
 from toolkeep.storage.record import FileRecord
@@ -34,6 +37,21 @@ PIN = 924681357
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
+
+@pytest.fixture(autouse=True)
+def _in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working folder with the data that tools say they touch."""
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    monkeypatch.chdir(project)
+
+
+MAY_WRITE = PolicySettings(
+    agents={
+        "local": Grant(capabilities=(*DEFAULT_GRANT.capabilities, Capability("fs.write", "./data"))),
+        "planner": DEFAULT_GRANT,
+    }
+)
 
 WRITES = {"danger": "safe", "side_effects": ["FsWrite"], "capabilities": ["fs.write:./data"]}
 
@@ -56,6 +74,11 @@ async def erase() -> None:
     """Erase everything."""
 
 
+@tool(required_permissions=["tool.communication.send"])
+async def send() -> None:
+    """Send a letter."""
+
+
 ASK = ToolDefinition.from_dict({
     "name": "ask_user", "description": "Ask the user.", "client_executed": True, "side_effects": ["None"],
 })  # fmt: skip
@@ -76,8 +99,8 @@ def records_of(record: MemoryRecord) -> list[dict[str, Any]]:
 def called(*calls: dict[str, Any], **options: Any) -> tuple[list[ToolResult], list[dict[str, Any]]]:
     """Results of calls one after another, and every record they left."""
     record = MemoryRecord()
-    keep = Keep(record=lambda: record, **options)
-    keep.register(read, write, erase, isolated, DESCRIBED, ASK)
+    keep = Keep(record=lambda: record, **{"policy": MAY_WRITE, **options})
+    keep.register(read, write, erase, send, isolated, DESCRIBED, ASK)
 
     async def scenario() -> list[ToolResult]:
         return [await keep.call(**one) for one in calls]
@@ -161,10 +184,16 @@ CHAINS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
         [Code.WRONG_TYPE, Code.CONSTRAINT],
     ),
     "agent refused by policy": ({**READ, "agent": "stranger"}, BEGINNING, [Code.AGENT_UNKNOWN]),
-    "tool refused by policy": ({"name": "erase", "arguments": {}}, BEGINNING, [Code.NOT_PERMITTED]),
+    "tool refused by policy": ({"name": "send", "arguments": {}}, BEGINNING, [Code.NOT_PERMITTED]),
+    "refused by capability": ({**WRITE, "agent": "planner"}, BEGINNING, [Code.NOT_PERMITTED]),
     "nothing runs it": ({"name": "describe_only", "arguments": {}}, BEGINNING, [Code.NOT_RUNNABLE]),
     "isolation not there": ({"name": "isolated", "arguments": {}}, BEGINNING, [Code.ISOLATION_UNAVAILABLE]),
     "options refused": ({**READ, "timeout_s": -1}, BEGINNING, [Code.OPTION_REFUSED]),
+    "too dangerous for nobody to be asked": (
+        {"name": "erase", "arguments": {}},
+        [*BEGINNING, "Approval"],
+        [Code.APPROVAL_NEEDED],
+    ),
     "refused at approval": (
         {**WRITE, "confirm": True},
         [*BEGINNING, "Approval"],
@@ -188,7 +217,9 @@ def test_the_chain_of_a_call_ends_where_it_was_refused(case: str) -> None:
     [
         (READ, "allow"),
         ({**READ, "agent": "stranger"}, "deny"),
-        ({"name": "erase", "arguments": {}}, "deny"),
+        ({"name": "send", "arguments": {}}, "deny"),
+        ({**WRITE, "agent": "planner"}, "deny"),
+        ({"name": "erase", "arguments": {}}, "allow"),
         ({**READ, "confirm": True}, "allow"),
     ],
 )
@@ -228,7 +259,7 @@ def test_a_submitted_result_ends_the_chain_of_its_call() -> None:
 
 def test_chains_of_calls_at_once_are_each_whole() -> None:
     record = MemoryRecord()
-    keep = Keep(record=lambda: record)
+    keep = Keep(record=lambda: record, policy=MAY_WRITE)
     keep.register(read, write)
 
     async def scenario() -> list[ToolResult]:
@@ -259,7 +290,7 @@ def test_records_hold_hashes_and_neither_arguments_nor_results() -> None:
 
 def in_folder(folder: Path, *calls: dict[str, Any], tools: Sequence[Any] = (read, write)) -> list[ToolResult]:
     """Results of calls of a keep with a real folder, which is closed again."""
-    with Keep(record=lambda: FileRecord(folder), agents=["planner"]) as keep:
+    with Keep(record=lambda: FileRecord(folder), policy=MAY_WRITE) as keep:
         keep.register(*tools)
 
         async def scenario() -> list[ToolResult]:
@@ -406,6 +437,24 @@ def leaks(folder: Path) -> list[tuple[str, bytes]]:
 def test_no_secret_is_anywhere_in_the_folder(folder: Path, case: str) -> None:
     (result,) = in_folder(folder, SECRET_CALLS[case], tools=SECRETIVE)
     assert result.leaf is not None
+    assert leaks(folder) == []
+
+
+def test_what_a_secret_argument_touches_is_not_written_down(folder: Path) -> None:
+    @tool(side_effects=["FsRead"], capabilities=["fs.read:."])
+    async def open_box(path: Annotated[str, Touches("fs.read"), Secret()]) -> int:
+        """Open a box."""
+        return len(path)
+
+    @tool(side_effects=["FsRead"], capabilities=["fs.read:."], sensitive=True)
+    async def open_any(path: Annotated[str, Touches("fs.read")]) -> int:
+        """Open another box."""
+        return len(path)
+
+    Path(SECRET).touch()
+    calls = [{"name": name, "arguments": {"path": SECRET}} for name in ("open_box", "open_any")]
+    results = in_folder(folder, *calls, tools=[open_box, open_any])
+    assert [result.value for result in results] == [len(SECRET)] * 2
     assert leaks(folder) == []
 
 

@@ -1,16 +1,273 @@
 """The door of approval: a permitted call becomes an `ApprovedCall`, or a refusal. Nothing else makes one.
 
-Until people can be asked, a call that would have to be asked about is refused.
+Whether a person is asked follows from danger, confirmation, paranoia and policies with `@ask` (POL-4). A yes
+is bound to definition, arguments, agent and grant, and is used up by one atomic update before the call is
+recorded.
 """
 
-from toolkeep.calls import ApprovedCall, PermittedCall, Refusal
+import asyncio
+import inspect
+import json
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from toolkeep.approval.difference import difference
+from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, Standing
+from toolkeep.approval.store import Approvals
+from toolkeep.calls import Approval, ApprovedCall, PermittedCall, Refusal
+from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code
+from toolkeep.limits import APPROVAL_POLL_SECONDS, APPROVAL_WAIT_SECONDS, MODEL_TEXT_CHARS, RULE_DAYS
 from toolkeep.refusals import refuse
+from toolkeep.wording import shorten, visible_lines
+
+log = logging.getLogger("toolkeep.approval")
+
+Approver = Callable[[Question], "Awaitable[Answer | bool | None] | Answer | bool | None"]
+"""Asks a person. True is a yes, False a no, None no answer.
+
+A critical call is asked about twice, and the second yes is an `Answer` with the tool's name typed.
+"""
+
+PROGRAM = "program"
+"""The way of an approver that the host's own code is."""
+
+_FAILED = Answer(verdict="deny", approver=PROGRAM, way=PROGRAM, reason="nobody could be asked")
 
 
-def approve(call: PermittedCall) -> ApprovedCall | Refusal:
-    """Let a call pass that nobody need be asked about."""
-    if call.tool.definition.requires_confirmation or call.request.options.requires_confirmation:
-        message = f"Tool '{call.tool.name}' needs a person's confirmation, and nobody can be asked"
-        return refuse(call.request, Code.APPROVAL_NEEDED, message, "Do without it, or ask the operator.")
-    return ApprovedCall(permitted=call)
+class Rules(Protocol):
+    """Rules that people made by saying "always"."""
+
+    def write(self, call: PermittedCall, rule_id: str) -> str:
+        """The narrow rule that would permit exactly such a call; empty where none can say it."""
+
+    def covering(self, call: PermittedCall, rules: Sequence[Rule]) -> Rule | None:
+        """The rule that covers a call."""
+
+
+class Asked(NamedTuple):
+    """What came of asking: a question with a yes, an earlier answer, or nobody had to be asked."""
+
+    question: Question | None = None
+    approval: Approval | None = None
+
+
+class Asker:
+    """Asks people about calls."""
+
+    def __init__(
+        self,
+        store: Approvals,
+        rules: Rules,
+        *,
+        approver: Approver | None = None,
+        is_paranoid: bool = False,
+        wait_s: float = 0.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`wait_s` is how long a call waits for another process to answer; zero: nobody answers there."""
+        self.store = store
+        self._rules = rules
+        self._is_paranoid = is_paranoid
+        self._wait_s = wait_s
+        self._approver = approver
+        self._clock = clock
+
+    async def ask(self, call: PermittedCall, argument_hash: str) -> Asked | Refusal:
+        """A yes, where one is needed; else why there is none."""
+        why = self._why(call)
+        if not why:
+            return Asked()
+        question = self._question(call, argument_hash, why)
+        if (earlier := self._earlier(call, question)) is not None:
+            return Asked(approval=earlier)
+        if self._approver is None and not self._wait_s:
+            return _nobody(call, question)
+        self.store.ask(question)
+        try:
+            standing = await self._answered(question)
+        except BaseException:
+            self.store.withdraw(question.id)
+            raise
+        if standing is None or standing.answer is None or standing.state == "waiting":
+            self.store.withdraw(question.id)
+            message = f"Nobody agreed to this call of '{question.tool}' in time"
+            return refuse(call.request, Code.APPROVAL_NEEDED, message, "Do without it, or tell the user.")
+        if standing.state == "denied":
+            self.store.withdraw(question.id)
+            return _denied(call, standing.answer)
+        return Asked(question=standing.question)
+
+    def approve(self, call: PermittedCall, asked: Asked) -> ApprovedCall | Refusal:
+        """The call with its yes, which is used up now."""
+        question = asked.question
+        if question is None:
+            return ApprovedCall(permitted=call, approval=asked.approval)
+        standing = self.store.standing(question.id)
+        now = replace(question, definition_hash=call.tool.definition_hash, grant_hash=call.grant_hash)
+        if standing is None or standing.answer is None or not self.store.use(now):
+            message = "The approval does not fit the call any more, or was used before"
+            return refuse(call.request, Code.APPROVAL_NEEDED, message, "Call again to be asked about anew.")
+        answer = standing.answer
+        if answer.reach == "rule":
+            self._remember(question, answer)
+        approval = Approval(approver=answer.approver, way=answer.way, id=question.id)
+        return ApprovedCall(permitted=call, approval=approval)
+
+    def _why(self, call: PermittedCall) -> tuple[str, ...]:
+        definition = call.tool.definition
+        danger = definition.danger_level
+        confirms = definition.requires_confirmation or call.request.options.requires_confirmation
+        if danger is Danger.SAFE and not confirms and not call.asks:
+            return ()
+        reasons = (
+            (danger.rank >= Danger.MEDIUM.rank, f"its danger is {danger.value}"),
+            (danger is Danger.LOW and self._is_paranoid, "its danger is low, and the keep is paranoid"),
+            (definition.requires_confirmation, "the tool always wants confirmation"),
+            (call.request.options.requires_confirmation, "the caller wants confirmation"),
+            (call.asks, "a policy wants a person to be asked"),
+        )
+        return tuple(reason for holds, reason in reasons if holds)
+
+    def _earlier(self, call: PermittedCall, question: Question) -> Approval | None:
+        """The yes that a person gave before, for this session or for good."""
+        if not question.may_be_remembered or call.request.options.requires_confirmation:
+            return None
+        if (answer := self.store.session_answer(question)) is not None:
+            return Approval(approver=answer.approver, way="session")
+        rules = self.store.rules()
+        rule = self._rules.covering(call, rules) if rules else None
+        return None if rule is None else Approval(approver=rule.approver, way="rule", id=rule.id)
+
+    def _question(self, call: PermittedCall, argument_hash: str, why: tuple[str, ...]) -> Question:
+        request, definition = call.request, call.tool.definition
+        now = self._clock()
+        wait_s = self._wait_s or APPROVAL_WAIT_SECONDS
+        shown = _shown(call)
+        is_narrow = definition.danger_level.rank <= Danger.MEDIUM.rank
+        question_id = secrets.token_hex(8)
+        return Question(
+            id=question_id,
+            call_id=request.id,
+            agent=request.agent,
+            conversation=request.conversation,
+            session=request.session,
+            tool=call.tool.name,
+            version=call.tool.version,
+            definition_hash=call.tool.definition_hash,
+            argument_hash=argument_hash,
+            grant_hash=call.grant_hash,
+            danger=definition.danger_level.value,
+            why=why,
+            acts=2 if definition.danger_level is Danger.CRITICAL else 1,
+            arguments=json.dumps(shown, ensure_ascii=False),
+            touches=call.decision.touches,
+            difference=difference(call, shown),
+            policies=call.decision.policies,
+            rule=self._rules.write(call, f"rule-{question_id}") if is_narrow else "",
+            asked_at=now,
+            expires_at=now + wait_s,
+        )
+
+    async def _answered(self, question: Question) -> Standing | None:
+        """Where the question stands once somebody answered, or time is up."""
+        asking: asyncio.Future[Answer | None] | None = None
+        if self._approver is not None:
+            asking = asyncio.ensure_future(self._from_approver(question))
+        try:
+            while True:
+                standing = self.store.standing(question.id)
+                if standing is None or standing.state != "waiting" or self._clock() >= question.expires_at:
+                    return standing
+                if asking is not None and asking.done():
+                    # Cancelled by itself, not by the caller of the call: it has not agreed.
+                    answer = _FAILED if asking.cancelled() else asking.result()
+                    if answer is None:
+                        if not self._wait_s:
+                            return None
+                        asking = None
+                        continue
+                    standing = self.store.answer(question.id, answer)
+                    if standing.state != "waiting":
+                        return standing
+                    asking = asyncio.ensure_future(self._from_approver(standing.question))
+                await _pause(asking)
+        except AnswerRefused as refused:
+            log.warning("an answer was not taken", extra={"reason": refused.reason})
+            return None
+        finally:
+            if asking is not None and not asking.done():
+                asking.cancel()
+
+    async def _from_approver(self, question: Question) -> Answer | None:
+        """What the host's approver says; one that fails has not agreed."""
+        approver = self._approver
+        if approver is None:
+            return None
+        try:
+            # An ordinary function may well sit and wait for a key.
+            is_async = inspect.iscoroutinefunction(approver)
+            said = approver(question) if is_async else await asyncio.to_thread(approver, question)
+            if isinstance(said, Awaitable):
+                said = await said
+        except Exception:
+            log.exception("the approver failed", extra={"tool_name": question.tool})
+            return _FAILED
+        if isinstance(said, bool):
+            return Answer(verdict="approve" if said else "deny", approver=PROGRAM, way=PROGRAM)
+        return said
+
+    def _remember(self, question: Question, answer: Answer) -> None:
+        now = self._clock()
+        rule = Rule(
+            id=f"rule-{question.id}",
+            text=question.rule,
+            agent=question.agent,
+            tool=question.tool,
+            definition_hash=question.definition_hash,
+            approver=answer.approver,
+            made_at=now,
+            ends_at=now + min(max(1, answer.days), RULE_DAYS) * 86_400,
+        )
+        self.store.add_rule(rule)
+
+
+async def _pause(asking: "asyncio.Future[Any] | None") -> None:
+    if asking is None:
+        await asyncio.sleep(APPROVAL_POLL_SECONDS)
+    else:
+        await asyncio.wait({asking}, timeout=APPROVAL_POLL_SECONDS)
+
+
+def _shown(call: PermittedCall) -> dict[str, Any]:
+    """The whole arguments; of a secret only how long it is."""
+    secrecy = call.tool.arguments.secrecy
+    arguments = call.checked.arguments
+    shown = secrecy.replace(arguments, _length) if secrecy.has_secrets else arguments
+    return shown if isinstance(shown, dict) else {"arguments": shown}
+
+
+def _length(secret: Any) -> str:
+    text = secret if isinstance(secret, str) else json.dumps(secret, ensure_ascii=False)
+    return f"(secret, {len(text)} characters)"
+
+
+def _nobody(call: PermittedCall, question: Question) -> Refusal:
+    why = f"a person would have to agree ({question.why[0]}), and nobody can be asked"
+    message = f"Tool '{question.tool}' was not called: {why}"
+    hint = "Do without it, or tell the operator to open the keep with an approver or to set approvals.wait."
+    return refuse(call.request, Code.APPROVAL_NEEDED, message, hint)
+
+
+def _denied(call: PermittedCall, answer: Answer) -> Refusal:
+    said = shorten(visible_lines(answer.reason).strip().removesuffix("."), MODEL_TEXT_CHARS // 2)
+    message = f"A person said no to this call of '{call.tool.name}'" + (f": {said}" if said else "")
+    refusal = refuse(
+        call.request, Code.APPROVAL_DENIED, message, "Do not try again; find another way, or ask the user."
+    )
+    return replace(refusal, denied_by=answer.approver)

@@ -2,7 +2,6 @@
 
 import hashlib
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 from toolkeep.audit.entry import NO_PREVIOUS, Entry, Leaf, chain, parse_entry, record_bytes
@@ -23,9 +22,9 @@ class MemoryLog:
         """What was recorded, in order."""
         return [entry for line in self._lines if (entry := parse_entry(line))]
 
-    async def append_soon(self, *records: Mapping[str, Any]) -> Leaf:
+    async def append_soon(self, *records: dict[str, Any]) -> Leaf:
         """Append records; where the last one stands."""
-        written = [record_bytes(dict(record)) for record in records]
+        written = [record_bytes(record) for record in records]
         with self._lock:
             lines, hexes = chain(written, len(self._lines), self._last)
             self._lines += lines

@@ -8,7 +8,7 @@ hash lies beside the log, without secrets, or nowhere.
 import hashlib
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -39,7 +39,7 @@ Record = dict[str, Any]
 class Log(Protocol):
     """Where records become durable."""
 
-    def append_soon(self, *records: Mapping[str, Any]) -> Awaitable[Leaf]:
+    def append_soon(self, *records: dict[str, Any]) -> Awaitable[Leaf]:
         """Append records next to each other; where the last one stands, when they are durable.
 
         What happened is recorded even if nobody waits for it any more.
@@ -108,13 +108,13 @@ class Recorder:
         self._secret_key = secret_key
         self._now = now
 
-    def hashed(self, permitted: PermittedCall) -> HashedArguments:
+    def hashed(self, checked: CheckedCall) -> HashedArguments:
         """The canonical arguments and their hash, each secret replaced by its HMAC under a key of the keep.
 
         Worked out before the tool runs: it may change what it is given.
         """
-        secrecy = permitted.tool.arguments.secrecy
-        arguments = permitted.checked.arguments
+        secrecy = checked.registered.arguments.secrecy
+        arguments = checked.arguments
         if secrecy.has_secrets:
             arguments = secrecy.replace(arguments, self._stand_in)
         body = canonical_bytes(arguments)
@@ -134,7 +134,7 @@ class Recorder:
             deadline_s=deadline_s,
             output_bytes=output_bytes,
             began_at=self._now(),
-            has_arguments=self._keeps_arguments(call.permitted, arguments),
+            has_arguments=self._keeps_arguments(call.permitted.checked, arguments),
         )
         if may_write(recorded.tool):
             try:
@@ -166,22 +166,26 @@ class Recorder:
         if result.is_repeated:
             again = {"status": "repeated", "repeats": result.call_id}
             return [self._invoked(trail.request, trail.tool, result.argument_hash) | again]
-        chain = self._decided(trail, result)
-        if result.code is Code.APPROVAL_NEEDED:
-            chain.append(
-                {"type": "Approval", "time": self._now(), "call": trail.request.id, "way": "refused"}
-            )
+        chain = self._decided(trail, trail.checked, result)
+        if result.code in _NOT_APPROVED:
+            denied_by = result.error.denied_by if result.error else ""
+            here = {"time": self._now(), "call": trail.request.id}
+            chain.append({"type": "Approval", **here, "approver": denied_by, "way": "refused", "id": ""})
         chain[-1] |= _end_of(result)
         return chain
 
-    def _decided(self, trail: Trail, result: ToolResult) -> list[Record]:
-        """A call that policy looked at, and that was not run."""
+    def _decided(self, trail: Trail, checked: CheckedCall, result: ToolResult) -> list[Record]:
+        """A call that policy looked at, and that was not run; other policies can be tried on it (POL-5)."""
+        argument_hash, kept = result.argument_hash, False
+        if not checked.registered.arguments.secrecy.has_secrets:  # else the key may be what could not be read
+            arguments = self.hashed(checked)
+            argument_hash, kept = arguments.hash, self._keeps_arguments(checked, arguments)
         definition = None if trail.tool is None else trail.tool.definition
         required = [] if definition is None else list(map(str, definition.capabilities))
-        decision = trail.permitted.decision.to_dict() if trail.permitted else {"decision": "deny"}
+        decision = result.decision.to_dict() if result.decision else {"decision": "deny"}
         here = {"time": self._now(), "call": trail.request.id}
         return [
-            self._invoked(trail.request, trail.tool, result.argument_hash),
+            {**self._invoked(trail.request, trail.tool, argument_hash), "has_arguments": kept},
             {"type": "CapabilityCheck", **here, "required": required, "verdict": _VERDICT},
             {"type": "PolicyDecision", **here, **decision},
         ]
@@ -206,13 +210,12 @@ class Recorder:
             {"type": "PolicyDecision", **here, **decision.to_dict()},
         ]
         if approval := recorded.approved.approval:
-            agreed = {"approver": approval.approver, "way": approval.way}
-            records.append({"type": "Approval", **here, **agreed})
+            records.append({"type": "Approval", **here, **approval.to_dict()})
         return records
 
-    def _keeps_arguments(self, permitted: PermittedCall, arguments: HashedArguments) -> bool:
+    def _keeps_arguments(self, checked: CheckedCall, arguments: HashedArguments) -> bool:
         """Keep the arguments under their hash, unless they hold a secret or are too large."""
-        has_secrets = permitted.tool.arguments.secrecy.has_secrets
+        has_secrets = checked.registered.arguments.secrecy.has_secrets
         if has_secrets or len(arguments.body) > BODY_ARGUMENT_BYTES:
             return False
         self._bodies.put_later(arguments.hash, arguments.body)
@@ -248,9 +251,7 @@ class Recorder:
             "definition_hash": result.definition_hash,
             "argument_hash": result.argument_hash,
             "decision": result.decision.to_dict() if result.decision else None,
-            "approval": None
-            if result.approval is None
-            else {"approver": result.approval.approver, "way": result.approval.way},
+            "approval": result.approval.to_dict() if result.approval else None,
             "isolation": result.isolation,
             "status": result.status,
             "codes": [error.code.value for error in result.error.errors] if result.error else [],
@@ -260,6 +261,7 @@ class Recorder:
         }
 
 
+_NOT_APPROVED = (Code.APPROVAL_NEEDED, Code.APPROVAL_DENIED)
 _VERDICT = "required by the tool, not enforced in process"
 
 

@@ -1,14 +1,19 @@
 """`toolkeep call`: one guarded call, from the command line."""
 
+import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from toolkeep.calls import ToolResult
 from toolkeep.cli.options import common, files, print_json, project, say
 from toolkeep.cli.tools import complete_name, keep_with, read_arguments
+
+if TYPE_CHECKING:
+    from toolkeep.approval.approve import Approver
 
 
 @click.command("call")
@@ -18,6 +23,7 @@ from toolkeep.cli.tools import complete_name, keep_with, read_arguments
     "--timeout", "timeout_s", type=float, metavar="SECONDS", help="Give up sooner than the tool's limit."
 )
 @click.option("--key", "idempotency_key", default="", metavar="KEY", help="Run the call once for this key.")
+@click.option("--session", default="", metavar="SESSION", help="The session that the call belongs to.")
 @files
 @project
 @common
@@ -26,6 +32,7 @@ def command(
     arguments: str | None,
     timeout_s: float | None,
     idempotency_key: str,
+    session: str,
     files: tuple[Path, ...],
     project: Path | None,
     *,
@@ -33,12 +40,20 @@ def command(
 ) -> None:
     """Call the tool NAME with ARGUMENTS (JSON; from standard input if absent or -), as `operator`.
 
-    The call is checked, decided, recorded and run inside its limits. Exit status 0 if it worked.
+    The call is checked, decided, recorded and run inside its limits. Where a person has to agree, you are
+    asked on the terminal. Exit status 0 if it worked.
     """
     text = read_arguments(arguments)
-    with keep_with(files, project) as keep:
-        result = keep.call_sync(
-            name, text, agent="operator", timeout_s=timeout_s, idempotency_key=idempotency_key
+    with keep_with(files, project, approver=_approver(project)) as keep:
+        result = asyncio.run(
+            keep.call(
+                name,
+                text,
+                agent="operator",
+                session=session,
+                timeout_s=timeout_s,
+                idempotency_key=idempotency_key,
+            )
         )
     if as_json:
         print_json(result.to_dict())
@@ -46,6 +61,17 @@ def command(
         _print(result)
     if result.status == "error":
         sys.exit(1)
+
+
+def _approver(project: Path | None) -> "Approver | None":
+    """The person at the terminal; without one, who is told that the call waits, if it will."""
+    from toolkeep.assembly import open_state, project_folder, read_configuration
+    from toolkeep.cli.asking import TerminalApprover, announce, can_ask
+
+    if can_ask():
+        return TerminalApprover(project)
+    root = project_folder(project)
+    return announce if read_configuration(root, open_state(root)).approval_wait_s else None
 
 
 def _print(result: ToolResult) -> None:

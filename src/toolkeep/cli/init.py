@@ -1,82 +1,46 @@
-"""`toolkeep init`: a commented configuration, and its schema for editors."""
+"""`toolkeep init`: a commented configuration, its schema for editors, and policies with examples."""
 
 import json
 from pathlib import Path
 
 import click
 
+from toolkeep.cli.init_files import CONFIG, EXAMPLES, POLICIES
 from toolkeep.cli.options import common, print_json, project, say, write_new
 from toolkeep.config.paths import PROJECT_FILE
 from toolkeep.config.schema import editor_schema
 from toolkeep.errors import FileUnreadable
 
 SCHEMA_FILE = PROJECT_FILE.with_name("config.schema.json")
-
-TEMPLATE = """\
-# yaml-language-server: $schema=config.schema.json
-#
-# Configuration of toolkeep for this project; the same keys in ~/.agent/config.yml are for all of yours.
-# Values may use ${NAME} and ${NAME:-default} from the environment.
-# A file that runs, grants or loosens something counts once you have accepted it: toolkeep accept
-
-# What the licence allows: core, writer_pro, teams or enterprise.
-# tier: enterprise
-
-# tool_registry:
-#   # Whether errors may show the values that they are about.
-#   include_actual_values: true
-#
-#   # At which level refused calls are logged: debug, info, warning or error.
-#   validation_failure_log_level: warning
-#
-#   # Tools of your own.
-#   custom_tools:
-#     - name: custom_greeting
-#       version: '1.0.0'
-#       description: Generates a personalized greeting message
-#       parameters:
-#         type: object
-#         properties:
-#           name:
-#             type: string
-#             description: Name of the person to greet
-#             maxLength: 100
-#         required: [name]
-#       run:
-#         command: [./bin/greet]
-#
-#   # Providers of other packages that may bring tools.
-#   providers: [my_provider]
-
-# Tools that never answer: name for all versions, or name@version.
-# disabled_tools: [agent_hello_world]
-
-# What each agent holds.
-# agents:
-#   writer:
-#     capabilities: ['fs.read:./docs']
-"""
+POLICY_FILE = PROJECT_FILE.parent / "policies" / "main.cedar"
+EXAMPLES_FILE = POLICY_FILE.with_name("main.examples.yml")
 
 
 @click.command("init")
 @project
 @common
 def command(project: Path | None, *, as_json: bool) -> None:
-    """Write .agent/config.yml with comments, and a JSON Schema of it for editors.
+    """Write .agent/config.yml and .agent/policies with comments, and a JSON Schema for editors.
 
-    Nothing that exists is overwritten.
+    Nothing that exists is overwritten. The policies count once you have accepted them.
     """
     root = project or Path.cwd()
-    config, schema = root / PROJECT_FILE, root / SCHEMA_FILE
-    for path in (config, schema):
+    texts = {
+        root / PROJECT_FILE: CONFIG,
+        root / SCHEMA_FILE: json.dumps(editor_schema(), indent=2) + "\n",
+        root / POLICY_FILE: POLICIES,
+        root / EXAMPLES_FILE: EXAMPLES,
+    }
+    for path in texts:
         if path.exists():
             raise FileUnreadable(str(path), "exists already; edit it, or move it away")
-    write_new(config, TEMPLATE)
-    write_new(schema, json.dumps(editor_schema(), indent=2) + "\n")
+    for path, text in texts.items():
+        write_new(path, text)
     if as_json:
-        print_json({"written": [str(config), str(schema)]})
+        print_json({"written": list(map(str, texts))})
         return
-    say(f" wrote {config}", label="✓", color="green")
-    say(f" wrote {schema}", label="✓", color="green")
-    say("\nNext: describe tools in it, and see them with `toolkeep list`.")
+    for path in texts:
+        say(f" wrote {path}", label="✓", color="green")
+    say("\nNext: read the policies and accept them with `toolkeep accept`; until then no call is permitted.")
+    say("Then describe tools in config.yml, and see them with `toolkeep list`.")
     say("`toolkeep new NAME` writes a tool in Python, which your own code registers.")

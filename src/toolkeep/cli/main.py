@@ -7,6 +7,7 @@ import click
 
 COMMANDS = {
     "accept": "Accept a project's configuration, or a tool that changed.",
+    "approve": "Answer calls that wait for a person.",
     "audit": "Look into the log of calls, check it, prove from it.",
     "call": "Call a tool, guarded and recorded.",
     "completion": "Print the completion script for a shell.",
@@ -16,6 +17,7 @@ COMMANDS = {
     "lint": "Advise on definitions without registering them.",
     "list": "List the tools.",
     "new": "Write a tool with its tests.",
+    "policy": "Check policies, explain decisions, replay them.",
     "show": "Show a tool: description, parameters, schema.",
     "validate": "Check a call's arguments without running it.",
 }

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,12 +15,17 @@ from toolkeep.keep import Keep
 from toolkeep.limits import DEFAULT_LIMITS, LISTED_NAMES
 from toolkeep.wording import shorten, visible
 
+if TYPE_CHECKING:
+    from toolkeep.approval.approve import Approver
+
 _HELP_CHARS = 60
 
 
-def keep_with(files: Sequence[Path] = (), project: Path | None = None) -> Keep:
+def keep_with(
+    files: Sequence[Path] = (), project: Path | None = None, *, approver: "Approver | None" = None
+) -> Keep:
     """A keep with the tools of project and files; what cannot be used is named on stderr and left out."""
-    keep = open_keep(project=project)
+    keep = open_keep(project=project, approver=approver)
     for skipped in keep.start_up.skipped[:LISTED_NAMES]:
         _say_skipped(skipped.tool or f"provider {skipped.provider}", skipped.error)
     if (more := len(keep.start_up.skipped) - LISTED_NAMES) > 0:

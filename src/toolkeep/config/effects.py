@@ -7,7 +7,7 @@ import json
 import logging
 import shlex
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolkeep.config.environment import TOOL_LISTS, escaped
 from toolkeep.config.settings import Effect, EffectKind, Settings
@@ -15,6 +15,9 @@ from toolkeep.definitions.vocabulary import Tier
 from toolkeep.documents import Document
 from toolkeep.limits import Limits
 from toolkeep.wording import visible
+
+if TYPE_CHECKING:
+    from toolkeep.config.policies import PolicyFile
 
 LIMIT_FIELDS = {
     "max_schema_size": "schema_bytes",
@@ -39,12 +42,18 @@ class Effects:
     """The effects of one checked file over what is in force without it."""
 
     def __init__(
-        self, document: Document, data: dict[str, Any], variables: Iterable[tuple[str, str]], before: Settings
+        self,
+        document: Document,
+        data: dict[str, Any],
+        variables: Iterable[tuple[str, str]],
+        before: Settings,
+        policy_files: Iterable["PolicyFile"] = (),
     ) -> None:
         self._document = document
         self._data = data
         self._variables = variables
         self._before = before
+        self._policy_files = policy_files
 
     def all(self) -> tuple[Effect, ...]:
         """Runs first, then grants, then loosens, each in the order of the file."""
@@ -86,6 +95,8 @@ class Effects:
         for index in range(len(self._data.get("permissions") or ())):
             what = f"permission {self._written('permissions', index)} exists"
             yield self._effect("grants", what, f"/permissions/{index}")
+        for index, file in enumerate(self._policy_files):
+            yield self._effect("grants", file.summary, f"/policies/{index}")
         for key in self._data.get("audit") or ():
             what = f"checkpoints of the log go to {self._written('audit', key)}"
             yield self._effect("grants", what, f"/audit/{key}")

@@ -10,11 +10,11 @@ import hashlib
 import os
 import stat
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -36,7 +36,13 @@ from toolkeep.definitions.vocabulary import Tier
 from toolkeep.documents import Document, Place, read_yaml
 from toolkeep.errors import ConfigurationInvalid, FileUnreadable
 from toolkeep.limits import CONFIG_FILE_BYTES, CUSTOM_TOOLS, ERRORS
+from toolkeep.policy.holdings import check_scopes
+from toolkeep.policy.settings import KNOWN_PERMISSIONS
+from toolkeep.validation.nearest import nearest_name
 from toolkeep.wording import echo_name, type_name
+
+if TYPE_CHECKING:
+    from toolkeep.config.policies import PolicyFile
 
 IsAccepted = Callable[[str, str], bool]
 """Whether a person accepted the file at a path with a seal."""
@@ -104,7 +110,8 @@ class _File:
         """The settings with this file over them."""
         unseen = Substitution(self._document, None)
         data = self._checked(unseen)
-        effects = Effects(self._document, data, unseen.variables, self._before).all()
+        policy_files = self._policy_files(data)
+        effects = Effects(self._document, data, unseen.variables, self._before, policy_files).all()
         # Where the project really is, not where a link in it leads: that file may be accepted elsewhere.
         path = Path(self._path)
         real_path = str(Path(os.path.realpath(path.parent.parent)) / path.parent.name / path.name)
@@ -114,7 +121,8 @@ class _File:
             data = self._checked(Substitution(self._document, self._environment))
         file = ConfigFile(
             path=real_path,
-            file_hash=self._hash,
+            # What a person names to accept it must change with every file that it brings into force.
+            file_hash=seal if policy_files else self._hash,
             seal=seal,
             is_project=self._is_project,
             effects=effects,
@@ -122,7 +130,28 @@ class _File:
         )
         tools = tuple(self._tools(data, held_back="" if counts else f"{self._path} is not accepted yet"))
         merged = self._merged(data) if counts else self._before
+        if counts:
+            merged = replace(
+                merged,
+                policies=(*merged.policies, *(file.source for file in policy_files)),
+                examples=(*merged.examples, *(one for file in policy_files for one in file.examples)),
+            )
+            if policy_files and len(merged.policies) > 1:
+                from toolkeep.config.policies import check_together
+
+                check_together(merged.policies)
+        elif policy_files:
+            why = f"{self._path} names policies that nobody accepted yet; run `toolkeep accept`"
+            merged = replace(merged, policies_held_back=why)
         return replace(merged, files=(*merged.files, file), tools=(*merged.tools, *tools))
+
+    def _policy_files(self, data: dict[str, Any]) -> "Sequence[PolicyFile]":
+        if not data.get("policies"):
+            return ()
+        from toolkeep.config.policies import read_policy_files
+
+        read = partial(_bytes, is_users=not self._is_project)
+        return read_policy_files(Path(self._path).parent, data["policies"], read)
 
     def _checked(self, substitution: Substitution) -> dict[str, Any]:
         """The data; raises `ConfigurationInvalid` with everything that is wrong with it."""
@@ -162,10 +191,21 @@ class _File:
             for index, held in enumerate(grant.get("capabilities") or ()):
                 pointer = f"/agents/{escaped(agent)}/capabilities/{index}"
                 try:
-                    Capability.read(held)
+                    check_scopes([Capability.read(held)])
                 except ValueError as error:
                     if pointer not in unresolved:
                         yield f"{self._document.place(pointer)}: {error}"
+        yield from self._unknown_permissions(data, unresolved)
+
+    def _unknown_permissions(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
+        known = {*KNOWN_PERMISSIONS, *self._before.permissions, *(data.get("permissions") or ())}
+        for agent, grant in (data.get("agents") or {}).items():
+            for index, held in enumerate(grant.get("permissions") or ()):
+                pointer = f"/agents/{escaped(agent)}/permissions/{index}"
+                if held not in known and pointer not in unresolved:
+                    place, meant = self._document.place(pointer), nearest_name(held, sorted(known))
+                    mend = f"did you mean '{meant}'?" if meant else "name it under `permissions` first"
+                    yield f"{place}: there is no permission '{echo_name(held)}'; {mend}"
 
     def _merged(self, data: dict[str, Any]) -> Settings:
         before = self._before
@@ -173,6 +213,7 @@ class _File:
         level = registry.get("validation_failure_log_level")
         limits = {LIMIT_FIELDS[key]: int(registry[key]) for key in LIMIT_FIELDS if key in registry}
         definition = at(data, "/features/tools/definition")
+        wait_s = at(data, "/approvals/wait")
         return replace(
             before,
             tier=Tier.read(data["tier"]) if data.get("tier") else before.tier,
@@ -184,6 +225,8 @@ class _File:
             disabled={**before.disabled, **dict(self._disabled(data))},
             checkpoint_file=at(data, "/audit/checkpoint_file") or before.checkpoint_file,
             checkpoint_webhook=at(data, "/audit/checkpoint_webhook") or before.checkpoint_webhook,
+            is_paranoid=before.is_paranoid or at(data, "/approvals/paranoid") is True,
+            approval_wait_s=before.approval_wait_s if wait_s is None else float(wait_s),
             permissions=tuple(dict.fromkeys((*before.permissions, *(data.get("permissions") or ())))),
             agents={**before.agents, **{n: _grant(g) for n, g in (data.get("agents") or {}).items()}},
         )
@@ -262,7 +305,7 @@ def _without_blanks(data: Any) -> Any:
 _SECTIONS = frozenset(
     {
         "features", "tool_registry", "tools", "agents", "audit", "disabled_tools", "permissions",
-        "custom_tools", "custom", "providers",
+        "custom_tools", "custom", "providers", "policies", "approvals",
     }
 )  # fmt: skip
 

@@ -124,6 +124,28 @@ FILE_SCHEMA: Schema = {
                 },
             },
         },
+        "policies": {
+            "type": "array",
+            "description": "Files of Cedar policies, relative to the folder of this file.",
+            "maxItems": 100,
+            "items": {"type": "string", "minLength": 1, "maxLength": 4096},
+        },
+        "approvals": {
+            "type": "object",
+            "description": "When people are asked, and how long a call waits for them.",
+            "properties": {
+                "wait": {
+                    "type": "number",
+                    "minimum": 0,
+                    "maximum": 86_400,
+                    "description": "Seconds that a call waits for `toolkeep approve`; 0: refused at once.",
+                },
+                "paranoid": {
+                    "type": "boolean",
+                    "description": "Whether calls of low danger are asked about too.",
+                },
+            },
+        },
         "agents": {
             "type": "object",
             "description": "What each agent holds, by its name.",

@@ -12,6 +12,7 @@ import msgspec
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.limits import DEFAULT_LIMITS, Limits
+from toolkeep.policy.settings import Example, PolicySource
 
 if TYPE_CHECKING:
     from toolkeep.documents import Place
@@ -81,6 +82,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Disabled tools by `name` or `name@version`, with the place that says so."""
     permissions: tuple[str, ...] = ()
     agents: Mapping[str, AgentGrant] = msgspec.field(default_factory=dict)
+    policies: tuple[PolicySource, ...] = ()
+    examples: tuple[Example, ...] = ()
+    policies_held_back: str = ""
+    """Why nothing may be permitted, where policies wait for a person to accept them."""
+    is_paranoid: bool = False
+    approval_wait_s: float = 0.0
     checkpoint_file: str = ""
     checkpoint_webhook: str = ""
     tools: tuple[ConfiguredTool, ...] = ()

@@ -73,6 +73,7 @@ async def in_thread(work: Callable[[], Any], slot: Held, *, may_stop: bool) -> A
         return await asyncio.shield(done)
     except asyncio.CancelledError:
         await asyncio.wait({done})
+        done.exception()  # looked at, so that asyncio does not complain
         raise
 
 

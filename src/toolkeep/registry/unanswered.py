@@ -1,7 +1,7 @@
 """The answer to a name under which no tool answers: unknown (VAL-8), disabled or quarantined."""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from toolkeep.calls import Refusal, RegisteredTool, ToolCall, Violation
 from toolkeep.definitions.vocabulary import ToolState
@@ -12,18 +12,27 @@ from toolkeep.registry.snapshot import Snapshot
 from toolkeep.validation.nearest import nearest_name, nearest_names
 from toolkeep.wording import echo_name, listing
 
+Sees = Callable[[RegisteredTool], bool]
+"""Whether the caller may know of a tool."""
+
 
 def answering(
-    name: str, snapshot: Snapshot, bus: Bus, *, correlation_id: str = ""
+    name: str, snapshot: Snapshot, bus: Bus, *, correlation_id: str = "", sees: Sees | None = None
 ) -> RegisteredTool | Refusal:
-    """The tool that answers under a name, or why none does; whoever listens is told."""
+    """The tool that answers under a name, or why none does; whoever listens is told.
+
+    A tool that the caller does not see is unknown, in every word.
+    """
     found = snapshot.find(name)
+    if found is not None and sees is not None and not sees(found):
+        found = None
     if found is not None and found.is_enabled:
         return found
     if found is not None:
         refusal = closed_tool(found, correlation_id=correlation_id)
     else:
-        refusal = unknown_tool(name, snapshot.answering, correlation_id=correlation_id)
+        names = [n for n, tool in snapshot.answering.items() if sees is None or sees(tool)]
+        refusal = unknown_tool(name, names, correlation_id=correlation_id)
     unanswered = ToolUnanswered(
         tool_name=found.name if found else "unknown",
         error_code=refusal.code.value,
@@ -33,9 +42,11 @@ def answering(
     return refusal
 
 
-def answering_tool(request: ToolCall, snapshot: Snapshot, bus: Bus) -> RegisteredTool | Refusal:
+def answering_tool(
+    request: ToolCall, snapshot: Snapshot, bus: Bus, *, sees: Sees | None = None
+) -> RegisteredTool | Refusal:
     """The same for a call."""
-    return answering(request.tool, snapshot, bus, correlation_id=request.correlation_id)
+    return answering(request.tool, snapshot, bus, correlation_id=request.correlation_id, sees=sees)
 
 
 def unknown_tool(name: str, visible: Iterable[str], *, correlation_id: str = "") -> Refusal:

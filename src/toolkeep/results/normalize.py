@@ -64,7 +64,7 @@ def refused(
     return ToolResult(
         status="error",
         error=refusal,
-        decision=permitted.decision if permitted else None,
+        decision=refusal.decision or (permitted.decision if permitted else None),
         argument_hash=argument_hash,
         **_about(request, tool),
     )

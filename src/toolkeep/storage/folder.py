@@ -38,6 +38,11 @@ def state_folder(project: Path, environment: Mapping[str, str], home: Path | Non
     return folder
 
 
+def protected_folder(folder: Path) -> Path:
+    """What no tool may touch: the state of this project, and of every other one beside it."""
+    return folder.parent if folder.parent.name == "toolkeep" else folder
+
+
 def _holds(root: Path, folder: Path) -> bool:
     real = Path(os.path.realpath(folder))  # unlike Path.resolve it takes links that lead in a circle
     return root in (real, *real.parents)

@@ -24,6 +24,7 @@ from toolkeep.audit.note import Note, VerifierKey
 from toolkeep.audit.proof import Proof
 from toolkeep.audit.tree import Tree
 from toolkeep.storage.segments import SEGMENT_BYTES, Place, read_entries, read_leaves
+from toolkeep.storage.waiting import Waiting
 from toolkeep.storage.writer import Writer
 
 CHECKPOINT_SECONDS: Final = 0.1
@@ -68,8 +69,9 @@ class AuditLog:
         """The same for the running asyncio loop, which is woken once for a whole group; tells of the last."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[Leaf] = loop.create_future()
-        *before, last = map(_canonical, records)
-        self._writer.put([*((record, None, None) for record in before), (last, waiter, loop)])
+        waiting: list[Waiting] = [(_canonical(record), None, None) for record in records]
+        waiting[-1] = (waiting[-1][0], waiter, loop)
+        self._writer.put(waiting)
         return waiter
 
     def read(self, start: int = 0, stop: int | None = None) -> list[Entry]:

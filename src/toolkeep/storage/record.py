@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkeep.audit.receipt import Receipt
+from toolkeep.storage.approvals import FileApprovals
 from toolkeep.storage.body_writer import BodyWriter
 from toolkeep.storage.keys import Keys
 from toolkeep.storage.ledger import FileLedger
@@ -20,6 +21,7 @@ class FileRecord:
         self.log = AuditLog(folder)
         self.bodies = BodyWriter(folder)
         self.ledger = FileLedger(folder)
+        self.approvals = FileApprovals(folder)
         self._publisher: Publisher | None = None
         if checkpoint_file or checkpoint_webhook:
             self._publisher = Publisher(folder, file=checkpoint_file, webhook=checkpoint_webhook)
@@ -47,5 +49,6 @@ class FileRecord:
             if self._publisher is not None:
                 closing.callback(self._publisher.close)
             closing.callback(self.ledger.close)
+            closing.callback(self.approvals.close)
             closing.callback(self.log.close)
             closing.callback(self.bodies.close)

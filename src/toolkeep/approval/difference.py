@@ -1,0 +1,49 @@
+"""How a file would change, for the person who is asked about a write."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from toolkeep.calls import PermittedCall
+from toolkeep.limits import DIFFERENCE_BYTES, DIFFERENCE_LINES
+from toolkeep.wording import visible
+
+_CONTENTS: Final = ("content", "contents", "text", "data", "body")
+"""What the parameter is called that holds the whole new content of a file."""
+
+_HARMLESS: Final = frozenset(("encoding", "create_parents", "overwrite"))
+"""Other parameters that do not change what is written; any other might."""
+
+
+def difference(call: PermittedCall, shown: Mapping[str, Any]) -> str:
+    """A unified difference between the file that is there and the content that a call would write.
+
+    Empty where the call does not write exactly one file, or its content is not plain in the arguments.
+    """
+    written = [one for one in call.touched if one.kind == "fs.write"]
+    contents = [shown[name] for name in _CONTENTS if isinstance(shown.get(name), str)]
+    paths = {one.pointer.removeprefix("/") for one in written}
+    if shown.keys() - _HARMLESS - paths - set(_CONTENTS):
+        return ""
+    if len(written) != 1 or len(contents) != 1 or len(contents[0]) > DIFFERENCE_BYTES:
+        return ""
+    before = written[0].content(DIFFERENCE_BYTES)
+    if before is None:
+        return ""
+    try:
+        old = before.decode()
+    except UnicodeDecodeError:
+        return f"{len(before)} bytes that are no text would be replaced by {len(contents[0])} characters"
+    name = visible(written[0].shown)
+    lines = list(
+        # No dates: a tab stands before each, which whoever shows the lines has to escape.
+        difflib.unified_diff(
+            _lines(old), _lines(contents[0]), f"{name} (now)", f"{name} (after)", lineterm=""
+        )
+    )
+    cut = len(lines) - DIFFERENCE_LINES
+    return "\n".join(lines if cut <= 0 else [*lines[:DIFFERENCE_LINES], f"… and {cut} lines more"])
+
+
+def _lines(text: str) -> list[str]:
+    return [visible(line) for line in text.split("\n")] if text else []

@@ -1,0 +1,161 @@
+"""Where questions, answers and rules are kept: a Protocol, and its twin in memory."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, Standing, check_answer
+from toolkeep.limits import SESSION_SECONDS
+
+
+class Approvals(Protocol):
+    """Every change is atomic, whoever else tries the same."""
+
+    def ask(self, question: Question) -> None:
+        """Put a question into the queue."""
+
+    def answer(self, question_id: str, answer: Answer) -> Standing:
+        """Take an answer; raises `AnswerRefused` for one that does not count."""
+
+    def standing(self, question_id: str) -> Standing | None:
+        """Where a question stands."""
+
+    def use(self, question: Question) -> bool:
+        """Use up the yes to exactly this question; False where there is none, or it was used before."""
+
+    def withdraw(self, question_id: str) -> None:
+        """Nobody waits for the answer any more."""
+
+    def waiting(self) -> list[Standing]:
+        """The questions that wait for an answer, oldest first."""
+
+    def session_answer(self, question: Question) -> Answer | None:
+        """The yes for the rest of the session that covers a question."""
+
+    def rules(self) -> list[Rule]:
+        """The rules that have not ended."""
+
+    def add_rule(self, rule: Rule) -> None:
+        """Remember a rule."""
+
+    def revoke(self, rule_id: str) -> bool:
+        """Forget a rule; whether there was one."""
+
+
+def advance(standing: Standing, answer: Answer, now: float) -> Standing:
+    """Where a question stands after an answer; raises `AnswerRefused`."""
+    if standing.state != "waiting":
+        raise AnswerRefused(f"it is {standing.state} already")
+    question = standing.question
+    check_answer(question, answer, now)
+    if answer.verdict == "deny":
+        return replace(standing, state="denied", answer=answer)
+    question = replace(question, acts_done=question.acts_done + 1)
+    is_enough = question.acts_done >= question.acts
+    return Standing(question=question, state="approved" if is_enough else "waiting", answer=answer)
+
+
+def bound(question: Question) -> tuple[str, str, str, str, str]:
+    """What a yes is bound to, beside the question itself."""
+    return (
+        question.definition_hash,
+        question.argument_hash,
+        question.agent,
+        question.grant_hash,
+        question.call_id,
+    )
+
+
+def session_key(question: Question) -> tuple[str, str, str, str]:
+    """What a yes for the session is bound to."""
+    return question.definition_hash, question.agent, question.session, question.grant_hash
+
+
+def in_time(answer: Answer | None, now: float) -> Answer | None:
+    """A yes for the session, while it holds: the same name of a session may come again next year."""
+    return answer if answer is not None and now < answer.given_at + SESSION_SECONDS else None
+
+
+class MemoryApprovals:
+    """Approvals that last as long as the process."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._standings: dict[str, Standing] = {}
+        self._sessions: dict[tuple[str, str, str, str], Answer] = {}
+        self._rules: dict[str, Rule] = {}
+
+    def ask(self, question: Question) -> None:
+        """Put a question into the queue."""
+        now = self._clock()
+        with self._lock:
+            # What nobody came back for holds arguments; it is not kept for long.
+            held = self._standings.items()
+            self._standings = {key: one for key, one in held if now <= one.question.expires_at + 60}
+            self._standings[question.id] = Standing(question=question, state="waiting")
+
+    def answer(self, question_id: str, answer: Answer) -> Standing:
+        """Take an answer; raises `AnswerRefused` for one that does not count."""
+        with self._lock:
+            standing = self._standings.get(question_id)
+            if standing is None:
+                raise AnswerRefused("there is no such question")
+            standing = self._standings[question_id] = advance(standing, answer, self._clock())
+            if standing.state == "approved" and answer.reach == "session":
+                self._sessions[session_key(standing.question)] = replace(answer, given_at=self._clock())
+            return standing
+
+    def standing(self, question_id: str) -> Standing | None:
+        """Where a question stands."""
+        return self._standings.get(question_id)
+
+    def use(self, question: Question) -> bool:
+        """Use up the yes to exactly this question; False where there is none, or it was used before."""
+        with self._lock:
+            standing = self._standings.get(question.id)
+            if (
+                standing is None
+                or standing.state != "approved"
+                or bound(standing.question) != bound(question)
+            ):
+                return False
+            if self._clock() >= standing.question.expires_at:
+                return False
+            del self._standings[question.id]
+            return True
+
+    def withdraw(self, question_id: str) -> None:
+        """Nobody waits for the answer any more."""
+        with self._lock:
+            self._standings.pop(question_id, None)
+
+    def waiting(self) -> list[Standing]:
+        """The questions that wait for an answer, oldest first."""
+        now = self._clock()
+        with self._lock:
+            waiting = [one for one in self._standings.values() if one.state == "waiting"]
+        return [one for one in waiting if now < one.question.expires_at]
+
+    def session_answer(self, question: Question) -> Answer | None:
+        """The yes for the rest of the session that covers a question."""
+        answer = self._sessions.get(session_key(question)) if question.session else None
+        return in_time(answer, self._clock())
+
+    def rules(self) -> list[Rule]:
+        """The rules that have not ended."""
+        now = self._clock()
+        return [rule for rule in self._rules.values() if now < rule.ends_at]
+
+    def add_rule(self, rule: Rule) -> None:
+        """Remember a rule."""
+        with self._lock:
+            self._rules[rule.id] = rule
+
+    def revoke(self, rule_id: str) -> bool:
+        """Forget a rule; whether there was one."""
+        with self._lock:
+            return self._rules.pop(rule_id, None) is not None

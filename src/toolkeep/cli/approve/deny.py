@@ -1,0 +1,29 @@
+"""`toolkeep approve deny`: no to a call that waits. Needs no terminal: a no is always safe."""
+
+from pathlib import Path
+
+import click
+
+from toolkeep.approval.question import Answer
+from toolkeep.approval.view import name
+from toolkeep.cli.approve.queue import approvals_of, take, waiting_question
+from toolkeep.cli.asking import person
+from toolkeep.cli.options import common, print_json, project, say
+
+
+@click.command("deny")
+@click.argument("question_id", metavar="ID")
+@click.argument("reason", nargs=-1)
+@project
+@common
+def command(question_id: str, reason: tuple[str, ...], project: Path | None, *, as_json: bool) -> None:
+    """Say no to the call that waits under ID; the REASON goes back to the model that made it."""
+    said = " ".join(reason).encode("utf-8", "replace").decode()
+    answer = Answer(verdict="deny", approver=f"operator:{person()}", way="command", reason=said)
+    with approvals_of(project) as approvals:
+        question = waiting_question(approvals, question_id)
+        standing = take(approvals, question, answer)
+    if as_json:
+        print_json({"id": question.id, "state": standing.state, "tool": question.tool, "reason": said})
+    else:
+        say(f" denied {name(question.tool)}, called by {name(question.agent)}", label="✓", color="green")

@@ -1,0 +1,196 @@
+"""`toolkeep policy explain`: would this call be allowed, why, and what would have to change?"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from toolkeep.calls import PermittedCall, Refusal, RegisteredTool, ToolCall
+from toolkeep.cli.options import common, files, print_json, project, say
+from toolkeep.cli.policy.asking import Asking, asking
+from toolkeep.cli.policy.world import World
+from toolkeep.cli.tools import complete_name, read_arguments
+from toolkeep.policy.authorize import Authorizer
+from toolkeep.policy.engine import AgentEntity
+from toolkeep.policy.explain import Explanation, PolicySay, Touch, explain
+from toolkeep.policy.settings import Grant
+from toolkeep.storage.approvals import FileApprovals
+from toolkeep.wording import echo_name
+
+
+class Answer(NamedTuple):
+    """Everything that is said of one call."""
+
+    agent: str
+    tool: str
+    explanation: Explanation
+    asking: Asking = Asking()
+
+
+@click.command("explain")
+@click.argument("name", shell_complete=complete_name)
+@click.argument("arguments", required=False)
+@click.option("--agent", default="operator", show_default=True, help="Who would make the call.")
+@click.option("--session", default="", help="In which session.")
+@files
+@project
+@common
+def command(
+    name: str,
+    arguments: str | None,
+    agent: str,
+    session: str,
+    files: tuple[Path, ...],
+    project: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Say whether a call of NAME with ARGUMENTS (JSON; from standard input if absent or -) would be allowed.
+
+    Shows what it would touch, what each policy says, whether a person would be asked, and what would have to
+    change. Nothing is run, recorded or asked. Exit status 0 if policy allows the call.
+    """
+    text = read_arguments(arguments)
+    world = World(project, files)
+    with world.keep:
+        answer = _answer(world, name, text, agent, session)
+    if as_json:
+        print_json(_data(answer))
+    else:
+        _print(answer)
+    if not answer.explanation.is_allowed:
+        sys.exit(1)
+
+
+def _answer(world: World, name: str, text: bytes, agent: str, session: str) -> Answer:
+    authorizer = world.authorizer(world.settings.policies, world.settings.examples)
+    checked = world.keep.try_validate_arguments(name, text, agent=agent)
+    if isinstance(checked, Refusal):
+        return Answer(agent, checked.tool, _before_policy(world, authorizer, checked, name, agent))
+    request = ToolCall(id="explain", tool=checked.tool, arguments=None, agent=agent, session=session)
+    explained = explain(authorizer, world.holder(agent), request, checked)
+    if not isinstance(explained.outcome, PermittedCall):
+        return Answer(agent, checked.tool, explained)
+    try:
+        return Answer(agent, checked.tool, explained, _asking(world, explained.outcome))
+    finally:
+        for one in explained.outcome.touched:
+            one.close()
+
+
+def _before_policy(
+    world: World, authorizer: Authorizer, refusal: Refusal, name: str, agent: str
+) -> Explanation:
+    """A call that comes to no decision: the tool does not answer this agent, or the arguments do not fit."""
+    tool = world.keep.try_get(name)
+    if tool is not None and not authorizer.sees(agent, tool):
+        changes = tuple(_hidden(authorizer, tool, agent, world.grants.get(agent)))
+    else:
+        changes = tuple(f"{error.message}: {error.suggestion}" for error in refusal.errors)
+    return Explanation(outcome=refusal, changes=changes)
+
+
+def _hidden(authorizer: Authorizer, tool: RegisteredTool, agent: str, grant: Grant | None) -> Iterator[str]:
+    """Why an agent may not know of a tool that there is: what only an operator is told."""
+    if grant is None:
+        yield f"declare the agent: write '{echo_name(agent)}' under agents: in config.yml"
+        return
+    entity = AgentEntity(
+        id=agent,
+        permissions=frozenset(grant.permissions),
+        capabilities=frozenset(map(str, grant.capabilities)),
+    )
+    engine = authorizer.rulebook.engine
+    verdict = engine.may_see(entity, tool)
+    yield from (f"the policies could not be applied: {error}" for error in verdict.errors)
+    for policy in (engine.policies.by_id[name] for name in verdict.policies):
+        place = f"{policy.source}:{policy.line}:{policy.column}"
+        yield f"policy '{policy.id}' ({place}) hides the tool from the agent; change it"
+
+
+def _asking(world: World, call: PermittedCall) -> Asking:
+    kept = FileApprovals(world.state.folder) if world.state else None
+    try:
+        return asking(call, kept, is_paranoid=world.settings.is_paranoid)
+    finally:
+        if kept is not None:
+            kept.close()
+
+
+def _data(answer: Answer) -> dict[str, Any]:
+    explained = answer.explanation
+    outcome = explained.outcome
+    refusal = None
+    if isinstance(outcome, Refusal):
+        refusal = {"code": outcome.code.value, "message": outcome.errors[0].message}
+    decision = outcome.decision
+    return {
+        "allowed": explained.is_allowed,
+        "agent": answer.agent,
+        "tool": answer.tool,
+        "refusal": refusal,
+        "decided_by": list(decision.policies) if decision else [],
+        "touches": [touch.to_dict() for touch in explained.touches],
+        "policies": [policy.to_dict() for policy in explained.policies],
+        "asks": {
+            "why": list(answer.asking.why),
+            "acts": answer.asking.acts,
+            "earlier": answer.asking.earlier,
+        },
+        "changes": list(explained.changes),
+    }
+
+
+def _print(answer: Answer) -> None:
+    explained = answer.explanation
+    outcome = explained.outcome
+    if isinstance(outcome, Refusal):
+        say(f" {answer.agent} may not make this call of {answer.tool}", label="✗", color="red")
+        say(f"  {outcome.errors[0].message} ({outcome.code})")
+    else:
+        say(f" {answer.agent} may make this call of {answer.tool}", label="✓", color="green")
+        say(f"  permitted by {', '.join(outcome.decision.policies)}")
+    if explained.touches:
+        say("\nIt would touch:")
+        for touch in explained.touches:
+            say(f"  {_touch_line(touch)}")
+    if explained.policies:
+        say("\nWhat the policies say of it, each by itself:")
+        for policy in explained.policies:
+            say(f"  {_policy_line(policy)}")
+    _print_asking(answer)
+    if explained.changes:
+        say("\nWhat would have to change:")
+        for change in explained.changes:
+            say(f"  - {change}")
+
+
+def _print_asking(answer: Answer) -> None:
+    asked = answer.asking
+    if asked.why:
+        twice = ", twice" if asked.acts > 1 else ""
+        say(f"\nA person would be asked{twice}: {'; '.join(asked.why)}")
+    elif asked.earlier:
+        say(f"\nNobody would be asked: {asked.earlier}")
+    elif answer.explanation.is_allowed:
+        say("\nNobody would be asked")
+
+
+def _touch_line(touch: Touch) -> str:
+    named = f" ({touch.argument})" if touch.argument else ""
+    what = f"{touch.capability} of {touch.thing}{named}" if touch.capability else touch.argument
+    if touch.objections:
+        return f"{what}: " + "; ".join(objection.what for objection in touch.objections)
+    return f"{what}: held as {touch.capability}:{touch.grant}" if touch.grant else what
+
+
+def _policy_line(policy: PolicySay) -> str:
+    finding = policy.finding
+    says = "holds" if finding.is_satisfied else "does not hold"
+    if finding.error:
+        says = f"cannot be evaluated, which denies: {finding.error}"
+    reason = f": {policy.reason}" if policy.reason and finding.is_satisfied else ""
+    asks = ", and wants a person to be asked" if policy.asks and finding.is_satisfied else ""
+    return f"{finding.effect} '{finding.policy}' ({policy.place}) {says}{asks}{reason}"

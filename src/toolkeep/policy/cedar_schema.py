@@ -1,0 +1,376 @@
+"""The Cedar schema of one tool: what never changes, and the record of its own arguments.
+
+In comes the JSON Schema of its parameters; out goes the `Shape` that Cedar can express of it, and the whole
+schema as JSON. What Cedar cannot express, and what is secret, is left out of the record. One schema a tool:
+a schema for all of them at once takes seconds to read.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from toolkeep.definitions.parameter import TOUCHES_KEY, is_secret
+from toolkeep.definitions.tool import ToolDefinition
+
+LONGS: Final = (-(2**63), 2**63 - 1)
+"""The integers that Cedar can hold."""
+
+DEPTH: Final = 8
+"""How deep records and sets may be nested; policies that look deeper are not written."""
+
+ATTRIBUTES: Final = 1_000
+"""Attributes in the record of one tool, those of records inside it counted. Real tools need at most 100."""
+
+STEPS: Final = 10_000
+"""Subschemas looked at for one tool: references that fan out end here."""
+
+CALL: Final = "call"
+SEE: Final = "see"
+
+_STRING: Final = {"type": "String"}
+_STRINGS: Final = {"type": "Set", "element": _STRING}
+_LONG: Final = {"type": "Long"}
+
+AGENT_ATTRIBUTES: Final[dict[str, Any]] = {"permissions": _STRINGS, "capabilities": _STRINGS}
+
+TOOL_ATTRIBUTES: Final[dict[str, Any]] = {
+    "danger": _LONG,
+    "category": _STRING,
+    "source": _STRING,
+    "effects": _STRINGS,
+    "requires": _STRINGS,
+    "capabilities": _STRINGS,
+    "isolation": _LONG,
+    "is_built_in": {"type": "Boolean"},
+    "version": _STRING,
+}
+
+CONTEXT_ATTRIBUTES: Final[dict[str, Any]] = {
+    "roots": _STRINGS,
+    "hosts": _STRINGS,
+    "programs": _STRINGS,
+    "databases": _STRINGS,
+    "session": _STRING,
+    "conversation": _STRING,
+}
+"""The context of a call beside its arguments."""
+
+ENTITY_TYPES: Final = ("Agent", "Tool", "Category", "Source", "Action")
+
+
+class Kind(Enum):
+    """What Cedar can hold."""
+
+    TEXT = "string"
+    WHOLE = "integer"
+    DECIMAL = "number"
+    TRUTH = "boolean"
+    SET = "array"
+    RECORD = "object"
+
+
+_KINDS: Final = {kind.value: kind for kind in Kind}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What Cedar can express of one JSON Schema."""
+
+    kind: Kind
+    is_certain: bool = True
+    """Whether Cedar can hold every value that the JSON Schema allows."""
+    is_nullable: bool = False
+    is_touched: bool = False
+    """Whether policies see its canonical form only."""
+    element: "Shape | None" = None
+    attributes: Mapping[str, "Shape"] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
+
+    def to_cedar(self) -> dict[str, Any]:
+        """The type in a Cedar schema."""
+        if self.kind is Kind.RECORD:
+            attributes = {
+                name: {**shape.to_cedar(), "required": name in self.required}
+                for name, shape in self.attributes.items()
+            }
+            return {"type": "Record", "attributes": attributes}
+        if self.element is not None:
+            return {"type": "Set", "element": self.element.to_cedar()}
+        return dict(_PLAIN[self.kind])
+
+
+_PLAIN: Final[dict[Kind, dict[str, Any]]] = {
+    Kind.TEXT: _STRING,
+    Kind.WHOLE: _LONG,
+    Kind.DECIMAL: {"type": "Extension", "name": "decimal"},
+    Kind.TRUTH: {"type": "Boolean"},
+}
+
+NO_ARGUMENTS: Final = Shape(kind=Kind.RECORD)
+
+
+def tool_schema(definition: ToolDefinition) -> dict[str, Any]:
+    """The Cedar schema of a tool as JSON."""
+    return cedar_schema(read_shape(definition.parameters))
+
+
+def cedar_schema(arguments: Shape = NO_ARGUMENTS) -> dict[str, Any]:
+    """The Cedar schema of tools whose arguments have this shape."""
+    context = {"arguments": arguments.to_cedar(), **CONTEXT_ATTRIBUTES}
+    return {
+        "": {
+            "entityTypes": {
+                "Agent": {"shape": _record(AGENT_ATTRIBUTES)},
+                "Category": {},
+                "Source": {},
+                "Tool": {"memberOfTypes": ["Category", "Source"], "shape": _record(TOOL_ATTRIBUTES)},
+            },
+            "actions": {CALL: _action(context), SEE: _action({})},
+        }
+    }
+
+
+def _record(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Record", "attributes": attributes}
+
+
+def _action(context: dict[str, Any]) -> dict[str, Any]:
+    applies = {"principalTypes": ["Agent"], "resourceTypes": ["Tool"], "context": _record(context)}
+    return {"appliesTo": applies}
+
+
+def read_shape(parameters: Mapping[str, Any]) -> Shape:
+    """The record that Cedar can express of a tool's parameters.
+
+    References are followed where they are pointers from the root, which is what a compiled schema holds;
+    what another reference leads to is left out.
+    """
+    shape = _Reader(parameters).read([parameters], depth=0, followed=frozenset())
+    return shape if shape is not None and shape.kind is Kind.RECORD else NO_ARGUMENTS
+
+
+def is_expressible(name: str) -> bool:
+    """Whether a JSON key can be the name of an attribute: Cedar keeps some for itself."""
+    return not name.startswith("__") and is_unicode(name)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether text has no lone surrogate, which Cedar cannot hold."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+Refs = frozenset[str]
+
+
+class _Inexpressible(Exception):
+    pass
+
+
+@dataclass(slots=True)
+class _Parts:
+    """The schemas that all speak about one value."""
+
+    schemas: list[Mapping[str, Any]] = field(default_factory=list)
+    followed: Refs = frozenset()
+    is_nullable: bool = False
+
+    def values(self, keyword: str) -> list[Any]:
+        return [schema[keyword] for schema in self.schemas if keyword in schema]
+
+
+class _Reader:
+    """Reads one JSON Schema, as far as its budget goes."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._steps = STEPS
+        self._attributes = ATTRIBUTES
+        self._has_bases = any("$id" in schema for schema in _inside(root) if schema is not root)
+        self._secret_names = frozenset(_secret_names(root))
+
+    def read(self, schemas: Sequence[Any], *, depth: int, followed: Refs) -> Shape | None:
+        """The shape of values that satisfy all of the schemas; None where there is none."""
+        parts = _Parts(followed=followed)
+        try:
+            for schema in schemas:
+                self._gather(schema, parts)
+            types = _types(parts)
+            if depth > DEPTH or len(types) != 1 or not types <= _KINDS.keys():
+                return None
+            return self._shape(_KINDS[types.pop()], parts, depth)
+        except _Inexpressible:
+            return None
+
+    def _gather(self, schema: Any, parts: _Parts) -> None:
+        """The schema, and those inside it that apply to the same value."""
+        self._steps -= 1
+        if self._steps < 0 or not isinstance(schema, dict) or is_secret(schema):
+            raise _Inexpressible
+        parts.schemas.append(schema)
+        for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+            if keyword in schema:
+                self._follow(schema[keyword] if keyword == "$ref" else None, parts)
+        for inside in schema.get("allOf", ()):
+            self._gather(inside, parts)
+        for keyword in ("anyOf", "oneOf"):
+            self._choose(schema.get(keyword, ()), parts)
+
+    def _follow(self, reference: Any, parts: _Parts) -> None:
+        is_pointer = isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))
+        if not is_pointer or self._has_bases or reference in parts.followed:
+            raise _Inexpressible
+        parts.followed |= {reference}
+        self._gather(self._look_up(reference), parts)
+
+    def _look_up(self, reference: str) -> Any:
+        node: Any = self._root
+        for step in reference.split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(node, dict) and key in node:
+                node = node[key]
+            elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+                node = node[int(key)]
+            else:
+                raise _Inexpressible
+        return node
+
+    def _choose(self, alternatives: Sequence[Any], parts: _Parts) -> None:
+        """One alternative beside null says what the value is; of several each only narrows it."""
+        others = [schema for schema in alternatives if not _is_null(schema)]
+        if len(others) < len(alternatives):
+            parts.is_nullable = True
+        if len(others) == 1:
+            self._gather(others[0], parts)
+        elif any(is_secret(part) or TOUCHES_KEY in part for other in others for part in _inside(other)):
+            raise _Inexpressible
+
+    def _shape(self, kind: Kind, parts: _Parts, depth: int) -> Shape | None:
+        is_touched = bool(parts.values(TOUCHES_KEY))
+        is_nullable = parts.is_nullable or any("null" in _listed(types) for types in parts.values("type"))
+        if kind is Kind.SET:
+            shape = self._set(parts, depth, is_touched=is_touched)
+        elif is_touched and kind is not Kind.TEXT:
+            shape = None
+        elif kind is Kind.RECORD:
+            shape = self._record(parts, depth)
+        else:
+            is_certain = kind is not Kind.DECIMAL and (kind is not Kind.WHOLE or _is_bounded(parts))
+            shape = Shape(kind=kind, is_certain=is_certain, is_touched=is_touched)
+        return _nullable(shape) if shape is not None and is_nullable else shape
+
+    def _set(self, parts: _Parts, depth: int, *, is_touched: bool) -> Shape | None:
+        items = parts.values("items")
+        if not items or parts.values("prefixItems") or not all(isinstance(item, dict) for item in items):
+            return None
+        element = self.read(items, depth=depth + 1, followed=parts.followed)
+        if element is None or (is_touched and element.kind is not Kind.TEXT):
+            return None
+        if is_touched:
+            element = Shape(kind=Kind.TEXT, is_certain=False, is_touched=True)
+        # A record inside a set that lacks an attribute would be another member: the set is left out then.
+        is_certain = element.is_certain and not element.is_nullable and element.kind is not Kind.RECORD
+        return Shape(kind=Kind.SET, element=element, is_certain=is_certain)
+
+    def _record(self, parts: _Parts, depth: int) -> Shape | None:
+        patterns = [schema for by_name in parts.values("patternProperties") for schema in by_name.values()]
+        if any(is_secret(part) for schema in patterns for part in _inside(schema)):
+            return None
+        schemas: dict[str, list[Any]] = {}
+        for properties in parts.values("properties"):
+            for name, schema in properties.items():
+                schemas.setdefault(name, []).append(schema)
+        attributes: dict[str, Shape] = {}
+        for name, speaking in schemas.items():
+            shape = self.read(speaking, depth=depth + 1, followed=parts.followed)
+            is_hidden = name in self._secret_names or not is_expressible(name)
+            if shape is None or is_hidden or self._attributes <= 0:
+                continue
+            self._attributes -= 1
+            attributes[name] = shape
+        if not attributes:
+            return None
+        named = {name for required in parts.values("required") for name in required}
+        certain = {n for n, shape in attributes.items() if shape.is_certain and not shape.is_nullable}
+        return Shape(kind=Kind.RECORD, attributes=attributes, required=frozenset(named & certain))
+
+
+def _nullable(shape: Shape) -> Shape:
+    return Shape(
+        kind=shape.kind,
+        is_certain=shape.is_certain,
+        is_nullable=True,
+        is_touched=shape.is_touched,
+        element=shape.element,
+        attributes=shape.attributes,
+        required=shape.required,
+    )
+
+
+def _types(parts: _Parts) -> set[str]:
+    """The types that all parts allow, null aside; empty where they are silent or contradict each other."""
+    declared = [_widened(types) for types in parts.values("type")]
+    if not declared:
+        listed = parts.values("enum") + [[value] for value in parts.values("const")]
+        declared = [{_TYPES.get(type(value), "") for value in values} for values in listed]
+    types = set.intersection(*declared) - {"null"} if declared else set()
+    return {"number"} if "number" in types and types <= {"number", "integer"} else types
+
+
+def _widened(types: Any) -> set[str]:
+    """Every integer is a number."""
+    names = set(_listed(types))
+    return names | {"integer"} if "number" in names else names
+
+
+def _listed(types: Any) -> Sequence[str]:
+    return [types] if isinstance(types, str) else types
+
+
+_TYPES: Final = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
+
+
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, dict) and (
+        schema.get("type") in ("null", ["null"])
+        or ("const" in schema and schema["const"] is None)
+        or schema.get("enum") == [None]
+    )
+
+
+def _is_bounded(parts: _Parts) -> bool:
+    """Whether every integer that the parts allow is one that Cedar can hold."""
+    for values in parts.values("enum"):
+        if all(type(value) is int and LONGS[0] <= value <= LONGS[1] for value in values):
+            return True
+    lowest = [bound for keyword in ("minimum", "exclusiveMinimum") for bound in parts.values(keyword)]
+    highest = [bound for keyword in ("maximum", "exclusiveMaximum") for bound in parts.values(keyword)]
+    return bool(lowest and highest) and max(lowest) >= LONGS[0] and min(highest) <= LONGS[1]
+
+
+def _secret_names(root: Any) -> Iterator[str]:
+    """The properties that some part of a schema calls secret, whatever the other parts say."""
+    for part in _inside(root):
+        properties = part.get("properties")
+        if isinstance(properties, dict):
+            for name, schema in properties.items():
+                if isinstance(schema, dict) and is_secret(schema):
+                    yield name
+
+
+def _inside(schema: Any) -> Iterator[dict[str, Any]]:
+    """Every object inside a schema, itself first."""
+    waiting = [schema]
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, dict):
+            yield here
+            waiting.extend(here.values())
+        elif isinstance(here, list):
+            waiting.extend(here)

@@ -1,0 +1,129 @@
+"""The arguments of a call as Cedar sees them.
+
+In come arguments that satisfy the tool's schema; out goes a record that satisfies its Cedar schema. What
+Cedar cannot hold is left out, and its place is told: a policy that reads such a place cannot judge the call.
+"""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Final
+
+from toolkeep.policy.cedar_schema import LONGS, Kind, Shape, cedar_schema, is_unicode, read_shape
+
+Path = tuple[str, ...]
+"""A place in the arguments; an item of an array by its index in decimal."""
+
+_FRACTION: Final = 4
+_DECIMALS: Final = (Decimal(LONGS[0]).scaleb(-_FRACTION), Decimal(LONGS[1]).scaleb(-_FRACTION))
+"""What Cedar's decimal can hold: 64 bits, of which four digits are behind the point."""
+
+
+_SHORT: Final = re.compile(r"-?[0-9]{1,14}\.[0-9]{1,4}")
+
+
+class _Lost(Exception):
+    """Cedar cannot hold the value."""
+
+
+class ArgumentShape:
+    """Made once a tool; turns the arguments of each call into a record."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self.shape: Shape = read_shape(parameters)
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """The Cedar schema of the tool as JSON."""
+        return cedar_schema(self.shape)
+
+    def record(
+        self, arguments: Mapping[str, Any], canonical: Mapping[str, str], lost: list[Path] | None = None
+    ) -> dict[str, Any]:
+        """The arguments as a Cedar record in JSON; `lost` collects the places that were left out.
+
+        `canonical` holds the canonical form of what is touched, by JSON Pointer.
+        """
+        return _record(self.shape, arguments, (), canonical, [] if lost is None else lost)
+
+    def attribute(
+        self, name: str, arguments: Mapping[str, Any], canonical: Mapping[str, str], lost: list[Path]
+    ) -> dict[str, Any]:
+        """`record`, with one of its attributes at most."""
+        if name not in arguments:
+            return {}
+        return _record(self.shape, {name: arguments[name]}, (), canonical, lost)
+
+
+def _record(
+    shape: Shape, value: Mapping[str, Any], path: Path, canonical: Mapping[str, str], lost: list[Path]
+) -> dict[str, Any]:
+    record = {}
+    attributes = shape.attributes
+    for name, inside in value.items():
+        known = attributes.get(name)
+        place = (*path, name)
+        if known is None:
+            lost.append(place)
+        elif inside is not None or not known.is_nullable:
+            try:
+                record[name] = _value(known, inside, place, canonical, lost)
+            except _Lost:
+                lost.append(place)
+    return record
+
+
+def _value(shape: Shape, value: Any, path: Path, canonical: Mapping[str, str], lost: list[Path]) -> Any:
+    # Types are compared exactly: True is an int in Python, and no Long in Cedar.
+    kind, given = shape.kind, type(value)
+    if kind is Kind.TEXT and given is str:
+        return _text(canonical.get(pointer(path)) if shape.is_touched else value)
+    if kind is Kind.WHOLE and given is int and LONGS[0] <= value <= LONGS[1]:
+        return value
+    if kind is Kind.TRUTH and given is bool:
+        return value
+    if kind is Kind.DECIMAL and (given is int or given is float):
+        return {"__extn": {"fn": "decimal", "arg": _decimal(value)}}
+    if kind is Kind.SET and isinstance(value, list) and shape.element is not None:
+        return _set(shape.element, value, path, canonical)
+    if kind is Kind.RECORD and isinstance(value, dict):
+        return _record(shape, value, path, canonical, lost)
+    raise _Lost
+
+
+def _text(text: str | None) -> str:
+    if text is None or not is_unicode(text):
+        raise _Lost
+    return text
+
+
+def _set(element: Shape, items: list[Any], path: Path, canonical: Mapping[str, str]) -> list[Any]:
+    """Whole or not at all: a policy that asks `containsAll` must not be shown a part."""
+    lost: list[Path] = []
+    members = [_value(element, item, (*path, str(i)), canonical, lost) for i, item in enumerate(items)]
+    if lost:
+        raise _Lost
+    return members
+
+
+def _decimal(value: float) -> str:
+    """The number as Cedar writes it; what a person would have to round is lost."""
+    if type(value) is int:
+        if not _DECIMALS[0] <= value <= _DECIMALS[1]:
+            raise _Lost
+        return f"{value}.0"
+    text = repr(value)
+    if _SHORT.fullmatch(text):  # most numbers; 2 × faster than to work with decimals
+        return text
+    exact = Decimal(text)
+    exponent = exact.as_tuple().exponent
+    if not isinstance(exponent, int) or exponent < -_FRACTION or not _DECIMALS[0] <= exact <= _DECIMALS[1]:
+        raise _Lost
+    text = f"{exact:f}"
+    return text if "." in text else f"{text}.0"
+
+
+def pointer(path: Path) -> str:
+    """The JSON Pointer (RFC 6901) of a place."""
+    return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in path)

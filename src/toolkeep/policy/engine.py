@@ -1,0 +1,409 @@
+"""Asks Cedar whether an agent may call, or see, a tool.
+
+In come an agent, a registered tool and what is known of the call; out goes a `Verdict`. Only Allow without a
+single error allows: Cedar itself skips a policy that it cannot evaluate, a forbid too. A call whose
+arguments Cedar cannot hold where a policy reads them is denied. Cedar is pure, so a decision whose inputs
+were all seen before is not made again.
+"""
+
+import hashlib
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import cedarpy
+import msgspec
+import orjson
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.policy.cedar_schema import CALL, SEE, cedar_schema
+from toolkeep.policy.cedar_values import ArgumentShape, Path, pointer
+from toolkeep.policy.policies import Effect, Policies, Policy, Reads, tool_ancestors
+
+CACHED_DECISIONS: Final = 1_000
+"""Decisions about calls that are remembered for one agent."""
+
+CACHED_SIGHTS: Final = 20_000
+"""Decisions about seeing that are remembered for one agent: twice the largest registry."""
+
+CACHED_AGENTS: Final = 1_000
+"""Agents for which decisions are remembered, each with what it holds."""
+
+PREPARED_TOOLS: Final = 2_000
+"""Tools whose Cedar schema is kept, about 60 KB each."""
+
+KEY_BYTES: Final = 256
+"""What policies read of a call is remembered as it is up to this size, and by its hash beyond."""
+
+UNKNOWN_EFFECT: Final = "Unknown"
+
+
+class AgentEntity(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent, and what it holds."""
+
+    id: str
+    permissions: frozenset[str] = frozenset()
+    capabilities: frozenset[str] = frozenset()
+    """In their text form, `fs.read:./docs`."""
+
+
+class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What policies may know of a call."""
+
+    arguments: Mapping[str, Any]
+    canonical: Mapping[str, str] = {}
+    """The canonical form of what the arguments touch, by JSON Pointer."""
+    roots: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
+    programs: frozenset[str] = frozenset()
+    databases: frozenset[str] = frozenset()
+    session: str = ""
+    conversation: str = ""
+
+    def around(self) -> dict[str, Any]:
+        """The context beside the arguments."""
+        return {
+            "roots": sorted(self.roots),
+            "hosts": sorted(self.hosts),
+            "programs": sorted(self.programs),
+            "databases": sorted(self.databases),
+            "session": self.session,
+            "conversation": self.conversation,
+        }
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether it is allowed, and by what."""
+
+    is_allowed: bool
+    policies: tuple[str, ...] = ()
+    """The ids of the permits that allowed it, or of the forbids that denied it."""
+    asks: bool = False
+    """Whether a person is to be asked first."""
+    errors: tuple[str, ...] = ()
+    """Why it could not be decided, which denies it."""
+    is_cached: bool = False
+    request_hash: str = ""
+    """SHA-256 of who asks, for what, and everything that policies read of the call."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What one policy by itself says of a call."""
+
+    policy: str
+    effect: Effect
+    is_satisfied: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The policies that can have a say about one action on one tool, and what they read of the context."""
+
+    policies: tuple[Policy, ...]
+    handle: cedarpy.PolicySet
+    around: tuple[str, ...]
+    arguments: tuple[str, ...]
+    """The arguments that are read, by name."""
+    reads_all: bool
+    """Whether all arguments are read at once."""
+    read: frozenset[Path]
+    """The places in the arguments whose values are read."""
+    looked: frozenset[Path]
+    """Those that are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What is made once of a tool."""
+
+    key: tuple[str, bool]
+    is_sensitive: bool
+    shape: ArgumentShape
+    schema: cedarpy.Schema
+    entities: cedarpy.Entities
+    call: _Part
+    see: _Part
+
+
+class Engine:
+    """Decides by one set of policies; another set is another engine. Any number of threads may ask."""
+
+    def __init__(self, policies: Policies) -> None:
+        self.policies = policies
+        self._lock = threading.Lock()
+        self._tools: OrderedDict[tuple[str, bool], _Prepared] = OrderedDict()
+        self._parts: OrderedDict[tuple[str, ...], _Part] = OrderedDict()
+        self._agents: OrderedDict[AgentEntity, tuple[_Decisions, _Decisions]] = OrderedDict()
+
+    def decide(self, agent: AgentEntity, tool: RegisteredTool, facts: CallFacts) -> Verdict:
+        """Whether the agent may make the call."""
+        try:
+            return self._decide(agent, tool, facts)
+        except BaseException as error:  # noqa: BLE001 -- whatever breaks denies
+            return _undecided(error)
+
+    def may_see(self, agent: AgentEntity, tool: RegisteredTool) -> Verdict:
+        """Whether the agent may know that the tool exists."""
+        try:
+            prepared = self._prepare(tool)
+            key = (prepared.key, b"")
+            seen = self._remembered(agent)[1]
+            known = seen.get(key)
+            if known is not None:
+                return known
+            verdict = self._ask(agent, prepared, prepared.see, _request(agent, tool.name, SEE, "{}"))
+            return seen.keep(key, verdict)
+        except BaseException as error:  # noqa: BLE001 -- whatever breaks denies
+            return _undecided(error)
+
+    def each(self, agent: AgentEntity, tool: RegisteredTool, facts: CallFacts) -> list[Finding]:
+        """What every policy that can have a say about the call says of it alone."""
+        prepared = self._prepare(tool)
+        request = _request(agent, tool.name, CALL, _context(prepared, facts))
+        findings = []
+        for policy in prepared.call.policies:
+            alone = _part((policy,))
+            verdict = self._ask(agent, prepared, alone, request)
+            error = next(iter(verdict.errors), "")
+            findings.append(
+                Finding(
+                    policy=policy.id,
+                    effect=policy.effect,
+                    is_satisfied=policy.id in verdict.policies,
+                    error=error,
+                )
+            )
+        return findings
+
+    def _decide(self, agent: AgentEntity, tool: RegisteredTool, facts: CallFacts) -> Verdict:
+        prepared = self._prepare(tool)
+        lost: list[Path] = []
+        key = (prepared.key, _read_values(prepared, facts, lost))
+        if lost and (unheld := [path for path in lost if _is_read(path, prepared.call)]):
+            places = ", ".join(sorted(map(pointer, unheld)))
+            return Verdict(is_allowed=False, errors=(f"policies read {places}, which Cedar cannot hold",))
+        decisions = self._remembered(agent)[0]
+        known = decisions.get(key)
+        if known is not None:
+            return known
+        request = _request(agent, tool.name, CALL, _context(prepared, facts))
+        verdict = self._ask(agent, prepared, prepared.call, request)
+        return decisions.keep(key, msgspec.structs.replace(verdict, request_hash=_hash(agent, key)))
+
+    def _ask(self, agent: AgentEntity, prepared: _Prepared, part: _Part, request: dict[str, Any]) -> Verdict:
+        entities = prepared.entities.with_added_json_str(_agent_json(agent), prepared.schema)
+        answer = cedarpy.is_authorized(request, part.handle, entities, prepared.schema)
+        errors = answer.diagnostics.errors
+        if errors or answer.decision is cedarpy.Decision.NoDecision:
+            return Verdict(is_allowed=False, errors=_told(errors, part, is_sensitive=prepared.is_sensitive))
+        named = answer.diagnostics.id_annotations_by_reason
+        deciding = tuple(sorted(named[reason] for reason in answer.diagnostics.reasons))
+        return Verdict(
+            is_allowed=answer.decision is cedarpy.Decision.Allow,
+            policies=deciding,
+            asks=any(self.policies.by_id[policy].asks for policy in deciding),
+        )
+
+    def _prepare(self, tool: RegisteredTool) -> _Prepared:
+        key = (tool.definition_hash or tool.definition.hash, tool.is_built_in)
+        with self._lock:
+            prepared = self._tools.get(key)
+            if prepared is not None:
+                self._tools.move_to_end(key)
+                return prepared
+        shape = ArgumentShape(tool.arguments.schema)
+        schema = cedarpy.Schema.from_json_str(_json(cedar_schema(shape.shape)))
+        prepared = _Prepared(
+            key=key,
+            is_sensitive=tool.definition.sensitive,
+            shape=shape,
+            schema=schema,
+            entities=cedarpy.Entities.from_json_str(_json(tool_entities(tool)), schema),
+            call=self._part_of(CALL, tool.definition),
+            see=self._part_of(SEE, tool.definition),
+        )
+        with self._lock:
+            return _keep(self._tools, key, prepared, PREPARED_TOOLS)
+
+    def _part_of(self, action: str, tool: ToolDefinition) -> _Part:
+        """Tools about which the same policies speak share what is made of them."""
+        policies = self.policies.applying(action, tool)
+        key = tuple(policy.id for policy in policies)
+        with self._lock:
+            part = self._parts.get(key)
+        if part is not None:
+            return part
+        part = _part(policies)
+        with self._lock:
+            return _keep(self._parts, key, part, PREPARED_TOOLS)
+
+    def _remembered(self, agent: AgentEntity) -> "tuple[_Decisions, _Decisions]":
+        """An agent that holds something else is another one: nothing decided before counts."""
+        with self._lock:
+            decisions = self._agents.get(agent)
+            if decisions is not None:
+                self._agents.move_to_end(agent)
+                return decisions
+            decisions = (_Decisions(CACHED_DECISIONS), _Decisions(CACHED_SIGHTS))
+            return _keep(self._agents, agent, decisions, CACHED_AGENTS)
+
+
+Key = tuple[tuple[str, bool], bytes]
+
+
+class _Decisions:
+    """The last decisions about one agent."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._held: OrderedDict[Key, Verdict] = OrderedDict()
+
+    def get(self, key: Key) -> Verdict | None:
+        with self._lock:
+            verdict = self._held.get(key)
+            if verdict is not None:
+                self._held.move_to_end(key)
+            return verdict
+
+    def keep(self, key: Key, verdict: Verdict) -> Verdict:
+        """Remember a verdict, unless something went wrong on the way to it."""
+        if not verdict.errors:
+            with self._lock:
+                _keep(self._held, key, msgspec.structs.replace(verdict, is_cached=True), self._limit)
+        return verdict
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _keep(held: OrderedDict[K, V], key: K, value: V, limit: int) -> V:
+    held[key] = value
+    if len(held) > limit:
+        held.popitem(last=False)
+    return value
+
+
+def tool_entities(tool: RegisteredTool) -> list[dict[str, Any]]:
+    """The tool, and what it is in, as Cedar entities in JSON."""
+    definition = tool.definition
+    effects = definition.side_effects
+    attributes = {
+        "danger": definition.danger_level.rank,
+        "category": definition.category.value,
+        "source": definition.source.kind,
+        "effects": [UNKNOWN_EFFECT] if effects is None else [effect.value for effect in effects],
+        "requires": list(definition.required_permissions),
+        "capabilities": list(map(str, definition.capabilities)),
+        "isolation": definition.constraints.isolation.rank,
+        "is_built_in": tool.is_built_in,
+        "version": definition.version,
+    }
+    ancestors = [uid._asdict() for uid in tool_ancestors(definition)]
+    itself = {"uid": {"type": "Tool", "id": tool.name}, "attrs": attributes, "parents": ancestors}
+    return [itself, *({"uid": uid, "attrs": {}, "parents": []} for uid in ancestors)]
+
+
+def _agent_json(agent: AgentEntity) -> str:
+    attributes = {"permissions": sorted(agent.permissions), "capabilities": sorted(agent.capabilities)}
+    return _json([{"uid": {"type": "Agent", "id": agent.id}, "attrs": attributes, "parents": []}])
+
+
+def _request(agent: AgentEntity, tool: str, action: str, context: str) -> dict[str, Any]:
+    return {
+        "principal": {"type": "Agent", "id": agent.id},
+        "action": {"type": "Action", "id": action},
+        "resource": {"type": "Tool", "id": tool},
+        "context": context,
+    }
+
+
+def _context(prepared: _Prepared, facts: CallFacts) -> str:
+    record = prepared.shape.record(facts.arguments, facts.canonical)
+    return _json({"arguments": record, **facts.around()})
+
+
+def _part(policies: tuple[Policy, ...]) -> _Part:
+    reads: frozenset[Reads] = frozenset().union(*(policy.context_reads for policy in policies))
+    looks: frozenset[Reads] = frozenset().union(*(policy.context_looks for policy in policies))
+    read, looked = _in_arguments(reads), _in_arguments(looks)
+    around = _AROUND if () in reads else _AROUND & {path[0] for path in reads | looks}
+    return _Part(
+        policies=policies,
+        handle=cedarpy.PolicySet.from_str("\n".join(policy.text for policy in policies)),
+        around=tuple(sorted(around)),
+        arguments=tuple(sorted({place[0] for place in read | looked if place})),
+        reads_all=() in read,
+        read=read,
+        looked=looked,
+    )
+
+
+def _in_arguments(paths: frozenset[Reads]) -> frozenset[Path]:
+    """Places in the context as places in the arguments; all of the context is all of the arguments."""
+    return frozenset(path[1:] for path in paths if path[:1] in ((), ("arguments",)))
+
+
+_AROUND: Final = frozenset(CallFacts(arguments={}).around())
+
+
+def _read_values(prepared: _Prepared, facts: CallFacts, lost: list[Path]) -> bytes:
+    """What the policies read of a call, and nothing else, as bytes that differ wherever it differs.
+
+    JSON in Cedar's form tells true, 1 and 1.0 apart, and an attribute that is absent from any value.
+    """
+    part = prepared.call
+    values: list[Any] = []
+    for name in part.around:
+        value = getattr(facts, name)
+        values.append(value if isinstance(value, str) else sorted(value))
+    if part.reads_all:
+        values.append(prepared.shape.record(facts.arguments, facts.canonical, lost))
+    else:
+        attribute = prepared.shape.attribute
+        values += [attribute(name, facts.arguments, facts.canonical, lost) for name in part.arguments]
+    written = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
+    # What is written begins with a bracket, so no hash can be taken for it.
+    return written if len(written) <= KEY_BYTES else b"#" + hashlib.sha256(written).digest()
+
+
+def _is_read(path: Path, part: _Part) -> bool:
+    """Whether a policy would see another value, or look in vain, because a place was left out."""
+    above = any(place[: len(path)] == path for place in part.read | part.looked)
+    return above or any(path[: len(place)] == place for place in part.read)
+
+
+def _told(errors: Iterable[str], part: _Part, *, is_sensitive: bool) -> tuple[str, ...]:
+    """Cedar's errors with our ids. They may hold values, so of a sensitive tool nothing is told."""
+    told = [] if is_sensitive else [_with_ids(error, part) for error in errors]
+    return tuple(told) or ("Cedar could not decide",)
+
+
+def _with_ids(error: str, part: _Part) -> str:
+    def named(match: re.Match[str]) -> str:
+        number = int(match[1])
+        return f"`{part.policies[number].id}`" if number < len(part.policies) else match[0]
+
+    return re.sub(r"`policy(\d{1,6})`", named, error)
+
+
+def _undecided(error: BaseException) -> Verdict:
+    """Whatever breaks on the way denies; a panic inside Cedar is no Exception in Python."""
+    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+        return Verdict(is_allowed=False, errors=(f"the policy could not be asked: {type(error).__name__}",))
+    raise error
+
+
+def _hash(agent: AgentEntity, key: Key) -> str:
+    who = [agent.id, sorted(agent.permissions), sorted(agent.capabilities), *key[0], key[1].hex()]
+    return hashlib.sha256(orjson.dumps(who)).hexdigest()
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()

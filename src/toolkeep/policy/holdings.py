@@ -1,0 +1,88 @@
+"""What an agent holds, and whether a thing that a call touches lies inside it (POL-1, POL-3)."""
+
+from collections.abc import Iterable
+
+from toolkeep.canonical import canonical_hash
+from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.parameter import TOUCH_FORMS
+from toolkeep.definitions.vocabulary import TouchForm
+from toolkeep.policy.folders import Folder
+from toolkeep.policy.hosts import Host, HostScope
+from toolkeep.policy.places import Place
+from toolkeep.policy.programs import Program
+from toolkeep.policy.settings import Grant
+from toolkeep.policy.touched import ANY_SCOPE, Touched
+
+
+class Holdings:
+    """The grant of one agent, read once. Raises ValueError where a scope cannot be read."""
+
+    def __init__(self, grant: Grant, *, base: str, search: str) -> None:
+        """Relative folders and programs in the grant start from `base`, the project."""
+        self.grant = grant
+        self.capabilities = frozenset(map(str, grant.capabilities))
+        self.permissions = frozenset(grant.permissions)
+        self.hash = canonical_hash([sorted(self.capabilities), sorted(self.permissions)])
+        self._scopes = [
+            (held.kind, held.scope, _scope(held, base, search))
+            for held in grant.capabilities
+            if held.scope not in ANY_SCOPE  # in a grant an empty scope grants nothing
+        ]
+
+    def holds(self, kind: str) -> bool:
+        """Whether the agent holds anything of a kind."""
+        return any(kind == held for held, _, _ in self._scopes)
+
+    def root_of(self, touched: Touched) -> str | None:
+        """The scope, as it was granted, that a thing lies in."""
+        return next(
+            (
+                text
+                for kind, text, scope in self._scopes
+                if kind == touched.kind and _contains(scope, touched)
+            ),
+            None,
+        )
+
+
+Scope = Folder | HostScope | Program | str
+
+
+def requirement_contains(capability: Capability, touched: Touched, *, base: str, search: str) -> bool:
+    """Whether a thing lies inside what a tool says that it needs."""
+    if capability.scope in ANY_SCOPE:
+        return True
+    try:
+        return _contains(_scope(capability, base, search), touched)
+    except ValueError:
+        return False
+
+
+def check_scopes(capabilities: Iterable[Capability]) -> None:
+    """Raise ValueError for the first scope of a grant that cannot be read."""
+    for capability in capabilities:
+        if capability.scope not in ANY_SCOPE:
+            _scope(capability, "/", "")
+
+
+def _scope(held: Capability, base: str, search: str) -> Scope:
+    match TOUCH_FORMS[held.kind]:
+        case TouchForm.PATH:
+            return Folder(held.scope, base)
+        case TouchForm.URL:
+            return HostScope.read(held.scope)
+        case TouchForm.ARGV:
+            return Program(held.scope, base, search)
+        case _:
+            return held.scope
+
+
+def _contains(scope: Scope, touched: Touched) -> bool:
+    thing = touched.thing
+    if isinstance(scope, (Folder, Program)):
+        return isinstance(thing, Place) and scope.contains(thing)
+    if isinstance(scope, HostScope):
+        if isinstance(thing, HostScope):
+            return scope.covers(thing)
+        return isinstance(thing, Host) and scope.contains(thing)
+    return scope == thing

@@ -1,0 +1,327 @@
+"""The host that a URL or host argument names, in one canonical form, and the scope of a network grant.
+
+In comes text that a model wrote; out goes a `Host`, or `HostRefused`. The tool will read the same text with a
+parser of its own, so whatever parsers read differently is refused here and never repaired.
+Not protected against: where a name resolves to (the sandbox sees to that), names that look like others (mixed
+scripts), names completed by a resolver's search list, redirects, and public suffixes (`*.co.uk` is a scope).
+"""
+
+import re
+import socket
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+import msgspec
+
+from toolkeep.wording import echo
+
+DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+"""The schemes that can be read, and the port that each means when the URL says none."""
+
+MAX_NAME_CHARS: Final = 253
+"""The longest name that fits the 255 bytes DNS gives it (RFC 1035 section 2.3.4)."""
+
+MAX_LABEL_CHARS: Final = 63
+
+MAX_PORT: Final = 65_535
+
+WEB_PORTS: Final = frozenset(DEFAULT_PORTS.values())
+"""What a scope without a port covers: 80 and 443."""
+
+_AUTHORITY_END = re.compile(r"[/?#]")
+_AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>.*))?")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_IPV6_CHARS = re.compile(r"[0-9a-fA-F:.]+")
+_LABEL = re.compile(r"(?!-)[a-z0-9_-]+(?<!-)")
+_ENDS_IN_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
+_IPV4_PART = r"(?:0|[1-9][0-9]{0,9}|0x[0-9a-f]{1,8})"
+_IPV4 = re.compile(rf"{_IPV4_PART}(?:\.{_IPV4_PART}){{0,3}}")
+_NETWORK = re.compile(r"[0-9a-fA-F.:]+/(?:0|[1-9][0-9]{0,2})")
+
+
+class HostRefused(ValueError):
+    """The text names no host, or one that two parsers may read differently."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Host(msgspec.Struct, frozen=True):
+    """What a call would talk to. Two texts that name the same host and port are equal but for the scheme."""
+
+    name: str
+    """Lower-case A-labels without a final dot, dotted IPv4, or IPv6 as in RFC 5952 without brackets."""
+    port: int
+    """Always set for a URL; 0 where a host argument did not say one, and so the tool may choose any."""
+    scheme: str
+    """Empty for a host argument."""
+    is_address: bool
+
+    def __str__(self) -> str:
+        if self.port in (0, DEFAULT_PORTS.get(self.scheme)):
+            return self.name
+        return f"{_bracketed(self.name)}:{self.port}"
+
+
+def read_url(text: str) -> Host:
+    """The host of an absolute http, https, ws or wss URL."""
+    _refuse_hidden(text)
+    scheme, separator, rest = text.partition("://")
+    scheme = scheme.lower()
+    if not separator or scheme not in DEFAULT_PORTS:
+        raise HostRefused("the URL must start with one of " + ", ".join(f"{s}://" for s in DEFAULT_PORTS))
+    end = _AUTHORITY_END.search(rest)
+    name, is_address, port = _read_authority(rest[: end.start()] if end else rest)
+    # `http://a#@b` is a to some readers and b to others; all agree once a slash stands first.
+    if end and end.group() != "/":
+        raise HostRefused(f"a / must stand between the host and {end.group()}")
+    return Host(name, port or DEFAULT_PORTS[scheme], scheme, is_address)
+
+
+def read_host(text: str) -> Host:
+    """The host of an argument of form host: `name`, `name:port`, `[v6]` or `[v6]:port`."""
+    _refuse_hidden(text)
+    if "/" in text:
+        raise HostRefused("a host is wanted, such as example.org or example.org:8443, without scheme or path")
+    name, is_address, port = _read_authority(text)
+    return Host(name, port, "", is_address)
+
+
+def _refuse_hidden(text: str) -> None:
+    # Some readers strip these, some cut there, some send them on; a backslash is a slash to browsers alone.
+    if not text.isprintable() or " " in text:
+        raise HostRefused("it holds a space, a control character or another that does not show")
+    if "\\" in text:
+        raise HostRefused("it holds a backslash; write / or %5C")
+
+
+def _read_authority(text: str) -> tuple[str, bool, int]:
+    """The name, whether it is an address, and the port (0 where none is said)."""
+    if "@" in text:  # before anything is echoed, for a password may stand here
+        raise HostRefused("it holds an @ before the path; a user name or password is not taken there")
+    if text.count(":") > 1 and "[" not in text:
+        raise HostRefused("it holds several colons; an IPv6 address stands in brackets, such as [::1]:8443")
+    match = _AUTHORITY.fullmatch(text)
+    if match is None:
+        raise HostRefused(
+            f"in {echo(text)} the brackets do not hold an IPv6 address with at most a port behind it"
+        )
+    host, port = match["host"], match["port"]
+    number = 0 if port is None else _read_port(port)
+    if host.startswith("["):
+        return _read_ipv6(host[1:-1]), True, number
+    return *_read_name(host), number
+
+
+def _read_port(text: str) -> int:
+    # Readers differ about "", "+80", "080", "٨٠" and 65616, which some take modulo 65536.
+    if not _PORT.fullmatch(text) or int(text) > MAX_PORT:
+        raise HostRefused(f"port {echo(text)} is not a plain number from 1 to {MAX_PORT}")
+    return int(text)
+
+
+def _read_ipv6(text: str) -> str:
+    """RFC 5952; an IPv4-mapped address is the IPv4 address that it reaches, 6to4 and NAT64 stay IPv6."""
+    try:
+        # The characters keep out zone ids, which name a network card of this machine.
+        address = IPv6Address(text if _IPV6_CHARS.fullmatch(text) else "")
+    except ValueError:
+        raise HostRefused(f"{echo(text)} is not an IPv6 address") from None
+    return str(address.ipv4_mapped or address)
+
+
+def _read_name(text: str) -> tuple[str, bool]:
+    """The canonical name, and whether it is an IPv4 address."""
+    name = text.removesuffix(".")
+    if len(name) <= MAX_NAME_CHARS:  # the work of IDNA grows with the square of the length
+        name = name.lower() if name.isascii() else _to_a_labels(name)
+    if len(name) > MAX_NAME_CHARS:
+        raise HostRefused(f"the host is longer than {MAX_NAME_CHARS} characters")
+    for label in name.split("."):
+        _check_label(label, name)
+    if not _ENDS_IN_NUMBER.fullmatch(name):
+        return name, False
+    if text.endswith("."):  # an address to browsers, a name to the resolver
+        raise HostRefused(f"the address {echo(name)} ends in a dot")
+    return _read_ipv4(name), True
+
+
+def _check_label(label: str, name: str) -> None:
+    if not label:
+        raise HostRefused(f"the host {echo(name)} has an empty part" if name else "it has no host")
+    if len(label) > MAX_LABEL_CHARS:
+        raise HostRefused(f"the host has a part longer than {MAX_LABEL_CHARS} characters")
+    # A hyphen in front would be an option to a program that gets the host as an argument.
+    if not _LABEL.fullmatch(label):
+        raise HostRefused(
+            f"the part {echo(label)} of the host is not made of letters, digits, _ and inner hyphens alone"
+        )
+    if label.startswith("xn--") and not _is_a_label(label):
+        raise HostRefused(f"the part {echo(label)} of the host is not valid IDNA 2008")
+
+
+def _is_a_label(label: str) -> bool:
+    """Whether it stands for letters that are written as this label and as no other."""
+    import idna
+
+    try:
+        return idna.encode(idna.decode(label)).decode() == label
+    except UnicodeError:
+        return False
+
+
+def _to_a_labels(name: str) -> str:
+    """UTS 46, not transitional, where nothing but case is mapped and IDNA 2003 gives the same.
+
+    Python's own sockets still follow IDNA 2003, to which `faß.de` is `fass.de`.
+    """
+    import idna
+
+    try:
+        encoded = idna.encode(name, uts46=True, std3_rules=True).decode()
+        is_same = idna.decode(encoded) == name.lower() and name.encode("idna").decode().lower() == encoded
+    except UnicodeError:
+        is_same = False
+    if not is_same:
+        raise HostRefused(
+            f"the host {echo(name)} is read differently by different programs; write its xn-- form"
+        )
+    return encoded
+
+
+def _read_ipv4(name: str) -> str:
+    """`127.0.0.1`, also from `127.1`, `0x7f.1` and `2130706433`: browsers and sockets agree about these.
+
+    They do not about `0x`, zero to one and a name to the other. A leading zero makes a part octal to both and
+    decimal or an error to others, so it is refused too.
+    """
+    try:
+        return socket.inet_ntoa(socket.inet_aton(name if _IPV4.fullmatch(name) else ""))
+    except OSError:
+        raise HostRefused(
+            f"{echo(name)} ends in a number and is not an IPv4 address such as 192.0.2.1"
+        ) from None
+
+
+class ScopeForm(Enum):
+    """What the text of a scope names."""
+
+    NOTHING = "nothing"
+    HOST = "host"
+    BELOW = "below"
+    NETWORK = "network"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostScope:
+    """How far a grant of `net.read` or `net.write` goes.
+
+    `example.org` and `192.0.2.1` are that host; `*.example.org` is every name below it and not itself;
+    `10.0.0.0/8` and `2001:db8::/32` are addresses, never names that resolve to them; an IPv6 network holds
+    no IPv4 address, mapped or not. All cover ports 80 and 443; `example.org:8443` covers that port alone and
+    `example.org:*` every port, which a host argument without a port needs. IPv6 takes a port behind brackets:
+    `[2001:db8::/32]:8443`. `*` and no text cover nothing.
+    """
+
+    form: ScopeForm
+    name: str = ""
+    """The host, or the name that all others are below."""
+    network: IPv4Network | IPv6Network | None = None
+    ports: frozenset[int] | None = WEB_PORTS
+    """None is every port."""
+
+    @classmethod
+    def read(cls, text: str) -> "HostScope":
+        """From the text form; ValueError says what is wrong."""
+        if text in ("", "*"):
+            return cls(form=ScopeForm.NOTHING, ports=frozenset())
+        try:
+            return _read_scope(text)
+        except ValueError as error:
+            raise ValueError(f"{echo(text)} is not the scope of a network grant: {error}") from None
+
+    def contains(self, host: Host) -> bool:
+        """Whether the grant covers this host and port."""
+        if self.ports is not None and host.port not in self.ports:
+            return False
+        if self.form is ScopeForm.HOST:
+            return host.name == self.name
+        if self.form is ScopeForm.BELOW:
+            return not host.is_address and host.name.endswith("." + self.name)
+        return self.network is not None and host.is_address and ip_address(host.name) in self.network
+
+    def covers(self, other: "HostScope") -> bool:
+        """Whether everything that another scope contains is contained here."""
+        if self.ports is not None and (other.ports is None or not other.ports <= self.ports):
+            return False
+        if self.form is ScopeForm.BELOW:
+            is_name = other.form is ScopeForm.BELOW or not _is_address(other.name)
+            return (
+                is_name
+                and f".{other.name}".endswith(f".{self.name}")
+                and (other.form is ScopeForm.BELOW or other.name != self.name)
+            )
+        if self.network is not None and other.network is not None:
+            return self.network.version == other.network.version and other.network.subnet_of(self.network)  # type: ignore[arg-type]
+        if other.form is not ScopeForm.HOST:
+            return False
+        if self.network is not None:
+            return _is_address(other.name) and ip_address(other.name) in self.network
+        return self.form is ScopeForm.HOST and self.name == other.name
+
+    def __str__(self) -> str:
+        if self.form is ScopeForm.NOTHING:
+            return ""
+        prefix = "*." if self.form is ScopeForm.BELOW else ""
+        target = prefix + (str(self.network) if self.network else self.name)
+        if self.ports == WEB_PORTS:
+            return target if self.network else _bracketed(target)
+        port = "*" if self.ports is None else min(self.ports)
+        return f"{_bracketed(target)}:{port}"
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_scope(text: str) -> HostScope:
+    if "://" in text:
+        raise ValueError("write the host alone, without scheme and path")
+    target, ports = _split_ports(text)
+    if "/" in target:
+        return HostScope(form=ScopeForm.NETWORK, network=_read_network(target), ports=ports)
+    if "*" not in target:
+        return HostScope(form=ScopeForm.HOST, name=read_host(target).name, ports=ports)
+    base = read_host(target.removeprefix("*."))
+    if base.is_address or "." not in base.name:
+        raise ValueError("behind *. stands a name of at least two parts, such as *.example.org")
+    return HostScope(form=ScopeForm.BELOW, name=base.name, ports=ports)
+
+
+def _split_ports(text: str) -> tuple[str, frozenset[int] | None]:
+    """The target, and the ports behind it; an IPv6 target has them only behind brackets."""
+    target, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]") or (":" in target and not target.endswith("]")):
+        return text, WEB_PORTS
+    return target, None if port == "*" else frozenset({_read_port(port)})
+
+
+def _read_network(text: str) -> IPv4Network | IPv6Network:
+    bare = text[1:-1] if ":" in text and text.startswith("[") and text.endswith("]") else text
+    if not _NETWORK.fullmatch(bare):
+        raise ValueError("a network is an address and a prefix length, such as 10.0.0.0/8 or 2001:db8::/32")
+    network = ip_network(bare)
+    if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
+        raise ValueError("IPv4-mapped addresses are read as IPv4; write the IPv4 network")
+    return network
+
+
+def _bracketed(name: str) -> str:
+    return f"[{name}]" if ":" in name else name

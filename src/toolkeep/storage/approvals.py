@@ -1,0 +1,154 @@
+"""Questions, answers and rules in SQLite: `approvals.db` of the state folder, for all processes of a keep."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, Standing
+from toolkeep.approval.store import advance, bound, in_time, session_key
+from toolkeep.storage.database import Database
+
+if TYPE_CHECKING:
+    import sqlite3
+
+# FULL: a yes that was used up stays used up even after a crash of the machine.
+_SCRIPT = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+PRAGMA secure_delete = ON;
+CREATE TABLE IF NOT EXISTS questions (
+    id TEXT PRIMARY KEY, state TEXT NOT NULL, question BLOB NOT NULL, answer BLOB, asked_at REAL NOT NULL,
+    expires_at REAL NOT NULL, definition_hash TEXT NOT NULL, argument_hash TEXT NOT NULL, agent TEXT NOT NULL,
+    grant_hash TEXT NOT NULL, call_id TEXT NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS sessions (
+    definition_hash TEXT, agent TEXT, session TEXT, grant_hash TEXT, answer BLOB NOT NULL,
+    PRIMARY KEY (definition_hash, agent, session, grant_hash)
+) STRICT;
+CREATE TABLE IF NOT EXISTS rules (id TEXT PRIMARY KEY, ends_at REAL NOT NULL, rule BLOB NOT NULL) STRICT;
+"""
+
+
+class FileApprovals:
+    """The approvals of one keep."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._database = Database(folder / "approvals.db", _SCRIPT)
+        self._clock = clock
+
+    def ask(self, question: Question) -> None:
+        """Put a question into the queue."""
+        with self._database.changing() as connection:
+            # What nobody came back for holds arguments; it is not kept for long.
+            connection.execute("DELETE FROM questions WHERE expires_at < ?", (self._clock() - 60,))
+            row = (question.id, "waiting", _encode(question), None, question.asked_at, question.expires_at)
+            connection.execute(
+                "INSERT INTO questions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, *bound(question))
+            )
+
+    def answer(self, question_id: str, answer: Answer) -> Standing:
+        """Take an answer; raises `AnswerRefused` for one that does not count."""
+        with self._database.changing() as connection:
+            standing = _find(connection, question_id)
+            if standing is None:
+                raise AnswerRefused("there is no such question")
+            standing = advance(standing, answer, self._clock())
+            connection.execute(
+                "UPDATE questions SET state = ?, question = ?, answer = ? WHERE id = ?",
+                (standing.state, _encode(standing.question), _encode(standing.answer), question_id),
+            )
+            if standing.state == "approved" and answer.reach == "session":
+                row = (*session_key(standing.question), _encode(replace(answer, given_at=self._clock())))
+                connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", row)
+            return standing
+
+    def standing(self, question_id: str) -> Standing | None:
+        """Where a question stands."""
+        if not self._database.file.exists():
+            return None
+        with self._database.using() as connection:
+            return _find(connection, question_id)
+
+    def use(self, question: Question) -> bool:
+        """Use up the yes to exactly this question; False where there is none, or it was used before."""
+        with self._database.using() as connection:
+            used = connection.execute(
+                "UPDATE questions SET state = 'used' WHERE id = ? AND state = 'approved' AND expires_at > ? "
+                "AND (definition_hash, argument_hash, agent, grant_hash, call_id) = (?, ?, ?, ?, ?)",
+                (question.id, self._clock(), *bound(question)),
+            )
+            return used.rowcount == 1
+
+    def withdraw(self, question_id: str) -> None:
+        """Nobody waits for the answer any more."""
+        with self._database.using() as connection:
+            connection.execute(
+                "UPDATE questions SET state = 'withdrawn' WHERE id = ? AND state != 'used'", (question_id,)
+            )
+
+    def waiting(self) -> list[Standing]:
+        """The questions that wait for an answer, oldest first."""
+        if not self._database.file.exists():
+            return []
+        query = f"{_SELECT} WHERE state = 'waiting' AND expires_at > ? ORDER BY asked_at"
+        with self._database.using() as connection:
+            return [_standing(*row) for row in connection.execute(query, (self._clock(),))]
+
+    def session_answer(self, question: Question) -> Answer | None:
+        """The yes for the rest of the session that covers a question."""
+        if not question.session or not self._database.file.exists():
+            return None
+        names = "definition_hash, agent, session, grant_hash"
+        query = f"SELECT answer FROM sessions WHERE ({names}) = (?, ?, ?, ?)"  # noqa: S608 -- our own words
+        with self._database.using() as connection:
+            row = connection.execute(query, session_key(question)).fetchone()
+        answer = None if row is None else msgspec.json.decode(row[0], type=Answer)
+        return in_time(answer, self._clock())
+
+    def rules(self) -> list[Rule]:
+        """The rules that have not ended."""
+        if not self._database.file.exists():
+            return []
+        with self._database.using() as connection:
+            rows = connection.execute(
+                "SELECT rule FROM rules WHERE ends_at > ? ORDER BY id", (self._clock(),)
+            )
+            return [msgspec.json.decode(rule, type=Rule) for (rule,) in rows]
+
+    def add_rule(self, rule: Rule) -> None:
+        """Remember a rule."""
+        with self._database.using() as connection:
+            row = (rule.id, rule.ends_at, _encode(rule))
+            connection.execute("INSERT OR REPLACE INTO rules VALUES (?, ?, ?)", row)
+
+    def revoke(self, rule_id: str) -> bool:
+        """Forget a rule; whether there was one."""
+        with self._database.using() as connection:
+            return connection.execute("DELETE FROM rules WHERE id = ?", (rule_id,)).rowcount == 1
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+
+_SELECT = "SELECT state, question, answer FROM questions"
+
+
+def _find(connection: "sqlite3.Connection", question_id: str) -> Standing | None:
+    row = connection.execute(f"{_SELECT} WHERE id = ?", (question_id,)).fetchone()
+    return None if row is None else _standing(*row)
+
+
+def _standing(state: str, question: bytes, answer: bytes | None) -> Standing:
+    asked = msgspec.json.decode(question, type=Question)
+    standing = Standing(question=asked, state="waiting")
+    given = None if answer is None else msgspec.json.decode(answer, type=Answer)
+    return replace(standing, state=state, answer=given)
+
+
+def _encode(value: object) -> bytes:
+    return msgspec.json.encode(value)

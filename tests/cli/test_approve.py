@@ -1,0 +1,408 @@
+"""`toolkeep approve`: calls that wait in one process are answered from another."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from msgspec.structs import replace
+
+from tests.approval.test_view import QUESTION as SHOWN
+from tests.cli.dialogue import Dialogue
+from tests.cli.shop import Shop
+from tests.cli.test_asking import plain
+from toolkeep.approval.question import Answer, Question, Rule
+from toolkeep.cli.asking import person
+from toolkeep.cli.main import cli
+from toolkeep.storage.approvals import FileApprovals
+
+pytestmark = pytest.mark.spec("POL-4")
+
+YES = Answer(verdict="approve", approver="web:ada", way="web")
+RULE = Rule(
+    id="rule-0123456789abcdef",
+    text='@id("rule-0123456789abcdef")\npermit (principal, action, resource);',
+    agent="writer",
+    tool="save_note",
+    definition_hash="d",
+    approver="terminal:ada",
+    made_at=0.0,
+    ends_at=4_102_444_800.0,
+)
+
+
+def question(**changes: Any) -> Question:
+    now = time.time()
+    return replace(SHOWN, **{"asked_at": now - 61.4, "expires_at": now + 238.4, **changes})
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TOOLKEEP_HOME", str(tmp_path / "state"))
+    (tmp_path / "project").mkdir()
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def approvals(project: Path) -> Iterator[FileApprovals]:
+    held = FileApprovals(project.parent / "state")
+    yield held
+    held.close()
+
+
+def run(project: Path, *arguments: str, text: str | None = None) -> Result:
+    command = ["approve", *arguments, "--project", str(project)]
+    return CliRunner().invoke(cli, command, input=text, catch_exceptions=False)
+
+
+def outcome(project: Path, *arguments: str) -> tuple[int, str, str]:
+    result = run(project, *arguments)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def refusal(message: str, hint: str) -> tuple[int, str, str]:
+    return 1, "", f"✗ ACODE-TSR-047: {message}\nhint: {hint}\n"
+
+
+def on_a_terminal(project: Path, arguments: list[str], *answers: tuple[str, str]) -> tuple[int, str]:
+    with Dialogue(["approve", *arguments], cwd=project) as dialogue:
+        for words, answer in answers:
+            dialogue.until(words)
+            dialogue.enter(answer)
+        status, _ = dialogue.end()
+        return status, click.unstyle(dialogue.shown)
+
+
+# --- looking -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"), [("list", "nothing waits\n"), ("rules", "no rule holds\n")], ids=["list", "rules"]
+)
+def test_where_nothing_was_ever_asked_nothing_is_made(project: Path, command: str, shown: str) -> None:
+    assert outcome(project, command) == (0, shown, "")
+    assert outcome(project, command, "--json") == (0, "[]\n", "")
+    assert not (project.parent / "state").exists()
+
+
+def test_what_waits_is_listed_in_one_line_each(project: Path, approvals: FileApprovals) -> None:
+    approvals.ask(question(arguments='{"path": "a\\u202e"}'))
+    hostile = {"tool": "x\n0000  safe", "agent": "\x1b[2J", "arguments": json.dumps({"a": "b" * 500})}
+    approvals.ask(question(id="f" * 16, danger="critical", **hostile))
+    status, shown, _ = outcome(project, "list")
+    shown = re.sub(r" +1 min( \d s)? ago +3 min \d+ s left", " <times>", shown)
+    first, second, end = shown.split("\n")
+    assert (status, end) == (0, "")
+    assert first == '0123456789abcdef <times>  medium    save_note  writer  {"path": "a\\u202e"}'
+    head = 'ffffffffffffffff <times>  critical  "x\\n0000  safe"  "\\u001b[2J"  {"a": "bbb'
+    assert (second[: len(head)], len(second) < 160, second[-1]) == (head, True, "…")
+
+
+def test_a_list_in_json_has_the_whole_arguments(project: Path, approvals: FileApprovals) -> None:
+    asked = question()
+    approvals.ask(asked)
+    (listed,) = json.loads(run(project, "list", "--json").stdout)
+    assert listed == {
+        "id": asked.id,
+        "asked_at": listed["asked_at"],
+        "expires_at": listed["expires_at"],
+        "agent": "writer",
+        "session": "s1",
+        "tool": "save_note",
+        "danger": "medium",
+        "arguments": asked.argument_data,
+    }
+
+
+def test_a_question_is_shown_as_it_is_asked(project: Path, approvals: FileApprovals) -> None:
+    asked = question()
+    approvals.ask(asked)
+    status, shown, _ = outcome(project, "show", "0123")
+    assert (status, shown.split("\n")[:3]) == (
+        0,
+        ["Call 0123456789abcdef waits for a person", "Arguments:", "  | {"],
+    )
+    data = json.loads(run(project, "show", "0123", "--json").stdout)
+    assert (data["arguments"], data["difference"]) == (asked.argument_data, asked.difference)
+    assert data["expires_at"].endswith("+00:00")
+
+
+def test_json_shows_what_the_view_left_out(project: Path, approvals: FileApprovals) -> None:
+    text = "x" * 50_000 + "\u202e"
+    approvals.ask(question(arguments=json.dumps({"text": text})))
+    shown = run(project, "show", "0123456789abcdef").stdout
+    assert "  30017 characters are left out here" in shown
+    whole = run(project, "show", "0123456789abcdef", "--json").stdout
+    assert json.loads(whole)["arguments"] == {"text": text}
+    assert "\u202e" not in whole
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["show", "deny"])
+def test_an_id_that_names_nothing_is_said_with_what_waits(
+    project: Path, approvals: FileApprovals, command: str
+) -> None:
+    assert outcome(project, command, "77") == refusal("no call '77' waits", "nothing waits")
+    approvals.ask(question())
+    these = "these wait: 0123456789abcdef (save_note)"
+    assert outcome(project, command, "77") == refusal("no call '77' waits", these)
+    assert outcome(project, command, "") == refusal("no call '' waits", these)
+    approvals.ask(question(id="0123ffffffffffff", tool="other"))
+    several = "several calls that wait begin with '0123'"
+    assert outcome(project, command, "0123") == refusal(several, f"{these}, 0123ffffffffffff (other)")
+
+
+def test_a_question_that_is_over_says_how(project: Path, approvals: FileApprovals) -> None:
+    def said(question_id: str) -> str:
+        status, _, stderr = outcome(project, "deny", question_id)
+        assert status == 1
+        return re.sub(r"\d{4}-\S+ \S+ UTC", "<time>", stderr.split("\n")[0]).removeprefix("✗ ACODE-TSR-047: ")
+
+    approvals.ask(question(id="answered"))
+    approvals.answer("answered", YES)
+    assert said("answered") == "answered is answered already: web:ada said yes"
+    approvals.ask(question(id="used"))
+    approvals.answer("used", YES)
+    approvals.use(question(id="used"))
+    assert said("used") == "used is answered already: web:ada said yes, and it ran"
+    approvals.ask(question(id="denied"))
+    approvals.answer("denied", replace(YES, verdict="deny"))
+    assert said("denied") == "denied is answered already: web:ada said no"
+    approvals.ask(question(id="withdrawn"))
+    approvals.withdraw("withdrawn")
+    assert said("withdrawn") == "withdrawn is withdrawn: its caller gave up, or its time was over"
+    approvals.ask(question(id="late", expires_at=time.time() - 1))
+    assert said("late") == "late expired at <time>; now it is <time>"
+
+
+def test_an_agent_named_like_the_approver_is_not_approved_by_it(
+    project: Path, approvals: FileApprovals
+) -> None:
+    approvals.ask(question(agent=f"operator:{person()}"))
+    own, hint = (
+        "an agent cannot approve its own call",
+        "somebody else has to answer, or the call has to be made again",
+    )
+    assert outcome(project, "deny", "0123") == refusal(f"the answer does not count: {own}", hint)
+    status, shown = on_a_terminal(project, ["approve", "0123"])
+    assert (status, shown) == refusal(f"the answer would not count: {own}", hint)[::2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "option", "reason"),
+    [
+        ({"danger": "high"}, "--session", "a tool of danger high is asked about every time"),
+        (
+            {"danger": "critical", "acts": 2},
+            "--always",
+            "a tool of danger critical is asked about every time",
+        ),
+        ({"session": ""}, "--session", "the call belongs to no session"),
+        ({"rule": ""}, "--always", "no rule can say exactly this call"),
+    ],
+)
+def test_a_yes_that_may_not_reach_so_far_is_refused_before_anything_is_asked(
+    project: Path, approvals: FileApprovals, changes: dict[str, Any], option: str, reason: str
+) -> None:
+    approvals.ask(question(**changes))
+    hint = "without --session and --always it can be approved once"
+    wanted = refusal(f"the answer would not count: {reason}", hint)
+    assert on_a_terminal(project, ["approve", "0123", option]) == wanted[::2]
+
+
+@pytest.mark.parametrize(
+    "options", [("--session", "--always"), ("--days", "3"), ("--always", "--days", "366")]
+)
+def test_options_that_make_no_sense_are_wrong_usage(project: Path, options: tuple[str, ...]) -> None:
+    assert run(project, "approve", "0123", *options).exit_code == 2
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [(), ("--session",), ("--always",), ("--json",)], ids=str)
+def test_a_yes_needs_a_terminal(project: Path, approvals: FileApprovals, options: tuple[str, ...]) -> None:
+    approvals.ask(question())
+    result = run(project, "approve", "0123", *options, text="y\ny\n")
+    assert (result.exit_code, "nobody is there to ask" in result.output) == (1, True)
+    assert len(approvals.waiting()) == 1
+
+
+@pytest.mark.parametrize("redirected", ["stdin", "stdout", "stderr"])
+def test_a_yes_needs_the_whole_terminal(
+    project: Path, approvals: FileApprovals, monkeypatch: pytest.MonkeyPatch, redirected: str
+) -> None:
+    approvals.ask(question())
+    monkeypatch.setattr("toolkeep.cli.asking.typed", lambda _: pytest.fail("it asked"))
+    for where in ("toolkeep.cli.asking.is_terminal", "toolkeep.cli.approve.approve.is_terminal"):
+        monkeypatch.setattr(where, lambda stream: stream is not getattr(sys, redirected))
+    assert run(project, "approve", "0123").exit_code == 1
+
+
+def test_a_no_needs_none_and_carries_its_reason(project: Path, approvals: FileApprovals) -> None:
+    approvals.ask(question())
+    assert outcome(project, "deny", "0123", "not", "today") == (
+        0,
+        "✓ denied save_note, called by writer\n",
+        "",
+    )
+    standing = approvals.standing("0123456789abcdef")
+    assert standing is not None
+    assert (standing.state, standing.answer) == (
+        "denied",
+        Answer(verdict="deny", approver=f"operator:{person()}", way="command", reason="not today"),
+    )
+
+
+@pytest.mark.parametrize("keys", ["n\n", "\n", "\x03", "\x04", "yes!\n"])
+def test_anything_but_yes_leaves_the_call_waiting(project: Path, approvals: FileApprovals, keys: str) -> None:
+    approvals.ask(question())
+    status, shown = on_a_terminal(project, ["approve", "0123"], ("[n]o: ", keys))
+    assert status == 1
+    assert shown.endswith(
+        "✗ ACODE-TSR-047: you did not say yes\n"
+        "hint: the call still waits; to refuse it: toolkeep approve deny 0123456789abcdef\n"
+    )
+    assert len(approvals.waiting()) == 1
+
+
+def test_a_critical_call_is_approved_by_two_acts_or_not_at_all(
+    project: Path, approvals: FileApprovals
+) -> None:
+    approvals.ask(question(danger="critical", acts=2))
+    status, _ = on_a_terminal(project, ["approve", "0123"], ("[n]o: ", "y\n"), ("a no: ", "y\n"))
+    (standing,) = approvals.waiting()
+    assert (status, standing.question.acts_done) == (1, 0)
+    status, _ = on_a_terminal(project, ["approve", "0123"], ("[n]o: ", "y\n"), ("a no: ", "save_note\n"))
+    approved = approvals.standing("0123456789abcdef")
+    assert (status, approved and approved.state) == (0, "approved")
+
+
+ALWAYS = """\
+"Always" would add this rule:
+  | permit
+It ends at <time>, in 7 days.
+Of 0 recorded calls it would have allowed 0.
+Add this rule? [y]es, [n]o, or other days (1 to 365): y
+✓ approved save_note, called by writer
+  It adds rule-<id>, until <time>.
+  To end it sooner: toolkeep approve revoke rule-<id>
+"""
+
+
+def test_always_shows_the_rule_before_it_asks(
+    project: Path, approvals: FileApprovals, tmp_path: Path
+) -> None:
+    approvals.ask(question())
+    arguments = ["approve", "0123", "--always", "--days", "7"]
+    status, shown = on_a_terminal(project, arguments, ("365): ", "y\n"))
+    shown = re.sub(r"\d{4}-\S+ \S+ UTC", "<time>", shown).replace("0123456789abcdef", "<id>")
+    assert (status, shown[shown.index('"Always"') :]) == (0, ALWAYS)
+    standing = approvals.standing("0123456789abcdef")
+    assert standing is not None
+    assert standing.answer == Answer(
+        verdict="approve", approver=f"operator:{person()}", way="command", reach="rule", days=7
+    )
+
+
+# --- rules ---------------------------------------------------------------------------------------
+
+
+RULES = """\
+rule-0123456789abcdef  ends 2100-01-01 00:00:00 UTC, in <days>
+  made by terminal:ada for save_note, called by writer
+  | @id("rule-0123456789abcdef")
+  | permit (principal, action, resource);
+"""
+
+
+def test_rules_are_listed_and_revoked(project: Path, approvals: FileApprovals) -> None:
+    approvals.add_rule(RULE)
+    status, shown, _ = outcome(project, "rules")
+    assert (status, re.sub(r"in \d+ d( \d+ h)?", "in <days>", shown)) == (0, RULES)
+    (listed,) = json.loads(run(project, "rules", "--json").stdout)
+    assert (listed["text"], listed["ends_at"]) == (RULE.text, "2100-01-01T00:00:00+00:00")
+    hint = "these hold: rule-0123456789abcdef"
+    for given in ("77", "", "rule-"):
+        assert outcome(project, "revoke", given) == refusal(f"there is no rule '{given}'", hint)
+    assert outcome(project, "revoke", "0123") == (0, "✓ revoked rule-0123456789abcdef\n", "")
+    assert outcome(project, "revoke", "0123") == refusal("there is no rule '0123'", "no rule holds")
+
+
+# --- with a call that really waits ---------------------------------------------------------------
+
+
+def test_a_call_waits_in_one_process_and_runs_once_another_says_yes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, monkeypatch.setenv)
+    shop.configure("approvals: {wait: 60}\n")
+    arguments = json.dumps({"path": "a.txt", "content": "one"})
+    with subprocess.Popen(
+        [sys.executable, "-m", "toolkeep", "call", "save_note", arguments, "--json"],
+        cwd=shop.project,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as waiting:
+        assert waiting.stderr is not None
+        line = waiting.stderr.readline()
+        question_id = line.split(" ")[-1].strip()
+        wanted = f"! the call waits up to 1 min for a person: toolkeep approve approve {question_id}\n"
+        assert line == wanted
+        with Dialogue(["approve", "approve", question_id[:8]], cwd=shop.project) as dialogue:
+            dialogue.until("Approve this call, once? [y]es, [n]o: ")
+            assert not (shop.project / "a.txt").exists()
+            dialogue.enter("y\n")
+            assert dialogue.end() == (0, "y\n\x1b[32m✓\x1b[0m approved save_note, called by operator\n")
+        said, more = waiting.communicate(timeout=60)
+    assert (more, (shop.project / "a.txt").read_text()) == ("", "one")
+    assert json.loads(said)["approval"] == {
+        "approver": f"operator:{person()}",
+        "way": "command",
+        "id": question_id,
+    }
+    assert plain(run(shop.project, "list").stdout, shop) == "nothing waits\n"
+
+
+def test_a_rule_from_another_process_is_judged_by_the_recorded_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, monkeypatch.setenv)
+    shop.configure("approvals: {wait: 60}\n")
+
+    def answered(path: str, *options: str, words: str) -> str:
+        arguments = json.dumps({"path": path, "content": "one"})
+        with subprocess.Popen(
+            [sys.executable, "-m", "toolkeep", "call", "save_note", arguments],
+            cwd=shop.project,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as waiting:
+            assert waiting.stderr is not None
+            question_id = waiting.stderr.readline().split(" ")[-1].strip()
+            with Dialogue(["approve", "approve", question_id, *options], cwd=shop.project) as dialogue:
+                shown = dialogue.until(words)
+                dialogue.enter("y\n")
+                assert dialogue.end()[0] == 0
+            assert waiting.wait(60) == 0
+        return click.unstyle(shown)
+
+    for path in ("b.txt", "./a.txt", "a.txt"):
+        answered(path, words="[n]o: ")
+    (shop.project / "x").mkdir()
+    shown = answered("x/../a.txt", "--always", words="365): ")
+    assert "Of 3 recorded calls it would have allowed 2, the last of them:\n" in shown
+    assert "could not be judged" not in shown

@@ -1,0 +1,551 @@
+"""The door of policy: capabilities, protection and policies together make a permitted call, or none."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.definitions.examples import made, with_properties
+from toolkeep import Code
+from toolkeep.calls import CheckedCall, PermittedCall, Refusal, RegisteredTool, ToolCall
+from toolkeep.definitions.capability import Capability
+from toolkeep.policy.authorize import Authorizer
+from toolkeep.policy.engine import Engine
+from toolkeep.policy.places import Place
+from toolkeep.policy.rulebook import Rulebook
+from toolkeep.policy.settings import Example, Grant, PolicySource
+from toolkeep.registry.admit import admit
+
+pytestmark = pytest.mark.spec("POL-1", "POL-2")
+
+PATH = {"type": "string", "description": "A path.", "x-touches": "fs.read"}
+
+
+def registered(name: str, *capabilities: str, **properties: Any) -> RegisteredTool:
+    return admit(made(name=name, parameters=with_properties(properties), capabilities=list(capabilities)))
+
+
+PEEK = registered("peek", "fs.read:*", path=PATH)
+SECRET = registered("secret", "fs.read:*", path={**PATH, "x-secret": True})
+THINK = registered("think", amount={"type": "integer", "description": "How much."})
+SCRIBBLE = registered("scribble", "fs.write:*", path={**PATH, "x-touches": "fs.write"})
+INDEX = registered("index", "fs.read:./docs")
+MANY = registered("many", "fs.read:*", paths={"type": "array", "items": PATH, "description": "Paths."})
+TOOLS = [PEEK, SECRET, THINK, SCRIBBLE, INDEX, MANY]
+
+ALL = '@id("all") permit (principal, action == Action::"call", resource);'
+NO = """@id("no") @reason("too much") forbid (principal, action == Action::"call", resource == Tool::"think")
+when { context.arguments has amount && context.arguments.amount > 5 };"""
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    project = tmp_path.resolve() / "project"
+    (project / "docs").mkdir(parents=True)
+    (project / "docs" / "a").write_text("a")
+    (project / "docs" / "b").write_text("b")
+    (project.parent / "outside").write_text("outside")
+    monkeypatch.chdir(project)
+    return project
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_open(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever a test does, every place is let go by somebody, and not because it is forgotten."""
+    monkeypatch.delattr(Place, "__del__")
+    before = descriptors()
+    yield
+    assert descriptors() == before
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def authorizer(root: Path, *policies: str, holds: str = "fs.read:.", **options: Any) -> Authorizer:
+    sources = [PolicySource(name="file", text=text) for text in policies]
+    return Authorizer(
+        Rulebook(sources),
+        **{
+            "agents": {"local": Grant(capabilities=tuple(map(Capability.read, holds.split())))},
+            "project": str(root),
+            "state_folder": None,
+            "tools": lambda: TOOLS,
+            "now": lambda: "now",
+            **options,
+        },
+    )
+
+
+def asked(agent: str = "local", **more: Any) -> ToolCall:
+    return ToolCall(id="1", tool="as_asked", arguments=None, agent=agent, **more)
+
+
+def judged(judge: Authorizer, tool: RegisteredTool, agent: str = "local", **arguments: Any) -> Any:
+    return judge.authorize(asked(agent), CheckedCall(registered=tool, arguments=arguments))
+
+
+def permitted(judge: Authorizer, tool: RegisteredTool, **arguments: Any) -> PermittedCall:
+    outcome = judged(judge, tool, **arguments)
+    assert isinstance(outcome, PermittedCall), outcome
+    return outcome
+
+
+def let_go(call: PermittedCall) -> None:
+    for one in call.touched:
+        one.close()
+
+
+def reason(outcome: Any) -> tuple[Code, str, str]:
+    assert isinstance(outcome, Refusal), outcome
+    (error,) = outcome.errors
+    return error.code, error.path, error.message
+
+
+# --- permitted -----------------------------------------------------------------------------------
+
+
+def test_a_permitted_call_has_its_whole_proof(root: Path) -> None:
+    judge = authorizer(root)
+    call = permitted(judge, PEEK, path="docs/a")
+    decision = call.decision
+    assert decision.to_dict() == {
+        "decision": "allow",
+        "policies": ["toolkeep.call"],
+        "policy_set_hash": judge.rulebook.engine.policies.hash,
+        "request_hash": decision.request_hash,
+        "capabilities": ["fs.read:*"],
+        "touches": [f"fs.read:{root}/docs/a"],
+        "decided_at": "now",
+    }
+    assert len(decision.request_hash) == 64
+    assert [(one.kind, one.pointer, one.shown) for one in call.touched] == [
+        ("fs.read", "/path", f"{root}/docs/a")
+    ]
+    let_go(call)
+
+
+def test_what_is_touched_is_held_until_it_is_let_go(root: Path) -> None:
+    before = descriptors()
+    call = permitted(authorizer(root), MANY, paths=["docs/a", "docs/b"])
+    assert descriptors() == before + 2
+    let_go(call)
+    assert descriptors() == before
+
+
+def test_grants_start_from_the_project_and_arguments_from_the_working_folder(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = authorizer(root, holds="fs.read:./docs")
+    monkeypatch.chdir(root / "docs")
+    let_go(permitted(judge, PEEK, path="a"))
+    assert reason(judged(judge, PEEK, path=".."))[0] is Code.NOT_PERMITTED
+    let_go(permitted(judge, INDEX))
+
+
+def test_a_policy_that_asks_is_told_on(root: Path) -> None:
+    judge = authorizer(root, ALL.replace("permit", "@ask permit"))
+    assert permitted(judge, THINK).asks
+    assert not permitted(authorizer(root, ALL), THINK).asks
+
+
+# --- refused, with its reason --------------------------------------------------------------------
+
+
+def test_reasons(root: Path) -> None:
+    judge = authorizer(root, ALL, NO)
+    outside = f"The agent does not hold fs.read of '{root.parent}/outside'"
+    assert reason(judged(judge, PEEK, path="../outside")) == (Code.NOT_PERMITTED, "/path", outside)
+    assert reason(judged(judge, MANY, paths=["docs/a", "../outside"]))[1] == "/paths/1"
+    assert reason(judged(judge, THINK, agent="eve")) == (
+        Code.AGENT_UNKNOWN,
+        "",
+        "Agent 'eve' is not declared",
+    )
+    assert reason(judged(judge, THINK, amount=6)) == (
+        Code.NOT_PERMITTED,
+        "",
+        "Policy 'no' forbids it: too much",
+    )
+    unheld = "The policies could not be applied: policies read /amount, which Cedar cannot hold"
+    assert reason(judged(judge, THINK, amount=2**63)) == (Code.NOT_PERMITTED, "", unheld)
+    nobody = "No policy permits agent 'local' to make this call of 'as_asked'"
+    assert reason(judged(authorizer(root, NO), THINK)) == (Code.NOT_PERMITTED, "", nobody)
+
+
+def test_a_refusal_has_a_proof_too(root: Path) -> None:
+    judge = authorizer(root, ALL, NO)
+    by_policy = judged(judge, THINK, amount=6).decision
+    assert (by_policy.is_allowed, by_policy.policies) == (False, ("no",))
+    assert by_policy.request_hash
+    by_capability = judged(judge, PEEK, path="/").decision
+    assert (by_capability.is_allowed, by_capability.policies, by_capability.request_hash) == (False, (), "")
+
+
+def test_a_reason_quotes_no_argument_of_a_tool_with_secrets(root: Path) -> None:
+    judge = authorizer(root)
+    code, _, message = reason(judged(judge, SECRET, path="/hunter2"))
+    assert (code, message) == (Code.NOT_PERMITTED, "An argument names something that may not be touched")
+
+
+def test_nothing_is_permitted_while_the_policies_cannot_be_used(root: Path) -> None:
+    judge = authorizer(root, ALL.replace("resource)", 'resource == Tool::"nothing")'))
+    code, _, message = reason(judged(judge, THINK))
+    assert code is Code.POLICIES_INVALID
+    assert message.startswith("No call is permitted: file:1:1: policy 'all' names Tool::\"nothing\"")
+    held_back = Authorizer(
+        Rulebook(held_back="nobody accepted them"),
+        agents={"local": Grant()},
+        project=str(root),
+        state_folder=None,
+        tools=lambda: TOOLS,
+    )
+    outcome = judged(held_back, THINK)
+    assert reason(outcome) == (
+        Code.POLICIES_INVALID,
+        "",
+        "No call is permitted: nobody accepted them",
+    )
+    assert not outcome.decision.is_allowed
+
+
+def test_every_place_is_let_go_when_a_policy_or_a_grant_refuses(root: Path) -> None:
+    kept = [
+        judged(authorizer(root, NO), MANY, paths=["docs/a", "docs/b"]),
+        judged(authorizer(root), MANY, paths=["docs/a", "docs/b", "../outside"]),
+        judged(authorizer(root, holds="fs.read:./docs/a"), INDEX),
+    ]
+    assert [outcome.code for outcome in kept] == [Code.NOT_PERMITTED] * 3
+
+
+def test_every_place_is_let_go_when_policy_breaks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = authorizer(root)
+    monkeypatch.setattr(judge, "_facts", _break)
+    kept = []
+    for _ in range(3):
+        with pytest.raises(RuntimeError) as caught:
+            judged(judge, PEEK, path="docs/a")
+        kept.append(caught.value)
+
+
+def _break(*_: object) -> Any:
+    raise RuntimeError("broken")
+
+
+# --- what no grant covers ------------------------------------------------------------------------
+
+
+def test_the_state_is_out_of_reach_whatever_is_held(root: Path) -> None:
+    (root / "state").mkdir()
+    (root / "state" / "key").write_text("key")
+    judge = authorizer(root, holds="fs.read:/ fs.write:/", state_folder=str(root / "state"))
+    for tool, path in ((PEEK, "state/key"), (PEEK, "state"), (SCRIBBLE, "state/new"), (SCRIBBLE, ".")):
+        assert "the state of toolkeep" in reason(judged(judge, tool, path=path))[2]
+    let_go(permitted(judge, PEEK, path="docs/a"))
+
+
+def test_a_whole_folder_that_holds_the_state_is_out_of_reach(root: Path) -> None:
+    """Naming the folder is looking at it; requiring it is going through all of it."""
+    judge = authorizer(root, holds="fs.read:/", state_folder=str(root / "docs" / "state"))
+    assert "holds the state" in reason(judged(judge, INDEX))[2]
+    let_go(permitted(judge, PEEK, path="docs"))
+
+
+@pytest.mark.parametrize("path", [".agent/x", ".git/config", ".git/hooks/x", "toolkeep.lock"])
+def test_what_decides_what_runs_is_never_written(path: str, root: Path) -> None:
+    judge = authorizer(root, holds="fs.read:. fs.write:.")
+    assert "decides what runs" in reason(judged(judge, SCRIBBLE, path=path))[2]
+
+
+def test_what_is_wrong_with_a_place_is_told_only_inside_of_the_grant(root: Path) -> None:
+    judge = authorizer(root)
+    assert reason(judged(judge, PEEK, path="nothing"))[2] == "'nothing' does not exist"
+    assert "does not hold" in reason(judged(judge, PEEK, path="../nothing"))[2]
+
+
+# --- agents --------------------------------------------------------------------------------------
+
+
+def test_an_agent_is_declared_again_with_something_else(root: Path) -> None:
+    judge = authorizer(root, holds="fs.read:.")
+    first = permitted(judge, PEEK, path="docs/a")
+    judge.declare("local", Grant(capabilities=(Capability("fs.read", "./docs"),)))
+    second = permitted(judge, PEEK, path="docs/a")
+    assert first.grant_hash != second.grant_hash
+    judge.declare("local", Grant())
+    assert reason(judged(judge, PEEK, path="docs/a"))[0] is Code.NOT_PERMITTED
+    with pytest.raises(ValueError, match="scope"):
+        judge.declare("other", Grant(capabilities=(Capability("net.read", "http://x/"),)))
+    assert reason(judged(judge, THINK, agent="other"))[0] is Code.AGENT_UNKNOWN
+    let_go(first)
+    let_go(second)
+
+
+def test_what_an_approval_is_bound_to_changes_with_the_policies(root: Path) -> None:
+    judge = authorizer(root, ALL)
+    first = permitted(judge, THINK).grant_hash
+    assert permitted(judge, THINK, amount=1).grant_hash == first
+    judge.rulebook.swap([PolicySource(name="new", text=ALL + NO)], TOOLS, ["local"])
+    assert permitted(judge, THINK).grant_hash != first
+
+
+def test_who_sees_what(root: Path) -> None:
+    hide = (
+        '@id("hide") forbid (principal == Agent::"local", action == Action::"see", resource == Tool::"peek");'
+    )
+    judge = authorizer(root, ALL + hide, agents={"local": Grant(), "other": Grant()})
+    assert judge.hides_tools
+    assert [judge.sees("local", tool) for tool in (PEEK, THINK)] == [False, True]
+    assert judge.sees("other", PEEK)
+    assert not judge.sees("eve", THINK)
+    assert authorizer(root, ALL).sees("eve", PEEK)
+
+
+# --- after time has passed -----------------------------------------------------------------------
+
+
+def test_the_same_call_is_permitted_again_and_keeps_what_it_holds(root: Path) -> None:
+    judge = authorizer(root, now=iter(["first", "second"]).__next__)
+    call = permitted(judge, PEEK, path="docs/a")
+    before = descriptors()
+    again = judge.authorize_again(call)
+    assert isinstance(again, PermittedCall)
+    assert again.touched is call.touched
+    assert (call.decision.decided_at, again.decision.decided_at) == ("first", "second")
+    assert descriptors() == before
+    let_go(call)
+
+
+def replaced(root: Path) -> None:
+    (root / "docs" / "b").replace(root / "docs" / "a")
+
+
+def removed(root: Path) -> None:
+    (root / "docs" / "a").unlink()
+
+
+def linked(root: Path) -> None:
+    (root / "docs" / "a").unlink()
+    (root / "docs" / "a").symlink_to("b")
+
+
+def moved_above(root: Path) -> None:
+    (root / "docs").rename(root / "old")
+    (root / "docs").symlink_to("old")
+
+
+CHANGES = [replaced, removed, linked, moved_above]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_call_whose_file_was_replaced_is_refused_as_changed(
+    change: Callable[[Path], None], root: Path
+) -> None:
+    judge = authorizer(root)
+    call = permitted(judge, PEEK, path="docs/a")
+    assert judge.unchanged(call) is None
+    change(root)
+    told = (Code.TOUCHED_CHANGED, "/path", "'docs/a' is no longer what it was when it was checked")
+    assert reason(judge.unchanged(call)) == told
+    assert reason(judge.authorize_again(call)) == told
+    let_go(call)
+
+
+def test_a_call_that_was_let_go_is_never_unchanged(root: Path) -> None:
+    judge = authorizer(root)
+    call = permitted(judge, PEEK, path="docs/a")
+    let_go(call)
+    assert reason(judge.unchanged(call))[0] is Code.TOUCHED_CHANGED
+
+
+def test_a_change_between_the_two_looks_is_found_by_the_second(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was unchanged when that was asked, and leads elsewhere when it is resolved anew."""
+    (root / "link").symlink_to("docs/a")
+    judge = authorizer(root)
+    call = permitted(judge, PEEK, path="link")
+    genuine = judge.authorize
+
+    def swap_first(request: ToolCall, checked: CheckedCall) -> PermittedCall | Refusal:
+        (root / "link").unlink()
+        (root / "link").symlink_to("docs/b")
+        return genuine(request, checked)
+
+    monkeypatch.setattr(judge, "authorize", swap_first)
+    told = (Code.TOUCHED_CHANGED, "", "What the call would touch is no longer the same")
+    assert reason(judge.authorize_again(call)) == told
+    let_go(call)
+
+
+def test_other_policies_or_another_grant_refuse_what_waits(root: Path) -> None:
+    judge = authorizer(root)
+    call = permitted(judge, PEEK, path="docs/a")
+    judge.declare("local", Grant())
+    assert reason(judge.authorize_again(call))[0] is Code.NOT_PERMITTED
+    judge.declare("local", Grant(capabilities=(Capability("fs.read", "."),)))
+    judge.rulebook.swap([PolicySource(name="new", text=NO)], TOOLS, ["local"])
+    assert reason(judge.authorize_again(call))[0] is Code.NOT_PERMITTED
+    let_go(call)
+
+
+# --- examples ------------------------------------------------------------------------------------
+
+
+def check(tool: RegisteredTool, arguments: Mapping[str, Any]) -> CheckedCall | Refusal:
+    from toolkeep.validation.memory import RefusalMemory
+    from toolkeep.validation.validate import validate
+
+    return validate(tool, dict(arguments), RefusalMemory(), "example")
+
+
+def example(tool: str = "think", *, is_allowed: bool, policy: str = "", **arguments: Any) -> Example:
+    return Example(
+        place="here:1", agent="local", tool=tool, arguments=arguments, is_allowed=is_allowed, policy=policy
+    )
+
+
+HOLD = [
+    example(is_allowed=True),
+    example(is_allowed=True, policy="all"),
+    example(is_allowed=False, policy="no", amount=6),
+    example("peek", is_allowed=False, path="/"),
+    example("peek", is_allowed=True, path="docs/a"),
+]
+
+FAIL = {
+    "should be denied": (example(is_allowed=False), "the example should be denied; it is allowed"),
+    "should be allowed": (
+        example(is_allowed=True, amount=6),
+        "the example should be allowed; Policy 'no' forbids it: too much",
+    ),
+    "by another policy": (
+        example(is_allowed=True, policy="no"),
+        "policy 'no' should decide it, not all",
+    ),
+    "by no policy": (
+        example("peek", is_allowed=False, policy="no", path="/"),
+        "policy 'no' should decide it, not none",
+    ),
+    "arguments": (example(is_allowed=True, amount="6"), "the arguments are not valid: "),
+}
+
+
+def test_an_example_of_a_tool_that_is_not_here_holds_nothing_up_and_is_told_when_asked(root: Path) -> None:
+    absent = example("nothing", is_allowed=True)
+    judge = authorizer(root, ALL, NO, examples=[absent], check=check)
+    permitted(judge, THINK)
+    assert judge.example_problem(absent).endswith("there is no tool 'nothing'")
+
+
+def test_calls_are_permitted_once_all_examples_hold(root: Path) -> None:
+    judge = authorizer(root, ALL, NO, examples=HOLD, check=check)
+    assert judge.problem() == ""
+    permitted(judge, THINK)
+
+
+@pytest.mark.parametrize(("failing", "told"), FAIL.values(), ids=FAIL)
+def test_nothing_is_permitted_while_an_example_fails(failing: Example, told: str, root: Path) -> None:
+    judge = authorizer(root, ALL, NO, examples=[*HOLD, failing], check=check)
+    for _ in range(2):
+        code, _, message = reason(judged(judge, THINK))
+        assert code is Code.POLICIES_INVALID
+        assert message.startswith(f"No call is permitted: here:1: {told}")
+
+
+def test_examples_that_nobody_can_check_fail(root: Path) -> None:
+    judge = authorizer(root, ALL, examples=[example(is_allowed=True)])
+    assert reason(judged(judge, THINK))[0] is Code.POLICIES_INVALID
+
+
+def test_an_example_for_an_agent_that_nobody_declared_is_denied_by_none(root: Path) -> None:
+    judge = authorizer(root, ALL, check=check)
+    unknown = Example(place="here", agent="eve", tool="think", is_allowed=False)
+    assert judge.example_problem(unknown) == ""
+
+
+# --- what each policy says -----------------------------------------------------------------------
+
+
+def test_findings_say_what_each_policy_says_alone(root: Path) -> None:
+    judge = authorizer(root, ALL, NO)
+    checked = CheckedCall(registered=THINK, arguments={"amount": 6})
+    said = {one.policy: (one.effect, one.is_satisfied) for one in judge.findings(asked(), checked)}
+    assert said == {
+        "all": ("permit", True),
+        "no": ("forbid", True),
+        "toolkeep.permissions": ("forbid", False),
+    }
+    assert judge.findings(asked("eve"), checked) == []
+
+
+def test_findings_are_there_also_where_nothing_may_be_touched(root: Path) -> None:
+    """And nothing stays open."""
+    judge = authorizer(root, ALL)
+    for path in ("docs/a", "../outside", ""):
+        checked = CheckedCall(registered=PEEK, arguments={"path": path})
+        assert "all" in {one.policy for one in judge.findings(asked(), checked)}
+
+
+# --- policies swapped meanwhile --------------------------------------------------------------------
+
+
+def swap_within(judge: Authorizer, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread swaps the policies as soon as the ones before have decided."""
+    genuine = Engine.decide
+
+    def then_swapped(self: Engine, *args: Any) -> Any:
+        verdict = genuine(self, *args)
+        monkeypatch.setattr(Engine, "decide", genuine)
+        judge.rulebook.swap([PolicySource(name="new", text=text)], TOOLS, ["local"])
+        return verdict
+
+    monkeypatch.setattr(Engine, "decide", then_swapped)
+
+
+def test_a_proof_names_the_policies_that_decided_and_not_those_swapped_in_meanwhile(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = authorizer(root, ALL)
+    before = judge.rulebook.engine.policies.hash
+    bound = permitted(judge, THINK).grant_hash
+    swap_within(judge, NO, monkeypatch)
+    call = permitted(judge, THINK)
+    assert (call.decision.policies, call.decision.policy_set_hash) == (("all",), before)
+    assert call.grant_hash == bound
+
+
+def test_a_forbid_that_is_swapped_out_meanwhile_is_still_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = authorizer(root, ALL, NO)
+    swap_within(judge, ALL, monkeypatch)
+    told = (Code.NOT_PERMITTED, "", "Policy 'no' forbids it: too much")
+    assert reason(judged(judge, THINK, amount=6)) == told
+
+
+# --- many at once --------------------------------------------------------------------------------
+
+
+def test_threads_that_declare_agents_at_once_lose_none(root: Path) -> None:
+    judge = authorizer(root)
+    threads = [threading.Thread(target=judge.declare, args=(f"agent-{n}", Grant())) for n in range(32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(isinstance(judged(judge, THINK, agent=f"agent-{n}"), PermittedCall) for n in range(32))
+
+
+def test_a_working_folder_that_is_gone_permits_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = authorizer(root)
+    gone = root / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(FileNotFoundError):
+        judged(judge, PEEK, path="a")
+    os.chdir(root)
