@@ -2,9 +2,9 @@
 
 python bench/policy.py [--quick]
 
-A tool without effects is called in memory, so that what is timed is work and no disk. `hit`: every call is like
-one before, and its decision is remembered. `miss`: every call has a value that a policy reads and that was never
-seen. The same call without policies of one's own is the base of the ratios, in the same rounds.
+A tool without effects is called in memory, so that what is timed is work and no disk. `hit`: every call is
+like one before, and its decision is remembered. `miss`: every call has a value that a policy reads and that
+was never seen. The same call without policies of one's own is the base of the ratios, in the same rounds.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def policies(count: int) -> str:
     permit = '@id("orders") permit (principal, action == Action::"call", resource == Tool::"find_order");'
     forbids = (
         f'@id("never-{n}") forbid (principal, action == Action::"call", resource)'
-        f' when {{ context.arguments has number && context.arguments.number == {-n} }};'
+        f" when {{ context.arguments has number && context.arguments.number == {-n} }};"
         for n in range(1, count)
     )
     return "\n".join([permit, *forbids])
@@ -110,7 +110,7 @@ async def measure(rounds: int, calls: int) -> dict[str, list[float]]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description="What a decision costs, in a guarded call.")
     parser.add_argument("--quick", action="store_true", help="a short run, to see that everything works")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
@@ -127,7 +127,8 @@ def main() -> None:
         ]
         for name, one in found.items()
     ]
-    print_table("A guarded call in memory, µs of the processor", ["", "median", "best", "over base", "× base"], rows)
+    heads = ["", "median", "best", "over base", "× base"]
+    print_table("A guarded call in memory, µs of the processor", heads, rows)
     print_notes(["miss: the decision is made by Cedar, for every policy that may apply to the tool."])
 
 
