@@ -81,6 +81,7 @@ class Keep(KeepsTools):
         self._tool_secrets = tool_secrets or {}
         self._given_record = record
         self._making = threading.Lock()
+        self._authorizing = threading.Lock()
         self._made: Pipeline | None = None
         self._is_closed = False
         self._loop: LoopThread | None = None
@@ -132,20 +133,25 @@ class Keep(KeepsTools):
     def _authorization(self) -> "Authorizer":
         """Made by the first call, or whoever asks what an agent may know."""
         if self._authorizer is None:
-            from toolkeep.policy.authorize import Authorizer
-            from toolkeep.policy.rulebook import Rulebook
-
-            policy = self._policy
-            self._authorizer = Authorizer(
-                Rulebook(policy.sources, held_back=policy.held_back),
-                agents=self._grants,
-                project=policy.project or os.getcwd(),  # noqa: PTH109 -- text is wanted
-                state_folder=policy.state_folder,
-                tools=self._known_tools,
-                examples=policy.examples,
-                check=lambda tool, arguments: validate(tool, dict(arguments), self._refusals, "example"),
-            )
+            with self._authorizing:
+                if self._authorizer is None:
+                    self._authorizer = self._new_authorizer()
         return self._authorizer
+
+    def _new_authorizer(self) -> "Authorizer":
+        from toolkeep.policy.authorize import Authorizer
+        from toolkeep.policy.rulebook import Rulebook
+
+        policy = self._policy
+        return Authorizer(
+            Rulebook(policy.sources, held_back=policy.held_back),
+            agents=self._grants,
+            project=policy.project or os.getcwd(),  # noqa: PTH109 -- text is wanted
+            state_folder=policy.state_folder,
+            tools=self._known_tools,
+            examples=policy.examples,
+            check=lambda tool, arguments: validate(tool, dict(arguments), self._refusals, "example"),
+        )
 
     # --- calls -----------------------------------------------------------------------------------
 

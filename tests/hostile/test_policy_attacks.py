@@ -4,6 +4,7 @@ tools that should not even be known of.
 """
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -40,7 +41,7 @@ from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.engine import Engine
 from toolkeep.policy.folders import Protected
 from toolkeep.policy.policies import PoliciesRefused
-from toolkeep.policy.rulebook import read_all
+from toolkeep.policy.rulebook import Rulebook, read_all
 from toolkeep.policy.settings import Grant, PolicySettings, PolicySource
 from toolkeep.records import MemoryRecord
 from toolkeep.storage.approvals import FileApprovals
@@ -506,6 +507,31 @@ def test_policies_swapped_while_a_call_is_decided_permit_nothing_new(
     assert called(keep, "counted", {}).ok
 
 
+def test_policies_put_in_force_while_a_first_call_makes_the_keep_ready_are_not_lost(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads, each of which finds that nothing was made yet."""
+    both = threading.Barrier(2)
+    genuine = Rulebook.__init__
+
+    def together(self: Rulebook, *args: Any, **options: Any) -> None:
+        genuine(self, *args, **options)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(timeout=1)
+
+    monkeypatch.setattr(Rulebook, "__init__", together)
+    keep = keep_with(pay)
+    threads = [
+        threading.Thread(target=keep.use_policies, args=(NONE,)),
+        threading.Thread(target=called, args=(keep, "pay", {})),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert called(keep, "pay", {}).code is Code.NOT_PERMITTED
+
+
 def test_threads_never_get_an_allow_that_neither_set_gives(project: Path) -> None:
     tools = [client_tool(name, {}) for name in ("one", "two", "three")]
     sets = {
@@ -834,6 +860,15 @@ def test_policies_swapped_for_a_link_are_refused(clone: Path) -> None:
     file = clone / ".agent" / "policies" / "main.cedar"
     file.unlink()
     file.symlink_to(outside)
+    with pytest.raises(FileUnreadable):
+        opened(clone)
+
+
+def test_examples_swapped_for_a_link_are_refused(clone: Path) -> None:
+    """What lies outside would be read, and quoted where it is no example."""
+    outside = clone.parent / "outside.yml"
+    outside.write_text("- {tool: think, allow: true}")
+    (clone / ".agent" / "policies" / "main.examples.yml").symlink_to(outside)
     with pytest.raises(FileUnreadable):
         opened(clone)
 

@@ -191,6 +191,18 @@ def test_a_reason_quotes_no_argument_of_a_tool_with_secrets(root: Path) -> None:
     assert (code, message) == (Code.NOT_PERMITTED, "An argument names something that may not be touched")
 
 
+def test_neither_proof_nor_refusal_shows_a_secret_path(root: Path) -> None:
+    """A parameter can be secret and name a file."""
+    (root / "hunter2").write_text("x")
+    judge = authorizer(root)
+    call = permitted(judge, SECRET, path="hunter2")
+    assert "hunter2" not in str(call.decision.to_dict())
+    (root / "hunter2").unlink()
+    messages = [reason(judge.unchanged(call))[2], reason(judge.authorize_again(call))[2]]
+    let_go(call)
+    assert "hunter2" not in "".join(messages)
+
+
 def test_nothing_is_permitted_while_the_policies_cannot_be_used(root: Path) -> None:
     judge = authorizer(root, ALL.replace("resource)", 'resource == Tool::"nothing")'))
     code, _, message = reason(judged(judge, THINK))
@@ -264,6 +276,20 @@ def test_what_is_wrong_with_a_place_is_told_only_inside_of_the_grant(root: Path)
     judge = authorizer(root)
     assert reason(judged(judge, PEEK, path="nothing"))[2] == "'nothing' does not exist"
     assert "does not hold" in reason(judged(judge, PEEK, path="../nothing"))[2]
+
+
+def test_what_lies_outside_of_the_grant_tells_nothing_of_itself(root: Path) -> None:
+    """A file, no file, a link to nowhere, a circle: asked about from outside they are all the same."""
+    outside = root.parent
+    (outside / "circle").symlink_to("circle")
+    (outside / "nowhere").symlink_to("nothing")
+    judge = authorizer(root)
+    told = set()
+    for path in ("outside/x", "nothing/x", "circle", "nowhere", "outside", "nothing", "nothing/../x"):
+        code, _, message = reason(judged(judge, PEEK, path=f"../{path}"))
+        assert code is Code.NOT_PERMITTED
+        told.add(message.replace(f"{outside}/{path}", "IT").replace(f"../{path}", "IT"))
+    assert told == {"The agent does not hold fs.read of 'IT'"}
 
 
 # --- agents --------------------------------------------------------------------------------------

@@ -306,7 +306,8 @@ NULLABLE = registered("nullable", {"limit": {"type": ["integer", "null"]}})
 
 
 def test_null_is_another_call_than_nothing() -> None:
-    for one, other in (({}, {"limit": None}), ({"limit": None}, {})):
+    pairs: list[tuple[dict[str, Any], dict[str, Any]]] = [({}, {"limit": None}), ({"limit": None}, {})]
+    for one, other in pairs:
         call = permitted(NULLABLE, **one)
         if RuleJudge().write(call, "rule-1"):
             assert not covers(call, permitted(NULLABLE, **other))

@@ -42,8 +42,7 @@ def _read_file(folder: Path, name: str, read: ReadBytes) -> PolicyFile:
     raw = read(path)
     if raw is None:
         raise FileUnreadable(str(path), "is named under policies and does not exist")
-    if not _real(path).is_relative_to(_real(folder)):
-        raise FileUnreadable(str(path), "is a link that leads out of the folder of the configuration")
+    _check_inside(folder, path)
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -51,6 +50,8 @@ def _read_file(folder: Path, name: str, read: ReadBytes) -> PolicyFile:
     source = PolicySource(name=str(path), text=text)
     beside = path.with_name(path.name.removesuffix(".cedar") + EXAMPLES)
     examples = read(beside)
+    if examples is not None:
+        _check_inside(folder, beside)
     digest = hashlib.sha256(raw).hexdigest()
     return PolicyFile(
         source=source,
@@ -59,8 +60,9 @@ def _read_file(folder: Path, name: str, read: ReadBytes) -> PolicyFile:
     )
 
 
-def _real(path: Path) -> Path:
-    return path.resolve()
+def _check_inside(folder: Path, path: Path) -> None:
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise FileUnreadable(str(path), "is a link that leads out of the folder of the configuration")
 
 
 def check_together(sources: Sequence[PolicySource]) -> None:

@@ -177,7 +177,7 @@ class Authorizer:
             return again
         if [one.shown for one in again.touched] != [one.shown for one in call.touched]:
             _close(again.touched)
-            return _changed(call.request, "", "what the call would touch is no longer the same")
+            return _changed(call, "", "what the call would touch is no longer the same")
         _close(again.touched)
         return replace(again, touched=call.touched)  # what was held all the time
 
@@ -187,7 +187,7 @@ class Authorizer:
             for one in call.touched:
                 one.check_unchanged()
         except TouchRefused as refused:
-            return _changed(call.request, refused.pointer, refused.reason)
+            return _changed(call, refused.pointer, refused.reason)
         return None
 
     # --- capabilities ----------------------------------------------------------------------------
@@ -378,8 +378,14 @@ def _of_touch(request: ToolCall, tool: RegisteredTool, refused: TouchRefused) ->
     return refuse(request, Code.NOT_PERMITTED, reason, _ELSEWHERE, path=refused.pointer)
 
 
-def _changed(request: ToolCall, pointer: str, reason: str) -> Refusal:
+def _changed(call: PermittedCall, pointer: str, reason: str) -> Refusal:
     reason = reason[0].upper() + reason[1:]
+    if call.tool.arguments.secrecy.has_secrets:  # the reason may quote an argument
+        reason = "Something that the call would touch is no longer what it was when it was checked"
     return refuse(
-        request, Code.TOUCHED_CHANGED, reason, "Tell the user: something is being replaced.", path=pointer
+        call.request,
+        Code.TOUCHED_CHANGED,
+        reason,
+        "Tell the user: something is being replaced.",
+        path=pointer,
     )

@@ -50,11 +50,13 @@ _CLAUSES: Final = {
 class PlaceRefused(Exception):
     """A path that nothing may be done with; `reason` is a clause that a model can read."""
 
-    def __init__(self, reason: str, *, is_changed: bool = False) -> None:
+    def __init__(self, reason: str, *, is_changed: bool = False, tells_what_is_there: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.is_changed = is_changed
         """It was fine when it was resolved, and is something else by now."""
+        self.tells_what_is_there = tells_what_is_there
+        """The reason says something of the disk, and not only of the text."""
 
 
 class Place:
@@ -172,7 +174,8 @@ def resolve(text: str, base: str, *, may_be_missing: bool) -> Place:
             os.close(descriptor)
             raise
     except OSError as error:
-        raise PlaceRefused(f"'{echo_name(text)}' {_clause(error)}") from error
+        reason = f"'{echo_name(text)}' {_clause(error)}"
+        raise PlaceRefused(reason, tells_what_is_there=True) from error
     if missing:
         real = f"{real.rstrip('/')}/{missing}"
     return Place(text, base, real, missing, descriptor, status, may_be_missing=may_be_missing)
@@ -217,7 +220,8 @@ def _open_deepest(path: bytes) -> tuple[int, str]:
             if not name:  # not even the root is there
                 raise
             if name == b"..":
-                raise PlaceRefused("a path that does not exist yet cannot hold '..'") from None
+                reason = "a path that does not exist yet cannot hold '..'"
+                raise PlaceRefused(reason, tells_what_is_there=True) from None
             if name != b".":
                 missing.append(name)
         else:
@@ -237,7 +241,8 @@ def _check_nothing_there(folder: int, name: bytes) -> None:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return
-    raise PlaceRefused(f"'{echo_name(os.fsdecode(name))}' is a link that leads to nothing")
+    reason = f"'{echo_name(os.fsdecode(name))}' is a link that leads to nothing"
+    raise PlaceRefused(reason, tells_what_is_there=True)
 
 
 def _open(path: bytes) -> int:

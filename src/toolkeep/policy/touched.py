@@ -274,12 +274,36 @@ def _touch(mark: Touches, pointer: str, text: str, base: str, search: str) -> To
 
 def _touch_path(kind: str, pointer: str, text: str, base: str) -> Touched:
     """A place, also one that is not there: whether it is, is told only where the agent may read."""
-    place = resolve(text, base, may_be_missing=True)
+    try:
+        place = resolve(text, base, may_be_missing=True)
+    except PlaceRefused as refused:
+        if not refused.tells_what_is_there:
+            raise
+        return _unreachable(kind, pointer, text, base, refused.reason)
     touched = Touched(kind, pointer, place)
     if place.missing and kind != FS_WRITE:
         touched.objection = f"'{echo_name(text)}' does not exist"
     elif place.is_special:
         touched.objection = f"'{echo_name(text)}' is a device, a socket or a pipe"
+    return touched
+
+
+def _unreachable(kind: str, pointer: str, text: str, base: str, reason: str) -> Touched:
+    """What stands in the way, told only to who may know: the deepest place there is, with an objection."""
+    head, rest = text if text.startswith("/") else f"{base}/{text}", ""
+    while True:
+        head, _, name = head.rstrip("/").rpartition("/")
+        rest = f"/{name}{rest}"
+        try:
+            place = resolve(head or "/", base, may_be_missing=False)
+        except PlaceRefused:
+            if not head:
+                raise
+        else:
+            break
+    touched = Touched(kind, pointer, place)
+    touched.shown = f"{place.path.rstrip('/')}{rest}"
+    touched.objection = reason
     return touched
 
 
