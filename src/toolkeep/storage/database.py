@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     import sqlite3
 
 _BUSY_SECONDS = 10.0
+_BUSY_PAUSE_SECONDS = 0.01
+_BUSY = ("SQLITE_BUSY", "SQLITE_BUSY_RECOVERY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED")
 
 
 class Database:
@@ -68,6 +71,19 @@ class Database:
         make_private(self.file.parent)
         # SQLite would make it readable by others; its side files take over the mode.
         os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        until = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                return self._prepared()
+            except sqlite3.OperationalError as error:
+                # While another makes the file, SQLite does not wait where the journal mode is to be changed.
+                if error.sqlite_errorname not in _BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(_BUSY_PAUSE_SECONDS)
+
+    def _prepared(self) -> "sqlite3.Connection":
+        import sqlite3
+
         connection = sqlite3.connect(
             self.file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
