@@ -242,6 +242,14 @@ class TouchedThing(Protocol):
     def shown(self) -> str:
         """Its canonical form."""
 
+    @property
+    def identity(self) -> str:
+        """Which very thing it is, whatever it is called."""
+
+    @property
+    def root_path(self) -> str | None:
+        """The real folder of the grant that a place lies in; None for what is no place."""
+
     def check_unchanged(self) -> None:
         """Raise where it is something else by now."""
 

@@ -96,6 +96,8 @@ class Keep(KeepsTools):
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._made is not None:
+            await self._made.sandbox.close()
         self.close()
 
     def close(self) -> None:
@@ -170,6 +172,7 @@ class Keep(KeepsTools):
                         record=self._opened_record(),
                         limits=self._call_limits,
                         authorizer=self._authorization,
+                        project=self._policy.project,
                         approver=self._approver,
                         is_paranoid=self._policy.is_paranoid,
                         approval_wait_s=self._policy.wait_s,

@@ -181,6 +181,9 @@ VIEW_CHARS: Final = 20_000
 RULE_DAYS: Final = 365
 """The longest that an "always" holds; people and tools change."""
 
+PROTECTED_ENTRIES: Final = 20_000
+"""Names that are looked through below a folder before a worker may write it: a tenth of a second."""
+
 BODIES_WAITING: Final = 10_000
 """Bodies that wait to be written; beyond, one is not kept rather than a call held up."""
 

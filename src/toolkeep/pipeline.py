@@ -35,6 +35,7 @@ from toolkeep.execution.execute import Executor
 from toolkeep.execution.in_process import InProcessRunner
 from toolkeep.execution.ledger import NO_CLAIM, Claim, claim
 from toolkeep.execution.pending import PendingCalls
+from toolkeep.execution.sandboxed import SandboxRunner
 from toolkeep.limits import NAMED_CHARS, CallLimits
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.rules import RuleJudge
@@ -65,6 +66,7 @@ class Pipeline:
         record: KeepRecord,
         limits: CallLimits,
         authorizer: Authorizer,
+        project: str,
         approver: Approver | None,
         is_paranoid: bool,
         approval_wait_s: float,
@@ -81,7 +83,8 @@ class Pipeline:
             wait_s=approval_wait_s,
         )
         self.admission = Admission(limits)
-        self.executor = Executor([InProcessRunner()], Breaker(limits), ResultCache())
+        self.sandbox = SandboxRunner(project)
+        self.executor = Executor([InProcessRunner(), self.sandbox], Breaker(limits), ResultCache())
         self.recorder = Recorder(record.log, record.bodies, record.secret_key)
         self._registry = registry
         self._refusals = refusals
@@ -94,6 +97,7 @@ class Pipeline:
     def close(self) -> None:
         """Let go of the record; calls after this are refused."""
         self._is_closed = True
+        self.sandbox.close_soon()
         self.record.close()
 
     async def call(

@@ -472,9 +472,14 @@ def test_a_declared_agent_may_call() -> None:
 
 @pytest.mark.parametrize("level", [Isolation.STANDARD, Isolation.STRICT, Isolation.RESTRICTED])
 def test_isolation_that_is_not_there_is_refused_by_name(level: Isolation) -> None:
-    result = call(keep_with(never_with(constraints={"required_isolation": level.value})), "never")
+    @tool(name="never", constraints={"required_isolation": level.value})
+    def local() -> None:
+        """Made inside a function: no other process can import it."""
+
+    result = call(keep_with(local), "never")
     assert result.code is Code.ISOLATION_UNAVAILABLE
-    assert message(result) == f"Tool 'never' needs the isolation {level.value}, which is not available"
+    why = "nothing here can run it in a process of its own"
+    assert message(result) == f"Tool 'never' needs the isolation {level.value}, and {why}"
 
 
 def test_a_tool_may_ask_for_no_isolation() -> None:

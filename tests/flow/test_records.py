@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel
 
-from toolkeep import Code, Keep, Secret, ToolDefinition, tool
+from toolkeep import Code, Keep, Secret, ToolContext, ToolDefinition, tool
 from toolkeep.calls import ToolResult
 from toolkeep.canonical import canonical_bytes, canonical_hash
 from toolkeep.definitions.capability import Capability
@@ -88,8 +88,8 @@ DESCRIBED = ToolDefinition.from_dict({"name": "describe_only", "description": "I
 
 
 @tool(constraints={"required_isolation": "strict"})
-async def isolated() -> None:
-    """Run where it can do no harm."""
+async def isolated(context: ToolContext) -> None:
+    """Run where it can do no harm, with a context that no other process has."""
 
 
 def records_of(record: MemoryRecord) -> list[dict[str, Any]]:
@@ -144,7 +144,7 @@ def test_a_call_that_works_leaves_the_whole_chain() -> None:
             "type": "CapabilityCheck",
             "call": result.call_id,
             "required": ["fs.read:./data"],
-            "verdict": "required by the tool, not enforced in process",
+            "verdict": "required by the tool; enforced only by a sandbox that the result names",
         },
         {"type": "PolicyDecision", "call": result.call_id, **policy},
         {

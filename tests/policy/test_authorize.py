@@ -12,6 +12,7 @@ from tests.definitions.examples import made, with_properties
 from toolkeep import Code
 from toolkeep.calls import CheckedCall, PermittedCall, Refusal, RegisteredTool, ToolCall
 from toolkeep.definitions.capability import Capability
+from toolkeep.policy import authorize as authorize_module
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.engine import Engine
 from toolkeep.policy.places import Place
@@ -33,8 +34,9 @@ SECRET = registered("secret", "fs.read:*", path={**PATH, "x-secret": True})
 THINK = registered("think", amount={"type": "integer", "description": "How much."})
 SCRIBBLE = registered("scribble", "fs.write:*", path={**PATH, "x-touches": "fs.write"})
 INDEX = registered("index", "fs.read:./docs")
+ROAM = registered("roam", "net.read:*")
 MANY = registered("many", "fs.read:*", paths={"type": "array", "items": PATH, "description": "Paths."})
-TOOLS = [PEEK, SECRET, THINK, SCRIBBLE, INDEX, MANY]
+TOOLS = [PEEK, SECRET, THINK, SCRIBBLE, INDEX, ROAM, MANY]
 
 ALL = '@id("all") permit (principal, action == Action::"call", resource);'
 NO = """@id("no") @reason("too much") forbid (principal, action == Action::"call", resource == Tool::"think")
@@ -146,6 +148,16 @@ def test_grants_start_from_the_project_and_arguments_from_the_working_folder(
     let_go(permitted(judge, INDEX))
 
 
+def test_a_list_of_allowed_hosts_is_not_met_by_a_tool_that_does_not_say_which(root: Path) -> None:
+    """An empty set lies inside every other one."""
+    listed = '@id("listed") permit (principal, action == Action::"call", resource) when { L.containsAll(H) };'
+    text = listed.replace("L", '["good.test", "*"]', 1).replace("H", "context.hosts", 1)
+    without = text.replace(', "*"', "")
+    assert isinstance(judged(authorizer(root, text, holds="net.read:evil.test"), ROAM), PermittedCall)
+    judge = authorizer(root, without, holds="net.read:evil.test")
+    assert reason(judged(judge, ROAM))[0] is Code.NOT_PERMITTED
+
+
 def test_a_policy_that_asks_is_told_on(root: Path) -> None:
     judge = authorizer(root, ALL.replace("permit", "@ask permit"))
     assert permitted(judge, THINK).asks
@@ -183,6 +195,30 @@ def test_a_refusal_has_a_proof_too(root: Path) -> None:
     assert by_policy.request_hash
     by_capability = judged(judge, PEEK, path="/").decision
     assert (by_capability.is_allowed, by_capability.policies, by_capability.request_hash) == (False, (), "")
+
+
+def test_a_mark_of_a_kind_that_the_tool_does_not_require_counts_all_the_same(root: Path) -> None:
+    unrequired = registered("unrequired", path=PATH)
+    judge = authorizer(root)
+    let_go(permitted(judge, unrequired, path="docs/a"))
+    assert "does not hold fs.read" in reason(judged(judge, unrequired, path="../outside"))[2]
+
+
+def test_the_proof_of_a_call_with_secrets_does_not_say_what_it_touches(root: Path) -> None:
+    call = permitted(authorizer(root), SECRET, path="docs/a")
+    (told,) = call.decision.touches
+    assert told.startswith("fs.read:")
+    assert "docs" not in told
+    let_go(call)
+
+
+def test_no_more_plans_are_kept_than_there_is_room_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authorize_module, "_PLANS", 2)
+    judge = authorizer(root, holds="fs.read:. fs.write:.")
+    for _ in range(2):
+        for tool in (THINK, INDEX, PEEK):
+            let_go(permitted(judge, tool, **({"path": "docs/a"} if tool is PEEK else {})))
+            assert len(judge._plans) <= 2
 
 
 def test_a_reason_quotes_no_argument_of_a_tool_with_secrets(root: Path) -> None:

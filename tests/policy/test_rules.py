@@ -53,6 +53,15 @@ ODD = registered(
     source={"kind": "mcp", "origin": "files"},
 )
 NONE = registered("none", {})
+DEEP = registered(
+    "deep",
+    {
+        "to": {
+            "type": "object",
+            "properties": {"tags": {"type": "array", "items": {"type": "string"}}},
+        }
+    },
+)
 
 CALLS: list[PermittedCall] = []
 
@@ -135,6 +144,7 @@ def test_a_rule_for_a_tool_without_arguments_has_no_condition() -> None:
 UNSAYABLE: dict[str, tuple[RegisteredTool, dict[str, Any]]] = {
     "a set": (PAY, {"tags": ["a"]}),
     "an empty set": (PAY, {"tags": []}),
+    "a set in a record": (DEEP, {"to": {"tags": ["a"]}}),
     "an integer that Cedar cannot hold": (PAY, {"count": 2**63}),
     "a number that Cedar cannot hold": (PAY, {"rate": 0.1 + 0.2}),
     "text that Cedar cannot hold": (PAY, {"text": "\ud800"}),
@@ -289,6 +299,7 @@ def test_more_rules_than_are_remembered_are_covered_as_well() -> None:
     ]
     assert judge.covering(call, [*many, rule]) is rule
     assert judge.covering(call, [rule, *many]) is rule
+    assert len(judge._engines) <= 1_000
 
 
 FETCH = registered("fetch", {"url": {"type": "string", "x-touches": "net.read"}}, capabilities=["net.read:*"])
@@ -311,6 +322,19 @@ def test_null_is_another_call_than_nothing() -> None:
         call = permitted(NULLABLE, **one)
         if RuleJudge().write(call, "rule-1"):
             assert not covers(call, permitted(NULLABLE, **other))
+
+
+class Contested(RuleJudge):
+    """Another thread always comes in between, and makes room for its own."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, {})
+
+
+def test_a_rule_that_another_thread_makes_forgotten_covers_all_the_same() -> None:
+    call = permitted(PAY, text="a")
+    rule = rule_for(call)
+    assert Contested().covering(call, [rule]) is rule
 
 
 # --- text survives Cedar -------------------------------------------------------------------------

@@ -123,6 +123,7 @@ def test_a_mark_that_no_call_can_be_read_by_counts_as_the_whole_scope(
     assert Capability("fs.read", "./docs") in list(planned.wholes([]))
     unscoped = plan({"type": "object", **schema})
     assert list(unscoped.wholes([])) == [Capability("fs.read")]
+    assert not unscoped.touches_nothing
 
 
 def test_something_touched_in_plain_sight_hides_no_mark_that_cannot_be_read(folder: Path) -> None:
@@ -142,6 +143,13 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
         }
     },
     "a condition": {"if": True, "then": {"properties": {"x": {"$ref": "#/$defs/file"}}}},
+    "a reference by anchor": {
+        "properties": {"it": {"$ref": "#/$defs/file"}, "x": {"$ref": "#file"}},
+        "$defs": {"file": {"$anchor": "file", **READS}},
+    },
+    "a dynamic reference": {
+        "properties": {"it": {"$ref": "#/$defs/file"}, "x": {"$dynamicRef": "#/$defs/file"}}
+    },
 }
 
 
@@ -167,6 +175,12 @@ def test_a_property_that_bears_the_name_of_the_mark_counts_as_everything() -> No
     assert kinds == {
         "fs.read", "fs.write", "net.read", "net.write", "db.read", "db.write", "process.spawn",
     }  # fmt: skip
+
+
+def test_a_definition_that_is_itself_and_nothing_else_is_looked_at_once() -> None:
+    circle = {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}, READS]}}
+    planned = plan(with_properties({"it": {"$ref": "#/$defs/a"}}, **{"$defs": circle}))
+    assert list(planned.wholes([])) == [Capability("fs.read")]
 
 
 def test_a_tool_without_marks_and_capabilities_touches_nothing() -> None:
@@ -244,6 +258,13 @@ def test_each_form_in_its_canonical_shape(kind: str, form: str, value: Any, show
     planned = plan(marked(kind, form))
     pointer = "/it/0" if isinstance(value, list) else "/it"
     assert found(planned, folder, it=value) == [(kind, pointer, shown)]
+
+
+def test_every_text_of_a_marked_array_is_touched(folder: Path) -> None:
+    assert found(plan(marked("fs.read")), folder, it=["a", "b"]) == [
+        ("fs.read", "/it/0", "ROOT/a"),
+        ("fs.read", "/it/1", "ROOT/b"),
+    ]
 
 
 def test_of_a_command_only_the_program_is_touched(folder: Path) -> None:
@@ -348,8 +369,9 @@ def test_content_is_read_from_the_very_file_that_was_checked(folder: Path) -> No
     assert one.content(5) is None
 
 
-@pytest.mark.parametrize(("text", "content"), [("new", b""), (".", None)])
+@pytest.mark.parametrize(("text", "content"), [("new", b""), (".", None), ("pipe", None)])
 def test_content_of_what_is_no_file(text: str, content: bytes | None, folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
     (one,) = plan(marked("fs.write")).touched({"it": text}, str(folder), "")
     assert one.content(5) == content
     one.close()

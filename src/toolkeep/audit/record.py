@@ -262,7 +262,7 @@ class Recorder:
 
 
 _NOT_APPROVED = (Code.APPROVAL_NEEDED, Code.APPROVAL_DENIED)
-_VERDICT = "required by the tool, not enforced in process"
+_VERDICT = "required by the tool; enforced only by a sandbox that the result names"
 
 
 def _end_of(result: ToolResult) -> Record:

@@ -12,6 +12,7 @@ COMMANDS = {
     "call": "Call a tool, guarded and recorded.",
     "completion": "Print the completion script for a shell.",
     "disable": "Keep tools from answering.",
+    "doctor": "Say what isolation this machine can give.",
     "enable": "Let tools answer again.",
     "init": "Write a commented .agent/config.yml.",
     "lint": "Advise on definitions without registering them.",

@@ -15,11 +15,11 @@ import jiter
 
 from toolkeep.calls import PermittedCall, RawOutput, RecordedCall, Refusal
 from toolkeep.definitions.context import Cancelled, ToolContext, ToolFailed
-from toolkeep.errors import Code
+from toolkeep.errors import FAILURES, Code
 from toolkeep.execution.admission import Slot
 from toolkeep.execution.breaker import Breaker
 from toolkeep.execution.cache import ResultCache, is_cacheable
-from toolkeep.execution.runner import Runner
+from toolkeep.execution.runner import Runner, RunRefused
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS
 from toolkeep.refusals import refuse
 from toolkeep.wording import shorten, visible_lines
@@ -58,7 +58,8 @@ class Executor:
             return refuse(request, Code.NOT_RUNNABLE, message, "Do without it, or ask the operator.")
         if self._runner(call) is None:
             wanted = tool.definition.constraints.isolation.value
-            message = f"Tool '{tool.name}' needs the isolation {wanted}, which is not available"
+            why = "nothing here can run it in a process of its own"
+            message = f"Tool '{tool.name}' needs the isolation {wanted}, and {why}"
             return refuse(request, Code.ISOLATION_UNAVAILABLE, message, "Do without it, or ask the operator.")
         return self._breaker.check(request, tool.definition_hash)
 
@@ -87,7 +88,8 @@ class Executor:
             return outcome.refusal
         self._breaker.note(call.tool.definition_hash, is_failure=False)
         elapsed_ms = (time.perf_counter() - began) * 1000
-        return RawOutput(call=call, value=outcome[0], isolation=runner.isolation, execute_ms=elapsed_ms)
+        isolation = runner.isolation(call.tool)
+        return RawOutput(call=call, value=outcome[0], isolation=isolation, execute_ms=elapsed_ms)
 
     async def _run(
         self, runner: Runner, call: RecordedCall, slot: Slot, secrets: Mapping[str, str]
@@ -179,6 +181,9 @@ def _outcome(call: RecordedCall, task: "asyncio.Future[Any]") -> "tuple[Any] | R
         unsaid = f"Tool '{call.tool.name}' failed and did not say why"
         message = shorten(said, MODEL_TEXT_CHARS // 2) or unsaid
         return _failed(call, message)
+    if isinstance(error, RunRefused):
+        refusal = refuse(call.request, error.code, error.reason, "Try another way, or tell the operator.")
+        return _Failure(refusal) if error.code in FAILURES else refusal
     if isinstance(error, Cancelled):
         return refuse(
             call.request, Code.CANCELLED, "The tool was cancelled", "Call it again if it is needed."

@@ -24,12 +24,14 @@ from toolkeep.execution.runner import Held
 class InProcessRunner:
     """Runs what the host's own code registered."""
 
-    isolation = Isolation.NONE.value
-
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it is live code that asks for no isolation."""
         is_live = isinstance(tool.runner, (FunctionTool, AgentTool))
         return is_live and tool.definition.constraints.required_isolation in (None, Isolation.NONE)
+
+    def isolation(self, tool: RegisteredTool) -> str:  # noqa: ARG002 -- the same for all
+        """None, whatever the tool."""
+        return Isolation.NONE.value
 
     async def run(self, call: RecordedCall, context: ToolContext, slot: Held) -> Any:
         """The function's value, or the JSON that the class answers with."""

@@ -4,6 +4,7 @@ from typing import Any, Protocol
 
 from toolkeep.calls import RecordedCall, RegisteredTool
 from toolkeep.definitions.context import ToolContext
+from toolkeep.errors import Code
 
 
 class Held(Protocol):
@@ -16,12 +17,20 @@ class Held(Protocol):
         """Let go once."""
 
 
+class RunRefused(Exception):
+    """A runner could not run a tool, or got no answer from it; `code` says which."""
+
+    def __init__(self, code: Code, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
 class Runner(Protocol):
     """Runs recorded calls of the tools that it can run."""
 
-    @property
-    def isolation(self) -> str:
-        """The level that its runs have, for the result and the log."""
+    def isolation(self, tool: RegisteredTool) -> str:
+        """The level that a run of the tool has, for the result and the log."""
 
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it can run this tool as its definition demands."""

@@ -30,6 +30,9 @@ from toolkeep.wording import HIDDEN
 _PLANS: Final = 10_000
 """Tools whose plan is kept."""
 
+ANYTHING: Final = "*"
+"""Stands in `context.hosts` and the like for a tool that needs what policy grants, and does not say what."""
+
 _ELSEWHERE: Final = "Do without it, or ask the operator."
 
 
@@ -229,7 +232,7 @@ class Authorizer:
         root = holdings.root_of(one)
         if root is None:
             raise TouchRefused(one.pointer, f"the agent does not hold {one.kind} of '{one.shown}'")
-        one.root = root
+        one.root, one.folder = root, holdings.folder_of(root, one.kind)
         if one.objection:
             raise TouchRefused(one.pointer, one.objection)
 
@@ -241,12 +244,16 @@ class Authorizer:
     # --- policies --------------------------------------------------------------------------------
 
     def _facts(self, request: ToolCall, checked: CheckedCall, touched: list[Touched]) -> CallFacts:
-        if not touched:
+        plan = self._plan(checked.registered)
+        if plan.touches_nothing:
             return CallFacts(
                 arguments=checked.arguments, session=request.session, conversation=request.conversation
             )
         held: dict[str, set[str]] = {"fs": set(), "net": set(), "process": set(), "db": set()}
         canonical: dict[str, str] = {}
+        for capability in plan.wholes(touched):
+            if capability.scope in ANY_SCOPE:  # anything: a policy that lists what is allowed must not be met
+                held[capability.kind.partition(".")[0]].add(ANYTHING)
         for one in touched:
             area = one.kind.partition(".")[0]
             held[area].add(one.root if area == "fs" else one.shown)

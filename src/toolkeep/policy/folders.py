@@ -41,6 +41,14 @@ class Folder:
         except PlaceRefused:
             return False
 
+    def real_path(self) -> str | None:
+        """Where the prefix lies now; None where that cannot be told."""
+        try:
+            with resolve(self.text, self.base, may_be_missing=True) as prefix:
+                return prefix.path
+        except PlaceRefused:
+            return None
+
 
 def _is_at_or_below(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith(f"{prefix.rstrip('/')}/")

@@ -35,14 +35,15 @@ class Holdings:
 
     def root_of(self, touched: Touched) -> str | None:
         """The scope, as it was granted, that a thing lies in."""
-        return next(
-            (
-                text
-                for kind, text, scope in self._scopes
-                if kind == touched.kind and _contains(scope, touched)
-            ),
-            None,
-        )
+        for kind, text, scope in self._scopes:
+            if kind == touched.kind and _contains(scope, touched):
+                return text
+        return None
+
+    def folder_of(self, root: str, kind: str) -> Folder | None:
+        """The folder that was granted under this text."""
+        scopes = (scope for held, text, scope in self._scopes if (held, text) == (kind, root))
+        return next((scope for scope in scopes if isinstance(scope, Folder)), None)
 
 
 Scope = Folder | HostScope | Program | str

@@ -76,13 +76,15 @@ class RuleJudge:
         return None
 
     def _engine(self, rule: HeldRule) -> Engine | None:
-        if rule.text not in self._engines:
-            try:
-                engine = Engine(read_policies([PolicySource(name=rule.id, text=rule.text)]))
-            except PoliciesRefused:  # nothing that we wrote: it covers nothing
-                engine = None
-            self._engines = {**(self._engines if len(self._engines) < 1_000 else {}), rule.text: engine}
-        return self._engines[rule.text]
+        held = self._engines  # read once: other threads put others in its place
+        if rule.text in held:
+            return held[rule.text]
+        try:
+            engine = Engine(read_policies([PolicySource(name=rule.id, text=rule.text)]))
+        except PoliciesRefused:  # nothing that we wrote: it covers nothing
+            engine = None
+        self._engines = {**(held if len(held) < 1_000 else {}), rule.text: engine}
+        return engine
 
 
 def _canonical(call: PermittedCall) -> dict[str, str]:

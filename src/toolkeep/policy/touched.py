@@ -14,6 +14,7 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.parameter import TOUCH_FORMS, TOUCHES_KEY, Touches
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import TouchForm
+from toolkeep.policy.folders import Folder
 from toolkeep.policy.hosts import Host, HostRefused, HostScope, read_host, read_url
 from toolkeep.policy.places import Place, PlaceRefused, resolve
 from toolkeep.policy.programs import resolve_program
@@ -46,7 +47,7 @@ Thing = Place | Host | HostScope | str
 class Touched:
     """One thing that a call would touch; a place is held open until it is closed."""
 
-    __slots__ = ("kind", "objection", "pointer", "root", "shown", "thing")
+    __slots__ = ("folder", "kind", "objection", "pointer", "root", "shown", "thing")
 
     def __init__(self, kind: str, pointer: str, thing: Thing) -> None:
         self.kind = kind
@@ -55,6 +56,7 @@ class Touched:
         self.thing = thing
         self.objection = ""
         """What is wrong with it; told only to who may know what lies there."""
+        self.folder: Folder | None = None
         self.root = ""
         """The scope, as it was granted, that it lies in; set once that is known."""
         self.shown = thing.path if isinstance(thing, Place) else str(thing)
@@ -66,6 +68,17 @@ class Touched:
                 self.thing.check_unchanged()
             except PlaceRefused as refused:
                 raise TouchRefused(self.pointer, refused.reason, is_changed=True) from refused
+
+    @property
+    def identity(self) -> str:
+        """Device and inode of a place; else its canonical form."""
+        place = self.thing
+        return f"{place.device}:{place.inode}:{place.missing}" if isinstance(place, Place) else self.shown
+
+    @property
+    def root_path(self) -> str | None:
+        """The real folder of the grant that a place lies in."""
+        return self.folder.real_path() if self.folder is not None else None
 
     def content(self, limit: int) -> bytes | None:
         """What a file holds; None where it is no file or longer. One that does not exist holds nothing."""

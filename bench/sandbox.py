@@ -1,0 +1,147 @@
+"""What does a fresh, confined process for each call cost? Prints a table.
+
+python bench/sandbox.py [--quick]
+
+Calls go through the public face of a keep in memory. `warm`: a worker was ready, as after a pause. In flight:
+so many calls together that most have to fork. Beside them, in the same rounds: the same tool in this process,
+a live process that answers over a pipe, a bare fork of Python, and a cold start of it.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+
+from measures.home import empty_home
+from measures.statistics import median, median_ratio, percentile
+from tables import print_notes, print_table
+from toolkeep import Keep
+from workloads import isolated
+
+LEVELS = ("standard", "strict", "restricted")
+LIVE = "live process, one line each way"
+REFILL_S = 0.25
+"""Longer than a worker takes to be ready again."""
+
+ECHO = "import sys\nfor line in sys.stdin:\n    print(line, end='', flush=True)\n"
+
+Lane = Callable[[], Awaitable[None]]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="What a fresh, confined process for each call costs.")
+    parser.add_argument("--quick", action="store_true", help="a short run, to see that everything works")
+    options = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    with empty_home():
+        asyncio.run(_measure(rounds=5 if options.quick else 40))
+
+
+async def _measure(rounds: int) -> None:
+    keep = Keep()
+    keep.register(*(getattr(isolated, f"add_{where}") for where in ("here", *LEVELS)))
+    live = subprocess.Popen(  # noqa: ASYNC220 -- nothing is timed yet
+        [sys.executable, "-I", "-S", "-c", ECHO], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    lanes: dict[str, Lane] = {
+        "in this process": lambda: _call(keep, "add_here"),
+        **{f"{level}, warm": _warm(keep, f"add_{level}") for level in LEVELS},
+        LIVE: lambda: _echo(live),
+        "bare os.fork": _fork,
+        "cold python -I -S -E": _cold,
+    }
+    async with keep:
+        for lane in lanes.values():
+            await lane()
+        found = await _interleaved(lanes, rounds)
+        _print_alone(found)
+        for count in (1, 8, 32):
+            await _print_together(keep, count)
+    live.terminate()
+    live.wait()
+
+
+async def _interleaved(lanes: dict[str, Lane], rounds: int) -> dict[str, list[float]]:
+    """Each lane once a round, another one first each time; workers get time to be ready again."""
+    found: dict[str, list[float]] = {name: [] for name in lanes}
+    names = list(lanes)
+    for number in range(rounds):
+        for place in range(len(names)):
+            name = names[(place + number) % len(names)]
+            await asyncio.sleep(REFILL_S)
+            start = time.perf_counter()
+            await lanes[name]()
+            found[name].append(time.perf_counter() - start)
+    return found
+
+
+def _warm(keep: Keep, name: str) -> Lane:
+    return lambda: _call(keep, name)
+
+
+async def _call(keep: Keep, name: str) -> None:
+    result = await keep.call(name, {"a": 1, "b": 2})
+    if result.value != 3:
+        raise RuntimeError(result.text)
+
+
+async def _echo(live: "subprocess.Popen[str]") -> None:
+    if live.stdin is None or live.stdout is None:
+        raise RuntimeError("no pipes")
+    live.stdin.write("{}\n")
+    live.stdin.flush()
+    live.stdout.readline()
+
+
+async def _fork() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)  # noqa: ASYNC222 -- that is what is timed
+
+
+async def _cold() -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-I", "-S", "-E", "-c", "pass")
+    await process.wait()
+
+
+def _print_alone(found: dict[str, list[float]]) -> None:
+    rows = [
+        [
+            name,
+            f"{median(one) * 1e3:.2f}",
+            f"{percentile(one, 0.99) * 1e3:.2f}",
+            f"{median_ratio(one, found[LIVE]):.1f}",
+            f"{median_ratio(one, found['cold python -I -S -E']):.3f}",
+        ]
+        for name, one in found.items()
+    ]
+    print_table("One call after a pause, ms", ["", "median", "p99", "× live", "× cold start"], rows)
+
+
+async def _print_together(keep: Keep, count: int) -> None:
+    rows = []
+    for level in LEVELS:
+        start, processor = time.perf_counter(), os.times()
+        calls = max(count, 16)
+        waiting = asyncio.Semaphore(count)
+
+        async def one(name: str = f"add_{level}", waiting: asyncio.Semaphore = waiting) -> None:
+            async with waiting:
+                await _call(keep, name)
+
+        await asyncio.gather(*(one() for _ in range(calls)))
+        elapsed = time.perf_counter() - start
+        used = sum(os.times()[:4]) - sum(processor[:4])
+        rows.append([level, f"{calls / elapsed:.0f}", f"{used / calls * 1e3:.1f}"])
+    print_table(f"{count} in flight", ["", "calls/s", "processor here, ms a call"], rows)
+    print_notes(["processor time of workers counts when their zygote ends, so it is not in this column"])
+
+
+if __name__ == "__main__":
+    main()

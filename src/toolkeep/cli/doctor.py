@@ -1,0 +1,125 @@
+"""`toolkeep doctor`: which levels of isolation this machine gives, and how to get the rest.
+
+Tries each mechanism in a throw-away process. Opens no keep, reads no configuration and runs nothing of a
+project. What it says holds for this machine and this user, now.
+"""
+
+import os
+import platform
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from toolkeep.cli.options import common, print_json, say
+from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.plan import ORDINARY_ID
+from toolkeep.sandbox.probe import Finding, Findings, probe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """Where toolkeep runs, and as whom."""
+
+    python: str
+    kernel: str
+    """Its name and release."""
+    processor: str
+    user: int
+
+    @property
+    def worker_user(self) -> int:
+        """Who workers run as: an ordinary user, also where this program is root."""
+        return self.user or ORDINARY_ID
+
+
+def this_host() -> Host:
+    """The machine and the user of this process."""
+    return Host(
+        python=platform.python_version(),
+        kernel=f"{platform.system()} {platform.release()}",
+        processor=platform.machine(),
+        user=os.geteuid(),
+    )
+
+
+@click.command("doctor")
+@common
+def command(*, as_json: bool) -> None:
+    """Say what isolation this machine can give.
+
+    Tries every mechanism of the kernel and lists what works, why the rest does not, and how to get it. Exit
+    status 0 if every level is available.
+    """
+    host, findings = this_host(), probe()
+    if as_json:
+        print_json(_data(host, findings))
+    else:
+        _print(host, findings)
+    if any(findings.missing(level) for level in Isolation):
+        sys.exit(1)
+
+
+def _data(host: Host, findings: Findings) -> dict[str, Any]:
+    return {
+        "python": host.python,
+        "kernel": host.kernel,
+        "processor": host.processor,
+        "user": host.user,
+        "worker_user": host.worker_user,
+        "mechanisms": [_mechanism(finding) for finding in findings.findings],
+        "levels": [_level(level, findings) for level in Isolation],
+    }
+
+
+def _mechanism(finding: Finding) -> dict[str, Any]:
+    return {
+        "name": finding.mechanism.value,
+        "works": finding.works,
+        "reason": finding.reason,
+        "remedy": finding.remedy,
+    }
+
+
+def _level(level: Isolation, findings: Findings) -> dict[str, Any]:
+    missing = {
+        promise.value: [finding.mechanism.value for finding in lacking]
+        for promise, lacking in findings.missing(level).items()
+    }
+    return {"name": level.value, "available": not missing, "missing": missing}
+
+
+def _print(host: Host, findings: Findings) -> None:
+    say(f"Python {host.python}, {host.kernel}, {host.processor}")
+    say(_whom(host))
+    say("\nMechanisms")
+    for finding in findings.findings:
+        _print_line(finding.mechanism, is_good=finding.works, details=_cure(finding))
+    say("\nLevels")
+    for level in Isolation:
+        missing = findings.missing(level)
+        details = [
+            f"no {promise} without {', '.join(finding.mechanism for finding in lacking)}"
+            for promise, lacking in missing.items()
+        ]
+        _print_line(level, is_good=not missing, details=details)
+
+
+def _whom(host: Host) -> str:
+    if host.user == host.worker_user:
+        return f"Workers run as you: user {host.worker_user}"
+    return f"You are root; workers run as user {host.worker_user}"
+
+
+def _cure(finding: Finding) -> Iterator[str]:
+    if not finding.works:
+        yield finding.reason
+        yield f"hint: {finding.remedy}"
+
+
+def _print_line(name: str, *, is_good: bool, details: Iterable[str]) -> None:
+    say(f" {name}", label="  ✓" if is_good else "  ✗", color="green" if is_good else "red")
+    for detail in details:
+        say(f"      {detail}")

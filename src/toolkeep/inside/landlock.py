@@ -1,0 +1,81 @@
+"""Makes Landlock rules from a grant: everything the kernel can deny is denied, then the grant is allowed.
+
+Does not cover looking at names and metadata, pathname sockets or UDP; the mount and network namespaces do.
+"""
+
+import os
+import stat
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from . import kernel
+
+LOWEST_VERSION: Final = 3
+"""Before version 3 a file that may not be written can still be emptied by truncate(2)."""
+
+_EXECUTE: Final = 1 << 0
+_WRITE_FILE: Final = 1 << 1
+_READ_FILE: Final = 1 << 2
+_READ_DIR: Final = 1 << 3
+_REMOVE_DIR: Final = 1 << 4
+_REMOVE_FILE: Final = 1 << 5
+_MAKE_DIR: Final = 1 << 7
+_MAKE_REG: Final = 1 << 8
+_MAKE_SYM: Final = 1 << 12
+_REFER: Final = 1 << 13
+_TRUNCATE: Final = 1 << 14
+_IOCTL_DEV: Final = 1 << 15
+
+_CONNECT_TCP: Final = 1 << 1
+_ANY_TCP: Final = 0b11
+_ANY_SCOPE: Final = 0b11
+_VERSION_WITH_TCP: Final = 4
+_VERSION_WITH_IOCTL: Final = 5
+_VERSION_WITH_SCOPE: Final = 6
+
+READ: Final = _READ_FILE | _READ_DIR
+RUN: Final = READ | _EXECUTE
+WRITE: Final = (
+    READ | _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SYM | _REFER | _TRUNCATE
+)
+USE_DEVICE: Final = _READ_FILE | _WRITE_FILE
+_ON_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+
+
+def make_ruleset(grants: Sequence[tuple[str, int]], connect_ports: Sequence[int]) -> int:
+    """A descriptor of the rules: these accesses at these paths, these TCP ports, and nothing else."""
+    version = kernel.landlock_version()
+    if version < LOWEST_VERSION:
+        raise OSError(f"Landlock {LOWEST_VERSION} is needed, this kernel has {version or 'none'}")
+    if connect_ports and version < _VERSION_WITH_TCP:
+        raise OSError(
+            f"Landlock {_VERSION_WITH_TCP} is needed to allow single ports, this kernel has {version}"
+        )
+    ruleset = kernel.landlock_create(_handled(version))
+    for path, access in grants:
+        _allow(ruleset, path, access)
+    for port in connect_ports:
+        kernel.landlock_allow_port(ruleset, _CONNECT_TCP, port)
+    return ruleset
+
+
+def _handled(version: int) -> bytes:
+    files = (1 << 15) - 1
+    if version >= _VERSION_WITH_IOCTL:
+        files |= _IOCTL_DEV
+    if version < _VERSION_WITH_TCP:
+        return struct.pack("=Q", files)
+    if version < _VERSION_WITH_SCOPE:
+        return struct.pack("=QQ", files, _ANY_TCP)
+    return struct.pack("=QQQ", files, _ANY_TCP, _ANY_SCOPE)
+
+
+def _allow(ruleset: int, path: str, access: int) -> None:
+    opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISDIR(os.fstat(opened).st_mode):
+            access &= _ON_FILES
+        kernel.landlock_allow_path(ruleset, access, opened, path)
+    finally:
+        os.close(opened)

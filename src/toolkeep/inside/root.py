@@ -1,0 +1,180 @@
+"""Builds what a zygote and its workers see as `/`: a small tmpfs with the plan's folders bound into it.
+
+Comes in: the plan. Goes out: a new root, read-only but for the granted folders. Sources are opened before
+anything is mounted over them. Trusts the plan: the host has checked that its paths are canonical.
+"""
+
+import os
+import signal
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from . import kernel
+
+BOX: Final = "/box"
+"""Holds what is mounted for each worker alone. Landlock sees a mount through the folder above its mount
+point, so that the rule for these is on this folder."""
+
+SCRATCH: Final = f"{BOX}/scratch"
+PROC: Final = f"{BOX}/proc"
+_BASE: Final = "/tmp"  # noqa: S108 -- only a mount point, in a mount namespace of our own
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+_ROOT_BYTES: Final = 1 << 20
+
+_CODE: Final = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV
+_READ: Final = _CODE | kernel.ATTR_NOEXEC
+_WRITE: Final = kernel.ATTR_NOSUID | kernel.ATTR_NODEV | kernel.ATTR_NOEXEC
+_DEVICE: Final = kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One path of the new root: a link, or a mount that waits in a descriptor."""
+
+    path: str
+    link_to: str = ""
+    tree: int = -1
+    is_folder: bool = False
+
+
+def build(plan: dict[str, Any], *, ordinary_id: int | None) -> None:
+    """Mount the new root; `ordinary_id` is who will live in it if that is not who builds it."""
+    kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+    pieces = list(_host_pieces() if plan["sees_host"] else _minimal_pieces(plan["system"]))
+    pieces += _granted_pieces(plan, ordinary_id)
+    options = f"size={_ROOT_BYTES},mode=755"
+    kernel.mount("tmpfs", _BASE, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+    for piece in sorted(pieces, key=lambda piece: piece.path.split("/")):
+        if ordinary_id is not None:
+            _veil_closed_parents(piece.path, ordinary_id)
+        _place(piece)
+    for folder in (SCRATCH, PROC):
+        Path(_BASE + folder).mkdir(parents=True, exist_ok=True)
+    _link("/proc", PROC)
+    _link("/tmp", SCRATCH)  # noqa: S108 -- inside the new root
+
+
+def enter(*, has_proc: bool) -> None:
+    """Make it the root of this process. Its mounts are locked if a more privileged process made them."""
+    if has_proc:
+        mount_proc(_BASE + PROC)
+    kernel.mount(_BASE, _BASE, None, kernel.MS_BIND | kernel.MS_REC)
+    kernel.enter_root(_BASE)
+    kernel.set_mount_attributes("/", kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV)
+
+
+def mount_proc(target: str = PROC) -> None:
+    """The processes of this process's pid namespace, and nothing of the kernel's settings."""
+    flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+    kernel.mount("proc", target, "proc", flags, "subset=pid")
+
+
+def _minimal_pieces(system: Sequence[str]) -> Iterator[_Piece]:
+    for path in system:
+        if os.path.lexists(path):
+            yield _piece(path, _CODE)
+    for name in _DEVICES:
+        yield _piece(f"/dev/{name}", _DEVICE)
+
+
+def _host_pieces() -> Iterator[_Piece]:
+    for entry in os.scandir("/"):
+        if entry.path not in ("/proc", BOX):
+            yield _piece(entry.path, kernel.ATTR_NOSUID)
+
+
+def _granted_pieces(plan: dict[str, Any], ordinary_id: int | None) -> Iterator[_Piece]:
+    code, read, write = (frozenset(plan[kind]) for kind in ("code", "read", "write"))
+    covered = frozenset(plan["system"]) if not plan["sees_host"] else frozenset()
+    for path in code - covered - write:
+        yield _piece(path, _CODE)
+    for path in read - code - write:
+        yield _piece(path, _READ, seen_by=ordinary_id)
+    for path in write:
+        yield _piece(path, _WRITE, seen_by=ordinary_id)
+
+
+def _piece(path: str, attributes: int, *, seen_by: int | None = None) -> _Piece:
+    if Path(path).is_symlink():
+        return _Piece(path, link_to=str(Path(path).readlink()))
+    status = Path(path).stat()
+    tree = kernel.clone_tree(path)
+    kernel.set_tree_attributes(tree, attributes)
+    if seen_by is not None and (status.st_uid, status.st_gid) != (seen_by, seen_by):
+        _map_owner(tree, path, status, seen_by)
+    return _Piece(path, tree=tree, is_folder=stat.S_ISDIR(status.st_mode))
+
+
+def _map_owner(tree: int, path: str, owner: os.stat_result, seen_by: int) -> None:
+    """Show what the folder's owner owns as owned by the ordinary user, and the other way round on disk."""
+    namespace = _mapping_namespace((owner.st_uid, owner.st_gid), seen_by)
+    try:
+        kernel.set_tree_attributes(tree, kernel.ATTR_IDMAP, mapped_by=namespace)
+    except OSError as error:
+        raise OSError(
+            error.errno, f"the file system of {path} cannot show its files as another user's"
+        ) from error
+    finally:
+        os.close(namespace)
+
+
+def _mapping_namespace(owner: tuple[int, int], seen_by: int) -> int:
+    """A user namespace that exists only to say which id stands for which."""
+    ready, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            kernel.unshare(kernel.CLONE_NEWUSER)
+            os.write(tell, b"1")
+            signal.pause()
+        finally:
+            os._exit(1)
+    try:
+        os.close(tell)
+        if os.read(ready, 1) != b"1":
+            raise OSError("unshare: no user namespace for the owner of a granted folder")
+        process = Path(f"/proc/{child}")
+        (process / "uid_map").write_text(f"{owner[0]} {seen_by} 1", encoding="utf-8")
+        (process / "gid_map").write_text(f"{owner[1]} {seen_by} 1", encoding="utf-8")
+        return os.open(process / "ns" / "user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(ready)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _veil_closed_parents(path: str, ordinary_id: int) -> None:
+    """Replace the first folder above a path that an ordinary user may not pass by an empty one.
+
+    What else that folder holds was out of the user's reach before.
+    """
+    for parent in reversed(Path(path).parents):
+        place = _BASE + str(parent)
+        if not Path(place).is_dir():
+            return
+        status = Path(place).stat()
+        if not status.st_mode & (stat.S_IXUSR if status.st_uid == ordinary_id else stat.S_IXOTH):
+            kernel.mount("tmpfs", place, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64k,mode=755")
+            return
+
+
+def _place(piece: _Piece) -> None:
+    target = Path(_BASE + piece.path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if piece.link_to:
+        target.symlink_to(piece.link_to)
+        return
+    if not target.exists():
+        create: Callable[[], None] = target.mkdir if piece.is_folder else target.touch
+        create()
+    kernel.attach_tree(piece.tree, str(target))
+    os.close(piece.tree)
+
+
+def _link(path: str, target: str) -> None:
+    """A link where nothing else is."""
+    if not os.path.lexists(_BASE + path):
+        Path(_BASE + path).symlink_to(target)

@@ -1,0 +1,171 @@
+"""Tries one mechanism in this throw-away process and says as JSON whether it showed its effect.
+
+`start.py trial <mechanism>`; nothing is tried that could outlast the process. A mechanism that only answers
+without error has not shown anything: each trial does what the mechanism is there to stop.
+"""
+
+import errno
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from . import kernel, landlock
+
+_WITHOUT_PRIVILEGES: Final = 65534
+_PROBED: Final = "/usr"
+"""A folder that every Linux system has and everybody may read."""
+
+
+class NoEffect(Exception):
+    """The kernel said yes, and then did not do it."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Try the mechanism that is named."""
+    try:
+        _TRIALS[arguments[0]]()
+    except Exception as error:  # noqa: BLE001 -- whatever it is, it is the answer
+        sys.stdout.write(json.dumps({"works": False, "reason": f"{error}"[:300]}))
+    else:
+        sys.stdout.write(json.dumps({"works": True, "reason": ""}))
+
+
+def _enter_user_namespace(others: int = 0) -> None:
+    if os.geteuid() == 0:  # what counts is what the ordinary user may do that workers run as
+        os.setgroups([])
+        os.setresgid(_WITHOUT_PRIVILEGES, _WITHOUT_PRIVILEGES, _WITHOUT_PRIVILEGES)
+        os.setresuid(_WITHOUT_PRIVILEGES, _WITHOUT_PRIVILEGES, _WITHOUT_PRIVILEGES)
+        kernel.set_dumpable(is_dumpable=True)
+    user, group = os.getuid(), os.getgid()
+    kernel.unshare(kernel.CLONE_NEWUSER | others)
+    Path("/proc/self/setgroups").write_text("deny", encoding="utf-8")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1", encoding="utf-8")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1", encoding="utf-8")
+
+
+def _try_user_namespace() -> None:
+    _enter_user_namespace()
+    kernel.unshare(kernel.CLONE_NEWUTS)
+    socket.sethostname("toolkeep-trial")  # an ordinary user may not, the first one of a namespace may
+    kernel.unshare(kernel.CLONE_NEWUSER)  # workers nest one in the zygote's
+
+
+def _try_pid_namespace() -> None:
+    """The first process of a namespace takes its grandchild with it."""
+    _enter_user_namespace(kernel.CLONE_NEWPID)
+    told, tell = os.pipe()
+    first = os.fork()
+    if first == 0:
+        if os.fork() == 0:
+            os.setsid()
+            os.write(tell, b"%d" % os.getppid())
+            signal.pause()
+        signal.pause()
+    os.close(tell)
+    parent = os.read(told, 20)
+    os.kill(first, signal.SIGKILL)
+    os.waitpid(first, 0)
+    if parent != b"1":
+        raise NoEffect("a process in a new pid namespace is not its first")
+    if os.read(told, 1):  # the end of the pipe: whoever held it is gone
+        raise NoEffect("a process outlived its pid namespace")
+
+
+def _try_mount_namespace() -> None:
+    _enter_user_namespace(kernel.CLONE_NEWNS)
+    kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+    tree = kernel.clone_tree(_PROBED)
+    kernel.set_tree_attributes(tree, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID)
+    base = "/tmp"  # noqa: S108 -- only a mount point, in a mount namespace of our own
+    kernel.mount("tmpfs", base, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64k,mode=755")
+    Path(base + _PROBED).mkdir()
+    kernel.attach_tree(tree, base + _PROBED)
+    kernel.enter_root(base)
+    if os.listdir("/") != [_PROBED[1:]]:  # noqa: PTH208 -- text
+        raise NoEffect("the old root is still seen")
+    _must_fail(lambda: os.close(os.open(_PROBED + "/x", os.O_CREAT | os.O_WRONLY)), errno.EROFS, "read-only")
+
+
+def _try_network_namespace() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    _enter_user_namespace(kernel.CLONE_NEWNET)
+    with socket.socket() as outward:
+        outward.settimeout(1)
+        _must_fail(lambda: outward.connect(("127.0.0.1", port)), errno.ENETUNREACH, "a new network")
+
+
+def _try_ipc_namespace() -> None:
+    before = Path("/proc/self/ns/ipc").readlink()
+    _enter_user_namespace(kernel.CLONE_NEWIPC)
+    if Path("/proc/self/ns/ipc").readlink() == before:
+        raise NoEffect("the ipc namespace is the old one")
+
+
+def _try_landlock() -> None:
+    kernel.forbid_new_privileges()
+    rules = landlock.make_ruleset([("/dev/null", landlock.USE_DEVICE)], [])
+    os.close(os.open(_PROBED, os.O_RDONLY))
+    kernel.landlock_restrict(rules)
+    os.close(os.open("/dev/null", os.O_RDONLY))
+    _must_fail(lambda: os.close(os.open(_PROBED, os.O_RDONLY)), errno.EACCES, "Landlock")
+
+
+def _try_seccomp() -> None:
+    """A program that denies one call, to ask for the parent's id."""
+    numbers = {"x86_64": 110, "aarch64": 173}
+    number = numbers.get(os.uname().machine)
+    if number is None:
+        raise OSError(f"no system call filter is made for {os.uname().machine}")
+    denied = 0x0005_0000 | errno.EXDEV
+    program = ((0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, denied), (0x06, 0, 0, 0x7FFF_0000))
+    kernel.forbid_new_privileges()
+    kernel.install_filter(b"".join(struct.pack("<HBBI", *step) for step in program))
+    if os.getppid() >= 0:
+        raise NoEffect("the filter let through what it denies")
+
+
+def _try_memory_limit() -> None:
+    most = 256 << 20
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    try:
+        bytearray(2 * most)
+    except MemoryError:
+        return
+    raise NoEffect("more memory was given than the limit allows")
+
+
+def _try_clean_start() -> None:
+    """Started as zygotes are, this process has no variable but those it was given."""
+    if set(os.environ) - {"LANG", "PATH", "LC_CTYPE"}:
+        raise NoEffect("there are variables that were not given")
+
+
+def _must_fail(act: Callable[[], None], number: int, what: str) -> None:
+    try:
+        act()
+    except OSError as error:
+        if error.errno == number:
+            return
+        raise
+    raise NoEffect(f"{what} did not stop what it must stop")
+
+
+_TRIALS: Final[dict[str, Callable[[], None]]] = {
+    "user-namespace": _try_user_namespace,
+    "pid-namespace": _try_pid_namespace,
+    "mount-namespace": _try_mount_namespace,
+    "network-namespace": _try_network_namespace,
+    "ipc-namespace": _try_ipc_namespace,
+    "landlock": _try_landlock,
+    "seccomp": _try_seccomp,
+    "memory-limit": _try_memory_limit,
+    "clean-start": _try_clean_start,
+}

@@ -1,0 +1,165 @@
+"""One request to one worker and its one reply, within a time and a size.
+
+Everything from the worker is distrusted. A worker says first that it is ready (or why not), then, after the
+request, its reply. Whoever calls this ends the worker afterwards, whatever came out.
+"""
+
+import asyncio
+import base64
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from toolkeep.sandbox.errors import SandboxBroken
+from toolkeep.sandbox.frames import HEADER_BYTES, FrameRefused, frame, parse
+from toolkeep.sandbox.zygote import Worker
+
+_GREETING_BYTES: Final = 16 * 1024
+_ENVELOPE_BYTES: Final = 16
+"""`{"ok":}` and a little more."""
+
+_CHUNK_BYTES: Final = 1 << 18
+_TEXT_CHARS: Final = 500
+
+
+class Ending(StrEnum):
+    """How a call of a worker ended."""
+
+    OK = "ok"
+    """`value` is what the tool gave back."""
+    FAILED = "failed"
+    """The tool raised ToolFailed; `text` is for the model."""
+    RAISED = "raised"
+    """The tool raised something else; `text` is its type and place."""
+    UNLOADED = "unloaded"
+    """The tool could not be imported; `text` says why."""
+    TIMED_OUT = "timed_out"
+    TOO_BIG = "too_big"
+    """The reply is longer than allowed."""
+    BROKEN = "broken"
+    """The worker said something that is no reply."""
+    DIED = "died"
+    """The worker ended without a reply: it crashed, left, or passed a limit of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of one call."""
+
+    ending: Ending
+    value: Any = None
+    text: str = ""
+
+
+class Exchange:
+    """Speaks to one worker; `reply` is done when there is something to say about the call."""
+
+    def __init__(self, worker: Worker, request: bytes, output_bytes: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._worker = worker
+        self._unsent = memoryview(frame(request))
+        self._most = output_bytes + _ENVELOPE_BYTES
+        self._heard = bytearray()
+        self._is_greeted = False
+        self.reply: asyncio.Future[Reply] = self._loop.create_future()
+
+    async def run(self, until: float) -> Reply:
+        """The reply, or that there was none by then (in the loop's time)."""
+        self._loop.add_reader(self._worker.reply, self._hear)
+        self._send()
+        alarm = self._loop.call_at(until, self._settle, Reply(Ending.TIMED_OUT))
+        try:
+            return await self.reply
+        finally:
+            alarm.cancel()
+            self._loop.remove_reader(self._worker.reply)
+            self._loop.remove_writer(self._worker.request)
+
+    def _settle(self, reply: Reply) -> None:
+        if not self.reply.done():
+            self.reply.set_result(reply)
+
+    def _send(self) -> None:
+        try:
+            self._unsent = self._unsent[os.write(self._worker.request, self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._unsent = self._unsent[:0]  # it is dead; what it said before is still to be heard
+        if self._unsent:
+            self._loop.add_writer(self._worker.request, self._send)
+        else:
+            self._loop.remove_writer(self._worker.request)
+
+    def _hear(self) -> None:
+        try:
+            more = os.read(self._worker.reply, _CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            more = b""
+        if not more:
+            self._settle(Reply(Ending.DIED))
+            return
+        self._heard += more
+        while not self.reply.done() and (body := self._next_frame()) is not None:
+            self._understand(body)
+
+    def _next_frame(self) -> bytes | None:
+        if len(self._heard) < HEADER_BYTES:
+            return None
+        length = int.from_bytes(self._heard[:HEADER_BYTES], "big")
+        if length > (self._most if self._is_greeted else _GREETING_BYTES):
+            self._settle(Reply(Ending.TOO_BIG if self._is_greeted else Ending.BROKEN))
+            return None
+        end = HEADER_BYTES + length
+        if len(self._heard) < end:
+            return None
+        body = bytes(memoryview(self._heard)[HEADER_BYTES:end])
+        del self._heard[:end]
+        return body
+
+    def _understand(self, body: bytes) -> None:
+        try:
+            said = parse(body)
+            if self._is_greeted:
+                self._settle(_reply(said))
+            else:
+                self._greet(said)
+        except FrameRefused as refused:
+            self._settle(Reply(Ending.BROKEN, text=str(refused)))
+
+    def _greet(self, said: dict[str, Any]) -> None:
+        if said == {"ready": True}:
+            self._is_greeted = True
+        elif isinstance(said.get("unprepared"), str):
+            if not self.reply.done():
+                self.reply.set_exception(SandboxBroken(said["unprepared"][:_TEXT_CHARS]))
+        elif isinstance(said.get("unloaded"), dict):
+            unloaded = said["unloaded"]
+            raised, where, text = (str(unloaded.get(name, "")) for name in ("raised", "where", "text"))
+            self._settle(Reply(Ending.UNLOADED, text=f"{raised} at {where}: {text}"[:_TEXT_CHARS]))
+        else:
+            raise FrameRefused("it is no greeting")
+
+
+def _reply(said: dict[str, Any]) -> Reply:
+    match said:
+        case {"ok": value, **rest} if not rest:
+            return Reply(Ending.OK, value=value)
+        case {"bytes": str(text), **rest} if not rest:
+            return Reply(Ending.OK, value=_decoded(text))
+        case {"failed": str(text), **rest} if not rest:
+            return Reply(Ending.FAILED, text=text)
+        case {"raised": str(kind), "where": str(where), **rest} if not rest:
+            return Reply(Ending.RAISED, text=f"{kind} at {where}"[:_TEXT_CHARS])
+        case _:
+            raise FrameRefused("it is no reply")
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise FrameRefused("its bytes are not base64") from error

@@ -1,0 +1,188 @@
+"""What a zygote and a worker get, as frozen data; describe first, then do.
+
+A plan is checked when it is made: its paths are canonical, and a level has what it promises. It holds no
+secret and no argument.
+"""
+
+import base64
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from toolkeep.limits import DEFAULT_MEMORY_BYTES, MIB
+from toolkeep.sandbox.bpf import Program
+from toolkeep.sandbox.levels import Isolation
+
+ORDINARY_ID: Final = 1_900_000_001
+"""Who workers are when the host is root: no range of ids that distributions or containers hand out has it."""
+
+SCRATCH: Final = "/box/scratch"
+"""The worker's own folder: its working directory, empty at first, gone with the worker."""
+
+SYSTEM: Final = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
+    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives"),
+    *("/etc/localtime", "/etc/timezone", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/mime.types"),
+)
+"""What Python and its shared libraries need of a Linux system; what is absent is left out."""
+
+DEFAULT_ENVIRONMENT: Final = (
+    ("HOME", SCRATCH),
+    ("LANG", "C.UTF-8"),
+    ("PATH", "/usr/bin:/bin"),
+    ("TMPDIR", SCRATCH),
+)
+
+
+def interpreter_paths() -> tuple[str, ...]:
+    """The folders of the running interpreter that lie outside the system's."""
+    places = {sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.__file__)}  # noqa: PTH120 -- text
+    found = {os.path.realpath(place) for place in places}
+    if any(path.startswith("/nix/store/") for path in found):
+        found.add("/nix/store")
+    return tuple(sorted(path for path in found if path != "/" and not _is_within(path, SYSTEM)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceLimits:
+    """How much a worker may take, each process of it by itself; enforced by the kernel."""
+
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    cpu_s: int = 60
+    file_bytes: int = 64 * MIB
+    open_files: int = 256
+    processes: int = 64
+    scratch_bytes: int = 64 * MIB
+    """0 for no scratch folder."""
+    scratch_files: int = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZygotePlan:
+    """What a zygote and all its workers see: one zygote for each set of folders."""
+
+    level: Isolation
+    code: tuple[str, ...] = ()
+    """Folders that tools are imported from, read-only; the interpreter's own are added."""
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    has_proc: bool = False
+    """Whether each worker sees its own processes in /proc."""
+    ordinary_id: int = ORDINARY_ID
+    preload: tuple[str, ...] = ()
+    """Modules of ours that are imported once for all workers; never one of a tool."""
+    import_paths: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    """Where these modules are found, as for a worker."""
+
+    def __post_init__(self) -> None:
+        if self.level is Isolation.NONE:
+            raise ValueError("isolation none needs no zygote")
+        if self.level is Isolation.RESTRICTED and (self.read or self.write):
+            raise ValueError("isolation restricted grants no folder")
+        for path in (*self.code, *self.read, *self.write, *self.import_paths, *self.packages):
+            _check_canonical(path)
+        if self.ordinary_id <= 0:
+            raise ValueError("workers are never root")
+
+    def to_json(self) -> dict[str, Any]:
+        """The message that a zygote starts with."""
+        is_standard = self.level is Isolation.STANDARD
+        return {
+            "system": SYSTEM,
+            "code": sorted({*interpreter_paths(), *self.code}),
+            "read": self.read,
+            "write": self.write,
+            "sees_host": is_standard,
+            "closes_network": not is_standard,
+            "has_proc": self.has_proc,
+            "ordinary_id": self.ordinary_id,
+            "preload": self.preload,
+            "import_paths": self.import_paths,
+            "packages": self.packages,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPlan:
+    """What one worker runs and what it may do; narrower than or equal to what its zygote sees."""
+
+    tool: str
+    """`module:function` or `/path/file.py:function`."""
+    level: Isolation
+    filter: Program | None
+    """The system call filter; strict and restricted demand one."""
+    import_paths: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    """Folders of packages and files of modules that can be imported though the folder around is not shown."""
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    connect_ports: tuple[int, ...] = ()
+    may_spawn: bool = False
+    limits: ResourceLimits = field(default_factory=ResourceLimits)
+    environment: tuple[tuple[str, str], ...] = DEFAULT_ENVIRONMENT
+
+    def __post_init__(self) -> None:
+        if self.level is Isolation.NONE:
+            raise ValueError("isolation none needs no worker")
+        if self.filter is None and self.level is not Isolation.STANDARD:
+            raise ValueError(f"isolation {self.level} needs a system call filter")
+        for path in (*self.import_paths, *self.packages, *self.read, *self.write):
+            _check_canonical(path)
+        place, _, name = self.tool.rpartition(":")
+        if not place or not name:
+            raise ValueError(f"{self.tool!r} names no function: write module:function")
+
+    def to_json(self) -> dict[str, Any]:
+        """The message that prepares a zygote for such workers."""
+        has_scratch = self.level is not Isolation.RESTRICTED
+        limits = asdict(self.limits) | ({} if has_scratch else {"scratch_bytes": 0})
+        return {
+            "tool": self.tool,
+            "import_paths": self.import_paths,
+            "packages": self.packages,
+            "environment": dict(self.environment),
+            "has_rules": self.level is not Isolation.STANDARD,
+            "read": self.read,
+            "write": self.write,
+            "connect_ports": self.connect_ports,
+            "may_spawn": self.may_spawn,
+            "filter": base64.b64encode(self.filter.code if self.filter else b"").decode("ascii"),
+            "pid_marks": self.filter.pid_marks if self.filter else (),
+            "limits": limits,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How to make the workers of one key."""
+
+    zygote: ZygotePlan
+    worker: WorkerPlan
+
+    def __post_init__(self) -> None:
+        if self.zygote.level is not self.worker.level:
+            raise ValueError("a worker has the level of its zygote")
+        shown = {"read": (*self.zygote.read, *self.zygote.write), "write": self.zygote.write}
+        for kind, path in self._granted():
+            if not _is_within(path, shown[kind]):
+                raise ValueError(f"the zygote does not show {path} to {kind}")
+
+    def _granted(self) -> Iterator[tuple[str, str]]:
+        yield from (("read", path) for path in self.worker.read)
+        yield from (("write", path) for path in self.worker.write)
+
+
+def _check_canonical(path: str) -> None:
+    """A path that leads where it says; a link could be changed between the check and the mount."""
+    if not path.startswith("/") or path == "/" or os.path.realpath(path) != path:
+        raise ValueError(f"{path!r} is not a canonical path to a folder or file")
+    if not Path(path).exists():
+        raise ValueError(f"{path!r} does not exist")
+
+
+def _is_within(path: str, folders: tuple[str, ...]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)

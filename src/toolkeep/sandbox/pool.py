@@ -1,0 +1,329 @@
+"""Warm one-shot workers: a call takes one that is ready, and the next is made after the answer (SBX-2).
+
+Comes in: a key whose recipe was admitted, a request, a deadline and a size. Goes out: a `Reply`. Every worker
+is killed after its one call, whatever came of it; so is everything that it started (EXE-4). A pool serves any
+number of event loops; each has its own zygotes and workers, and nothing is shared between them but recipes.
+"""
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
+from toolkeep.sandbox.exchange import Ending, Exchange, Reply
+from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.plan import Recipe, ZygotePlan
+from toolkeep.sandbox.zygote import Worker, Zygote, ZygoteGone
+
+BURIAL_SECONDS: Final = 5.0
+"""How long a call that was cut short waits for the end of its processes; a tree takes milliseconds."""
+
+_STARTS: Final = 2
+"""A zygote that died is replaced once for a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What workers are alike in: the tool's definition, the level, and what is granted."""
+
+    definition: str
+    level: Isolation
+    grant: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSize:
+    """How much of everything one event loop holds."""
+
+    warm_per_key: int = 2
+    warm: int = 32
+    """Workers that wait, of all keys together; a fork of Python shares most of its memory."""
+    calls: int = 64
+    """Calls that run at once; more wait until their deadline."""
+    zygotes: int = 8
+    forks_per_zygote: int = 1000
+    """After so many a zygote is replaced: all its workers share one memory layout."""
+
+
+class Pool:
+    """Runs requests in fresh workers."""
+
+    def __init__(self, size: PoolSize | None = None) -> None:
+        self._size = size or PoolSize()
+        self._recipes: dict[Key, Recipe] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, _LoopPool] = {}
+        self._lock = threading.Lock()
+
+    def admit(self, key: Key, recipe: Recipe) -> None:
+        """Let calls use this key."""
+        if key.level is not recipe.worker.level:
+            raise ValueError("a key has the level of its recipe")
+        if self._recipes.setdefault(key, recipe) != recipe:
+            raise ValueError("a key stands for one recipe")
+
+    def forget(self, key: Key) -> None:
+        """Let no more calls use this key; its waiting workers end."""
+        self._recipes.pop(key, None)
+        with self._lock:
+            loops = dict(self._loops)
+        for loop, part in loops.items():
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(part.forget, key)
+
+    async def warm(self, key: Key) -> None:
+        """Have workers ready before the first call."""
+        await self._here().fill(key, self._recipes[key])
+
+    async def run(self, key: Key, request: bytes, deadline_s: float, output_bytes: int) -> Reply:
+        """Give the request to a fresh worker. Raises SandboxBroken or SandboxExhausted if none can be had."""
+        until = asyncio.get_running_loop().time() + deadline_s
+        return await self._here().run(key, self._recipes[key], request, until, output_bytes)
+
+    async def close(self) -> None:
+        """End all workers and zygotes of this event loop."""
+        with self._lock:
+            found = self._loops.pop(asyncio.get_running_loop(), None)
+        if found is not None:
+            await found.close()
+
+    def close_soon(self) -> None:
+        """End all workers and zygotes of every event loop, from wherever; running loops do it themselves."""
+        with self._lock:
+            loops, self._loops = self._loops, {}
+        for loop, part in loops.items():
+            try:
+                loop.call_soon_threadsafe(part.close_by_itself)
+            except RuntimeError:  # the loop was closed
+                part.abandon()
+
+    def _here(self) -> "_LoopPool":
+        loop = asyncio.get_running_loop()
+        found = self._loops.get(loop)
+        if found is None:
+            found = _LoopPool(self._size)
+            with self._lock:
+                closed = [self._loops.pop(other) for other in list(self._loops) if other.is_closed()]
+                self._loops[loop] = found
+            for left in closed:
+                left.abandon()
+        return found
+
+
+class _LoopPool:
+    """The part of a pool that belongs to one event loop."""
+
+    def __init__(self, size: PoolSize) -> None:
+        self._size = size
+        self._loop = asyncio.get_running_loop()
+        self._idle: OrderedDict[Key, deque[Worker]] = OrderedDict()
+        self._ordered: dict[Key, int] = {}
+        self._names: dict[Key, str] = {}
+        self._numbers = itertools.count()
+        self._zygotes: OrderedDict[ZygotePlan, Zygote] = OrderedDict()
+        self._starting: dict[ZygotePlan, asyncio.Lock] = {}
+        self._retired: set[Zygote] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(size.calls)
+        self._is_closed = False
+        self._closing: asyncio.Task[None] | None = None
+
+    # --- calls -------------------------------------------------------------------------------
+
+    async def run(self, key: Key, recipe: Recipe, request: bytes, until: float, output_bytes: int) -> Reply:
+        """One call, from the wait for a place to the end of its worker."""
+        try:
+            async with asyncio.timeout_at(until):
+                await self._slots.acquire()
+        except TimeoutError as error:
+            raise SandboxExhausted(f"{self._size.calls} calls were running until the deadline") from error
+        try:
+            return await self._run(key, recipe, request, until, output_bytes)
+        finally:
+            self._slots.release()
+
+    async def _run(self, key: Key, recipe: Recipe, request: bytes, until: float, output_bytes: int) -> Reply:
+        try:
+            async with asyncio.timeout_at(until):
+                worker = self._waiting_worker(key) or await self._forked(key, recipe)
+        except TimeoutError:
+            return Reply(Ending.TIMED_OUT, text="no worker was ready in time")
+        is_over = False
+        try:
+            reply = await Exchange(worker, request, output_bytes).run(until)
+            is_over = reply.ending in _ENDED_BY_ITSELF
+            return reply
+        finally:
+            gone = worker.zygote.bury(worker)
+            self._loop.call_soon(self._after_call, key, recipe)
+            if not is_over:
+                await asyncio.wait({gone}, timeout=BURIAL_SECONDS)
+
+    def _waiting_worker(self, key: Key) -> Worker | None:
+        waiting = self._idle.get(key)
+        while waiting:
+            self._idle.move_to_end(key)
+            worker = waiting.popleft()
+            if worker.is_alive():
+                return worker
+            worker.zygote.bury(worker)
+        return None
+
+    async def _forked(self, key: Key, recipe: Recipe) -> Worker:
+        last_words = ""
+        for _ in range(_STARTS):
+            zygote = await self._zygote(recipe.zygote)
+            try:
+                return await zygote.fork(self._name(key), recipe.worker)
+            except ZygoteGone:
+                last_words = zygote.last_words
+        raise SandboxBroken(f"a zygote and its replacement both ended {last_words}".rstrip())
+
+    def _name(self, key: Key) -> str:
+        if key not in self._names:
+            self._names[key] = str(next(self._numbers))
+        return self._names[key]
+
+    # --- warm workers ------------------------------------------------------------------------
+
+    async def fill(self, key: Key, recipe: Recipe) -> None:
+        """Fork until enough workers wait."""
+        while len(self._idle.get(key, ())) < self._size.warm_per_key and self._has_room():
+            self._store(key, await self._forked(key, recipe))
+
+    def forget(self, key: Key) -> None:
+        """End the waiting workers of a key, and what zygotes keep for it."""
+        for worker in self._idle.pop(key, ()):
+            worker.zygote.bury(worker)
+        name = self._names.pop(key, None)
+        for zygote in self._zygotes.values():
+            if name is not None:
+                zygote.forget(name)
+
+    def _after_call(self, key: Key, recipe: Recipe) -> None:
+        """Order the next worker, and see to zygotes that are used up. Never fails: calls fork if need be."""
+        zygote = self._zygotes.get(recipe.zygote)
+        if self._is_closed or zygote is None or zygote.is_gone or key not in self._names:
+            return
+        if zygote.forks >= self._size.forks_per_zygote:
+            zygote.forks = 0
+            self._hold(self._replace(recipe.zygote))
+        expected = len(self._idle.get(key, ())) + self._ordered.get(key, 0)
+        if expected < self._size.warm_per_key and self._has_room():
+            with contextlib.suppress(ZygoteGone, SandboxExhausted):
+                ordered = zygote.order(self._name(key), recipe.worker)
+                self._ordered[key] = self._ordered.get(key, 0) + 1
+                ordered.add_done_callback(functools.partial(self._arrived, key))
+        self._close_used_up()
+
+    def _arrived(self, key: Key, ordered: "asyncio.Future[Worker]") -> None:
+        self._ordered[key] -= 1
+        if not self._ordered[key]:
+            del self._ordered[key]
+        if not ordered.cancelled() and ordered.exception() is None:
+            self._store(key, ordered.result())
+
+    def _store(self, key: Key, worker: Worker) -> None:
+        if self._is_closed or key not in self._names:
+            worker.zygote.bury(worker)
+        else:
+            self._idle.setdefault(key, deque()).append(worker)
+
+    def _has_room(self) -> bool:
+        """Whether another worker may wait; the key that was not used for longest makes room."""
+        waiting = sum(map(len, self._idle.values())) + sum(self._ordered.values())
+        if waiting < self._size.warm:
+            return True
+        for workers in self._idle.values():
+            if workers:
+                worker = workers.popleft()
+                worker.zygote.bury(worker)
+                return True
+        return False
+
+    # --- zygotes -----------------------------------------------------------------------------
+
+    async def _zygote(self, plan: ZygotePlan) -> Zygote:
+        """The running zygote of a plan; a dead one is replaced."""
+        async with self._starting.setdefault(plan, asyncio.Lock()):
+            found = self._zygotes.get(plan)
+            if found is None or found.is_gone:
+                found = await self._started(plan)
+        if plan in self._zygotes:
+            self._zygotes.move_to_end(plan)
+        return found
+
+    async def _replace(self, plan: ZygotePlan) -> None:
+        with contextlib.suppress(SandboxBroken, SandboxExhausted):
+            await self._started(plan)
+
+    async def _started(self, plan: ZygotePlan) -> Zygote:
+        zygote = await Zygote.start(plan)
+        if self._is_closed:
+            await zygote.close()
+            raise SandboxBroken("the pool was closed")
+        self._put(plan, zygote)
+        return zygote
+
+    def _put(self, plan: ZygotePlan, zygote: Zygote) -> None:
+        before = self._zygotes.pop(plan, None)
+        self._zygotes[plan] = zygote
+        if before is not None:
+            self._retired.add(before)
+        while len(self._zygotes) > self._size.zygotes:
+            _, oldest = self._zygotes.popitem(last=False)
+            self._dismiss(oldest)
+            self._retired.add(oldest)
+        self._close_used_up()
+
+    def _dismiss(self, zygote: Zygote) -> None:
+        """End the waiting workers of a zygote."""
+        for workers in self._idle.values():
+            for worker in [worker for worker in workers if worker.zygote is zygote]:
+                workers.remove(worker)
+                zygote.bury(worker)
+
+    def _close_used_up(self) -> None:
+        for zygote in [zygote for zygote in self._retired if zygote.is_gone or not zygote.is_used]:
+            self._retired.discard(zygote)
+            self._hold(zygote.close())
+
+    def _hold(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- the end -----------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """End everything of this loop."""
+        self._is_closed = True
+        for zygote in {*self._zygotes.values(), *self._retired}:
+            self._dismiss(zygote)
+            self._hold(zygote.close())
+        self._zygotes.clear()
+        self._retired.clear()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def close_by_itself(self) -> None:
+        """Close as a task of this loop."""
+        closing = self._loop.create_task(self.close())
+        self._closing = closing  # a task that nobody holds may be collected
+
+    def abandon(self) -> None:
+        """End everything after the loop was closed without `close`."""
+        for workers in self._idle.values():
+            for worker in workers:
+                worker.abandon()
+        for zygote in {*self._zygotes.values(), *self._retired}:
+            zygote.abandon()
+
+
+_ENDED_BY_ITSELF: Final = frozenset({Ending.OK, Ending.FAILED, Ending.RAISED})
+"""After these the worker ends by itself within microseconds, and is killed all the same."""

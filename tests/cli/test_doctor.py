@@ -1,0 +1,209 @@
+"""What the command says about rich and poor machines: exit status and whole output."""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from toolkeep.cli import doctor
+from toolkeep.cli.main import cli
+from toolkeep.sandbox.levels import Isolation, Mechanism
+from toolkeep.sandbox.plan import ORDINARY_ID
+from toolkeep.sandbox.probe import Finding, Findings, probe
+
+NAMESPACES = frozenset(mechanism for mechanism in Mechanism if mechanism.endswith("-namespace"))
+
+RICH = """\
+Python 3.11.9, Linux 6.8.0, x86_64
+Workers run as you: user 1000
+
+Mechanisms
+  ✓ user-namespace
+  ✓ pid-namespace
+  ✓ mount-namespace
+  ✓ network-namespace
+  ✓ ipc-namespace
+  ✓ landlock
+  ✓ seccomp
+  ✓ memory-limit
+  ✓ clean-start
+
+Levels
+  ✓ none
+  ✓ standard
+  ✓ strict
+  ✓ restricted
+"""
+
+WITHOUT_LANDLOCK = """\
+Python 3.11.9, Linux 6.8.0, x86_64
+Workers run as you: user 1000
+
+Mechanisms
+  ✓ user-namespace
+  ✓ pid-namespace
+  ✓ mount-namespace
+  ✓ network-namespace
+  ✓ ipc-namespace
+  ✗ landlock
+      it is not here
+      hint: use Linux 6.2 or later with landlock in the kernel parameter lsm=
+  ✓ seccomp
+  ✓ memory-limit
+  ✓ clean-start
+
+Levels
+  ✓ none
+  ✓ standard
+  ✗ strict
+      no fs-read without landlock
+      no fs-write without landlock
+  ✗ restricted
+      no fs-read without landlock
+      no fs-write without landlock
+"""
+
+WITHOUT_NAMESPACES = """\
+Python 3.11.9, Linux 6.8.0, x86_64
+Workers run as you: user 1000
+
+Mechanisms
+  ✗ user-namespace
+      it is not here
+      hint: allow user namespaces: sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone=1 or \
+kernel.apparmor_restrict_unprivileged_userns=0; in a container, a seccomp profile that permits unshare
+  ✗ pid-namespace
+      it is not here
+      hint: allow user namespaces, and raise user.max_pid_namespaces if it is 0
+  ✗ mount-namespace
+      it is not here
+      hint: allow mounts in user namespaces, and use Linux 5.12 or later
+  ✗ network-namespace
+      it is not here
+      hint: allow user namespaces, and raise user.max_net_namespaces if it is 0
+  ✗ ipc-namespace
+      it is not here
+      hint: allow user namespaces, and raise user.max_ipc_namespaces if it is 0
+  ✓ landlock
+  ✓ seccomp
+  ✓ memory-limit
+  ✓ clean-start
+
+Levels
+  ✓ none
+  ✗ standard
+      no env-clean without pid-namespace
+      no tree-kill without user-namespace, pid-namespace
+  ✗ strict
+      no disk-bound without mount-namespace
+      no env-clean without pid-namespace
+      no fs-metadata without mount-namespace
+      no fs-read without mount-namespace
+      no fs-write without mount-namespace
+      no ipc-closed without network-namespace, ipc-namespace
+      no net-closed without network-namespace
+      no tree-kill without user-namespace, pid-namespace
+  ✗ restricted
+      no disk-bound without mount-namespace
+      no env-clean without pid-namespace
+      no fs-metadata without mount-namespace
+      no fs-read without mount-namespace
+      no fs-write without mount-namespace
+      no ipc-closed without network-namespace, ipc-namespace
+      no net-closed without network-namespace
+      no tree-kill without user-namespace, pid-namespace
+"""
+
+
+def machine_without(absent: Collection[Mechanism]) -> Findings:
+    def attempt(mechanism: Mechanism) -> Finding:
+        works = mechanism not in absent
+        return Finding(mechanism, works=works, reason="" if works else "it is not here")
+
+    return probe(attempt)
+
+
+def run_on(
+    monkeypatch: pytest.MonkeyPatch, *arguments: str, absent: Collection[Mechanism] = (), user: int = 1000
+) -> Result:
+    host = doctor.Host(python="3.11.9", kernel="Linux 6.8.0", processor="x86_64", user=user)
+    monkeypatch.setattr(doctor, "this_host", lambda: host)
+    monkeypatch.setattr(doctor, "probe", lambda: machine_without(absent))
+    return CliRunner().invoke(cli, ["doctor", *arguments], prog_name="toolkeep", catch_exceptions=False)
+
+
+@pytest.mark.spec("SBX-1")
+@pytest.mark.parametrize(
+    ("absent", "status", "shown"),
+    [
+        ((), 0, RICH),
+        ({Mechanism.LANDLOCK}, 1, WITHOUT_LANDLOCK),
+        (NAMESPACES, 1, WITHOUT_NAMESPACES),
+    ],
+    ids=["rich", "without Landlock", "without namespaces"],
+)
+def test_it_says_what_the_machine_gives_and_how_to_get_the_rest(
+    absent: Collection[Mechanism], status: int, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run_on(monkeypatch, absent=absent)
+    assert (result.exit_code, result.stdout, result.stderr) == (status, shown, "")
+
+
+def test_root_is_told_who_workers_run_as(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run_on(monkeypatch, user=0)
+    whom = "You are root; workers run as user 1900000001"
+    assert result.stdout == RICH.replace("Workers run as you: user 1000", whom)
+
+
+@pytest.mark.spec("SBX-1")
+def test_as_json_it_names_every_mechanism_and_every_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run_on(monkeypatch, "--json", absent={Mechanism.LANDLOCK}, user=0)
+    missing = {"fs-read": ["landlock"], "fs-write": ["landlock"]}
+    remedy = "use Linux 6.2 or later with landlock in the kernel parameter lsm="
+    expected = {
+        "python": "3.11.9",
+        "kernel": "Linux 6.8.0",
+        "processor": "x86_64",
+        "user": 0,
+        "worker_user": ORDINARY_ID,
+        "mechanisms": [
+            {"name": "landlock", "works": False, "reason": "it is not here", "remedy": remedy}
+            if mechanism is Mechanism.LANDLOCK
+            else {"name": mechanism.value, "works": True, "reason": "", "remedy": ""}
+            for mechanism in Mechanism
+        ],
+        "levels": [
+            {"name": "none", "available": True, "missing": {}},
+            {"name": "standard", "available": True, "missing": {}},
+            {"name": "strict", "available": False, "missing": missing},
+            {"name": "restricted", "available": False, "missing": missing},
+        ],
+    }
+    assert (result.exit_code, json.loads(result.stdout), result.stderr) == (1, expected, "")
+
+
+def test_what_the_machine_answers_cannot_control_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Findings((Finding(Mechanism.SECCOMP, works=False, reason="\x1b[2Jno"),))
+    monkeypatch.setattr(doctor, "probe", lambda: found)
+    result = CliRunner().invoke(cli, ["doctor"], prog_name="toolkeep", catch_exceptions=False)
+    assert (result.exit_code, "\x1b" in result.stdout) == (1, False)
+
+
+@pytest.mark.spec("SBX-1")
+def test_on_this_machine_it_says_what_the_probe_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".agent").mkdir()
+    (tmp_path / ".agent" / "config.yml").write_text("this is: [no configuration")
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli, ["doctor", "--json"], prog_name="toolkeep", catch_exceptions=False)
+    said = json.loads(result.stdout)
+    found = probe()
+    works = {finding.mechanism.value: finding.works for finding in found.findings}
+    available = {level.value: not found.missing(level) for level in Isolation}
+    assert {one["name"]: one["works"] for one in said["mechanisms"]} == works
+    assert {one["name"]: one["available"] for one in said["levels"]} == available
+    assert result.exit_code == (0 if all(available.values()) else 1)
+    assert list(tmp_path.rglob("*")) == [tmp_path / ".agent", tmp_path / ".agent" / "config.yml"]

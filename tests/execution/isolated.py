@@ -1,0 +1,90 @@
+"""Tools that ask for isolation; a worker imports this file, so that it needs little."""
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel
+
+from toolkeep import ToolContext, ToolFailed, Touches, tool
+from toolkeep.limits import OUTPUT_CAP_BYTES
+
+READS = {"capabilities": ["fs.read"], "side_effects": ["FsRead"]}
+WRITES = {"capabilities": ["fs.write"], "side_effects": ["FsWrite"], "danger": "low"}
+NOTHING = {"side_effects": ["None"]}
+
+
+def at(level: str) -> dict[str, str]:
+    return {"required_isolation": level}
+
+
+@tool(constraints=at("standard"), **NOTHING)
+def where_standard() -> int:
+    """The process that it runs in."""
+    return os.getpid()
+
+
+@tool(constraints=at("strict"), **NOTHING)
+def where_strict() -> int:
+    """The process that it runs in."""
+    return os.getpid()
+
+
+@tool(constraints=at("restricted"), **NOTHING)
+def where_restricted() -> int:
+    """The process that it runs in."""
+    return os.getpid()
+
+
+@tool(constraints=at("strict"), **READS)
+def read(path: Annotated[str, Touches("fs.read")], really: str = "") -> str:
+    """Read a file, or another one than it says."""
+    return Path(really or path).read_text()
+
+
+@tool(constraints=at("strict"), **WRITES)
+def write(path: Annotated[str, Touches("fs.write")], really: str = "") -> str:
+    """Write a file, or another one than it says."""
+    return str(Path(really or path).write_text("written"))
+
+
+@tool(constraints=at("strict"), capabilities=["net.read"], side_effects=["NetRead"])
+def fetch(url: Annotated[str, Touches("net.read")]) -> str:
+    """Fetch a page."""
+    return url
+
+
+class Point(BaseModel):
+    """A point."""
+
+    x: int
+    y: int
+
+
+@tool(constraints=at("restricted"), **NOTHING)
+async def length(point: Point) -> float:
+    """How far a point is away."""
+    return float((point.x**2 + point.y**2) ** 0.5)
+
+
+@tool(constraints=at("standard"), **NOTHING)
+def look_around(context: ToolContext) -> str:
+    """Who calls."""
+    return context.agent
+
+
+@tool(constraints=at("standard"), **NOTHING)
+def misbehave(how: str) -> str:
+    """Do what it is told not to."""
+    if how == "say why":
+        raise ToolFailed("told to")
+    if how == "raise":
+        raise KeyError("a secret value")
+    if how == "leave":
+        os._exit(0)
+    if how == "sleep":
+        time.sleep(60)
+    if how == "talk":
+        return "x" * (OUTPUT_CAP_BYTES + 100)
+    return "well"

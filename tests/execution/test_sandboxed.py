@@ -1,0 +1,184 @@
+"""Tools that ask for isolation run in fresh, confined processes; the result says so."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.execution import isolated
+from toolkeep import Code, Keep, ToolResult, tool
+from toolkeep.execution import sandboxed
+from toolkeep.sandbox.levels import Mechanism
+from toolkeep.sandbox.probe import Finding, Findings, probe
+
+TOOLS = (
+    isolated.where_standard, isolated.where_strict, isolated.where_restricted, isolated.read, isolated.write,
+    isolated.fetch, isolated.length, isolated.look_around, isolated.misbehave,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def findings() -> Findings:
+    found = probe()
+    lacking = [finding for finding in found.findings if not finding.works]
+    if lacking:
+        pytest.skip(f"this machine does not give {lacking[0].mechanism}: {lacking[0].reason}")
+    return found
+
+
+@pytest.fixture
+def keep(findings: Findings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keep]:
+    monkeypatch.setattr(sandboxed, "probe", lambda: findings)
+    for name in ("docs", "out"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "docs" / "a.md").write_text("hello")
+    (tmp_path / "secret").write_text("loot")
+    monkeypatch.chdir(tmp_path)
+    keep = Keep()
+    keep.register(*TOOLS)
+    keep.declare_agent("ada", capabilities=["fs.read:./docs", "fs.write:./out", "net.read:example.org"])
+    yield keep
+    keep.close()
+
+
+def call(keep: Keep, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> ToolResult:
+    return keep.call_sync(name, arguments or {}, agent="ada", **options)
+
+
+def children() -> list[str]:
+    """The processes that this one started and that still run."""
+    found = (path.read_text().split() for path in Path("/proc/self/task").glob("*/children"))
+    return sorted(child for mine in found for child in mine)
+
+
+@pytest.mark.parametrize("level", ["standard", "strict", "restricted"])
+def test_a_tool_runs_in_a_process_of_its_own_and_the_result_says_at_which_level(
+    level: str, keep: Keep
+) -> None:
+    result = call(keep, f"where_{level}")
+    assert (result.ok, result.isolation) == (True, level), result.text
+    assert result.value == 1  # the first and only process that it can see
+
+
+def test_a_call_reaches_what_it_says_it_touches_also_by_a_relative_path(keep: Keep, tmp_path: Path) -> None:
+    assert call(keep, "read", {"path": "docs/a.md"}).value == "hello"
+    assert call(keep, "read", {"path": str(tmp_path / "docs" / "a.md")}).value == "hello"
+    assert call(keep, "write", {"path": "out/new"}).ok
+    assert (tmp_path / "out" / "new").read_text() == "written"
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "really"), [("read", "docs/a.md", "secret"), ("write", "out/new", "secret")]
+)
+def test_a_tool_that_lies_about_what_it_touches_gains_nothing(
+    name: str, path: str, really: str, keep: Keep, tmp_path: Path
+) -> None:
+    result = call(keep, name, {"path": path, "really": str(tmp_path / really)})
+    assert result.code is Code.TOOL_FAILED
+    assert (tmp_path / "secret").read_text() == "loot"
+    assert "loot" not in result.text
+
+
+def test_another_file_of_the_same_grant_is_not_reached_either(keep: Keep, tmp_path: Path) -> None:
+    (tmp_path / "docs" / "b.md").write_text("other")
+    result = call(keep, "read", {"path": "docs/a.md", "really": str(tmp_path / "docs" / "b.md")})
+    assert result.code is Code.TOOL_FAILED
+
+
+def test_the_network_is_closed_at_strict_and_the_call_says_so(keep: Keep) -> None:
+    result = call(keep, "fetch", {"url": "https://example.org/"})
+    assert result.code is Code.ISOLATION_UNAVAILABLE
+    assert "the network is closed" in result.text
+
+
+@pytest.mark.parametrize("name", [".agent", ".git", "toolkeep.lock"])
+def test_a_folder_is_not_granted_for_writing_with_what_no_tool_may_write(
+    name: str, keep: Keep, tmp_path: Path
+) -> None:
+    (tmp_path / "out" / "deep" / name).mkdir(parents=True)
+    result = call(keep, "write", {"path": "out/new"})
+    assert result.code is Code.ISOLATION_UNAVAILABLE
+    assert f"holds '{name}', which no tool may write" in result.text
+
+
+def test_a_file_that_was_replaced_is_reached_by_the_next_call(keep: Keep, tmp_path: Path) -> None:
+    """Rules hold the file, not its name; an editor that saves makes another one."""
+    assert call(keep, "read", {"path": "docs/a.md"}).value == "hello"
+    (tmp_path / "docs" / "new").write_text("hello again")
+    (tmp_path / "docs" / "new").replace(tmp_path / "docs" / "a.md")
+    assert call(keep, "read", {"path": "docs/a.md"}).value == "hello again"
+
+
+def test_a_function_that_wants_to_know_who_calls_is_refused(keep: Keep) -> None:
+    """A worker has no context; an invented one would mislead it."""
+    assert call(keep, "look_around").code is Code.ISOLATION_UNAVAILABLE
+
+
+def test_models_are_made_and_async_functions_awaited(keep: Keep) -> None:
+    assert call(keep, "length", {"point": {"x": 3, "y": 4}}).value == 5.0
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "text"),
+    [
+        ("say why", Code.TOOL_FAILED, "told to"),
+        ("raise", Code.TOOL_FAILED, "failed unexpectedly"),
+        ("leave", Code.TOOL_FAILED, "ended without an answer"),
+        ("talk", Code.OUTPUT_TOO_BIG, "gave more than"),
+    ],
+)
+def test_what_a_tool_does_wrong_is_told_and_nothing_more(how: str, code: Code, text: str, keep: Keep) -> None:
+    result = call(keep, "misbehave", {"how": how})
+    assert (result.code, text in result.text, "secret value" in result.text) == (code, True, False)
+
+
+def test_a_tool_is_stopped_at_its_deadline_and_the_answer_does_not_say_that_it_runs(keep: Keep) -> None:
+    result = call(keep, "misbehave", {"how": "sleep"}, timeout_s=0.2)
+    assert result.code is Code.TIMED_OUT
+    assert "still runs" not in result.text
+    assert keep._pipeline.admission.running == 0
+
+
+def test_a_cancelled_call_leaves_nobody(keep: Keep) -> None:
+    async def scenario() -> None:
+        running = asyncio.create_task(keep.call("misbehave", {"how": "sleep"}, agent="ada"))
+        await asyncio.sleep(0.5)
+        running.cancel()
+        await asyncio.wait({running})
+        assert running.cancelled()
+        await keep._pipeline.sandbox.close()
+
+    before = children()
+    asyncio.run(scenario())
+    assert children() == before
+
+
+def test_closing_the_keep_ends_every_process(keep: Keep) -> None:
+    before = children()
+    call(keep, "where_restricted")
+    assert len(children()) > len(before)
+    keep.close()
+    assert children() == before
+
+
+def test_a_function_that_no_other_process_can_import_is_refused(keep: Keep) -> None:
+    @tool(side_effects=["None"], constraints={"required_isolation": "strict"})
+    def local() -> int:
+        """Made inside a function."""
+        return 1
+
+    keep.register(local)
+    assert call(keep, "local").code is Code.ISOLATION_UNAVAILABLE
+
+
+@pytest.mark.parametrize("level", ["standard", "strict", "restricted"])
+def test_a_level_that_this_machine_cannot_give_is_refused_by_name(
+    level: str, keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poor = Findings(tuple(Finding(one, works=False, reason="not here") for one in Mechanism))
+    monkeypatch.setattr(sandboxed, "probe", lambda: poor)
+    result = call(keep, f"where_{level}")
+    assert result.code is Code.ISOLATION_UNAVAILABLE
+    assert f"isolation '{level}' is not available here" in result.text

@@ -1,0 +1,51 @@
+"""Replies are weighed before they are parsed."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkeep.sandbox.frames import FrameRefused, _outside_strings, frame, parse
+
+
+@given(st.dictionaries(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists), max_size=5))
+def test_json_comes_through_as_it_is(value: dict[str, Any]) -> None:
+    assert parse(json.dumps(value).encode()) == value
+    assert parse(json.dumps(value, ensure_ascii=False).encode()) == value
+
+
+@given(st.lists(st.text(alphabet='[]{},:"\\ a')))
+def test_what_stands_in_strings_is_left_out(texts: list[str]) -> None:
+    outside = _outside_strings(json.dumps(texts, separators=(",", ":")).encode())
+    assert outside == b"[" + b"," * max(len(texts) - 1, 0) + b"]"
+
+
+def test_a_long_text_may_hold_any_number_of_brackets() -> None:
+    value = {"ok": '[{,:"\\' * 200_000}
+    assert parse(json.dumps(value).encode()) == value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 200_000,
+        b'{"ok":[' + b"[]," * 200_000 + b"1]}",
+        b'{"ok":[' + b"1," * 1_000_001 + b"1]}",
+        b'{"ok":[' + b'"",' * 1_000_001 + b"1]}",
+        b'{"ok":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+        b'{"ok":Infinity}',
+        b'{"ok":' + b"9" * 5_000 + b"}",
+        b"\xff\xfe{\x00}\x00",
+        b"",
+        b"3",
+    ],
+)
+def test_a_body_that_is_too_much_or_not_json_is_refused(body: bytes) -> None:
+    with pytest.raises(FrameRefused):
+        parse(body)
+
+
+def test_a_frame_is_its_length_and_its_body() -> None:
+    assert frame(b"{}") == b"\x00\x00\x00\x02{}"

@@ -1,0 +1,342 @@
+"""The pool: deadlines, cancellation, hostile frames, dead zygotes, and nothing left behind."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sandbox.workers import (
+    LEVELS,
+    Caller,
+    caller,
+    descendants,
+    mounts,
+    open_descriptors,
+    recipe,
+    until,
+)
+from toolkeep.sandbox.errors import SandboxExhausted
+from toolkeep.sandbox.exchange import Ending, Reply
+from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.plan import Recipe
+from toolkeep.sandbox.pool import PoolSize
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+# --- killing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("tool", "arguments"), [("spin", {}), ("sleep", {"seconds": 60})])
+@pytest.mark.spec("EXE-4")
+def test_a_tool_is_killed_at_its_deadline(level: Isolation, tool: str, arguments: dict[str, Any]) -> None:
+    async def main() -> tuple[Reply, set[int]]:
+        async with caller(PoolSize(warm_per_key=0)) as here:
+            await here.call(recipe(level, "echo"), value=1)
+            await until(lambda: len(descendants(os.getpid())) == 2)
+            before = descendants(os.getpid())
+            here.deadline_s = 0.3
+            reply = await here.call(recipe(level, tool), **arguments)
+            return reply, descendants(os.getpid()) - before
+
+    assert asyncio.run(main()) == (Reply(Ending.TIMED_OUT), set())
+
+
+@pytest.mark.parametrize("level", [Isolation.STANDARD, Isolation.STRICT])
+@pytest.mark.spec("EXE-4")
+def test_a_tree_of_processes_is_gone_when_the_call_returns(level: Isolation) -> None:
+    async def main() -> tuple[Reply, int, set[int]]:
+        async with caller(PoolSize(warm_per_key=0)) as here:
+            await here.call(recipe(level, "echo", may_spawn=True), value=1)
+            await until(lambda: len(descendants(os.getpid())) == 2)
+            before = descendants(os.getpid())
+            here.deadline_s = 1.0
+            call = asyncio.ensure_future(here.call(recipe(level, "fork_tree", may_spawn=True), depth=3))
+            await until(lambda: len(descendants(os.getpid()) - before) > 5, 0.9)
+            grown = len(descendants(os.getpid()) - before)
+            return await call, grown, descendants(os.getpid()) - before
+
+    reply, grown, left = asyncio.run(main())
+    assert (reply, left) == (Reply(Ending.TIMED_OUT), set())
+    assert grown > 5
+
+
+@pytest.mark.spec("EXE-4")
+def test_a_cancelled_call_leaves_no_process() -> None:
+    async def main() -> set[int]:
+        async with caller(PoolSize(warm_per_key=0)) as here:
+            await here.call(recipe(Isolation.STRICT, "echo"), value=1)
+            await until(lambda: len(descendants(os.getpid())) == 2)
+            before = descendants(os.getpid())
+            call = asyncio.ensure_future(here.call(recipe(Isolation.STRICT, "spin")))
+            await until(lambda: bool(descendants(os.getpid()) - before))
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            return descendants(os.getpid()) - before
+
+    assert asyncio.run(main()) == set()
+
+
+def test_a_worker_that_answered_but_goes_on_is_killed() -> None:
+    async def main() -> tuple[Reply, bool]:
+        async with caller(PoolSize(warm_per_key=0)) as here:
+            reply = await here.call(recipe(Isolation.STANDARD, "linger"))
+            return reply, await until(lambda: len(descendants(os.getpid())) == 2)
+
+    assert asyncio.run(main()) == (Reply(Ending.OK, value="early"), True)
+
+
+def test_a_signal_to_its_group_reaches_nobody_but_the_worker() -> None:
+    async def main() -> tuple[Reply, bool]:
+        async with caller(PoolSize(warm_per_key=0)) as here:
+            await here.call(recipe(Isolation.STANDARD, "echo"), value=1)
+            await until(lambda: len(descendants(os.getpid())) == 2)
+            before = descendants(os.getpid())
+            here.deadline_s = 1.0
+            reply = await here.call(recipe(Isolation.STANDARD, "signal_group"))
+            is_replaced = await until(lambda: not before <= descendants(os.getpid()), 0.5)
+            return reply, not is_replaced
+
+    # The first process of a pid namespace does not hear its own SIGKILL.
+    reply, is_zygote_alive = asyncio.run(main())
+    assert (reply.ending in (Ending.OK, Ending.DIED), is_zygote_alive) == (True, True)
+
+
+HOST = """
+import asyncio, sys
+from tests.sandbox.workers import caller, recipe
+from toolkeep.sandbox.levels import Isolation
+async def main():
+    async with caller() as here:
+        await here.call(recipe(Isolation.STANDARD, "echo"), value=1)
+        call = asyncio.ensure_future(here.call(recipe(Isolation.STANDARD, "fork_tree"), depth=2))
+        await asyncio.sleep(0.7)
+        print("running", flush=True)
+        await call
+asyncio.run(main())
+"""
+
+
+@pytest.mark.spec("EXE-4")
+def test_nobody_outlives_a_host_that_is_killed() -> None:
+    host = subprocess.Popen([sys.executable, "-c", HOST], cwd=ROOT, stdout=subprocess.PIPE)
+    with host:
+        assert host.stdout is not None
+        assert host.stdout.readline() == b"running\n"
+        started = descendants(host.pid)
+        host.kill()
+    assert len(started) > 4
+    assert asyncio.run(until(lambda: not _alive(started), 2.0))
+
+
+def _alive(processes: set[int]) -> set[int]:
+    return {pid for pid in processes if _state(pid) not in ("", "Z", "X")}
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+# --- frames ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "ending"),
+    [
+        ("echo", {"value": "x" * 200_000}, Ending.TOO_BIG),
+        ("promise_and_stall", {"length": 1 << 31}, Ending.TOO_BIG),
+        ("promise_and_stall", {"length": 50}, Ending.TIMED_OUT),
+        ("send_raw", {"hexadecimal": "000000"}, Ending.DIED),
+        ("send_raw", {"hexadecimal": "0000000a7b"}, Ending.DIED),
+        ("send_raw", {"hexadecimal": "00000002ffff"}, Ending.BROKEN),
+        ("send_raw", {"hexadecimal": "000000027b7d"}, Ending.BROKEN),
+        ("send_raw", {"hexadecimal": "000000025b5d"}, Ending.BROKEN),
+        ("send_raw", {"hexadecimal": "00000000"}, Ending.BROKEN),
+        ("send_raw", {"hexadecimal": "0000000a" + b'{"ok":NaN}'.hex()}, Ending.BROKEN),
+        ("send_raw", {"hexadecimal": "00000013" + b'{"ok":1,"failed":1}'.hex()}, Ending.BROKEN),
+    ],
+)
+def test_a_frame_that_is_none_is_told_apart(tool: str, arguments: dict[str, Any], ending: Ending) -> None:
+    async def main() -> Reply:
+        async with caller() as here:
+            here.deadline_s = 3.0
+            here.output_bytes = 100_000
+            return await here.call(recipe(Isolation.STRICT, tool), **arguments)
+
+    assert asyncio.run(main()).ending is ending
+
+
+def test_ten_megabytes_of_brackets_are_refused_without_parsing() -> None:
+    async def main() -> Reply:
+        async with caller() as here:
+            here.output_bytes = 20 << 20
+            return await here.call(recipe(Isolation.STRICT, "brackets"), count=3_000_000)
+
+    assert asyncio.run(main()) == Reply(Ending.BROKEN, text="it holds more than 100000 arrays and objects")
+
+
+# --- zygotes and the pool ----------------------------------------------------------------------
+
+
+def test_a_dead_zygote_is_replaced() -> None:
+    async def main() -> tuple[Reply, Reply]:
+        async with caller() as here:
+            made = recipe(Isolation.STRICT, "add")
+            first = await here.call(made, first=1, second=1)
+            for pid in descendants(os.getpid()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            await until(lambda: not descendants(os.getpid()))
+            return first, await here.call(made, first=2, second=2)
+
+    assert asyncio.run(main()) == (Reply(Ending.OK, value=2), Reply(Ending.OK, value=4))
+
+
+def test_a_used_up_zygote_is_replaced_and_ended() -> None:
+    async def main() -> tuple[set[Ending], bool]:
+        async with caller(PoolSize(warm_per_key=1, forks_per_zygote=5)) as here:
+            made = recipe(Isolation.STRICT, "add")
+            await here.call(made, first=1, second=1)
+            first = min(descendants(os.getpid()))
+            endings = set()
+            for _ in range(500):
+                endings.add((await here.call(made, first=1, second=1)).ending)
+                if first not in descendants(os.getpid()):
+                    return endings, True
+            return endings, False
+
+    assert asyncio.run(main()) == ({Ending.OK}, True)
+
+
+def test_a_worker_that_died_while_it_waited_is_not_used() -> None:
+    async def main() -> list[Reply]:
+        async with caller(PoolSize(warm_per_key=2)) as here:
+            made = recipe(Isolation.STANDARD, "dies_while_waiting:never")
+            await here.pool.warm(here.key(made))
+            await asyncio.sleep(0.5)
+            return [await here.call(made)]
+
+    assert asyncio.run(main()) == [Reply(Ending.OK)]
+
+
+def test_calls_beyond_the_bound_wait_and_then_say_so() -> None:
+    async def main() -> None:
+        async with caller(PoolSize(warm_per_key=0, calls=1)) as here:
+            made = recipe(Isolation.STRICT, "sleep")
+            await here.call(made, seconds=0)
+            slow = asyncio.ensure_future(here.call(made, seconds=20))
+            await asyncio.sleep(0.2)
+            here.deadline_s = 0.2
+            with pytest.raises(SandboxExhausted):
+                await here.call(made, seconds=0)
+            slow.cancel()
+            await asyncio.wait({slow})
+
+    asyncio.run(main())
+
+
+def test_a_host_without_descriptors_gets_an_error_and_recovers() -> None:
+    import resource
+
+    async def main() -> Reply:
+        async with caller(PoolSize(warm_per_key=0)) as here:
+            made = recipe(Isolation.STRICT, "add")
+            await here.call(made, first=1, second=1)
+            hoard = [os.open("/dev/null", os.O_RDONLY)]
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hoard[0] + 2, hard))
+            try:
+                with pytest.raises(SandboxExhausted):
+                    await here.call(made, first=1, second=1)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                os.close(hoard[0])
+            return await here.call(made, first=1, second=1)
+
+    assert asyncio.run(main()) == Reply(Ending.OK, value=2)
+
+
+def test_several_event_loops_share_a_pool() -> None:
+    from toolkeep.sandbox.pool import Pool
+
+    here = Caller(Pool(PoolSize(warm_per_key=1)))
+    made = recipe(Isolation.STRICT, "add")
+    replies: list[Reply] = []
+
+    async def main() -> None:
+        replies.extend([await here.call(made, first=n, second=0) for n in range(3)])
+        await here.pool.close()
+
+    threads = [threading.Thread(target=asyncio.run, args=(main(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(reply.value for reply in replies) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_a_loop_that_was_closed_without_the_pool_leaves_nobody() -> None:
+    from toolkeep.sandbox.pool import Pool
+
+    here = Caller(Pool(PoolSize(warm_per_key=1)))
+    made = recipe(Isolation.STRICT, "add")
+
+    async def careless() -> None:
+        await here.call(made, first=1, second=1)
+        await asyncio.sleep(0.05)
+
+    async def careful() -> bool:
+        await here.call(made, first=1, second=1)
+        await here.pool.close()
+        return await until(lambda: not descendants(os.getpid()))
+
+    asyncio.run(careless())
+    assert asyncio.run(careful())
+
+
+def test_a_forgotten_key_keeps_no_worker() -> None:
+    async def main() -> bool:
+        async with caller(PoolSize(warm_per_key=2)) as here:
+            key = here.key(recipe(Isolation.STRICT, "add"))
+            await here.pool.warm(key)
+            assert len(descendants(os.getpid())) == 4
+            here.pool.forget(key)
+            return await until(lambda: len(descendants(os.getpid())) == 2)
+
+    assert asyncio.run(main())
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.spec("EXE-4")
+def test_two_hundred_calls_leave_no_process_descriptor_or_mount(level: Isolation) -> None:
+    async def many(here: Caller, made: Recipe) -> set[Ending]:
+        replies = [here.call(made, first=n, second=0) for n in range(50)]
+        return {reply.ending for reply in await asyncio.gather(*replies)}
+
+    async def main() -> tuple[set[Ending], int, int]:
+        async with caller(PoolSize(warm_per_key=1)) as here:
+            made = recipe(level, "add")
+            await here.call(made, first=1, second=1)
+            await until(here.is_settled)
+            descriptors, mounted = open_descriptors(), mounts()
+            endings: set[Ending] = set()
+            for _ in range(4):
+                endings |= await many(here, made)
+            await until(here.is_settled)
+            return endings, open_descriptors() - descriptors, mounts() - mounted
+
+    before = open_descriptors()
+    assert asyncio.run(main()) == ({Ending.OK}, 0, 0)
+    assert (descendants(os.getpid()), open_descriptors()) == (set(), before)

@@ -1,0 +1,88 @@
+"""One call through a real zygote and a real worker, at each level."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.sandbox.workers import LEVELS, caller, recipe
+from toolkeep.sandbox.exchange import Ending, Reply
+from toolkeep.sandbox.levels import Isolation
+
+
+def called(level: Isolation, tool: str, **arguments: Any) -> Reply:
+    async def main() -> Reply:
+        async with caller() as here:
+            return await here.call(recipe(level, tool), **arguments)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.spec("SBX-2")
+def test_a_function_answers_with_its_value(level: Isolation) -> None:
+    assert called(level, "add", first=2, second=3) == Reply(Ending.OK, value=5)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_async_function_answers_with_its_value(level: Isolation) -> None:
+    assert called(level, "add_later", first=2, second=3) == Reply(Ending.OK, value=5)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "reply"),
+    [
+        (
+            "echo",
+            {"value": {"a": [1, None, "é\u2028", 1.5]}},
+            Reply(Ending.OK, value={"a": [1, None, "é\u2028", 1.5]}),
+        ),
+        ("give_bytes", {}, Reply(Ending.OK, value=b"\x00\xff")),
+        ("fail", {"text": "no such city"}, Reply(Ending.FAILED, text="no such city")),
+        ("vanish", {}, Reply(Ending.DIED)),
+        ("crash", {}, Reply(Ending.DIED)),
+        ("shout", {}, Reply(Ending.OK, value=0)),
+    ],
+)
+def test_what_a_tool_does_is_told(tool: str, arguments: dict[str, Any], reply: Reply) -> None:
+    assert called(Isolation.STRICT, tool, **arguments) == reply
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "start"),
+    [
+        ("divide", {"by": 0}, "ZeroDivisionError at subjects.py:"),
+        ("add", {"first": 1}, "TypeError at answer.py:"),
+        ("leave", {}, "SystemExit at subjects.py:"),
+        ("give_set", {}, "TypeError at plain.py:"),
+    ],
+)
+def test_an_exception_is_told_by_type_and_place_without_its_text(
+    tool: str, arguments: dict[str, Any], start: str
+) -> None:
+    reply = called(Isolation.STRICT, tool, **arguments)
+    assert (reply.ending, reply.text[: len(start)]) == (Ending.RAISED, start)
+    assert "zero" not in reply.text
+
+
+@pytest.mark.parametrize("tool", ["no_such_module:f", "subjects:no_such_function", "/usr/no.py:f"])
+def test_a_tool_that_cannot_be_imported_says_why(tool: str) -> None:
+    reply = called(Isolation.STRICT, tool)
+    assert reply.ending is Ending.UNLOADED
+    assert "no" in reply.text
+
+
+def test_a_tool_is_found_by_file_and_name() -> None:
+    from tests.sandbox.workers import HERE
+
+    assert called(Isolation.STRICT, f"{HERE}/subjects.py:add", first=1, second=1) == Reply(Ending.OK, value=2)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_module_that_the_zygote_has_not_loaded_can_be_imported(level: Isolation) -> None:
+    assert called(level, "colorsys:rgb_to_yiq", r=0, g=0, b=0) == Reply(Ending.OK, value=[0.0, 0.0, 0.0])
+
+
+def test_a_request_and_a_reply_larger_than_a_pipe_pass() -> None:
+    text = "ab" * 200_000
+    assert called(Isolation.STRICT, "echo", value=text) == Reply(Ending.OK, value=text)

@@ -1,0 +1,138 @@
+"""Plans and pools for the tests of the sandbox, and a look at what is left on the machine."""
+
+import asyncio
+import json
+import struct
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from toolkeep.sandbox import filters
+from toolkeep.sandbox.bpf import Program
+from toolkeep.sandbox.exchange import Reply
+from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
+from toolkeep.sandbox.pool import Key, Pool, PoolSize
+from toolkeep.sandbox.syscalls import this_machine
+
+HERE = str(Path(__file__).resolve().parent)
+LEVELS = (Isolation.STANDARD, Isolation.STRICT, Isolation.RESTRICTED)
+OUTPUT_BYTES = 1 << 20
+
+
+def filter_for(level: Isolation, *, may_spawn: bool = False, may_connect: bool = False) -> Program:
+    machine = this_machine()
+    if machine is None:
+        raise RuntimeError("no filter can be made on this architecture")
+    if level is Isolation.STANDARD:
+        return filters.standard(machine).program()
+    if level is Isolation.STRICT:
+        return filters.strict(machine, may_spawn=may_spawn, may_connect=may_connect).program()
+    return filters.restricted(machine).program()
+
+
+ALLOW_ALL = Program(struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000))
+"""For tests of what holds without the filter."""
+
+
+def without_filter(made: Recipe) -> Recipe:
+    return replace(made, worker=replace(made.worker, filter=ALLOW_ALL))
+
+
+def recipe(
+    level: Isolation,
+    tool: str,
+    *,
+    read: tuple[str, ...] = (),
+    write: tuple[str, ...] = (),
+    limits: ResourceLimits | None = None,
+    may_spawn: bool = False,
+    has_proc: bool = False,
+) -> Recipe:
+    """Workers that run a function of `subjects`."""
+    reference = tool if ":" in tool else f"subjects:{tool}"
+    return Recipe(
+        zygote=ZygotePlan(level=level, code=(HERE,), read=read, write=write, has_proc=has_proc),
+        worker=WorkerPlan(
+            tool=reference,
+            level=level,
+            filter=filter_for(level, may_spawn=may_spawn),
+            import_paths=(HERE,),
+            read=read,
+            write=write,
+            may_spawn=may_spawn,
+            limits=limits or ResourceLimits(),
+        ),
+    )
+
+
+class Caller:
+    """A pool with the recipes of one test."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.deadline_s = 20.0
+        self.output_bytes = OUTPUT_BYTES
+
+    def key(self, made: Recipe) -> Key:
+        key = Key(made.worker.tool, made.worker.level, repr(made))
+        self.pool.admit(key, made)
+        return key
+
+    def is_settled(self) -> bool:
+        """Whether one warm worker waits, and no other is alive or on its way."""
+        (part,) = self.pool._loops.values()
+        waiting = sum(map(len, part._idle.values()))
+        living = sum(zygote.workers for zygote in part._zygotes.values())
+        return (waiting, living, len(part._ordered)) == (1, 1, 0)
+
+    async def call(self, made: Recipe, **arguments: Any) -> Reply:
+        request = json.dumps(arguments).encode()
+        return await self.pool.run(self.key(made), request, self.deadline_s, self.output_bytes)
+
+
+@asynccontextmanager
+async def caller(size: PoolSize | None = None) -> AsyncIterator[Caller]:
+    pool = Pool(size or PoolSize(warm_per_key=1))
+    try:
+        yield Caller(pool)
+    finally:
+        await pool.close()
+
+
+def descendants(ancestor: int) -> set[int]:
+    """The processes below one, in whatever namespace."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                after_name = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if after_name[0] != "Z":
+                parents[int(entry.name)] = int(after_name[1])
+    found = {ancestor}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {ancestor}
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def mounts() -> int:
+    return len(Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+async def until(is_true: Callable[[], bool], most_s: float = 5.0) -> bool:
+    """Whether it becomes true in time."""
+    end = time.monotonic() + most_s
+    while not is_true():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(0.01)
+    return True
