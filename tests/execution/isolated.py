@@ -3,16 +3,16 @@
 import os
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel
 
 from toolkeep import ToolContext, ToolFailed, Touches, tool
 from toolkeep.limits import OUTPUT_CAP_BYTES
 
-READS = {"capabilities": ["fs.read"], "side_effects": ["FsRead"]}
-WRITES = {"capabilities": ["fs.write"], "side_effects": ["FsWrite"], "danger": "low"}
-NOTHING = {"side_effects": ["None"]}
+READS: dict[str, Any] = {"capabilities": ["fs.read"], "side_effects": ["FsRead"]}
+WRITES: dict[str, Any] = {"capabilities": ["fs.write"], "side_effects": ["FsWrite"], "danger": "low"}
+NOTHING: dict[str, Any] = {"side_effects": ["None"]}
 
 
 def at(level: str) -> dict[str, str]:
