@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from measures.durable import SqliteLog, Store, WrappedLog, appends_per_second
+from measures.durable import CanonicalLog, SqliteLog, Store, WrappedLog, appends_per_second
 from measures.statistics import median
 from toolkeep.storage.log import AuditLog
 
@@ -32,7 +32,7 @@ def measure(folder: Path, rounds: int, producers: int, appends: int) -> dict[str
     """Each contestant once a round, another one first each time."""
     numbers = itertools.count()
     makers: dict[str, Callable[[], Store]] = {
-        AUDIT: lambda: AuditLog(folder / f"audit{next(numbers)}"),
+        AUDIT: lambda: CanonicalLog(AuditLog(folder / f"audit{next(numbers)}")),
         WRAPPED: lambda: WrappedLog(AuditLog(folder / f"wrapped{next(numbers)}")),
         CHAINED: lambda: SqliteLog(folder / f"chained{next(numbers)}", has_chain=True),
         SQLITE: lambda: SqliteLog(folder / f"sqlite{next(numbers)}"),

@@ -15,8 +15,8 @@ from toolkeep.execution.ledger import Ledger, MemoryLedger
 class Log(Protocol):
     """Where records become durable."""
 
-    def append_soon(self, *records: dict[str, Any]) -> Awaitable[Leaf]:
-        """Append records next to each other; where the last one stands, when they are durable.
+    def append_soon(self, *records: bytes) -> Awaitable[Leaf]:
+        """Append canonical records next to each other; where the last one stands, when they are durable.
 
         What happened is recorded even if nobody waits for it any more.
         """

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolkeep.audit.entry import Entry
+from toolkeep.canonical import canonical_bytes
 from toolkeep.storage.log import AuditLog
 from toolkeep.storage.verify import verify
 
@@ -166,7 +167,8 @@ async def _work(name: str, folder: Path, pipe: int) -> None:
 
     async def produce() -> None:
         for number in numbers:
-            leaf = await log.append_soon({"who": name, "n": number, "padding": "x" * (number * 37 % 3000)})
+            record = {"who": name, "n": number, "padding": "x" * (number * 37 % 3000)}
+            leaf = await log.append_soon(canonical_bytes(record))
             os.write(pipe, f"{number} {leaf.index}\n".encode())
 
     await asyncio.gather(*[produce() for _ in range(PRODUCERS)])

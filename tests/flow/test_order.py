@@ -3,6 +3,7 @@
 import ast
 import asyncio
 import inspect
+import json
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -260,9 +261,9 @@ class HeldLog:
         self.appended = asyncio.Event()
         self._waiting: list[tuple[asyncio.Future[Leaf], int]] = []
 
-    def append_soon(self, *records: Mapping[str, Any]) -> "asyncio.Future[Leaf]":
+    def append_soon(self, *records: bytes) -> "asyncio.Future[Leaf]":
         waiter: asyncio.Future[Leaf] = asyncio.get_running_loop().create_future()
-        self.groups.append(list(records))
+        self.groups.append(list(map(json.loads, records)))
         self._waiting.append((waiter, sum(map(len, self.groups)) - 1))
         self.appended.set()
         return waiter

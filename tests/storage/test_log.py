@@ -19,6 +19,7 @@ from toolkeep.audit.checkpoint import Checkpoint, open_checkpoint
 from toolkeep.audit.entry import Leaf
 from toolkeep.audit.errors import AuditBroken, LogClosed, LogUnwritable
 from toolkeep.audit.findings import Kind
+from toolkeep.canonical import canonical_bytes
 from toolkeep.storage.log import AuditLog
 from toolkeep.storage.segments import Place
 from toolkeep.storage.verify import verify
@@ -104,7 +105,7 @@ def test_asyncio_callers_wait_in_either_way(log: AuditLog) -> None:
         wrapped = [asyncio.wrap_future(log.append({"n": n})) for n in range(20)]
         return [
             *await asyncio.gather(*wrapped),
-            *await asyncio.gather(*[log.append_soon({"n": n}) for n in range(20)]),
+            *await asyncio.gather(*[log.append_soon(canonical_bytes({"n": n})) for n in range(20)]),
         ]
 
     for _ in range(2):  # nothing is bound to the first loop
@@ -113,7 +114,7 @@ def test_asyncio_callers_wait_in_either_way(log: AuditLog) -> None:
 
 def test_a_caller_that_gives_up_leaves_its_record(log: AuditLog) -> None:
     async def call() -> None:
-        for waiter in (asyncio.wrap_future(log.append({"n": 1})), log.append_soon({"n": 2})):
+        for waiter in (asyncio.wrap_future(log.append({"n": 1})), log.append_soon(canonical_bytes({"n": 2}))):
             waiter.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiter
@@ -126,7 +127,7 @@ def test_a_caller_that_gives_up_leaves_its_record(log: AuditLog) -> None:
 
 def test_a_caller_that_gives_up_takes_nobody_along(log: AuditLog) -> None:
     async def call() -> int:
-        first, second = log.append_soon({"n": 1}), log.append_soon({"n": 2})
+        first, second = log.append_soon(canonical_bytes({"n": 1})), log.append_soon(canonical_bytes({"n": 2}))
         first.cancel()
         return (await asyncio.wait_for(second, 60)).index
 
@@ -137,7 +138,7 @@ def test_a_loop_that_is_closed_meanwhile_harms_nobody(log: AuditLog) -> None:
     loop = asyncio.new_event_loop()
 
     async def leave() -> None:
-        log.append_soon({"n": 1})
+        log.append_soon(canonical_bytes({"n": 1}))
 
     loop.run_until_complete(leave())
     loop.close()

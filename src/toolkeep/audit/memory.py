@@ -2,9 +2,8 @@
 
 import hashlib
 import threading
-from typing import Any
 
-from toolkeep.audit.entry import NO_PREVIOUS, Entry, Leaf, chain, parse_entry, record_bytes
+from toolkeep.audit.entry import NO_PREVIOUS, Entry, Leaf, chain, parse_entry
 
 
 class MemoryLog:
@@ -22,11 +21,10 @@ class MemoryLog:
         """What was recorded, in order."""
         return [entry for line in self._lines if (entry := parse_entry(line))]
 
-    async def append_soon(self, *records: dict[str, Any]) -> Leaf:
-        """Append records; where the last one stands."""
-        written = [record_bytes(record) for record in records]
+    async def append_soon(self, *records: bytes) -> Leaf:
+        """Append canonical records; where the last one stands."""
         with self._lock:
-            lines, hexes = chain(written, len(self._lines), self._last)
+            lines, hexes = chain(records, len(self._lines), self._last)
             self._lines += lines
             self._last = hexes[-1]
             return Leaf(index=len(self._lines) - 1, hash=self._last, origin=self.origin)

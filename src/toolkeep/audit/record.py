@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
+import orjson
 
 from toolkeep.audit.entry import Leaf
 from toolkeep.calls import (
@@ -39,8 +40,8 @@ Record = dict[str, Any]
 class Log(Protocol):
     """Where records become durable."""
 
-    def append_soon(self, *records: dict[str, Any]) -> Awaitable[Leaf]:
-        """Append records next to each other; where the last one stands, when they are durable.
+    def append_soon(self, *records: bytes) -> Awaitable[Leaf]:
+        """Append canonical records next to each other; where the last one stands, when they are durable.
 
         What happened is recorded even if nobody waits for it any more.
         """
@@ -133,7 +134,7 @@ class Recorder:
             argument_hash=arguments.hash,
             deadline_s=deadline_s,
             output_bytes=output_bytes,
-            began_at=self._now(),
+            began_at=call.permitted.decision.decided_at,
             has_arguments=self._keeps_arguments(call.permitted.checked, arguments),
         )
         if may_write(recorded.tool):
@@ -191,7 +192,7 @@ class Recorder:
         ]
 
     async def _append(self, records: Sequence[Record]) -> Leaf:
-        return await self._log.append_soon(*records)
+        return await self._log.append_soon(*map(_written, records))
 
     def _beginning(self, recorded: RecordedCall) -> list[Record]:
         """ToolInvoked, CapabilityCheck, PolicyDecision, and Approval where there was one."""
@@ -263,6 +264,14 @@ class Recorder:
 
 _NOT_APPROVED = (Code.APPROVAL_NEEDED, Code.APPROVAL_DENIED)
 _VERDICT = "required by the tool; enforced only by a sandbox that the result names"
+
+
+def _written(record: Record) -> bytes:
+    """The canonical form of a record of ours: its keys are ASCII; it has no float and no large integer."""
+    try:
+        return orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        return canonical_bytes(record)
 
 
 def _end_of(result: ToolResult) -> Record:

@@ -33,17 +33,17 @@ class InProcessRunner:
         """None, whatever the tool."""
         return Isolation.NONE.value
 
-    async def run(self, call: RecordedCall, context: ToolContext, slot: Held) -> Any:
+    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
         """The function's value, or the JSON that the class answers with."""
         runner = call.tool.runner
         arguments = call.checked.arguments
         if isinstance(runner, FunctionTool):
-            bound = runner.bind(arguments, context)
+            bound = runner.bind(arguments, context() if runner.takes_context else None)
             if inspect.iscoroutinefunction(runner.function):
                 return await runner.function(**bound)
             value = await in_thread(lambda: runner.function(**bound), slot, may_stop=runner.takes_context)
             return await value if inspect.isawaitable(value) else value
-        result = await runner.execute(json.dumps(arguments, ensure_ascii=False), context)
+        result = await runner.execute(json.dumps(arguments, ensure_ascii=False), context())
         if not result.successful:
             raise ToolFailed(result.error_message)
         return json.loads(result.result_json)

@@ -1,5 +1,6 @@
 """`Runner`: the seam behind which a tool runs, in this process or in a confined one."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from toolkeep.calls import RecordedCall, RegisteredTool
@@ -35,8 +36,10 @@ class Runner(Protocol):
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it can run this tool as its definition demands."""
 
-    async def run(self, call: RecordedCall, context: ToolContext, slot: Held) -> Any:
+    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
         """What the tool gives back; raises whatever the tool raises. May be cancelled.
+
+        `context` makes what the tool may ask of its call, for a tool that wants it.
 
         Work that goes on after a cancellation holds the slot.
         """

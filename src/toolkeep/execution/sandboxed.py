@@ -12,7 +12,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -101,7 +101,7 @@ class SandboxRunner:
         """The level that a call of the tool has."""
         return _level(tool).value
 
-    async def run(self, call: RecordedCall, context: ToolContext, slot: Held) -> Any:  # noqa: ARG002 -- nothing outlives it
+    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:  # noqa: ARG002 -- nothing outlives it
         """What the tool gives back. The worker is killed when this is cancelled."""
         try:
             if self._findings is None:

@@ -40,7 +40,7 @@ Check = Callable[[RegisteredTool, Mapping[str, Any]], CheckedCall | Refusal]
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat()
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class Agent:

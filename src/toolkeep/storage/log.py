@@ -65,11 +65,11 @@ class AuditLog:
         self._writer.put(waiting)
         return [future for _, future, _ in waiting]
 
-    def append_soon(self, *records: Mapping[str, Any]) -> "asyncio.Future[Leaf]":
-        """The same for the running asyncio loop, which is woken once for a whole group; tells of the last."""
+    def append_soon(self, *records: bytes) -> "asyncio.Future[Leaf]":
+        """Append canonical records for the running asyncio loop, which is woken once; tells of the last."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[Leaf] = loop.create_future()
-        waiting: list[Waiting] = [(_canonical(record), None, None) for record in records]
+        waiting: list[Waiting] = [(_checked(record), None, None) for record in records]
         waiting[-1] = (waiting[-1][0], waiter, loop)
         self._writer.put(waiting)
         return waiter
@@ -131,7 +131,10 @@ class AuditLog:
 
 
 def _canonical(record: Mapping[str, Any]) -> bytes:
-    line = record_bytes(record if type(record) is dict else dict(record))
+    return _checked(record_bytes(record if type(record) is dict else dict(record)))
+
+
+def _checked(line: bytes) -> bytes:
     if len(line) > RECORD_BYTES:
         raise ValueError(f"a record of {len(line)} bytes is too long: at most {RECORD_BYTES}")
     return line
