@@ -72,6 +72,25 @@ def mount_proc(target: str = PROC) -> None:
     kernel.mount("proc", target, "proc", flags, "subset=pid")
 
 
+def veil(folder: str, shown: Sequence[str]) -> None:
+    """Leave nothing to see of a folder but these paths in it.
+
+    Landlock does not cover names, metadata, modes and times, so that what is not granted must not be there.
+    """
+    trees = [(path, kernel.clone_tree(path)) for path in sorted(shown)]
+    kernel.mount("tmpfs", folder, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64k,mode=755")
+    for path, tree in trees:
+        target = Path(path)
+        if not target.exists():
+            is_folder = stat.S_ISDIR(os.fstat(tree).st_mode)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            create: Callable[[], None] = target.mkdir if is_folder else target.touch
+            create()
+        kernel.attach_tree(tree, path)
+        os.close(tree)
+    kernel.set_mount_attributes(folder, kernel.ATTR_RDONLY)
+
+
 def _minimal_pieces(system: Sequence[str]) -> Iterator[_Piece]:
     for path in system:
         if os.path.lexists(path):

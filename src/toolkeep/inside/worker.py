@@ -41,6 +41,8 @@ class Prepared:
     """Empty where the level has no filter."""
     pid_marks: tuple[int, ...]
     limits: tuple[tuple[int, int], ...]
+    veils: tuple[tuple[str, tuple[str, ...]], ...]
+    """Folders that the zygote shows and this worker has only parts of, each with these parts."""
     scratch: str
     """Options of the scratch tmpfs; empty for none."""
     has_proc: bool
@@ -71,6 +73,7 @@ def _is_narrowed(plan: Prepared) -> bool:
     except Exception as error:  # noqa: BLE001 -- a protection that cannot be put on: no tool is run
         _say({"unprepared": str(error)[:_SAID_CHARS]})
         return False
+    _say({"narrowed": True})  # before the tool's first line: what is said from here on may be the tool's
     return True
 
 
@@ -106,6 +109,8 @@ def _narrow(plan: Prepared) -> None:
 
 def _mount_own(plan: Prepared) -> None:
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
+    for folder, shown in plan.veils:
+        root.veil(folder, shown)
     if plan.has_proc:
         root.mount_proc()
     if plan.scratch:

@@ -18,7 +18,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -194,6 +194,7 @@ class _Zygote:
             filter_code=base64.b64decode(plan["filter"]),
             pid_marks=tuple(plan["pid_marks"]),
             limits=(*limits, *((kind, 0) for kind in _NOTHING)),
+            veils=tuple(_veils(self._plan, plan)) if plan["has_rules"] else (),
             scratch=_scratch_options(plan["limits"]),
             has_proc=self._plan["has_proc"],
         )
@@ -249,6 +250,30 @@ class _Zygote:
             return child
         finally:
             kernel.setns(self._pid_namespace, kernel.CLONE_NEWPID)
+
+
+def _veils(zygote: dict[str, Any], plan: dict[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The folders of the zygote that this worker is granted parts of at most."""
+    granted = {*plan["read"], *plan["write"]}
+    shown = granted | {*zygote["code"], *zygote["system"]}
+    folders = {*zygote["read"], *zygote["write"]}
+    for folder in sorted(folders):
+        is_granted = any(_is_within(folder, path) for path in granted)
+        is_inside_another = any(_is_within(folder, other) for other in folders - {folder})
+        if not is_granted and not is_inside_another and Path(folder).is_dir():
+            yield folder, _outermost(path for path in shown if _is_within(path, folder))
+
+
+def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """Those that lie in none of the others: a tree brings along what is mounted in it."""
+    found = set(paths)
+    return tuple(
+        sorted(path for path in found if not any(_is_within(path, other) for other in found - {path}))
+    )
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
 
 
 def _pipe(opened: list[int]) -> tuple[int, int]:

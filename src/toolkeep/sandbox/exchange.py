@@ -1,7 +1,8 @@
 """One request to one worker and its one reply, within a time and a size.
 
-Everything from the worker is distrusted. A worker says first that it is ready (or why not), then, after the
-request, its reply. Whoever calls this ends the worker afterwards, whatever came out.
+Everything from the worker is distrusted. A worker says first that it is confined (or why not), then that the
+tool is ready (or why not), then, after the request, its reply. Only the first is said before the tool's code
+runs. Whoever calls this ends the worker afterwards, whatever came out.
 """
 
 import asyncio
@@ -61,6 +62,7 @@ class Exchange:
         self._unsent = memoryview(frame(request))
         self._most = output_bytes + _ENVELOPE_BYTES
         self._heard = bytearray()
+        self._is_narrowed = False
         self._is_greeted = False
         self.reply: asyncio.Future[Reply] = self._loop.create_future()
 
@@ -131,15 +133,24 @@ class Exchange:
             self._settle(Reply(Ending.BROKEN, text=str(refused)))
 
     def _greet(self, said: dict[str, Any]) -> None:
-        if said == {"ready": True}:
+        if not self._is_narrowed:
+            self._confirm(said)
+        elif said == {"ready": True}:
             self._is_greeted = True
-        elif isinstance(said.get("unprepared"), str):
-            if not self.reply.done():
-                self.reply.set_exception(SandboxBroken(said["unprepared"][:_TEXT_CHARS]))
         elif isinstance(said.get("unloaded"), dict):
             unloaded = said["unloaded"]
             raised, where, text = (str(unloaded.get(name, "")) for name in ("raised", "where", "text"))
             self._settle(Reply(Ending.UNLOADED, text=f"{raised} at {where}: {text}"[:_TEXT_CHARS]))
+        else:
+            raise FrameRefused("it is no greeting")
+
+    def _confirm(self, said: dict[str, Any]) -> None:
+        """Hear from our own code, as long as it is alone in there, whether the sandbox is up."""
+        if said == {"narrowed": True}:
+            self._is_narrowed = True
+        elif isinstance(said.get("unprepared"), str):
+            if not self.reply.done():
+                self.reply.set_exception(SandboxBroken(said["unprepared"][:_TEXT_CHARS]))
         else:
             raise FrameRefused("it is no greeting")
 
