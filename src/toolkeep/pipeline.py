@@ -113,14 +113,15 @@ class Pipeline:
         on_progress: Progress | None = None,
     ) -> ToolResult:
         """One call, from what was asked to what became of it."""
+        drawn = secrets.token_hex(24)
         request = ToolCall(
-            id=secrets.token_hex(16),
+            id=drawn[:32],
             tool=named(name),
             arguments=arguments,
             agent=named(agent),
             conversation=named(conversation),
             session=named(session),
-            correlation_id=named(correlation_id) or secrets.token_hex(8),
+            correlation_id=named(correlation_id) or drawn[32:],
             options=options,
             on_progress=on_progress,
             began=time.monotonic(),
@@ -356,6 +357,8 @@ def _passed(outcome: T | Refusal) -> T:
 
 def named(given: object) -> str:
     """A name or id as the log can hold it, whatever a model or client sent."""
+    if given == "":
+        return ""
     text = given if type(given) is str else str(given)
     if text.isascii() and len(text) <= NAMED_CHARS:
         return text

@@ -158,16 +158,17 @@ class Recorder:
 
     def _chain(self, result: ToolResult, trail: Trail) -> list[Record]:
         """What the log does not have yet of the call, up to where it ended (AUD-1)."""
+        decision = result.decision.to_dict() if result.decision else None
         if trail.is_begun:
-            return [self._completed(result)]
+            return [self._completed(result, decision)]
         if trail.recorded is not None:
-            return [*self._beginning(trail.recorded), self._completed(result)]
+            return [*self._beginning(trail.recorded), self._completed(result, decision)]
         if trail.checked is None:
             return [self._invoked(trail.request, trail.tool, result.argument_hash) | _end_of(result)]
         if result.is_repeated:
             again = {"status": "repeated", "repeats": result.call_id}
             return [self._invoked(trail.request, trail.tool, result.argument_hash) | again]
-        chain = self._decided(trail, trail.checked, result)
+        chain = self._decided(trail, trail.checked, result, decision or {"decision": "deny"})
         if result.code in _NOT_APPROVED:
             denied_by = result.error.denied_by if result.error else ""
             here = {"time": self._now(), "call": trail.request.id}
@@ -175,7 +176,9 @@ class Recorder:
         chain[-1] |= _end_of(result)
         return chain
 
-    def _decided(self, trail: Trail, checked: CheckedCall, result: ToolResult) -> list[Record]:
+    def _decided(
+        self, trail: Trail, checked: CheckedCall, result: ToolResult, decision: Record
+    ) -> list[Record]:
         """A call that policy looked at, and that was not run; other policies can be tried on it (POL-5)."""
         argument_hash, kept = result.argument_hash, False
         if not checked.registered.arguments.secrecy.has_secrets:  # else the key may be what could not be read
@@ -183,7 +186,6 @@ class Recorder:
             argument_hash, kept = arguments.hash, self._keeps_arguments(checked, arguments)
         definition = None if trail.tool is None else trail.tool.definition
         required = [] if definition is None else list(map(str, definition.capabilities))
-        decision = result.decision.to_dict() if result.decision else {"decision": "deny"}
         here = {"time": self._now(), "call": trail.request.id}
         return [
             {**self._invoked(trail.request, trail.tool, argument_hash), "has_arguments": kept},
@@ -200,8 +202,9 @@ class Recorder:
         request, decision = permitted.request, permitted.decision
         here = {"time": recorded.began_at, "call": request.id}
         invoked = self._invoked(request, permitted.tool, recorded.argument_hash, recorded.began_at)
+        invoked["has_arguments"] = recorded.has_arguments
         records: list[Record] = [
-            {**invoked, "has_arguments": recorded.has_arguments},
+            invoked,
             {
                 "type": "CapabilityCheck",
                 **here,
@@ -240,7 +243,7 @@ class Recorder:
             "argument_hash": argument_hash,
         }
 
-    def _completed(self, result: ToolResult) -> Record:
+    def _completed(self, result: ToolResult, decision: Record | None) -> Record:
         """Everything that a receipt shows, in one record."""
         return {
             "type": "ToolCompleted",
@@ -251,7 +254,7 @@ class Recorder:
             "version": result.version,
             "definition_hash": result.definition_hash,
             "argument_hash": result.argument_hash,
-            "decision": result.decision.to_dict() if result.decision else None,
+            "decision": decision,
             "approval": result.approval.to_dict() if result.approval else None,
             "isolation": result.isolation,
             "status": result.status,
