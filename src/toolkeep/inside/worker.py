@@ -7,6 +7,7 @@ which the tool starts at import never holds more than the call does. The tool's 
 
 import fcntl
 import gc
+import json
 import os
 import resource
 import signal
@@ -41,8 +42,9 @@ class Prepared:
     """Empty where the level has no filter."""
     pid_marks: tuple[int, ...]
     limits: tuple[tuple[int, int], ...]
-    veils: tuple[tuple[str, tuple[str, ...]], ...]
-    """Folders that the zygote shows and this worker has only parts of, each with these parts."""
+    veils: int
+    """A descriptor of JSON: folders that the zygote shows and this worker has only parts of, each with these
+    parts. Not in memory, which every worker of the zygote has a copy of. -1 for none."""
     scratch: str
     """Options of the scratch tmpfs; empty for none."""
     has_proc: bool
@@ -60,16 +62,24 @@ class Ends:
 def run(plan: Prepared, ends: Ends) -> NoReturn:
     """Be the worker. Never returns, and never lets an exception out into the zygote's code."""
     try:
+        veils = _veils(plan)
         _keep_only(ends, plan.rules)
-        if _is_narrowed(plan):
+        if _is_narrowed(plan, veils):
             _answer_once(plan)
     finally:
         os._exit(0)
 
 
-def _is_narrowed(plan: Prepared) -> bool:
+def _veils(plan: Prepared) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    if plan.veils >= 0:
+        found = json.loads(os.pread(plan.veils, os.fstat(plan.veils).st_size, 0))
+    return found
+
+
+def _is_narrowed(plan: Prepared, veils: dict[str, list[str]]) -> bool:
     try:
-        _narrow(plan)
+        _narrow(plan, veils)
     except Exception as error:  # noqa: BLE001 -- a protection that cannot be put on: no tool is run
         _say({"unprepared": str(error)[:_SAID_CHARS]})
         return False
@@ -89,10 +99,10 @@ def _keep_only(ends: Ends, rules: int) -> None:
     kernel.close_from(max(wanted) + 1)
 
 
-def _narrow(plan: Prepared) -> None:
+def _narrow(plan: Prepared, veils: dict[str, list[str]]) -> None:
     os.setpgid(0, 0)  # a signal to the group must not reach the zygote; setsid takes a millisecond more
     os.umask(0o077)
-    _mount_own(plan)
+    _mount_own(plan, veils)
     kernel.unshare(kernel.CLONE_NEWUSER)  # after the mounts: they need the zygote's namespace
     for kind, most in plan.limits:
         resource.setrlimit(kind, (most, most))
@@ -107,9 +117,9 @@ def _narrow(plan: Prepared) -> None:
         kernel.install_filter(_for_this_process(plan))
 
 
-def _mount_own(plan: Prepared) -> None:
+def _mount_own(plan: Prepared, veils: dict[str, list[str]]) -> None:
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
-    for folder, shown in plan.veils:
+    for folder, shown in veils.items():
         root.veil(folder, shown)
     if plan.has_proc:
         root.mount_proc()

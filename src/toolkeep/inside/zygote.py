@@ -194,7 +194,7 @@ class _Zygote:
             filter_code=base64.b64decode(plan["filter"]),
             pid_marks=tuple(plan["pid_marks"]),
             limits=(*limits, *((kind, 0) for kind in _NOTHING)),
-            veils=tuple(_veils(self._plan, plan)) if plan["has_rules"] else (),
+            veils=_kept(dict(_veils(self._plan, plan))) if plan["has_rules"] else -1,
             scratch=_scratch_options(plan["limits"]),
             has_proc=self._plan["has_proc"],
         )
@@ -213,8 +213,9 @@ class _Zygote:
     def _forget(self, name: str) -> None:
         self._unprepared.pop(name, None)
         prepared = self._prepared.pop(name, None)
-        if prepared is not None and prepared.rules >= 0:
-            os.close(prepared.rules)
+        for descriptor in (prepared.rules, prepared.veils) if prepared is not None else ():
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def _fork(self, prepared: worker.Prepared, ticket: int) -> None:
         opened: list[int] = []
@@ -262,6 +263,15 @@ def _veils(zygote: dict[str, Any], plan: dict[str, Any]) -> Iterator[tuple[str, 
         is_inside_another = any(_is_within(folder, other) for other in folders - {folder})
         if not is_granted and not is_inside_another and Path(folder).is_dir():
             yield folder, _outermost(path for path in shown if _is_within(path, folder))
+
+
+def _kept(veils: dict[str, tuple[str, ...]]) -> int:
+    """The same outside this process's memory: paths come from the arguments of calls."""
+    if not veils:
+        return -1
+    kept = os.memfd_create("veils", os.MFD_CLOEXEC)
+    os.pwrite(kept, _encoded(veils), 0)
+    return kept
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
