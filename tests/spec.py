@@ -39,7 +39,6 @@ NOT_YET = {
     "EXE-8": "tools tell their progress; output is not streamed yet",
     "SBX-3": "Python functions so far; subprocess, HTTP, WASM and MCP come with the sources",
     "SBX-4": "the network is closed at strict and restricted; a way through it by host name is not built",
-    "SBX-5": "the escape suite is under way",
     "TLS-1": "agent_hello_world is the only built-in tool so far",
     "TLS-2": "agent_hello_world is the only built-in tool so far",
     "TLS-3": "agent_hello_world is the only built-in tool so far",

@@ -51,11 +51,13 @@ _AT_RECURSIVE: Final = 0x8000
 _OPEN_TREE_CLONE: Final = 1
 _OPEN_TREE_CLOEXEC: Final = os.O_CLOEXEC
 _MOVE_MOUNT_F_EMPTY_PATH: Final = 4
+_RESOLVE_NO_SYMLINKS: Final = 4
 
 # From 424 on every architecture uses the same numbers; pivot_root is older.
 _SYS_OPEN_TREE: Final = 428
 _SYS_MOVE_MOUNT: Final = 429
 _SYS_CLOSE_RANGE: Final = 436
+_SYS_OPENAT2: Final = 437
 _SYS_MOUNT_SETATTR: Final = 442
 _SYS_LANDLOCK_CREATE_RULESET: Final = 444
 _SYS_LANDLOCK_ADD_RULE: Final = 445
@@ -142,6 +144,16 @@ def drop_capabilities() -> None:
     _checked(_libc.capset(_CAPABILITY_HEADER, _NO_CAPABILITIES), "capset")
 
 
+# --- paths ---------------------------------------------------------------------------------------
+
+
+def open_place(path: str) -> int:
+    """A descriptor of a path without links: one could have been put there after the path was checked."""
+    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
+    size = ctypes.c_size_t(len(how))
+    return _call(_SYS_OPENAT2, f"openat2({path})", _AT_FDCWD, os.fsencode(path), how, size)
+
+
 # --- mounts ------------------------------------------------------------------------------------
 
 
@@ -156,6 +168,16 @@ def clone_tree(path: str) -> int:
     """A descriptor of a copy of the mounts at and below a path, attached nowhere."""
     flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE
     return _call(_SYS_OPEN_TREE, f"open_tree({path})", _AT_FDCWD, os.fsencode(path), ctypes.c_uint(flags))
+
+
+def clone_granted_tree(path: str) -> int:
+    """The same, of a path without links."""
+    flags = _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | _AT_RECURSIVE | _AT_EMPTY_PATH
+    place = open_place(path)
+    try:
+        return _call(_SYS_OPEN_TREE, f"open_tree({path})", place, b"", ctypes.c_uint(flags))
+    finally:
+        os.close(place)
 
 
 def set_tree_attributes(tree: int, attributes: int, *, mapped_by: int = -1) -> None:

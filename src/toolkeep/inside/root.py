@@ -77,7 +77,8 @@ def veil(folder: str, shown: Sequence[str]) -> None:
 
     Landlock does not cover names, metadata, modes and times, so that what is not granted must not be there.
     """
-    trees = [(path, kernel.clone_tree(path)) for path in sorted(shown)]
+    # A link among the system's paths is not needed here, and a granted path that became one is not followed.
+    trees = [(path, kernel.clone_granted_tree(path)) for path in sorted(shown) if not Path(path).is_symlink()]
     kernel.mount("tmpfs", folder, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64k,mode=755")
     for path, tree in trees:
         target = Path(path)
@@ -111,16 +112,23 @@ def _granted_pieces(plan: dict[str, Any], ordinary_id: int | None) -> Iterator[_
     for path in code - covered - write:
         yield _piece(path, _CODE)
     for path in read - code - write:
-        yield _piece(path, _READ, seen_by=ordinary_id)
+        yield _granted_piece(path, _READ, ordinary_id)
     for path in write:
-        yield _piece(path, _WRITE, seen_by=ordinary_id)
+        yield _granted_piece(path, _WRITE, ordinary_id)
 
 
-def _piece(path: str, attributes: int, *, seen_by: int | None = None) -> _Piece:
+def _piece(path: str, attributes: int) -> _Piece:
     if Path(path).is_symlink():
         return _Piece(path, link_to=str(Path(path).readlink()))
-    status = Path(path).stat()
     tree = kernel.clone_tree(path)
+    kernel.set_tree_attributes(tree, attributes)
+    return _Piece(path, tree=tree, is_folder=stat.S_ISDIR(os.fstat(tree).st_mode))
+
+
+def _granted_piece(path: str, attributes: int, seen_by: int | None) -> _Piece:
+    """A piece of somebody's own; what others can write may have become a link since it was checked."""
+    tree = kernel.clone_granted_tree(path)
+    status = os.fstat(tree)
     kernel.set_tree_attributes(tree, attributes)
     if seen_by is not None and (status.st_uid, status.st_gid) != (seen_by, seen_by):
         _map_owner(tree, path, status, seen_by)

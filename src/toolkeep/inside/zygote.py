@@ -201,7 +201,8 @@ class _Zygote:
 
     def _rules(self, plan: dict[str, Any]) -> int:
         on_code = landlock.RUN if plan["may_spawn"] else landlock.READ
-        code = [path for path in (*self._plan["system"], *self._plan["code"]) if Path(path).exists()]
+        system = map(os.path.realpath, self._plan["system"])
+        code = [path for path in (*system, *self._plan["code"]) if Path(path).exists()]
         grants = [(path, on_code) for path in code]
         grants += [(path, landlock.READ) for path in plan["read"]]
         grants += [(path, landlock.WRITE) for path in plan["write"]]

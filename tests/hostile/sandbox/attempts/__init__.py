@@ -1,0 +1,1 @@
+"""What hostile tools do. Imported by workers, so standard library only; one module for each kind."""
