@@ -13,6 +13,7 @@ import resource
 import signal
 import struct
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -20,12 +21,15 @@ from . import answer, kernel, root
 
 REQUEST: Final = 3
 REPLY: Final = 4
-_RULES: Final = 5
 _PARKED: Final = 32
 """Descriptors are put aside above this one before they get their numbers."""
 
 _READ_BYTES: Final = 1 << 16
 _SAID_CHARS: Final = 1000
+
+
+Grant = dict[str, list[str]]
+"""The paths that may be read, and those that may be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +40,15 @@ class Prepared:
     import_paths: tuple[str, ...]
     packages: tuple[str, ...]
     environment: dict[str, str]
-    rules: int
-    """A descriptor of Landlock rules, or -1 where the level has none."""
     filter_code: bytes
     """Empty where the level has no filter."""
     pid_marks: tuple[int, ...]
     limits: tuple[tuple[int, int], ...]
-    veils: int
-    """A descriptor of JSON: folders that the zygote shows and this worker has only parts of, each with these
-    parts. Not in memory, which every worker of the zygote has a copy of. -1 for none."""
+    confine: Callable[[Grant], int] | None
+    """Hides what is not granted and makes the Landlock rules; None where the level has none."""
+    grant: int
+    """A descriptor of the granted paths as JSON. They come from the arguments of calls: each worker is a copy
+    of the zygote, so that the zygote itself must never have read them."""
     scratch: str
     """Options of the scratch tmpfs; empty for none."""
     has_proc: bool
@@ -62,24 +66,22 @@ class Ends:
 def run(plan: Prepared, ends: Ends) -> NoReturn:
     """Be the worker. Never returns, and never lets an exception out into the zygote's code."""
     try:
-        veils = _veils(plan)
-        _keep_only(ends, plan.rules)
-        if _is_narrowed(plan, veils):
+        grant = _granted(plan)
+        _keep_only(ends)
+        if _is_narrowed(plan, grant):
             _answer_once(plan)
     finally:
         os._exit(0)
 
 
-def _veils(plan: Prepared) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    if plan.veils >= 0:
-        found = json.loads(os.pread(plan.veils, os.fstat(plan.veils).st_size, 0))
-    return found
+def _granted(plan: Prepared) -> Grant:
+    granted: Grant = json.loads(os.pread(plan.grant, os.fstat(plan.grant).st_size, 0))
+    return granted
 
 
-def _is_narrowed(plan: Prepared, veils: dict[str, list[str]]) -> bool:
+def _is_narrowed(plan: Prepared, grant: Grant) -> bool:
     try:
-        _narrow(plan, veils)
+        _narrow(plan, grant)
     except Exception as error:  # noqa: BLE001 -- a protection that cannot be put on: no tool is run
         _say({"unprepared": str(error)[:_SAID_CHARS]})
         return False
@@ -87,10 +89,8 @@ def _is_narrowed(plan: Prepared, veils: dict[str, list[str]]) -> bool:
     return True
 
 
-def _keep_only(ends: Ends, rules: int) -> None:
+def _keep_only(ends: Ends) -> None:
     wanted = {0: ends.null, 1: ends.null, 2: ends.null, REQUEST: ends.request, REPLY: ends.reply}
-    if rules >= 0:
-        wanted[_RULES] = rules
     parked = {
         number: fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _PARKED) for number, source in wanted.items()
     }
@@ -99,10 +99,10 @@ def _keep_only(ends: Ends, rules: int) -> None:
     kernel.close_from(max(wanted) + 1)
 
 
-def _narrow(plan: Prepared, veils: dict[str, list[str]]) -> None:
+def _narrow(plan: Prepared, grant: Grant) -> None:
     os.setpgid(0, 0)  # a signal to the group must not reach the zygote; setsid takes a millisecond more
     os.umask(0o077)
-    _mount_own(plan, veils)
+    rules = _mount_own(plan, grant)
     kernel.unshare(kernel.CLONE_NEWUSER)  # after the mounts: they need the zygote's namespace
     for kind, most in plan.limits:
         resource.setrlimit(kind, (most, most))
@@ -110,23 +110,24 @@ def _narrow(plan: Prepared, veils: dict[str, list[str]]) -> None:
     kernel.drop_capabilities()
     kernel.set_dumpable(is_dumpable=False)
     kernel.die_with_parent(signal.SIGKILL)  # after the credentials: changing them forgets it
-    if plan.rules >= 0:
-        kernel.landlock_restrict(_RULES)
-        os.close(_RULES)  # whoever holds it could widen what later workers get
+    if rules is not None:
+        kernel.landlock_restrict(rules)
+        os.close(rules)
     if plan.filter_code:
         kernel.install_filter(_for_this_process(plan))
 
 
-def _mount_own(plan: Prepared, veils: dict[str, list[str]]) -> None:
+def _mount_own(plan: Prepared, grant: Grant) -> int | None:
+    """Mount what this worker alone sees; gives back a descriptor of its Landlock rules."""
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
-    for folder, shown in veils.items():
-        root.veil(folder, shown)
+    rules = plan.confine(grant) if plan.confine else None
     if plan.has_proc:
         root.mount_proc()
     if plan.scratch:
         flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
         kernel.mount("tmpfs", root.SCRATCH, "tmpfs", flags, plan.scratch)
         os.chdir(root.SCRATCH)
+    return rules
 
 
 def _for_this_process(plan: Prepared) -> bytes:

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import contextlib
 import errno
+import functools
 import gc
 import importlib
 import json
@@ -128,7 +129,6 @@ class _Zygote:
         self._plan = plan
         self._pid_namespace = pid_namespace
         self._prepared: dict[str, worker.Prepared] = {}
-        self._unprepared: dict[str, str] = {}
         self._sources = select.poll()
         self._children: dict[int, int] = {}
         """The process ids of living workers, by pidfd."""
@@ -144,33 +144,30 @@ class _Zygote:
                 if descriptor in self._children:
                     self._reap(descriptor)
                     continue
-                message = self._control.recv(_MESSAGE_BYTES)
+                message, grant, _, _ = socket.recv_fds(
+                    self._control, _MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC
+                )
                 if not message:
                     os._exit(0)
-                self._obey(json.loads(message))
+                self._obey(json.loads(message), grant)
 
     def _reap(self, pidfd: int) -> None:
         self._sources.unregister(pidfd)
         os.close(pidfd)
         os.waitpid(self._children.pop(pidfd), 0)
 
-    def _obey(self, order: dict[str, Any]) -> None:
+    def _obey(self, order: dict[str, Any], grant: list[int]) -> None:
         if "prepare" in order:
-            self._prepare(order["name"], order["prepare"])
+            if grant:  # else no descriptor was left, and the fork will say so
+                self._prepared[order["name"]] = self._worker_plan(order["prepare"], grant[0])
         elif "forget" in order:
             self._forget(order["forget"])
         else:
             self._answer_fork(order["fork"], order["ticket"])
 
-    def _prepare(self, name: str, plan: dict[str, Any]) -> None:
-        try:
-            self._prepared[name] = self._worker_plan(plan)
-        except OSError as error:
-            self._unprepared[name] = str(error)
-
     def _answer_fork(self, name: str, ticket: int) -> None:
         if name not in self._prepared:
-            self._tell({"ticket": ticket, "broken": self._unprepared.get(name, "no such worker plan")})
+            self._tell({"ticket": ticket, "exhausted": "no file descriptor is left for the plan of a worker"})
             return
         try:
             self._fork(self._prepared[name], ticket)
@@ -183,40 +180,41 @@ class _Zygote:
     def _tell(self, message: dict[str, Any]) -> None:
         self._control.send(_encoded(message))
 
-    def _worker_plan(self, plan: dict[str, Any]) -> worker.Prepared:
+    def _worker_plan(self, plan: dict[str, Any], grant: int) -> worker.Prepared:
         limits = [(_LIMITS[name], most) for name, most in plan["limits"].items() if name in _LIMITS]
         return worker.Prepared(
             tool=plan["tool"],
             import_paths=tuple(plan["import_paths"]),
             packages=tuple(plan["packages"]),
             environment=plan["environment"],
-            rules=self._rules(plan) if plan["has_rules"] else -1,
             filter_code=base64.b64decode(plan["filter"]),
             pid_marks=tuple(plan["pid_marks"]),
             limits=(*limits, *((kind, 0) for kind in _NOTHING)),
-            veils=_kept(dict(_veils(self._plan, plan))) if plan["has_rules"] else -1,
+            confine=functools.partial(self._confine, plan) if plan["has_rules"] else None,
+            grant=grant,
             scratch=_scratch_options(plan["limits"]),
             has_proc=self._plan["has_proc"],
         )
 
-    def _rules(self, plan: dict[str, Any]) -> int:
+    def _confine(self, plan: dict[str, Any], grant: worker.Grant) -> int:
+        """In the worker: hide what is not granted, and make the rules from what is left."""
+        for folder, shown in _veils(self._plan, grant):
+            root.veil(folder, shown)
         on_code = landlock.RUN if plan["may_spawn"] else landlock.READ
         system = map(os.path.realpath, self._plan["system"])
         code = [path for path in (*system, *self._plan["code"]) if Path(path).exists()]
         grants = [(path, on_code) for path in code]
-        grants += [(path, landlock.READ) for path in plan["read"]]
-        grants += [(path, landlock.WRITE) for path in plan["write"]]
+        grants += [(path, landlock.READ) for path in grant["read"]]
+        grants += [(path, landlock.WRITE) for path in grant["write"]]
         grants += [(path, landlock.USE_DEVICE) for path in _DEVICES]
         if plan["limits"]["scratch_bytes"]:
             grants.append((root.BOX, landlock.WRITE))
         return landlock.make_ruleset(grants, plan["connect_ports"])
 
     def _forget(self, name: str) -> None:
-        self._unprepared.pop(name, None)
         prepared = self._prepared.pop(name, None)
-        for descriptor in (prepared.rules, prepared.veils) if prepared is not None else ():
-            if descriptor >= 0:
-                os.close(descriptor)
+        if prepared is not None:
+            os.close(prepared.grant)
 
     def _fork(self, prepared: worker.Prepared, ticket: int) -> None:
         opened: list[int] = []
@@ -254,9 +252,9 @@ class _Zygote:
             kernel.setns(self._pid_namespace, kernel.CLONE_NEWPID)
 
 
-def _veils(zygote: dict[str, Any], plan: dict[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _veils(zygote: dict[str, Any], grant: worker.Grant) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The folders of the zygote that this worker is granted parts of at most."""
-    granted = {*plan["read"], *plan["write"]}
+    granted = {*grant["read"], *grant["write"]}
     shown = granted | {*zygote["code"], *zygote["system"]}
     folders = {*zygote["read"], *zygote["write"]}
     for folder in sorted(folders):
@@ -264,15 +262,6 @@ def _veils(zygote: dict[str, Any], plan: dict[str, Any]) -> Iterator[tuple[str, 
         is_inside_another = any(_is_within(folder, other) for other in folders - {folder})
         if not is_granted and not is_inside_another and Path(folder).is_dir():
             yield folder, _outermost(path for path in shown if _is_within(path, folder))
-
-
-def _kept(veils: dict[str, tuple[str, ...]]) -> int:
-    """The same outside this process's memory: paths come from the arguments of calls."""
-    if not veils:
-        return -1
-    kept = os.memfd_create("veils", os.MFD_CLOEXEC)
-    os.pwrite(kept, _encoded(veils), 0)
-    return kept
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:

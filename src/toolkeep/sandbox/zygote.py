@@ -119,7 +119,7 @@ class Zygote:
         if self.is_gone:
             raise ZygoteGone
         if name not in self._prepared:
-            self._send({"prepare": plan.to_json(), "name": name})
+            self._prepare(name, plan)
             self._prepared.add(name)
         ticket = next(self._tickets)
         self._send({"fork": name, "ticket": ticket})
@@ -127,6 +127,20 @@ class Zygote:
         self._waiting[ticket] = asked
         self.forks += 1
         return asked
+
+    def _prepare(self, name: str, plan: WorkerPlan) -> None:
+        """Describe workers. The granted paths go by descriptor: only the workers themselves read them."""
+        message = plan.to_json()
+        grant = json.dumps({kind: message.pop(kind) for kind in ("read", "write")}).encode()
+        try:
+            kept = os.memfd_create("grant", os.MFD_CLOEXEC)
+        except OSError as error:
+            raise SandboxExhausted(f"no room for the plan of a worker: {error.strerror}") from error
+        try:
+            os.pwrite(kept, grant, 0)
+            self._send({"prepare": message, "name": name}, kept)
+        finally:
+            os.close(kept)
 
     def forget(self, name: str) -> None:
         """No more workers of this name will be asked for."""
@@ -171,9 +185,9 @@ class Zygote:
     def _is_ready(self) -> bool:
         return self._ready.done() and not self._ready.cancelled() and self._ready.exception() is None
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any], *descriptors: int) -> None:
         try:
-            self._control.send(json.dumps(message).encode())
+            socket.send_fds(self._control, [json.dumps(message).encode()], descriptors)
         except BlockingIOError as error:
             raise SandboxExhausted("the zygote has more orders than it can take") from error
         except OSError as error:

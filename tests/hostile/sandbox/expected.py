@@ -30,11 +30,9 @@ STOPPED_AT: Final[Mapping[str, AbstractSet[Isolation]]] = {
     # SBX-1 itself: processes, files and processor time have limits, and no reply harms the host.
     "bounded": _ALL,
     "host-sound": _ALL,
-    # A worker is a copy of the zygote, in whose memory names of places of earlier calls may be left.
-    "other-calls": frozenset(),
 }
 
-BEYOND_GUARANTEES: Final = frozenset({"bounded", "host-sound", "other-calls"})
+BEYOND_GUARANTEES: Final = frozenset({"bounded", "host-sound"})
 
 NOT_PROMISED: Final[Mapping[Isolation, tuple[str, ...]]] = {
     Isolation.STANDARD: (
@@ -49,7 +47,6 @@ NOT_PROMISED: Final[Mapping[Isolation, tuple[str, ...]]] = {
     Isolation.STRICT: (
         "what is granted: a folder for writing can be emptied, filled and set with links and traps of text",
         "code and the system's folders: they can be read, and their names learnt",
-        "names of places that earlier calls were granted: they may be left in the memory that it starts with",
         "memory in all: each of its processes may take the whole grant; pipes and scratch come on top",
         "hidden channels: locks on files that two calls can read, timing, load, caches of the processor",
         "faults of the kernel in the calls that ordinary programs need",

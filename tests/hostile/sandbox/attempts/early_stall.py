@@ -5,7 +5,7 @@ import time
 from .declare import attempt, is_inside
 
 
-@attempt("host-sound", "hung", endings=("timed_out",), deadline_s=0.5)
+@attempt("host-sound", "hung", endings=("timed_out",), deadline_s=2.0)
 def never_be_ready() -> str:
     return "late"
 

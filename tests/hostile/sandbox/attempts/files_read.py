@@ -255,7 +255,7 @@ def read_disk_past_its_files() -> str:
 # --- what the zygote knew ------------------------------------------------------------------------
 
 
-@attempt("other-calls", "leaked")
+@attempt("fs-metadata", "leaked")
 def read_paths_of_other_calls_in_own_memory(planted: str) -> str:
     """A worker is a copy of the zygote; what the zygote once heard may still be in its memory.
 

@@ -180,20 +180,20 @@ def raise_own_priority() -> str:
 # --- outliving the call --------------------------------------------------------------------------
 
 
-@attempt("tree-kill", "left", deadline_s=0.5)
+@attempt("tree-kill", "left", deadline_s=2.0)
 def sleep_past_the_deadline(mark: str) -> None:
     take_name(mark)
     _sleep_for_good()
 
 
-@attempt("tree-kill", "left", deadline_s=0.5)
+@attempt("tree-kill", "left", deadline_s=2.0)
 def spin_past_the_deadline(mark: str) -> None:
     take_name(mark)
     while True:
         pass
 
 
-@attempt("tree-kill", "left", deadline_s=0.5)
+@attempt("tree-kill", "left", deadline_s=2.0)
 def ignore_every_signal(mark: str) -> None:
     take_name(mark)
     for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
@@ -257,7 +257,7 @@ def leave_a_stopped_child(mark: str) -> str:
     return "answered"
 
 
-@attempt("tree-kill", "left", deadline_s=0.5)
+@attempt("tree-kill", "left", deadline_s=2.0)
 def go_on_after_answering(mark: str) -> None:
     take_name(mark)
     body = b'{"ok":"early"}'
@@ -284,7 +284,7 @@ def fork_without_end(more_processes: int, mark: str) -> int:
     return _children(more_processes, mark)
 
 
-@attempt("tree-kill", "left", deadline_s=0.7)
+@attempt("tree-kill", "left", deadline_s=2.0)
 def fork_a_growing_tree(mark: str) -> None:
     take_name(mark)
     for _ in range(5):

@@ -48,13 +48,13 @@ def say_half_of_a_frame() -> None:
     _leave(_frame(b'{"ok":"' + b"x" * 1000 + b'"}')[:500])
 
 
-@attempt("host-sound", "hung", endings=("timed_out",), deadline_s=0.5)
+@attempt("host-sound", "hung", endings=("timed_out",), deadline_s=2.0)
 def say_half_of_a_frame_and_wait() -> None:
     _write(_frame(b'{"ok":"' + b"x" * 1000 + b'"}')[:500])
     time.sleep(60)
 
 
-@attempt("host-sound", "hung", endings=("timed_out",), deadline_s=0.5)
+@attempt("host-sound", "hung", endings=("timed_out",), deadline_s=2.0)
 def say_one_byte_at_a_time() -> None:
     for byte in _frame(b'{"ok":"' + b"x" * 10_000 + b'"}'):
         _write(bytes([byte]))
@@ -178,14 +178,14 @@ def leave_a_child_that_holds_the_pipe(mark: str) -> None:
     os._exit(0)
 
 
-@attempt("host-sound", "hung", endings=("died", "timed_out"), deadline_s=0.5)
+@attempt("host-sound", "hung", endings=("died", "timed_out"), deadline_s=2.0)
 def make_a_thread_leave_alone() -> None:
     """The main thread never answers; another holds the process."""
     threading.Thread(target=time.sleep, args=(60,)).start()
     threading.Event().wait()
 
 
-@attempt("host-sound", "swamped", endings=("timed_out", "died"), deadline_s=0.5)
+@attempt("host-sound", "swamped", endings=("timed_out", "died"), deadline_s=2.0)
 def print_without_end() -> None:
     """To the output and error streams; the control's are the host's own pipes."""
     while True:
