@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.execution import isolated
+from tests.execution import broken, isolated
 from toolkeep import Code, Keep, ToolResult, tool
 from toolkeep.execution import sandboxed
+from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.levels import Mechanism
 from toolkeep.sandbox.probe import Finding, Findings, probe
 
@@ -109,6 +110,25 @@ def test_a_file_that_was_replaced_is_reached_by_the_next_call(keep: Keep, tmp_pa
     (tmp_path / "docs" / "new").write_text("hello again")
     (tmp_path / "docs" / "new").replace(tmp_path / "docs" / "a.md")
     assert call(keep, "read", {"path": "docs/a.md"}).value == "hello again"
+
+
+def test_what_a_module_says_when_it_is_imported_is_not_told_to_a_model(keep: Keep) -> None:
+    keep.register(broken.unloadable)
+    result = call(keep, "unloadable")
+    assert result.code is Code.NOT_RUNNABLE
+    assert "could not be imported" in result.text
+    assert "hunter2" not in result.text and "/srv" not in result.text  # noqa: PT018 -- one thing
+
+
+def test_a_worker_that_cannot_be_confined_names_no_place_of_the_machine(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> Any:
+        raise SandboxBroken("open_tree(/srv/private): no such thing")
+
+    monkeypatch.setattr(keep._pipeline.sandbox._pool, "run", fails)
+    result = call(keep, "where_strict")
+    assert (result.code, "/srv" in result.text) == (Code.ISOLATION_UNAVAILABLE, False)
 
 
 def test_a_function_that_wants_to_know_who_calls_is_refused(keep: Keep) -> None:

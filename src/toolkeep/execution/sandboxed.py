@@ -8,6 +8,7 @@ machine cannot give is refused, never weakened.
 import asyncio
 import importlib.machinery
 import json
+import logging
 import math
 import os
 import sys
@@ -24,6 +25,7 @@ from toolkeep.definitions.function import FunctionTool
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.limits import CANCEL_GRACE_SECONDS, OUTPUT_CAP_BYTES, PROTECTED_ENTRIES
+from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.exchange import Ending, Reply
 from toolkeep.sandbox.filters import Profile, restricted, standard, strict
 from toolkeep.sandbox.levels import Isolation
@@ -31,6 +33,8 @@ from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool
 from toolkeep.sandbox.probe import Findings, probe
 from toolkeep.sandbox.syscalls import this_machine
+
+log = logging.getLogger("toolkeep.execution")
 
 _PROTECTED: Final = frozenset((".agent", ".git", "toolkeep.lock"))
 """What no tool may write (POL-7); a folder that holds one of them is not granted for writing as a whole."""
@@ -111,6 +115,11 @@ class SandboxRunner:
             # A moment longer than the call: whoever runs it gives up first, and says so.
             deadline_s = call.deadline_s + CANCEL_GRACE_SECONDS
             reply = await self._pool.run(key, request, deadline_s, OUTPUT_CAP_BYTES)
+        except SandboxBroken as error:
+            # What went wrong names places of this machine, which are none of a model's business.
+            log.error("a worker could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
+            reason = f"Tool '{call.tool.name}' was not run: the sandbox could not be set up"
+            raise RunRefused(error.code, reason) from error
         except ToolkeepError as error:
             raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
         except ValueError as error:
@@ -329,5 +338,6 @@ def _value(call: RecordedCall, reply: Reply) -> Any:
     if reply.ending is Ending.RAISED:
         raise RuntimeError(f"in the sandbox: {reply.text}")
     code, what = _ENDINGS[reply.ending]
-    detail = f" ({reply.text})" if reply.text and reply.ending is Ending.UNLOADED else ""
-    raise RunRefused(code, f"Tool '{call.tool.name}' {what}{detail}")
+    if reply.text:  # the words of a tool, which may quote anything
+        log.warning("a worker gave no answer", extra={"tool_name": call.tool.name, "reason": reply.text})
+    raise RunRefused(code, f"Tool '{call.tool.name}' {what}")

@@ -12,7 +12,15 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from toolkeep.calls import CheckedCall, Decision, PermittedCall, Refusal, RegisteredTool, ToolCall
+from toolkeep.calls import (
+    CheckedCall,
+    Decision,
+    PermittedCall,
+    Refusal,
+    RegisteredTool,
+    ToolCall,
+    TouchedThing,
+)
 from toolkeep.canonical import canonical_hash
 from toolkeep.definitions.capability import Capability
 from toolkeep.errors import Code
@@ -373,9 +381,9 @@ def _told(one: Touched, checked: CheckedCall) -> str:
     return f"{one.kind}:{HIDDEN if is_secret else one.shown}"
 
 
-def _close(touched: Iterable[object]) -> None:
+def _close(touched: Iterable[TouchedThing]) -> None:
     for one in touched:
-        one.close()  # type: ignore[attr-defined]
+        one.close()
 
 
 def _of_touch(request: ToolCall, tool: RegisteredTool, refused: TouchRefused) -> Refusal:

@@ -265,7 +265,8 @@ class HostScope:
                 and (other.form is ScopeForm.BELOW or other.name != self.name)
             )
         if self.network is not None and other.network is not None:
-            return self.network.version == other.network.version and other.network.subnet_of(self.network)  # type: ignore[arg-type]
+            is_same_kind = self.network.version == other.network.version
+            return is_same_kind and other.network.subnet_of(self.network)  # type: ignore[arg-type]  # as compared
         if other.form is not ScopeForm.HOST:
             return False
         if self.network is not None:
