@@ -361,7 +361,7 @@ def test_everything_that_would_have_to_change_is_said_at_once() -> None:
     assert shown("policy", "explain", "write_note", path, "--agent", "writer", has=files(policies)) == (
         "exit 1\n"
         "✗ writer may not make this call of write_note\n"
-        "  The agent does not hold fs.write of '<here>/out/a.txt' (ACODE-TSR-027)\n"
+        "  The agent does not hold fs.write of 'out/a.txt' (ACODE-TSR-027)\n"
         "\nIt would touch:\n"
         "  fs.write of <here>/out/a.txt (/path): not held by the agent\n"
         "\nWhat the policies say of it, each by itself:\n"

@@ -169,7 +169,7 @@ def test_a_policy_that_asks_is_told_on(root: Path) -> None:
 
 def test_reasons(root: Path) -> None:
     judge = authorizer(root, ALL, NO)
-    outside = f"The agent does not hold fs.read of '{root.parent}/outside'"
+    outside = "The agent does not hold fs.read of '../outside'"
     assert reason(judged(judge, PEEK, path="../outside")) == (Code.NOT_PERMITTED, "/path", outside)
     assert reason(judged(judge, MANY, paths=["docs/a", "../outside"]))[1] == "/paths/1"
     assert reason(judged(judge, THINK, agent="eve")) == (

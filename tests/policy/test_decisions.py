@@ -163,17 +163,17 @@ TABLE: dict[str, Row] = {
     "an absolute path in the project": Row("allow", DEFAULT, "peek", {"path": "ROOT/docs/a.txt"}),
     "up and down again": Row("allow", DEFAULT, "peek", {"path": "docs/../docs/a.txt"}),
     "a link inside": Row("allow", DEFAULT, "peek", {"path": "inner"}),
-    "above the project": Row("deny", "The agent does not hold fs.read of 'ABOVE'", "peek", {"path": ".."}),
+    "above the project": Row("deny", "The agent does not hold fs.read of '..'", "peek", {"path": ".."}),
     "the root": Row("deny", "The agent does not hold fs.read of '/'", "peek", {"path": "/"}),
     "a link that leads out": Row(
-        "deny", "The agent does not hold fs.read of 'ABOVE/outside.txt'", "peek", {"path": "outer"}
+        "deny", "The agent does not hold fs.read of 'outer'", "peek", {"path": "outer"}
     ),
     "a folder link that leads out": Row(
-        "deny", "The agent does not hold fs.read of 'ABOVE/outside.txt'", "peek", {"path": "up/outside.txt"}
+        "deny", "The agent does not hold fs.read of 'up/outside.txt'", "peek", {"path": "up/outside.txt"}
     ),
     "a file that is not there": Row("deny", "'nothing' does not exist", "peek", {"path": "nothing"}),
     "a file that is not there, outside": Row(
-        "deny", "The agent does not hold fs.read of 'ABOVE/nothing'", "peek", {"path": "../nothing"}
+        "deny", "The agent does not hold fs.read of '../nothing'", "peek", {"path": "../nothing"}
     ),
     "an empty path": Row("deny", "An empty path names nothing", "peek", {"path": ""}),
     "a file of the kernel": Row(
@@ -181,19 +181,19 @@ TABLE: dict[str, Row] = {
     ),
     "a sibling with the same beginning": Row(
         "deny",
-        "The agent does not hold fs.read of 'ROOT/docs-secret/b.txt'",
+        "The agent does not hold fs.read of 'docs-secret/b.txt'",
         "peek",
         {"path": "docs-secret/b.txt"},
         "fs.read:./docs",
     ),
     "a default outside of the grant": Row(
-        "deny", "The agent does not hold fs.read of 'ROOT/secret.txt'", "peek_default", {}, "fs.read:./docs"
+        "deny", "The agent does not hold fs.read of 'secret.txt'", "peek_default", {}, "fs.read:./docs"
     ),
     "a default inside of the grant": Row("allow", DEFAULT, "peek_default"),
     "several files": Row("allow", DEFAULT, "peek_many", {"paths": ["docs/a.txt", "secret.txt"]}),
     "several files, one outside": Row(
         "deny",
-        "The agent does not hold fs.read of 'ABOVE/outside.txt'",
+        "The agent does not hold fs.read of '../outside.txt'",
         "peek_many",
         {"paths": ["docs/a.txt", "../outside.txt"]},
     ),
@@ -202,7 +202,7 @@ TABLE: dict[str, Row] = {
     ),
     "a grant to write is none to read": Row(
         "deny",
-        "The agent does not hold fs.read of 'ROOT/docs/a.txt'",
+        "The agent does not hold fs.read of 'docs/a.txt'",
         "peek",
         {"path": "docs/a.txt"},
         "fs.write:.",
@@ -215,27 +215,27 @@ TABLE: dict[str, Row] = {
     "inside the requirement": Row("allow", DEFAULT, "peek_docs", {"path": "docs/a.txt"}),
     "outside of the requirement, though granted": Row(
         "deny",
-        "'ROOT/secret.txt' is outside what the tool says that it needs",
+        "'secret.txt' is outside what the tool says that it needs",
         "peek_docs",
         {"path": "secret.txt"},
     ),
     "a star grants nothing": Row(
         "deny",
-        "The agent does not hold fs.read of 'ROOT/docs/a.txt'",
+        "The agent does not hold fs.read of 'docs/a.txt'",
         "peek",
         {"path": "docs/a.txt"},
         "fs.read:*",
     ),
     "an empty scope grants nothing": Row(
         "deny",
-        "The agent does not hold fs.read of 'ROOT/docs/a.txt'",
+        "The agent does not hold fs.read of 'docs/a.txt'",
         "peek",
         {"path": "docs/a.txt"},
         "fs.read",
     ),
     "nothing touched: the whole scope, granted": Row("allow", DEFAULT, "index_docs"),
     "nothing touched: the whole scope, of which a part is granted": Row(
-        "deny", "The agent does not hold fs.read of 'ROOT/docs'", "index_docs", {}, "fs.read:./docs/deep"
+        "deny", "The agent does not hold fs.read of './docs'", "index_docs", {}, "fs.read:./docs/deep"
     ),
     "nothing touched: everything there is": Row(
         "deny", "The agent does not hold fs.read of '/'", "index_root"
@@ -253,13 +253,13 @@ TABLE: dict[str, Row] = {
     ),
     # --- writing
     "writing is not in the default grant": Row(
-        "deny", "The agent does not hold fs.write of 'ROOT/out/new'", "write", {"path": "out/new"}
+        "deny", "The agent does not hold fs.write of 'out/new'", "write", {"path": "out/new"}
     ),
     "a new file": Row("allow", DEFAULT, "write", {"path": "out/new"}, "fs.write:./out"),
     "a new file in new folders": Row("allow", DEFAULT, "write", {"path": "out/x/y"}, "fs.write:./out"),
     "over a link that leads out": Row(
         "deny",
-        "The agent does not hold fs.write of 'ABOVE/outside.txt'",
+        "The agent does not hold fs.write of 'outer'",
         "write",
         {"path": "outer"},
         "fs.write:.",
@@ -276,14 +276,14 @@ TABLE: dict[str, Row] = {
     ),
     "from there to here": Row(
         "deny",
-        "The agent does not hold fs.read of 'ROOT/out'",
+        "The agent does not hold fs.read of 'out'",
         "copy",
         {"source": "out", "target": "docs/a.txt"},
         "fs.read:./docs fs.write:./out",
     ),
     "to where the tool does not write": Row(
         "deny",
-        "'ROOT/docs/b' is outside what the tool says that it needs",
+        "'docs/b' is outside what the tool says that it needs",
         "copy",
         {"source": "docs/a.txt", "target": "docs/b"},
         "fs.read:. fs.write:.",
@@ -356,14 +356,14 @@ TABLE: dict[str, Row] = {
     "a program": Row("allow", DEFAULT, "start", {"argv": ["true", "-x"]}, "process.spawn:true"),
     "another program": Row(
         "deny",
-        "The agent does not hold process.spawn of 'SH'",
+        "The agent does not hold process.spawn of 'sh'",
         "start",
         {"argv": ["sh"]},
         "process.spawn:true",
     ),
     "a program of the project under the same name": Row(
         "deny",
-        "The agent does not hold process.spawn of 'ROOT/true'",
+        "The agent does not hold process.spawn of './true'",
         "start",
         {"argv": ["./true"]},
         "process.spawn:true",
@@ -378,7 +378,7 @@ TABLE: dict[str, Row] = {
     ),
     "the program that the tool needs": Row("allow", DEFAULT, "tidy", {}, "process.spawn:true"),
     "the program that the tool needs, not granted": Row(
-        "deny", "The agent does not hold process.spawn of 'TRUE'", "tidy", {}, "process.spawn:sh"
+        "deny", "The agent does not hold process.spawn of 'true'", "tidy", {}, "process.spawn:sh"
     ),
     "a database": Row("allow", DEFAULT, "query", {"database": "sales"}, "db.read:sales"),
     "another database": Row(

@@ -236,10 +236,10 @@ class Authorizer:
             if objection := self._protected.objection(one.thing, writes=writes, is_whole=is_whole):
                 raise TouchRefused(one.pointer, objection)
         if not is_whole and not self._is_required(one, plan.required):
-            raise TouchRefused(one.pointer, f"'{one.shown}' is outside what the tool says that it needs")
+            raise TouchRefused(one.pointer, f"'{one.named}' is outside what the tool says that it needs")
         root = holdings.root_of(one)
         if root is None:
-            raise TouchRefused(one.pointer, f"the agent does not hold {one.kind} of '{one.shown}'")
+            raise TouchRefused(one.pointer, f"the agent does not hold {one.kind} of '{one.named}'")
         one.root, one.folder = root, holdings.folder_of(root, one.kind)
         if one.objection:
             raise TouchRefused(one.pointer, one.objection)

@@ -47,9 +47,9 @@ Thing = Place | Host | HostScope | str
 class Touched:
     """One thing that a call would touch; a place is held open until it is closed."""
 
-    __slots__ = ("folder", "kind", "objection", "pointer", "root", "shown", "thing")
+    __slots__ = ("folder", "kind", "named", "objection", "pointer", "root", "shown", "thing")
 
-    def __init__(self, kind: str, pointer: str, thing: Thing) -> None:
+    def __init__(self, kind: str, pointer: str, thing: Thing, named: str = "") -> None:
         self.kind = kind
         self.pointer = pointer
         """The argument that named it; empty where the tool's own requirement did."""
@@ -60,6 +60,8 @@ class Touched:
         self.root = ""
         """The scope, as it was granted, that it lies in; set once that is known."""
         self.shown = thing.path if isinstance(thing, Place) else str(thing)
+        self.named = echo_name(named) if named and isinstance(thing, Place) else self.shown
+        """As a model may read it: where a path really leads is not its business."""
 
     def check_unchanged(self) -> None:
         """Raise `TouchRefused` where a place is something else by now."""
@@ -280,7 +282,7 @@ def _touch(mark: Touches, pointer: str, text: str, base: str, search: str) -> To
     try:
         if mark.form is TouchForm.PATH:
             return _touch_path(mark.kind, pointer, text, base)
-        return Touched(mark.kind, pointer, _thing(mark, text, base, search))
+        return Touched(mark.kind, pointer, _thing(mark, text, base, search), text)
     except (PlaceRefused, HostRefused) as refused:
         raise TouchRefused(pointer, refused.reason) from refused
 
@@ -293,7 +295,7 @@ def _touch_path(kind: str, pointer: str, text: str, base: str) -> Touched:
         if not refused.tells_what_is_there:
             raise
         return _unreachable(kind, pointer, text, base, refused.reason)
-    touched = Touched(kind, pointer, place)
+    touched = Touched(kind, pointer, place, text)
     if place.missing and kind != FS_WRITE:
         touched.objection = f"'{echo_name(text)}' does not exist"
     elif place.is_special:
@@ -314,7 +316,7 @@ def _unreachable(kind: str, pointer: str, text: str, base: str, reason: str) -> 
                 raise
         else:
             break
-    touched = Touched(kind, pointer, place)
+    touched = Touched(kind, pointer, place, text)
     touched.shown = f"{place.path.rstrip('/')}{rest}"
     touched.objection = reason
     return touched
