@@ -291,9 +291,9 @@ def _check_unprotected(place: str) -> None:
     """Refuse to grant a folder for writing that holds what no tool may write."""
     for number, name in enumerate(_names_below(place)):
         if name in _PROTECTED:
-            raise ValueError(f"'{place}' holds '{name}', which no tool may write; grant a folder below it")
+            raise ValueError(f"its folder holds '{name}', which no tool may write; grant a folder below it")
         if number > PROTECTED_ENTRIES:
-            raise ValueError(f"'{place}' holds too much to look through; grant a folder below it")
+            raise ValueError("its folder holds too much to look through; grant a folder below it")
 
 
 def _names_below(place: str) -> Iterator[str]:
