@@ -43,6 +43,12 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     why: str = ""
     """Why it does not answer, where it does not."""
     compile_ms: float = 0.0
+    may_write: bool = True
+    """Whether a call may change the world; what is not declared is unknown, and counts (DEF-7)."""
+    effect_names: tuple[str, ...] | None = None
+    """Its side effects in words; None where they are not declared."""
+    capability_names: tuple[str, ...] = ()
+    """What it requires, in words."""
 
     @property
     def name(self) -> str:
@@ -200,24 +206,32 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What policy said of a call: of which request, by which policies, when. It goes into the log so."""
+    """What policy said of a call: of which request, by which policies, when. It goes into the log so.
 
-    is_allowed: bool = True
+    In the order of their names, the fields are canonical JSON as they are written.
+    """
+
+    capabilities: tuple[str, ...]
+    """What the tool requires."""
+    decided_at: str
+    decision: Literal["allow", "deny"] = "allow"
     policies: tuple[str, ...]
     """The ids of those that allowed it, or denied it."""
     policy_set_hash: str
     request_hash: str
     """SHA-256 of who, what and everything that the policies read of the call."""
-    capabilities: tuple[str, ...]
-    """What the tool requires."""
     touches: tuple[str, ...] = ()
     """What the call would touch, in canonical form."""
-    decided_at: str
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether policy permits the call."""
+        return self.decision == "allow"
 
     def to_dict(self) -> dict[str, Any]:
         """The decision as JSON data."""
         return {
-            "decision": "allow" if self.is_allowed else "deny",
+            "decision": self.decision,
             "policies": list(self.policies),
             "policy_set_hash": self.policy_set_hash,
             "request_hash": self.request_hash,
@@ -279,13 +293,13 @@ class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """Who agreed to a call, and how."""
+    """Who agreed to a call, and how. In the order of their names, as the log has them."""
 
     approver: str
-    way: str
-    """Where the person answered: `terminal`, `command`, `program`; or before: `session`, `rule`."""
     id: str = ""
     """Of the question, or of the rule."""
+    way: str
+    """Where the person answered: `terminal`, `command`, `program`; or before: `session`, `rule`."""
 
     def to_dict(self) -> dict[str, str]:
         """The approval as JSON data."""

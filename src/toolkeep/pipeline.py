@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from toolkeep.approval.approve import Approver, Asked, Asker
-from toolkeep.audit.record import Recorder, may_write
+from toolkeep.audit.record import Recorder
 from toolkeep.calls import (
     CallOptions,
     CheckedCall,
@@ -178,14 +178,14 @@ class Pipeline:
         asked = _passed(await self.asker.ask(permitted, hashed.hash))
         permitted = journey.permitted = _passed(self._still_permitted(permitted, asked))
         approved = _passed(self.asker.approve(permitted, asked))
-        journey.is_begun = may_write(tool)  # also when it is cancelled while its intent is written
+        journey.is_begun = tool.may_write  # also when it is cancelled while its intent is written
         intent = await self.recorder.intent(
             approved,
             arguments=hashed,
             deadline_s=deadline_s,
             output_bytes=output_bytes,
         )
-        journey.is_begun = may_write(tool) and not isinstance(intent, Refusal)
+        journey.is_begun = tool.may_write and not isinstance(intent, Refusal)
         recorded = journey.recorded = _passed(intent)
         _passed(self.authorizer.unchanged(permitted))
         if tool.definition.client_executed:
@@ -294,7 +294,7 @@ class Pipeline:
     def may_write(self, name: object) -> bool:
         """Whether a call of that name may change the world."""
         tool = self._registry.find(named(name))
-        return tool is not None and may_write(tool)
+        return tool is not None and tool.may_write
 
 
 class Journey:

@@ -149,7 +149,7 @@ def test_a_result_is_decoded_as_it_was_encoded(case: str) -> None:
         ),
         hash="h",
         decision=Decision(
-            is_allowed=False,
+            decision="deny",
             policies=("p",),
             policy_set_hash="h",
             request_hash="r",

@@ -9,17 +9,27 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
-import orjson
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
+from toolkeep import clock
 from toolkeep.audit.entry import Leaf
+from toolkeep.audit.kinds import (
+    ApprovalGiven,
+    CapabilityCheck,
+    PolicyDecision,
+    Record,
+    ToolCompleted,
+    ToolInvoked,
+    written,
+)
 from toolkeep.calls import (
     ApprovedCall,
     CheckedCall,
     CheckedOutput,
+    Decision,
     PermittedCall,
     RecordedCall,
     Refusal,
@@ -33,8 +43,6 @@ from toolkeep.limits import BODY_ARGUMENT_BYTES
 from toolkeep.refusals import refuse
 
 log = logging.getLogger("toolkeep.audit")
-
-Record = dict[str, Any]
 
 
 class Log(Protocol):
@@ -52,10 +60,6 @@ class Bodies(Protocol):
 
     def put_later(self, digest: str, body: bytes) -> None:
         """Keep a body soon; nobody waits for it."""
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class Trail(Protocol):
@@ -102,7 +106,7 @@ class Recorder:
         bodies: Bodies,
         secret_key: Callable[[], bytes],
         *,
-        now: Callable[[], str] = _now,
+        now: Callable[[], str] = clock.now,
     ) -> None:
         self._log = log
         self._bodies = bodies
@@ -137,9 +141,9 @@ class Recorder:
             began_at=call.permitted.decision.decided_at,
             has_arguments=self._keeps_arguments(call.permitted.checked, arguments),
         )
-        if may_write(recorded.tool):
+        if recorded.tool.may_write:
             try:
-                await self._append(self._beginning(recorded))
+                await self._append(_beginning(recorded))
             except ToolkeepError as error:
                 return _unrecorded(recorded.request, error, "nothing was run")
         return recorded
@@ -152,70 +156,44 @@ class Recorder:
             ran = trail.recorded is not None and not result.is_repeated
             what = "the tool ran, and what it did is not recorded" if ran else "nothing was run"
             refusal = _unrecorded(trail.request, error, what)
-            return msgspec.structs.replace(result, status="error", value=None, error=refusal, hash="")
+            return replace(result, status="error", value=None, error=refusal, hash="")
         # A repeated result keeps its own place: the receipt is that of the call that ran.
-        return result if result.is_repeated else msgspec.structs.replace(result, leaf=leaf.index)
+        return result if result.is_repeated else replace(result, leaf=leaf.index)
 
     def _chain(self, result: ToolResult, trail: Trail) -> list[Record]:
         """What the log does not have yet of the call, up to where it ended (AUD-1)."""
-        decision = result.decision.to_dict() if result.decision else None
         if trail.is_begun:
-            return [self._completed(result, decision)]
+            return [self._completed(result)]
         if trail.recorded is not None:
-            return [*self._beginning(trail.recorded), self._completed(result, decision)]
+            return [*_beginning(trail.recorded), self._completed(result)]
         if trail.checked is None:
-            return [self._invoked(trail.request, trail.tool, result.argument_hash) | _end_of(result)]
+            return [_ended(self._invoked(trail, result.argument_hash), result)]
         if result.is_repeated:
-            again = {"status": "repeated", "repeats": result.call_id}
-            return [self._invoked(trail.request, trail.tool, result.argument_hash) | again]
-        chain = self._decided(trail, trail.checked, result, decision or {"decision": "deny"})
+            invoked = self._invoked(trail, result.argument_hash)
+            return [replace(invoked, status="repeated", repeats=result.call_id)]
+        chain = self._decided(trail, trail.checked, result)
         if result.code in _NOT_APPROVED:
             denied_by = result.error.denied_by if result.error else ""
-            here = {"time": self._now(), "call": trail.request.id}
-            chain.append({"type": "Approval", **here, "approver": denied_by, "way": "refused", "id": ""})
-        chain[-1] |= _end_of(result)
-        return chain
+            call = trail.request.id
+            chain.append(ApprovalGiven(time=self._now(), call=call, approver=denied_by, way="refused", id=""))
+        return [*chain[:-1], _ended(chain[-1], result)]
 
-    def _decided(
-        self, trail: Trail, checked: CheckedCall, result: ToolResult, decision: Record
-    ) -> list[Record]:
+    def _decided(self, trail: Trail, checked: CheckedCall, result: ToolResult) -> list[Record]:
         """A call that policy looked at, and that was not run; other policies can be tried on it (POL-5)."""
         argument_hash, kept = result.argument_hash, False
         if not checked.registered.arguments.secrecy.has_secrets:  # else the key may be what could not be read
             arguments = self.hashed(checked)
             argument_hash, kept = arguments.hash, self._keeps_arguments(checked, arguments)
-        definition = None if trail.tool is None else trail.tool.definition
-        required = [] if definition is None else list(map(str, definition.capabilities))
-        here = {"time": self._now(), "call": trail.request.id}
+        required = () if trail.tool is None else trail.tool.capability_names
+        now, call = self._now(), trail.request.id
         return [
-            {**self._invoked(trail.request, trail.tool, argument_hash), "has_arguments": kept},
-            {"type": "CapabilityCheck", **here, "required": required, "verdict": _VERDICT},
-            {"type": "PolicyDecision", **here, **decision},
+            replace(self._invoked(trail, argument_hash), has_arguments=kept),
+            CapabilityCheck(time=now, call=call, required=required),
+            _decision(result.decision, now, call),
         ]
 
     async def _append(self, records: Sequence[Record]) -> Leaf:
-        return await self._log.append_soon(*map(_written, records))
-
-    def _beginning(self, recorded: RecordedCall) -> list[Record]:
-        """ToolInvoked, CapabilityCheck, PolicyDecision, and Approval where there was one."""
-        permitted = recorded.approved.permitted
-        request, decision = permitted.request, permitted.decision
-        here = {"time": recorded.began_at, "call": request.id}
-        invoked = self._invoked(request, permitted.tool, recorded.argument_hash, recorded.began_at)
-        invoked["has_arguments"] = recorded.has_arguments
-        records: list[Record] = [
-            invoked,
-            {
-                "type": "CapabilityCheck",
-                **here,
-                "required": list(decision.capabilities),
-                "verdict": _VERDICT,
-            },
-            {"type": "PolicyDecision", **here, **decision.to_dict()},
-        ]
-        if approval := recorded.approved.approval:
-            records.append({"type": "Approval", **here, **approval.to_dict()})
-        return records
+        return await self._log.append_soon(*map(written, records))
 
     def _keeps_arguments(self, checked: CheckedCall, arguments: HashedArguments) -> bool:
         """Keep the arguments under their hash, unless they hold a secret or are too large."""
@@ -230,71 +208,95 @@ class Recorder:
         if not output.raw.call.tool.arguments.secrecy.has_secrets and not output.raw.is_cached:
             self._bodies.put_later(output.hash, output.body)
 
-    def _invoked(
-        self, request: ToolCall, tool: RegisteredTool | None, argument_hash: str, time: str = ""
-    ) -> Record:
-        return {
-            "type": "ToolInvoked",
-            "time": time or self._now(),
-            **_who(request),
-            "tool": tool.name if tool else request.tool,
-            "version": tool.version if tool else "",
-            "definition_hash": tool.definition_hash if tool else "",
-            "argument_hash": argument_hash,
-        }
+    def _invoked(self, trail: Trail, argument_hash: str) -> ToolInvoked:
+        return _invoked(trail.request, trail.tool, argument_hash, self._now())
 
-    def _completed(self, result: ToolResult, decision: Record | None) -> Record:
-        """Everything that a receipt shows, in one record."""
-        return {
-            "type": "ToolCompleted",
-            "time": self._now(),
-            "call": result.call_id,
-            "agent": result.agent,
-            "tool": result.tool,
-            "version": result.version,
-            "definition_hash": result.definition_hash,
-            "argument_hash": result.argument_hash,
-            "decision": decision,
-            "approval": result.approval.to_dict() if result.approval else None,
-            "isolation": result.isolation,
-            "status": result.status,
-            "codes": [error.code.value for error in result.error.errors] if result.error else [],
-            "result_hash": result.hash,
-            "is_cached": result.is_cached,
-            "execute_us": int(result.execute_ms * 1000),
-        }
+    def _completed(self, result: ToolResult) -> ToolCompleted:
+        return ToolCompleted(
+            time=self._now(),
+            call=result.call_id,
+            agent=result.agent,
+            tool=result.tool,
+            version=result.version,
+            definition_hash=result.definition_hash,
+            argument_hash=result.argument_hash,
+            decision=result.decision,
+            approval=result.approval,
+            isolation=result.isolation,
+            status=result.status,
+            codes=_codes(result),
+            result_hash=result.hash,
+            is_cached=result.is_cached,
+            execute_us=int(result.execute_ms * 1000),
+        )
 
 
 _NOT_APPROVED = (Code.APPROVAL_NEEDED, Code.APPROVAL_DENIED)
-_VERDICT = "required by the tool; enforced only by a sandbox that the result names"
 
 
-def _written(record: Record) -> bytes:
-    """The canonical form of a record of ours: its keys are ASCII; it has no float and no large integer."""
-    try:
-        return orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        return canonical_bytes(record)
+def _beginning(recorded: RecordedCall) -> list[Record]:
+    """A call that is about to run: ToolInvoked, CapabilityCheck, PolicyDecision, and Approval if any."""
+    permitted = recorded.approved.permitted
+    request, decision = permitted.request, permitted.decision
+    now, call = recorded.began_at, request.id
+    records: list[Record] = [
+        _invoked(request, permitted.tool, recorded.argument_hash, now, has_arguments=recorded.has_arguments),
+        CapabilityCheck(time=now, call=call, required=decision.capabilities),
+        _decision(decision, now, call),
+    ]
+    if approval := recorded.approved.approval:
+        records.append(
+            ApprovalGiven(time=now, call=call, approver=approval.approver, way=approval.way, id=approval.id)
+        )
+    return records
 
 
-def _end_of(result: ToolResult) -> Record:
-    codes = [error.code.value for error in result.error.errors] if result.error else []
-    return {"status": result.status, "codes": codes}
+def _invoked(
+    request: ToolCall,
+    tool: RegisteredTool | None,
+    argument_hash: str,
+    time: str,
+    *,
+    has_arguments: bool | UnsetType = UNSET,
+) -> ToolInvoked:
+    return ToolInvoked(
+        time=time,
+        call=request.id,
+        agent=request.agent,
+        conversation=request.conversation,
+        session=request.session,
+        correlation_id=request.correlation_id,
+        tool=tool.name if tool else request.tool,
+        version=tool.version if tool else "",
+        definition_hash=tool.definition_hash if tool else "",
+        argument_hash=argument_hash,
+        has_arguments=has_arguments,
+    )
 
 
-def may_write(tool: RegisteredTool) -> bool:
-    """Whether a call may change the world; what is not declared is unknown, and counts (DEF-7)."""
-    return tool.definition.side_effects is None or tool.definition.has_write_effects
+def _decision(decision: Decision | None, time: str, call: str) -> PolicyDecision:
+    if decision is None:
+        return PolicyDecision(time=time, call=call, decision="deny")
+    return PolicyDecision(
+        time=time,
+        call=call,
+        decision=decision.decision,
+        policies=decision.policies,
+        policy_set_hash=decision.policy_set_hash,
+        request_hash=decision.request_hash,
+        capabilities=decision.capabilities,
+        touches=decision.touches,
+        decided_at=decision.decided_at,
+    )
 
 
-def _who(request: ToolCall) -> dict[str, str]:
-    return {
-        "call": request.id,
-        "agent": request.agent,
-        "conversation": request.conversation,
-        "session": request.session,
-        "correlation_id": request.correlation_id,
-    }
+def _ended(record: Record, result: ToolResult) -> Record:
+    """The last record of a call that was not run: it says why."""
+    return replace(record, status=result.status, codes=_codes(result))
+
+
+def _codes(result: ToolResult) -> tuple[str, ...]:
+    return tuple(error.code.value for error in result.error.errors) if result.error else ()
 
 
 def _unrecorded(request: ToolCall, error: ToolkeepError, what: str) -> Refusal:

@@ -64,7 +64,11 @@ class Executor:
         return self._breaker.check(request, tool.definition_hash)
 
     def _runner(self, call: PermittedCall | RecordedCall) -> Runner | None:
-        return next((runner for runner in self._runners if runner.runs(call.tool)), None)
+        tool = call.tool
+        for runner in self._runners:
+            if runner.runs(tool):
+                return runner
+        return None
 
     async def execute(
         self, call: RecordedCall, slot: Slot, secrets: Mapping[str, str]

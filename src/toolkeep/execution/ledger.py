@@ -96,8 +96,10 @@ def _try(settle: Callable[[Ledger], None], ledger: Ledger) -> None:
 def claim(ledger: Ledger, call: PermittedCall, argument_hash: str) -> Claim | ToolResult | Refusal:
     """A claim for the call; the recorded result of the same call; or why it cannot be run now."""
     key = _scoped(call)
+    if not key:
+        return NO_CLAIM
     try:
-        earlier = ledger.claim(key, call.request.id, argument_hash) if key else None
+        earlier = ledger.claim(key, call.request.id, argument_hash)
     except ToolkeepError as error:
         message = f"The call could not be claimed ({type(error).__name__}); nothing was run"
         return refuse(call.request, Code.NOT_RECORDED, message, "Tell the operator.")

@@ -7,11 +7,11 @@ protected, and do the policies permit the call. The answer leaves a proof, eithe
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from toolkeep import clock
 from toolkeep.calls import (
     CheckedCall,
     Decision,
@@ -47,10 +47,6 @@ _ELSEWHERE: Final = "Do without it, or ask the operator."
 Check = Callable[[RegisteredTool, Mapping[str, Any]], CheckedCall | Refusal]
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
 class Agent:
     """A declared agent and what it holds."""
 
@@ -82,7 +78,7 @@ class Authorizer:
         tools: Callable[[], Iterable[RegisteredTool]],
         examples: Iterable[Example] = (),
         check: Check | None = None,
-        now: Callable[[], str] = _now,
+        now: Callable[[], str] = clock.now,
     ) -> None:
         """Grants are relative to `project`, arguments to the working folder, where the tools run.
 
@@ -339,12 +335,12 @@ class Authorizer:
     ) -> Decision:
         """The proof; `policies` are those that decided, whatever is in force by now."""
         return Decision(
-            is_allowed=verdict.is_allowed,
+            decision="allow" if verdict.is_allowed else "deny",
             policies=verdict.policies,
             policy_set_hash=policies.hash,
             # A hash gives a secret away that can be guessed, and policies read arguments of sensitive tools.
             request_hash="" if checked.registered.arguments.secrecy.has_secrets else verdict.request_hash,
-            capabilities=tuple(map(str, checked.registered.definition.capabilities)),
+            capabilities=checked.registered.capability_names,
             touches=tuple(_told(one, checked) for one in touched),
             decided_at=self._now(),
         )

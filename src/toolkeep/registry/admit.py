@@ -57,6 +57,7 @@ def admit(
     problems += arguments.problems + output.problems
     if problems or arguments.compiled is None:
         raise _error(definition.name, problems)
+    effects = definition.side_effects
     return RegisteredTool(
         definition=definition,
         arguments=arguments.compiled,
@@ -70,6 +71,9 @@ def admit(
         state=ToolState.QUARANTINED if circumstances.held_back else ToolState.ENABLED,
         why=circumstances.held_back,
         compile_ms=(time.perf_counter() - began) * 1000,
+        may_write=effects is None or definition.has_write_effects,
+        effect_names=None if effects is None else tuple(effect.value for effect in effects),
+        capability_names=tuple(map(str, definition.capabilities)),
     )
 
 

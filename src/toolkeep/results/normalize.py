@@ -35,7 +35,6 @@ def normalize(output: CheckedOutput, bodies: BodyStore) -> ToolResult | Refusal:
         message = f"Tool '{call.tool.name}' gave {len(output.body)} bytes, at most {call.output_bytes} fit"
         return refuse(call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
     value, truncation = _fitted(output, bodies)
-    effects = call.tool.definition.side_effects
     return ToolResult(
         status="ok",
         value=value,
@@ -43,7 +42,7 @@ def normalize(output: CheckedOutput, bodies: BodyStore) -> ToolResult | Refusal:
         decision=call.approved.permitted.decision,
         approval=call.approved.approval,
         truncation=truncation,
-        side_effects=None if effects is None else tuple(effect.value for effect in effects),
+        side_effects=call.tool.effect_names,
         isolation=raw.isolation,
         is_cached=raw.is_cached,
         execute_ms=round(raw.execute_ms, 3),
