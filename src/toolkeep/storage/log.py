@@ -56,22 +56,24 @@ class AuditLog:
 
     def append_all(self, records: Iterable[Mapping[str, Any]]) -> "list[Future[Leaf]]":
         """Append records next to each other, nobody else's in between."""
-        waiting: list[tuple[bytes, Future[Leaf], None]] = []
+        waiting: list[Waiting] = []
+        futures: list[Future[Leaf]] = []
         for record in records:
             future: Future[Leaf] = Future()
             # What happened is recorded even if nobody waits for it any more.
             future.set_running_or_notify_cancel()
-            waiting.append((_canonical(record), future, None))
-        self._writer.put(waiting)
-        return [future for _, future, _ in waiting]
+            waiting.append(Waiting((_canonical(record),), future))
+            futures.append(future)
+        self._writer.put(*waiting)
+        return futures
 
     def append_soon(self, *records: bytes) -> "asyncio.Future[Leaf]":
         """Append canonical records for the running asyncio loop, which is woken once; tells of the last."""
+        for record in records:
+            _check_length(record)
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[Leaf] = loop.create_future()
-        waiting: list[Waiting] = [(_checked(record), None, None) for record in records]
-        waiting[-1] = (waiting[-1][0], waiter, loop)
-        self._writer.put(waiting)
+        self._writer.put(Waiting(records, waiter, loop))
         return waiter
 
     def read(self, start: int = 0, stop: int | None = None) -> list[Entry]:
@@ -131,13 +133,14 @@ class AuditLog:
 
 
 def _canonical(record: Mapping[str, Any]) -> bytes:
-    return _checked(record_bytes(record if type(record) is dict else dict(record)))
+    line = record_bytes(record if type(record) is dict else dict(record))
+    _check_length(line)
+    return line
 
 
-def _checked(line: bytes) -> bytes:
+def _check_length(line: bytes) -> None:
     if len(line) > RECORD_BYTES:
         raise ValueError(f"a record of {len(line)} bytes is too long: at most {RECORD_BYTES}")
-    return line
 
 
 def _size(note: str) -> int:

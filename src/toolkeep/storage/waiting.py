@@ -1,4 +1,4 @@
-"""Those who wait for a record to be durable, and how they are told.
+"""Those who wait for records to be durable, and how they are told.
 
 A waiter is a `concurrent.futures.Future`, or an asyncio future together with its loop. Every loop is woken
 once a group: waking it for each future apart costs more than all the rest of a group commit (2 × slower).
@@ -6,36 +6,51 @@ once a group: waking it for each future apart costs more than all the rest of a 
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from toolkeep.audit.entry import Leaf
 
 Loop: TypeAlias = asyncio.AbstractEventLoop
-_Waiter: TypeAlias = "Future[Leaf] | asyncio.Future[Leaf]"
-Waiting: TypeAlias = "tuple[bytes, _Waiter | None, Loop | None]"
-"""A canonical record, who waits for it, and on which loop; nobody, where a later one is waited for."""
 
 
-def tell_all(group: Sequence[Waiting], outcomes: Iterable[Leaf | Exception]) -> None:
-    """Tell each where its record stands, or why it was not written."""
-    told: dict[Loop | None, list[tuple[_Waiter, Leaf | Exception]]] = {}
-    for (_, waiter, loop), outcome in zip(group, outcomes, strict=True):
-        if waiter is not None:
-            told.setdefault(loop, []).append((waiter, outcome))
-    for loop, waiters in told.items():
+class Waiting(NamedTuple):
+    """Canonical records that go next to each other, who waits for the last of them, and on which loop."""
+
+    records: tuple[bytes, ...]
+    waiter: "Future[Leaf] | asyncio.Future[Leaf]"
+    loop: Loop | None = None
+
+
+def tell_places(group: Sequence[Waiting], first: int, hashes: Sequence[str], origin: str) -> None:
+    """Tell each where its last record stands; the first one of the group stands at `first`."""
+    told: list[Leaf | Exception] = []
+    end = 0
+    for records, _, _ in group:
+        end += len(records)
+        told.append(Leaf(first + end - 1, hashes[end - 1], origin))
+    _tell(group, told)
+
+
+def tell_failure(group: Sequence[Waiting], error: Exception) -> None:
+    """Tell each why its records were not written."""
+    _tell(group, [error] * len(group))
+
+
+def _tell(group: Sequence[Waiting], told: "list[Leaf | Exception]") -> None:
+    for loop in {loop for _, _, loop in group}:
         if loop is None:
-            _settle(waiters)
+            _settle(group, told, None)
             continue
         # A loop that was closed: nobody waits there any more.
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_settle, waiters)
+            loop.call_soon_threadsafe(_settle, group, told, loop)
 
 
-def _settle(waiters: "list[tuple[_Waiter, Leaf | Exception]]") -> None:
-    for waiter, outcome in waiters:
-        if waiter.done():
+def _settle(group: Sequence[Waiting], told: "list[Leaf | Exception]", here: Loop | None) -> None:
+    for (_, waiter, loop), outcome in zip(group, told, strict=True):
+        if loop is not here or waiter.done():
             continue
         if isinstance(outcome, Leaf):
             waiter.set_result(outcome)

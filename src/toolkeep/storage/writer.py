@@ -6,18 +6,16 @@ waits is told when the group is durable, never before.
 
 import contextlib
 import fcntl
-import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from toolkeep.audit.checkpoint import Checkpoint
-from toolkeep.audit.entry import Leaf
 from toolkeep.audit.errors import AuditBroken, LogClosed, LogUnwritable
 from toolkeep.audit.note import Note, VerifierKey
 from toolkeep.canonical import canonical_bytes
@@ -26,7 +24,7 @@ from toolkeep.storage.appender import Appender
 from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.folder import make_private
 from toolkeep.storage.keys import Keys
-from toolkeep.storage.waiting import Waiting, tell_all
+from toolkeep.storage.waiting import Waiting, tell_failure, tell_places
 
 Result = TypeVar("Result")
 Order: TypeAlias = "tuple[Callable[[], Any], Future[Any]]"
@@ -58,7 +56,7 @@ class Writer:
         self._covered_segment = 0
         self._due = 0.0
 
-    def put(self, waiting: Iterable[Waiting]) -> None:
+    def put(self, *waiting: Waiting) -> None:
         """Append these, next to each other."""
         with self._gate:
             if self._closed_because:
@@ -152,16 +150,15 @@ class Writer:
     def _append(self, group: list[Waiting]) -> None:
         try:
             with self._locked() as appender:
-                hexes = appender.append([record for record, _, _ in group])
-                first = appender.size - len(hexes)
+                hashes = appender.append([record for records, _, _ in group for record in records])
+                first = appender.size - len(hashes)
                 if not self._due:
                     self._due = time.monotonic() + self._checkpoint_seconds
-            leaves = list(map(Leaf, itertools.count(first), hexes, itertools.repeat(self.keys.origin)))
-            tell_all(group, leaves)
+            tell_places(group, first, hashes, self.keys.origin)
         except OSError as error:
-            tell_all(group, [self._unwritable(error)] * len(group))
+            tell_failure(group, self._unwritable(error))
         except Exception as error:  # noqa: BLE001 -- whoever waits must hear of our own mistakes too
-            tell_all(group, [error] * len(group))
+            tell_failure(group, error)
 
     def _finish(self) -> None:
         self._is_stopping = True
