@@ -281,6 +281,8 @@ class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     checked: CheckedCall
     decision: Decision
     touched: tuple[TouchedThing, ...] = ()
+    held: tuple[tuple[str, str], ...] = ()
+    """What the agent holds, kind and real path, of the kinds that the call takes without naming anything."""
     asks: bool = False
     """Whether a policy wants a person to be asked."""
     grant_hash: str = ""

@@ -31,7 +31,15 @@ from toolkeep.policy.places import Place
 from toolkeep.policy.policies import Policies
 from toolkeep.policy.rulebook import Rulebook
 from toolkeep.policy.settings import Example, Grant, PolicySource
-from toolkeep.policy.touched import ANY_SCOPE, FS_WRITE, Touched, TouchPlan, TouchRefused, whole_scope
+from toolkeep.policy.touched import (
+    ANY_SCOPE,
+    FS_WRITE,
+    PROCESS_SPAWN,
+    Touched,
+    TouchPlan,
+    TouchRefused,
+    whole_scope,
+)
 from toolkeep.refusals import refuse
 from toolkeep.wording import HIDDEN
 
@@ -240,6 +248,25 @@ class Authorizer:
         if one.objection:
             raise TouchRefused(one.pointer, one.objection)
 
+    def _held(
+        self, tool: RegisteredTool, holdings: Holdings, touched: list[Touched]
+    ) -> tuple[tuple[str, str], ...]:
+        """What a call takes as a whole: of what it does not name, and programs, which start others."""
+        plan = self._plan(tool)
+        if plan.touches_nothing:
+            return ()
+        kinds = [capability.kind for capability in plan.wholes(touched) if capability.scope in ANY_SCOPE]
+        kinds += [one.kind for one in touched if one.kind == PROCESS_SPAWN]
+        found: list[tuple[str, str]] = []
+        for kind in dict.fromkeys(kinds):
+            for place in holdings.places(kind):
+                with place:
+                    writes = kind == FS_WRITE
+                    if objection := self._protected.objection(place, writes=writes, is_whole=True):
+                        raise TouchRefused("", objection)
+                    found.append((kind, place.path))
+        return tuple(found)
+
     def _is_required(self, one: Touched, required: Iterable[Capability]) -> bool:
         same = [capability for capability in required if capability.kind == one.kind]
         where = {"base": self._project, "search": self._search}
@@ -288,6 +315,7 @@ class Authorizer:
             checked=checked,
             decision=decision,
             touched=tuple(touched),
+            held=self._held(checked.registered, agent.holdings, touched),
             asks=verdict.asks,
             grant_hash=agent.grant_hash(decision.policy_set_hash),
         )

@@ -41,6 +41,10 @@ class Folder:
         except PlaceRefused:
             return False
 
+    def place(self) -> Place:
+        """The prefix as it is now; raises `PlaceRefused` where there is none. The caller closes it."""
+        return resolve(self.text, self.base, may_be_missing=False)
+
     def real_path(self) -> str | None:
         """Where the prefix lies now; None where that cannot be told."""
         try:

@@ -1,6 +1,7 @@
 """What an agent holds, and whether a thing that a call touches lies inside it (POL-1, POL-3)."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 
 from toolkeep.canonical import canonical_hash
 from toolkeep.definitions.capability import Capability
@@ -8,7 +9,7 @@ from toolkeep.definitions.parameter import TOUCH_FORMS
 from toolkeep.definitions.vocabulary import TouchForm
 from toolkeep.policy.folders import Folder
 from toolkeep.policy.hosts import Host, HostScope
-from toolkeep.policy.places import Place
+from toolkeep.policy.places import Place, PlaceRefused
 from toolkeep.policy.programs import Program
 from toolkeep.policy.settings import Grant
 from toolkeep.policy.touched import ANY_SCOPE, Touched
@@ -32,6 +33,13 @@ class Holdings:
     def holds(self, kind: str) -> bool:
         """Whether the agent holds anything of a kind."""
         return any(kind == held for held, _, _ in self._scopes)
+
+    def places(self, kind: str) -> Iterator[Place]:
+        """The folders or programs of a kind, where they are now; whoever asks closes them."""
+        for held, _, scope in self._scopes:
+            if held == kind and isinstance(scope, (Folder, Program)):
+                with contextlib.suppress(PlaceRefused):  # what is not there grants nothing
+                    yield scope.place()
 
     def root_of(self, touched: Touched) -> str | None:
         """The scope, as it was granted, that a thing lies in."""

@@ -64,8 +64,12 @@ class Program:
         if self.text in ("", "*"):  # a grant of no program in particular grants none
             return False
         try:
-            with resolve_program(self.text, self.base, self.search) as granted:
+            with self.place() as granted:
                 mine = (granted.device, granted.inode, granted.path)
                 return mine == (place.device, place.inode, place.path)
         except PlaceRefused:
             return False
+
+    def place(self) -> Place:
+        """The program as it is found now; raises `PlaceRefused` where there is none. The caller closes it."""
+        return resolve_program(self.text, self.base, self.search)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.command_line import NoCommand, split_command
 from toolkeep.definitions.parameter import TOUCH_FORMS, TOUCHES_KEY, Touches
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import TouchForm
@@ -24,6 +25,7 @@ ANY_SCOPE: Final = ("", "*")
 """In a requirement: what policy grants."""
 
 FS_WRITE: Final = "fs.write"
+PROCESS_SPAWN: Final = "process.spawn"
 
 _REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
 
@@ -263,13 +265,22 @@ def _texts(mark: Touches, values: Iterable[tuple[str, Any]]) -> Iterator[tuple[s
     """Each text that names something, with its pointer; of a command its program alone."""
     for pointer, value in values:
         if not isinstance(value, list):
-            yield pointer, _checked_text(mark, pointer, value)
+            text = _checked_text(mark, pointer, value)
+            yield pointer, _program_of(pointer, text) if mark.form is TouchForm.ARGV else text
             continue
         if mark.form is TouchForm.ARGV and not value:
             raise TouchRefused(pointer, "a command without a program")
         named = value[:1] if mark.form is TouchForm.ARGV else value
         for index, item in enumerate(named):
             yield f"{pointer}/{index}", _checked_text(mark, pointer, item)
+
+
+def _program_of(pointer: str, command: str) -> str:
+    """The first word of a command line."""
+    try:
+        return split_command(command)[0]
+    except NoCommand as error:
+        raise TouchRefused(pointer, f"the command cannot be run: {error}") from error
 
 
 def _checked_text(mark: Touches, pointer: str, value: Any) -> str:

@@ -4,11 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolkeep.definitions.vocabulary import Tier
+from toolkeep.registry.given import Offer
 from toolkeep.registry.providers import CORE
 from toolkeep.registry.register import tools_of_tier
 from toolkeep.tools.agent_hello_world import HelloWorldTool
+from toolkeep.tools.catalogue import BUILT_IN_TOOLS
 
-BUILT_IN = (HelloWorldTool,)
+BUILT_IN = (HelloWorldTool, *(Offer(tool=tool, runner=runner) for tool, runner in BUILT_IN_TOOLS))
 
 
 class CoreToolsProvider:

@@ -1,0 +1,185 @@
+"""The built-in tools, declared: what a model reads, what each touches, and which function runs it (TLS-1).
+
+Nothing of what runs them is imported here: that happens in a sandbox.
+"""
+
+from typing import Any, Final, NamedTuple
+
+from toolkeep.definitions.tool import ToolDefinition
+
+
+class BuiltIn(NamedTuple):
+    """What runs a built-in tool: a function of ours, by name."""
+
+    target: str
+    kind: str = "built_in"
+
+
+def _path(what: str, *touches: str) -> dict[str, Any]:
+    """A path, and how it is touched."""
+    marks = [{"x-touches": kind} for kind in touches]
+    more = {"allOf": marks[1:]} if marks[1:] else {}
+    return {"type": "string", "description": what, "minLength": 1, "maxLength": 4096, **marks[0], **more}
+
+
+def _object(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+_ENCODING: Final = {
+    "type": "string",
+    "description": "The encoding of the file.",
+    "enum": ["utf-8", "ascii", "utf-16", "utf-32"],
+    "default": "utf-8",
+}
+_LINE: Final = {"type": "integer", "minimum": 1}
+
+
+def _defined(name: str, description: str, parameters: dict[str, Any], **fields: Any) -> ToolDefinition:
+    shape = {"result_type": "string", "output_schema": {"type": "string"}}
+    data = {"name": name, "description": description, "version": "1.0.0", "parameters": parameters}
+    return ToolDefinition.from_dict({**data, **shape, **fields})
+
+
+_STRICT: Final = {"required_isolation": "strict"}
+_READS: Final[dict[str, Any]] = {
+    "category": "file_system",
+    "danger": "safe",
+    "side_effects": ["FsRead"],
+    "capabilities": ["fs.read"],
+    "determinism": "NonDeterministic",
+    "constraints": _STRICT,
+    "required_permissions": ["tool.filesystem.read"],
+}
+_WRITES: Final[dict[str, Any]] = {
+    "category": "file_system",
+    "danger": "medium",
+    "determinism": "NonDeterministic",
+    "constraints": _STRICT,
+    "required_permissions": ["tool.filesystem.write"],
+}
+
+READ_FILE: Final = _defined(
+    "read_file",
+    "Read the text of a file, or of some of its lines. A long file comes in parts; the last line says how to "
+    "go on.",
+    _object(
+        ["path"],
+        path=_path("The file, absolute or relative.", "fs.read"),
+        encoding=_ENCODING,
+        start_line={**_LINE, "description": "The first line to read, from 1.", "default": 1},
+        end_line={**_LINE, "description": "The last line to read."},
+        max_lines={**_LINE, "description": "How many lines to read; not together with end_line."},
+    ),
+    aliases=["file_read"],
+    **_READS,
+)
+
+WRITE_FILE: Final = _defined(
+    "write_file",
+    "Write a text file: a new one, in place of the one there is, or at its end. It is replaced whole or not "
+    "at all.",
+    _object(
+        ["path", "content"],
+        path=_path("The file, absolute or relative.", "fs.write"),
+        content={"type": "string", "description": "The text."},
+        mode={
+            "type": "string",
+            "description": "overwrite replaces the file, append adds at its end.",
+            "enum": ["overwrite", "append"],
+            "default": "overwrite",
+        },
+        create_directories={
+            "type": "boolean",
+            "description": "Make the folders that it lies in, where they do not exist.",
+            "default": True,
+        },
+        encoding=_ENCODING,
+    ),
+    aliases=["file_write"],
+    side_effects=["FsWrite"],
+    capabilities=["fs.write"],
+    **_WRITES,
+)
+
+LIST_DIRECTORY: Final = _defined(
+    "list_directory",
+    "List what a folder holds, one entry a line: folders end with a slash, files have their size.",
+    _object(
+        ["path"],
+        path=_path("The folder, absolute or relative.", "fs.read"),
+        pattern={
+            "type": "string",
+            "description": "Which entries, such as *.py or **/test_*.py.",
+            "minLength": 1,
+            "maxLength": 500,
+            "default": "*",
+        },
+        recursive={"type": "boolean", "description": "Also what is in the folders inside.", "default": False},
+        include_hidden={
+            "type": "boolean",
+            "description": "Also entries whose name begins with a dot.",
+            "default": False,
+        },
+        max_depth={
+            "type": "integer",
+            "description": "How deep to go, if recursive.",
+            "minimum": 1,
+            "maximum": 10,
+            "default": 5,
+        },
+    ),
+    aliases=["directory_list"],
+    **_READS,
+)
+
+GREP_SEARCH: Final = _defined(
+    "grep_search",
+    "Search files for lines that fit a regular expression (RE2 syntax). Leaves out what .gitignore names, "
+    "hidden files and binary files.",
+    _object(
+        ["pattern", "path"],
+        pattern={
+            "type": "string",
+            "description": "The regular expression.",
+            "minLength": 1,
+            "maxLength": 1000,
+        },
+        path=_path("The file or folder to search.", "fs.read"),
+        case_insensitive={
+            "type": "boolean",
+            "description": "Whether case does not matter.",
+            "default": False,
+        },
+        file_pattern={
+            "type": "string",
+            "description": "Which files, such as *.py or src/**/*.{ts,tsx}.",
+            "minLength": 1,
+            "maxLength": 500,
+        },
+    ),
+    **_READS,
+)
+
+EDIT_CODE: Final = _defined(
+    "edit_code",
+    "Replace a text in a file by another. The old text must stand there exactly once, with its white space.",
+    _object(
+        ["path", "old_content", "new_content"],
+        path=_path("The file to edit, absolute or relative.", "fs.write", "fs.read"),
+        old_content={"type": "string", "description": "The exact text to replace.", "minLength": 1},
+        new_content={"type": "string", "description": "What stands there afterwards."},
+    ),
+    side_effects=["FsRead", "FsWrite"],
+    capabilities=["fs.read", "fs.write"],
+    **_WRITES,
+)
+
+BUILT_IN_TOOLS: Final = (
+    (READ_FILE, BuiltIn("toolkeep.tools.reading:read_file")),
+    (WRITE_FILE, BuiltIn("toolkeep.tools.writing:write_file")),
+    (LIST_DIRECTORY, BuiltIn("toolkeep.tools.listing:list_directory")),
+    (GREP_SEARCH, BuiltIn("toolkeep.tools.searching:grep_search")),
+    (EDIT_CODE, BuiltIn("toolkeep.tools.writing:edit_code")),
+)
+"""Each tool, and what runs it."""
