@@ -117,6 +117,35 @@ def take_memory(megabytes: int) -> int:
     return len(bytearray(megabytes << 20))
 
 
+def take_memory_in_children(children: int, megabytes: int, kind: str = "own") -> int:
+    """Children that take so much each and keep it until the end; `first` takes it once, before they are there."""
+    ready, tell = os.pipe()
+    held = bytearray(b"x") * (megabytes << 20) if kind == "first" else b""
+    for _ in range(children):
+        if os.fork() == 0:
+            taken = held or _taken(megabytes << 20, kind)
+            os.write(tell, b"." if taken else b"")
+            time.sleep(60)
+            os._exit(0)
+    os.close(tell)
+    got = 0
+    while got < children:
+        got += len(os.read(ready, children))
+    time.sleep(0.3)
+    return got
+
+
+def _taken(size: int, kind: str) -> Any:
+    if kind == "own":
+        return bytearray(b"x") * size
+    import mmap
+
+    shared = mmap.mmap(-1, size)
+    for _ in range(size >> 20):
+        shared.write(b"x" * (1 << 20))
+    return shared
+
+
 def write_file(path: str, size: int) -> int:
     with Path(path).open("wb") as file:
         file.writelines(bytes(65536) for _ in range(size // 65536))
@@ -217,6 +246,12 @@ def _raise_limit() -> None:
         raise PermissionError(errno.EPERM, str(error)) from error
 
 
+def _write_cgroups(name: str, value: str) -> None:
+    """Into every group that the host made."""
+    for folder in Path("/sys/fs/cgroup").glob("**/toolkeep-*/*/"):
+        (folder / name).write_text(value)
+
+
 _ATTEMPTS: dict[str, Callable[[], None]] = {
     "unshare": _unshare,
     "mount": _mount,
@@ -230,6 +265,7 @@ _ATTEMPTS: dict[str, Callable[[], None]] = {
     "kill_all": lambda: os.kill(-1, signal.SIGKILL),
     "setuid": lambda: os.setuid(0),
     "chroot": lambda: os.chroot("/box"),
+    "write_cgroup": lambda: _write_cgroups("cgroup.procs", "1"),
     "write_root": lambda: Path("/new").mkdir(),
 }
 

@@ -257,6 +257,7 @@ class Recorder:
             "decision": decision,
             "approval": result.approval.to_dict() if result.approval else None,
             "isolation": result.isolation,
+            "enforced": list(result.enforced),
             "status": result.status,
             "codes": [error.code.value for error in result.error.errors] if result.error else [],
             "result_hash": result.hash,
