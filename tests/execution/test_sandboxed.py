@@ -1,6 +1,7 @@
 """Tools that ask for isolation run in fresh, confined processes; the result says so."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -109,6 +110,27 @@ def test_a_folder_is_not_granted_for_writing_with_what_no_tool_may_write(
     assert f"holds '{name}', which no tool may write" in result.text
 
 
+def test_a_folder_is_not_granted_for_writing_with_one_that_cannot_be_looked_into(tmp_path: Path) -> None:
+    """A tool could have closed it, or can open it again: both are the same user."""
+    (tmp_path / "out" / "closed" / ".git").mkdir(parents=True)
+    (tmp_path / "out" / "closed").chmod(0)
+    child = os.fork()
+    if child == 0:
+        said = 2
+        try:
+            os.chdir(tmp_path)  # root alone may pass the folders above
+            if os.geteuid() == 0:
+                os.setresuid(65534, 65534, 65534)
+            sandboxed._check_unprotected("out")
+            said = 1
+        except ValueError as error:
+            said = 0 if "cannot be looked into" in str(error) else 3
+        finally:
+            os._exit(said)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    (tmp_path / "out" / "closed").chmod(0o700)
+
+
 def test_a_file_that_was_replaced_is_reached_by_the_next_call(keep: Keep, tmp_path: Path) -> None:
     """Rules hold the file, not its name; an editor that saves makes another one."""
     assert call(keep, "read", {"path": "docs/a.md"}).value == "hello"
@@ -197,7 +219,7 @@ def test_a_result_says_by_what_a_tool_was_confined(
 )
 def test_a_call_that_failed_says_so_too_and_so_does_its_record(how: str, code: Code, keep: Keep) -> None:
     worked = call(keep, "misbehave", {"how": "well"})
-    result = call(keep, "misbehave", {"how": how}, timeout_s=1.0)
+    result = call(keep, "misbehave", {"how": how}, timeout_s=1.0 if how == "sleep" else None)
     assert (result.code, result.isolation, result.enforced) == (code, "standard", worked.enforced)
     log = keep._pipeline.record.log
     assert isinstance(log, MemoryLog)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.sandbox.workers import caller, descendants, recipe, until
+from tests.sandbox.workers import caller, descendants, open_to_all, recipe, until
 from toolkeep.sandbox import cgroups
 from toolkeep.sandbox.cgroups import Bounds, Groups, NoCgroup
 from toolkeep.sandbox.errors import SandboxBroken
@@ -188,9 +188,7 @@ def test_a_worker_that_cannot_be_put_into_a_group_runs_nothing(
             with pytest.raises(SandboxBroken):
                 await here.call(grouped(Isolation.STANDARD, "append"), path=f"{tmp_path}/ran", text="!")
 
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.stat().st_uid == os.getuid() and parent != Path("/"):
-            parent.chmod(0o755)
+    open_to_all(tmp_path)
     tmp_path.chmod(0o777)
     asyncio.run(main())
     assert (list(tmp_path.iterdir()), left_behind(), descendants(os.getpid())) == ([], [], set())

@@ -316,8 +316,14 @@ def _check_unprotected(place: str) -> None:
 
 
 def _names_below(place: str) -> Iterator[str]:
-    for _, folders, files in os.walk(place):
+    for _, folders, files in os.walk(place, onerror=_refuse_unseen):
         yield from (*folders, *files)
+
+
+def _refuse_unseen(error: OSError) -> None:
+    """A folder that its owner closed is not closed to the worker, who is its owner too and may open it."""
+    if isinstance(error, PermissionError):
+        raise ValueError("its folder holds another that cannot be looked into; open or remove that")
 
 
 def _limits(tool: RegisteredTool) -> ResourceLimits:
