@@ -353,6 +353,7 @@ class RawOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     isolation: str
     execute_ms: float
     is_cached: bool = False
+    enforced: tuple[str, ...] = ()
 
 
 class CheckedOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -393,6 +394,9 @@ class ToolResult(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     truncation: Truncation | None = None
     side_effects: tuple[str, ...] | None = None
     isolation: str = ""
+    """The level that the tool ran at, also if it failed; empty if it was not run."""
+    enforced: tuple[str, ...] = ()
+    """The mechanisms of the kernel that confined it; none in this process."""
     is_cached: bool = False
     is_repeated: bool = False
     """Whether it is the recorded result of an earlier call with the same idempotency key."""
@@ -443,6 +447,7 @@ class ToolResult(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             "truncation": self.truncation.to_dict() if self.truncation else None,
             "side_effects": None if self.side_effects is None else list(self.side_effects),
             "isolation": self.isolation,
+            "enforced": list(self.enforced),
             "is_cached": self.is_cached,
             "is_repeated": self.is_repeated,
             "execute_ms": self.execute_ms,

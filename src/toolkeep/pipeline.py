@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from toolkeep.approval.approve import Approver, Asked, Asker
 from toolkeep.audit.record import Recorder
@@ -26,7 +26,7 @@ from toolkeep.calls import (
     ToolCall,
     ToolResult,
 )
-from toolkeep.errors import Code, ToolkeepError
+from toolkeep.errors import FAILURES, Code, ToolkeepError
 from toolkeep.events import Bus, CallEnded
 from toolkeep.execution.admission import Admission, Slot
 from toolkeep.execution.breaker import Breaker
@@ -190,6 +190,7 @@ class Pipeline:
         _passed(self.authorizer.unchanged(permitted))
         if tool.definition.client_executed:
             return await self._hand_out(journey, recorded, slot)
+        journey.executor = self.executor
         raw = _passed(await self.executor.execute(recorded, slot, self._secrets.get(tool.name, {})))
         return self._finished(raw)
 
@@ -242,6 +243,7 @@ class Pipeline:
         value = None
         if recorded.tool.runner is not None:
             given = self._secrets.get(recorded.tool.name, {})
+            journey.executor = self.executor
             raw = _passed(await self.executor.execute(recorded, slot, given))
             value = _passed(check_output(raw, {}, is_final=False)).value
         return pending(journey.request, recorded.approved.permitted, value, journey.argument_hash)
@@ -310,6 +312,8 @@ class Journey:
         self.claim: Claim = NO_CLAIM
         self.is_begun = False
         """Whether the log has its intent already."""
+        self.executor: Executor | None = None
+        """Who was asked to run it."""
 
     @property
     def shown_name(self) -> str:
@@ -331,14 +335,24 @@ class Journey:
             self.claim.finish(result, keeps_value=keeps_value)
 
     def refused(self, refusal: Refusal) -> ToolResult:
-        """The result of a call that ends here."""
+        """The result of a call that ends here; if its tool was run, with how."""
+        isolation, enforced = _NOT_RUN
+        if self.executor is not None and self.recorded is not None and refusal.code in _RAN:
+            isolation, enforced = self.executor.confinement(self.recorded)
         return refused(
             self.request,
             refusal,
             tool=self.tool,
             permitted=self.permitted,
             argument_hash=self.argument_hash,
+            isolation=isolation,
+            enforced=enforced,
         )
+
+
+_NOT_RUN: Final[tuple[str, tuple[str, ...]]] = ("", ())
+_RAN: Final = FAILURES | {Code.NOT_RUNNABLE}
+"""After these, code of the tool was run: also one that cannot be imported was begun."""
 
 
 class _Ended(Exception):

@@ -69,5 +69,5 @@ def test_a_record_with_an_integer_that_json_cannot_hold_is_still_canonical() -> 
 
 COMPLETED = kinds.ToolCompleted(
     agent="a", approval=None, argument_hash="", call="c", codes=(), decision=None, definition_hash="",
-    execute_us=1, is_cached=False, isolation="none", result_hash="", status="ok", time="", tool="t", version="1",
+    enforced=(), execute_us=1, is_cached=False, isolation="none", result_hash="", status="ok", time="", tool="t", version="1",
 )  # fmt: skip

@@ -18,6 +18,7 @@ NAMESPACES = frozenset(mechanism for mechanism in Mechanism if mechanism.endswit
 RICH = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
+Memory of tools that start processes: bounded by a cgroup
 
 Mechanisms
   ✓ user-namespace
@@ -28,6 +29,8 @@ Mechanisms
   ✓ landlock
   ✓ seccomp
   ✓ memory-limit
+  ✓ memory-watch
+  ✓ memory-cgroup
   ✓ clean-start
 
 Levels
@@ -40,6 +43,7 @@ Levels
 WITHOUT_LANDLOCK = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
+Memory of tools that start processes: bounded by a cgroup
 
 Mechanisms
   ✓ user-namespace
@@ -52,6 +56,8 @@ Mechanisms
       hint: use Linux 6.2 or later with landlock in the kernel parameter lsm=
   ✓ seccomp
   ✓ memory-limit
+  ✓ memory-watch
+  ✓ memory-cgroup
   ✓ clean-start
 
 Levels
@@ -65,9 +71,52 @@ Levels
       no fs-write without landlock
 """
 
+WITHOUT_CGROUP = RICH.replace("bounded by a cgroup", "watched; memory-cgroup would bound it exactly").replace(
+    "  ✓ memory-cgroup\n",
+    """\
+  ✗ memory-cgroup
+      it is not here
+      hint: let the keep make cgroups: in its systemd unit (254 or later) Delegate=memory pids and \
+DelegateSubgroup=keep; elsewhere, start it in a cgroup v2 whose parent folder is its user's
+""",
+)
+
+WITHOUT_TREE_BOUND = """\
+Python 3.11.9, Linux 6.8.0, x86_64
+Workers run as you: user 1000
+Memory of tools that start processes: not bounded, so that they are not run
+
+Mechanisms
+  ✓ user-namespace
+  ✓ pid-namespace
+  ✓ mount-namespace
+  ✓ network-namespace
+  ✓ ipc-namespace
+  ✓ landlock
+  ✓ seccomp
+  ✓ memory-limit
+  ✗ memory-watch
+      it is not here
+      hint: let this user see its own processes in /proc: no hidepid there, and a kernel with CONFIG_PROC_CHILDREN
+  ✗ memory-cgroup
+      it is not here
+      hint: let the keep make cgroups: in its systemd unit (254 or later) Delegate=memory pids and \
+DelegateSubgroup=keep; elsewhere, start it in a cgroup v2 whose parent folder is its user's
+  ✓ clean-start
+
+Levels
+  ✓ none
+  ✗ standard
+      no memory-bound without memory-watch, memory-cgroup
+  ✗ strict
+      no memory-bound without memory-watch, memory-cgroup
+  ✓ restricted
+"""
+
 WITHOUT_NAMESPACES = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
+Memory of tools that start processes: bounded by a cgroup
 
 Mechanisms
   ✗ user-namespace
@@ -89,6 +138,8 @@ kernel.apparmor_restrict_unprivileged_userns=0; in a container, a seccomp profil
   ✓ landlock
   ✓ seccomp
   ✓ memory-limit
+  ✓ memory-watch
+  ✓ memory-cgroup
   ✓ clean-start
 
 Levels
@@ -141,8 +192,10 @@ def run_on(
         ((), 0, RICH),
         ({Mechanism.LANDLOCK}, 1, WITHOUT_LANDLOCK),
         (NAMESPACES, 1, WITHOUT_NAMESPACES),
+        ({Mechanism.MEMORY_CGROUP}, 0, WITHOUT_CGROUP),
+        ({Mechanism.MEMORY_CGROUP, Mechanism.MEMORY_WATCH}, 1, WITHOUT_TREE_BOUND),
     ],
-    ids=["rich", "without Landlock", "without namespaces"],
+    ids=["rich", "without Landlock", "without namespaces", "without cgroup", "without tree bound"],
 )
 def test_it_says_what_the_machine_gives_and_how_to_get_the_rest(
     absent: Collection[Mechanism], status: int, shown: str, monkeypatch: pytest.MonkeyPatch
@@ -168,6 +221,7 @@ def test_as_json_it_names_every_mechanism_and_every_level(monkeypatch: pytest.Mo
         "processor": "x86_64",
         "user": 0,
         "worker_user": ORDINARY_ID,
+        "tree_bound": "memory-cgroup",
         "mechanisms": [
             {"name": "landlock", "works": False, "reason": "it is not here", "remedy": remedy}
             if mechanism is Mechanism.LANDLOCK

@@ -74,6 +74,23 @@ def look_around(context: ToolContext) -> str:
     return context.agent
 
 
+@tool(
+    constraints=at("strict"),
+    resource_bounds={"max_memory": 256 << 20},
+    capabilities=["process.spawn"],
+    side_effects=["None"],
+)
+def take_memory(children: int = 0) -> int:
+    """Start processes that take 100 MiB each."""
+    for _ in range(children):
+        if os.fork() == 0:
+            taken = bytearray(b"x") * (100 << 20)
+            time.sleep(60)
+            os._exit(len(taken) & 0)
+    time.sleep(5 if children else 0)
+    return children
+
+
 @tool(constraints=at("standard"), **NOTHING)
 def misbehave(how: str) -> str:
     """Do what it is told not to."""

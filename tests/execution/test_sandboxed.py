@@ -1,7 +1,9 @@
 """Tools that ask for isolation run in fresh, confined processes; the result says so."""
 
 import asyncio
+import os
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +11,23 @@ import pytest
 
 from tests.execution import broken, isolated
 from toolkeep import Code, Keep, ToolResult, tool
+from toolkeep.audit.memory import MemoryLog
 from toolkeep.execution import sandboxed
 from toolkeep.sandbox.errors import SandboxBroken
-from toolkeep.sandbox.levels import Mechanism
+from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.probe import Finding, Findings, probe
 
+SPAWN = "process.spawn:sh"
 TOOLS = (
     isolated.where_standard, isolated.where_strict, isolated.where_restricted, isolated.read, isolated.write,
-    isolated.fetch, isolated.length, isolated.look_around, isolated.misbehave,
+    isolated.fetch, isolated.length, isolated.look_around, isolated.misbehave, isolated.take_memory,
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def findings() -> Findings:
     found = probe()
-    lacking = [finding for finding in found.findings if not finding.works]
+    lacking = [finding for level in Isolation for finding in chain(*found.missing(level).values())]
     if lacking:
         pytest.skip(f"this machine does not give {lacking[0].mechanism}: {lacking[0].reason}")
     return found
@@ -39,7 +43,9 @@ def keep(findings: Findings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     keep = Keep()
     keep.register(*TOOLS)
-    keep.declare_agent("ada", capabilities=["fs.read:./docs", "fs.write:./out", "net.read:example.org"])
+    keep.declare_agent(
+        "ada", capabilities=["fs.read:./docs", "fs.write:./out", "net.read:example.org", SPAWN]
+    )
     yield keep
     keep.close()
 
@@ -104,6 +110,27 @@ def test_a_folder_is_not_granted_for_writing_with_what_no_tool_may_write(
     assert f"holds '{name}', which no tool may write" in result.text
 
 
+def test_a_folder_is_not_granted_for_writing_with_one_that_cannot_be_looked_into(tmp_path: Path) -> None:
+    """A tool could have closed it, or can open it again: both are the same user."""
+    (tmp_path / "out" / "closed" / ".git").mkdir(parents=True)
+    (tmp_path / "out" / "closed").chmod(0)
+    child = os.fork()
+    if child == 0:
+        said = 2
+        try:
+            os.chdir(tmp_path)  # root alone may pass the folders above
+            if os.geteuid() == 0:
+                os.setresuid(65534, 65534, 65534)
+            sandboxed._check_unprotected("out")
+            said = 1
+        except ValueError as error:
+            said = 0 if "cannot be looked into" in str(error) else 3
+        finally:
+            os._exit(said)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    (tmp_path / "out" / "closed").chmod(0o700)
+
+
 def test_a_file_that_was_replaced_is_reached_by_the_next_call(keep: Keep, tmp_path: Path) -> None:
     """Rules hold the file, not its name; an editor that saves makes another one."""
     assert call(keep, "read", {"path": "docs/a.md"}).value == "hello"
@@ -152,6 +179,64 @@ def test_models_are_made_and_async_functions_awaited(keep: Keep) -> None:
 def test_what_a_tool_does_wrong_is_told_and_nothing_more(how: str, code: Code, text: str, keep: Keep) -> None:
     result = call(keep, "misbehave", {"how": how})
     assert (result.code, text in result.text, "secret value" in result.text) == (code, True, False)
+
+
+STANDARD = ["clean-start", "memory-limit", "pid-namespace", "user-namespace"]
+CONFINED = [
+    "clean-start", "ipc-namespace", "landlock", "memory-limit", "mount-namespace", "network-namespace",
+    "pid-namespace", "seccomp", "user-namespace",
+]  # fmt: skip
+
+
+@pytest.mark.spec("SBX-1")
+@pytest.mark.parametrize(
+    ("name", "mechanisms", "has_processes"),
+    [
+        ("where_standard", STANDARD, True),
+        ("where_strict", CONFINED, False),
+        ("where_restricted", CONFINED, False),
+        ("take_memory", CONFINED, True),
+    ],
+)
+def test_a_result_says_by_what_a_tool_was_confined(
+    name: str, mechanisms: list[str], has_processes: bool, keep: Keep, findings: Findings
+) -> None:
+    result = call(keep, name)
+    best = [findings.tree_bound.value] if has_processes and findings.tree_bound else []
+    assert (result.ok, result.enforced) == (True, tuple(sorted(mechanisms + best))), result.text
+
+
+@pytest.mark.spec("SBX-1")
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        ("say why", Code.TOOL_FAILED),
+        ("raise", Code.TOOL_FAILED),
+        ("leave", Code.TOOL_FAILED),
+        ("talk", Code.OUTPUT_TOO_BIG),
+        ("sleep", Code.TIMED_OUT),
+    ],
+)
+def test_a_call_that_failed_says_so_too_and_so_does_its_record(how: str, code: Code, keep: Keep) -> None:
+    worked = call(keep, "misbehave", {"how": "well"})
+    result = call(keep, "misbehave", {"how": how}, timeout_s=1.0 if how == "sleep" else None)
+    assert (result.code, result.isolation, result.enforced) == (code, "standard", worked.enforced)
+    log = keep._pipeline.record.log
+    assert isinstance(log, MemoryLog)
+    completed = log.entries[-1].record
+    assert (completed["isolation"], completed["enforced"]) == ("standard", list(worked.enforced))
+
+
+def test_a_call_that_was_not_run_was_not_confined(keep: Keep) -> None:
+    result = call(keep, "fetch", {"url": "https://example.org/"})
+    assert (result.code, result.isolation, result.enforced) == (Code.ISOLATION_UNAVAILABLE, "", ())
+
+
+@pytest.mark.spec("SBX-1")
+def test_children_that_take_too_much_memory_together_are_told_to_the_model(keep: Keep) -> None:
+    result = call(keep, "take_memory", {"children": 4})
+    assert (result.code, result.isolation) == (Code.TOOL_FAILED, "strict")
+    assert "Tool 'take_memory' took more memory than 256 MiB" in result.text
 
 
 def test_a_tool_is_stopped_at_its_deadline_and_the_answer_does_not_say_that_it_runs(keep: Keep) -> None:

@@ -126,6 +126,7 @@ def test_a_call_gives_the_value_and_what_is_known_about_it(name: str) -> None:
         "truncation": None,
         "side_effects": ["None"],
         "isolation": "none",
+        "enforced": [],
         "is_cached": False,
         "is_repeated": False,
         "version": "1.0.0",
@@ -480,6 +481,17 @@ def test_isolation_that_is_not_there_is_refused_by_name(level: Isolation) -> Non
     assert result.code is Code.ISOLATION_UNAVAILABLE
     why = "nothing here can run it in a process of its own"
     assert message(result) == f"Tool 'never' needs the isolation {level.value}, and {why}"
+
+
+@pytest.mark.spec("SBX-1")
+def test_a_call_that_failed_in_this_process_says_where_it_ran() -> None:
+    @tool(name="fails")
+    def fails() -> None:
+        """Fail."""
+        raise ToolFailed("told to")
+
+    result = call(keep_with(fails), "fails", {})
+    assert (result.code, result.isolation, result.enforced) == (Code.TOOL_FAILED, "none", ())
 
 
 def test_a_tool_may_ask_for_no_isolation() -> None:

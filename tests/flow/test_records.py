@@ -158,6 +158,7 @@ def test_a_call_that_works_leaves_the_whole_chain() -> None:
             "decision": policy,
             "approval": None,
             "isolation": "none",
+            "enforced": [],
             "status": "ok",
             "codes": [],
             "result_hash": canonical_hash("content of a.txt"),

@@ -2,10 +2,13 @@
 
 import asyncio
 import errno
+import fcntl
 import os
 import resource
 import signal
 import socket
+import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -117,6 +120,35 @@ def take_memory(megabytes: int) -> int:
     return len(bytearray(megabytes << 20))
 
 
+def take_memory_in_children(children: int, megabytes: int, kind: str = "own", hold_s: float = 0.3) -> int:
+    """Children that take so much each and keep it a while; `first` takes it once, before they are there."""
+    ready, tell = os.pipe()
+    held = bytearray(b"x") * (megabytes << 20) if kind == "first" else b""
+    for _ in range(children):
+        if os.fork() == 0:
+            taken = held or _taken(megabytes << 20, kind)
+            os.write(tell, b"." if taken else b"")
+            time.sleep(60)
+            os._exit(0)
+    os.close(tell)
+    got = 0
+    while got < children:
+        got += len(os.read(ready, children))
+    time.sleep(hold_s)
+    return got
+
+
+def _taken(size: int, kind: str) -> Any:
+    if kind == "own":
+        return bytearray(b"x") * size
+    import mmap
+
+    shared = mmap.mmap(-1, size)
+    for _ in range(size >> 20):
+        shared.write(b"x" * (1 << 20))
+    return shared
+
+
 def write_file(path: str, size: int) -> int:
     with Path(path).open("wb") as file:
         file.writelines(bytes(65536) for _ in range(size // 65536))
@@ -217,6 +249,12 @@ def _raise_limit() -> None:
         raise PermissionError(errno.EPERM, str(error)) from error
 
 
+def _write_cgroups(name: str, value: str) -> None:
+    """Into every group that the host made."""
+    for folder in Path("/sys/fs/cgroup").glob("**/toolkeep-*/*/"):
+        (folder / name).write_text(value)
+
+
 _ATTEMPTS: dict[str, Callable[[], None]] = {
     "unshare": _unshare,
     "mount": _mount,
@@ -230,6 +268,7 @@ _ATTEMPTS: dict[str, Callable[[], None]] = {
     "kill_all": lambda: os.kill(-1, signal.SIGKILL),
     "setuid": lambda: os.setuid(0),
     "chroot": lambda: os.chroot("/box"),
+    "write_cgroup": lambda: _write_cgroups("cgroup.procs", "1"),
     "write_root": lambda: Path("/new").mkdir(),
 }
 
@@ -241,6 +280,33 @@ def _kernel(name: str, *arguments: Any) -> None:
     if getattr(library, name)(*arguments) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def leaves(kind: str, folder: str, readable: str) -> str:
+    """Leave something in a folder for others to trip over: the error's name, or "done"."""
+    os.umask(0)
+    made = Path(folder) / "left"
+    if kind in ("setuid", "setgid", "immutable", "attribute", "owner"):
+        made.write_text("#!/bin/sh\n")
+    acts: dict[str, Callable[[], Any]] = {
+        "setuid": lambda: made.chmod(0o4755),
+        "setgid": lambda: made.chmod(0o2755),
+        "immutable": lambda: fcntl.ioctl(os.open(made, os.O_RDONLY), 0x40086602, struct.pack("l", 0x10)),
+        "attribute": lambda: os.setxattr(made, "user.note", b"x"),
+        "owner": lambda: os.chown(made, 65534, 65534),
+        "pipe": lambda: os.mkfifo(made),
+        "socket": lambda: os.mknod(made, 0o666 | stat.S_IFSOCK),
+        "device": lambda: os.mknod(made, 0o666 | stat.S_IFCHR, os.makedev(1, 3)),
+        "second name": lambda: os.link(readable, made),
+        "link": lambda: made.symlink_to("/etc/shadow"),
+        "closed folder": lambda: made.mkdir(mode=0),
+        "closed file": lambda: os.close(os.open(made, os.O_CREAT | os.O_WRONLY, 0)),
+    }
+    try:
+        acts[kind]()
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, "OSError")
+    return "done"
 
 
 def standing() -> dict[str, Any]:

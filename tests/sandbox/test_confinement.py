@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.sandbox.workers import HERE, LEVELS, caller, descendants, recipe, until, without_filter
+from tests.sandbox.workers import (
+    HERE,
+    LEVELS,
+    caller,
+    descendants,
+    open_to_all,
+    recipe,
+    until,
+    without_filter,
+)
 from toolkeep.sandbox.exchange import Ending, Reply
 from toolkeep.sandbox.levels import Isolation
 from toolkeep.sandbox.plan import Recipe, ResourceLimits
@@ -28,9 +37,7 @@ def called(made: Recipe, **arguments: Any) -> Reply:
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
     """A folder that any user may enter, as pytest's own may not be."""
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.stat().st_uid == os.getuid() and parent != Path("/"):
-            parent.chmod(0o755)
+    open_to_all(tmp_path)
     (tmp_path / "secret.txt").write_text("secret")
     (tmp_path / "secret.txt").chmod(0o644)
     return tmp_path

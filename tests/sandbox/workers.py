@@ -13,7 +13,7 @@ from typing import Any
 from toolkeep.sandbox import filters
 from toolkeep.sandbox.bpf import Program
 from toolkeep.sandbox.exchange import Reply
-from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool, PoolSize
 from toolkeep.sandbox.syscalls import this_machine
@@ -51,8 +51,10 @@ def recipe(
     limits: ResourceLimits | None = None,
     may_spawn: bool = False,
     has_proc: bool = False,
+    tree_bound: Mechanism = Mechanism.MEMORY_WATCH,
 ) -> Recipe:
     """Workers that run a function of `subjects`."""
+    has_processes = may_spawn or level is Isolation.STANDARD
     reference = tool if ":" in tool else f"subjects:{tool}"
     return Recipe(
         zygote=ZygotePlan(level=level, code=(HERE,), read=read, write=write, has_proc=has_proc),
@@ -64,6 +66,7 @@ def recipe(
             read=read,
             write=write,
             may_spawn=may_spawn,
+            memory_by=tree_bound if has_processes else Mechanism.MEMORY_LIMIT,
             limits=limits or ResourceLimits(),
         ),
     )
@@ -118,6 +121,14 @@ def descendants(ancestor: int) -> set[int]:
     while more := {child for child, parent in parents.items() if parent in found} - found:
         found |= more
     return found - {ancestor}
+
+
+def open_to_all(folder: Path) -> None:
+    """Let any user enter a folder and those above it; what they allow already stays allowed."""
+    for place in (folder, *folder.parents):
+        mode = place.stat().st_mode
+        if mode & 0o055 != 0o055:
+            place.chmod(mode | 0o055)
 
 
 def open_descriptors() -> int:

@@ -92,6 +92,7 @@ class ToolCompleted(Record, frozen=True, kw_only=True, gc=False):
     codes: tuple[str, ...]
     decision: Decision | None
     definition_hash: str
+    enforced: tuple[str, ...]
     execute_us: int
     is_cached: bool
     isolation: str

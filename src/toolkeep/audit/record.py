@@ -223,6 +223,7 @@ class Recorder:
             decision=result.decision,
             approval=result.approval,
             isolation=result.isolation,
+            enforced=result.enforced,
             status=result.status,
             codes=_codes(result),
             result_hash=result.hash,

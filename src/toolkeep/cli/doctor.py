@@ -7,14 +7,14 @@ project. What it says holds for this machine and this user, now.
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from toolkeep.cli.options import common, print_json, say
-from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import ORDINARY_ID
 from toolkeep.sandbox.probe import Finding, Findings, probe
 
@@ -69,6 +69,7 @@ def _data(host: Host, findings: Findings) -> dict[str, Any]:
         "processor": host.processor,
         "user": host.user,
         "worker_user": host.worker_user,
+        "tree_bound": findings.tree_bound,
         "mechanisms": [_mechanism(finding) for finding in findings.findings],
         "levels": [_level(level, findings) for level in Isolation],
     }
@@ -94,6 +95,7 @@ def _level(level: Isolation, findings: Findings) -> dict[str, Any]:
 def _print(host: Host, findings: Findings) -> None:
     say(f"Python {host.python}, {host.kernel}, {host.processor}")
     say(_whom(host))
+    say(f"Memory of tools that start processes: {_TREE_BOUNDS[findings.tree_bound]}")
     say("\nMechanisms")
     for finding in findings.findings:
         _print_line(finding.mechanism, is_good=finding.works, details=_cure(finding))
@@ -105,6 +107,13 @@ def _print(host: Host, findings: Findings) -> None:
             for promise, lacking in missing.items()
         ]
         _print_line(level, is_good=not missing, details=details)
+
+
+_TREE_BOUNDS: Final[Mapping[Mechanism | None, str]] = {
+    Mechanism.MEMORY_CGROUP: "bounded by a cgroup",
+    Mechanism.MEMORY_WATCH: "watched; memory-cgroup would bound it exactly",
+    None: "not bounded, so that they are not run",
+}
 
 
 def _whom(host: Host) -> str:

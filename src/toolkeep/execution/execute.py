@@ -92,8 +92,18 @@ class Executor:
             return outcome.refusal
         self._breaker.note(call.tool.definition_hash, is_failure=False)
         elapsed_ms = (time.perf_counter() - began) * 1000
-        isolation = runner.isolation(call.tool)
-        return RawOutput(call=call, value=outcome[0], isolation=isolation, execute_ms=elapsed_ms)
+        return RawOutput(
+            call=call,
+            value=outcome[0],
+            isolation=runner.isolation(call.tool),
+            enforced=runner.enforced(call.tool),
+            execute_ms=elapsed_ms,
+        )
+
+    def confinement(self, call: RecordedCall) -> tuple[str, tuple[str, ...]]:
+        """The level and the mechanisms that a run of the call has."""
+        runner = self._runner(call)
+        return ("", ()) if runner is None else (runner.isolation(call.tool), runner.enforced(call.tool))
 
     async def _run(
         self, runner: Runner, call: RecordedCall, slot: Slot, secrets: Mapping[str, str]

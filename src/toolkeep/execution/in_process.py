@@ -33,6 +33,10 @@ class InProcessRunner:
         """None, whatever the tool."""
         return Isolation.NONE.value
 
+    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:  # noqa: ARG002 -- the same for all
+        """Nothing."""
+        return ()
+
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
         """The function's value, or the JSON that the class answers with."""
         runner = call.tool.runner

@@ -33,6 +33,9 @@ class Runner(Protocol):
     def isolation(self, tool: RegisteredTool) -> str:
         """The level that a run of the tool has, for the result and the log."""
 
+    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
+        """The mechanisms of the kernel that confine a run of the tool, by name."""
+
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it can run this tool as its definition demands."""
 

@@ -24,11 +24,11 @@ from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.function import FunctionTool
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.runner import Held, RunRefused
-from toolkeep.limits import CANCEL_GRACE_SECONDS, OUTPUT_CAP_BYTES, PROTECTED_ENTRIES
+from toolkeep.limits import CANCEL_GRACE_SECONDS, MIB, OUTPUT_CAP_BYTES, PROTECTED_ENTRIES
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.exchange import Ending, Reply
 from toolkeep.sandbox.filters import Profile, restricted, standard, strict
-from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool
 from toolkeep.sandbox.probe import Findings, probe
@@ -105,6 +105,17 @@ class SandboxRunner:
         """The level that a call of the tool has."""
         return _level(tool).value
 
+    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
+        """The mechanisms that confine a call of the tool."""
+        level = _level(tool)
+        return in_use(level, self._memory_by(level, may_spawn=_may_spawn(tool)))
+
+    def _memory_by(self, level: Isolation, *, may_spawn: bool) -> Mechanism:
+        """What bounds the memory: a limit for one process, the best that this machine has for several."""
+        has_processes = may_spawn or level is Isolation.STANDARD
+        best = self._findings.tree_bound if self._findings is not None and has_processes else None
+        return best or Mechanism.MEMORY_LIMIT
+
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:  # noqa: ARG002 -- nothing outlives it
         """What the tool gives back. The worker is killed when this is cancelled."""
         try:
@@ -165,7 +176,7 @@ class SandboxRunner:
     def _recipe(self, tool: RegisteredTool, level: Isolation, reach: _Reach) -> tuple[Key, Recipe]:
         reference = _reference(tool) or ""
         code = _code_of(reference, self._searched(tool))
-        may_spawn = any(capability.kind == "process.spawn" for capability in tool.definition.capabilities)
+        may_spawn = _may_spawn(tool)
         limits = _limits(tool)
         worker = WorkerPlan(
             tool=reference,
@@ -176,6 +187,7 @@ class SandboxRunner:
             read=reach.read,
             write=reach.write,
             may_spawn=may_spawn,
+            memory_by=self._memory_by(level, may_spawn=may_spawn),
             limits=limits,
         )
         is_ours = isinstance(tool.runner, FunctionTool)
@@ -190,6 +202,13 @@ class SandboxRunner:
         )
         grant = canonical_hash([*map(list, reach), list(code.shown), limits.memory_bytes, may_spawn])
         return Key(tool.definition_hash, level, grant), Recipe(zygote=roots, worker=worker)
+
+
+def _may_spawn(tool: RegisteredTool) -> bool:
+    """Whether it is granted to start processes; at standard nothing stops it in any case."""
+    if _level(tool) is Isolation.RESTRICTED:
+        return False
+    return any(capability.kind == "process.spawn" for capability in tool.definition.capabilities)
 
 
 def _level(tool: RegisteredTool) -> Isolation:
@@ -297,8 +316,14 @@ def _check_unprotected(place: str) -> None:
 
 
 def _names_below(place: str) -> Iterator[str]:
-    for _, folders, files in os.walk(place):
+    for _, folders, files in os.walk(place, onerror=_refuse_unseen):
         yield from (*folders, *files)
+
+
+def _refuse_unseen(error: OSError) -> None:
+    """A folder that its owner closed is not closed to the worker, who is its owner too and may open it."""
+    if isinstance(error, PermissionError):
+        raise ValueError("its folder holds another that cannot be looked into; open or remove that")
 
 
 def _limits(tool: RegisteredTool) -> ResourceLimits:
@@ -337,6 +362,9 @@ def _value(call: RecordedCall, reply: Reply) -> Any:
         raise ToolFailed(reply.text)
     if reply.ending is Ending.RAISED:
         raise RuntimeError(f"in the sandbox: {reply.text}")
+    if reply.ending is Ending.OUT_OF_MEMORY:
+        most = _limits(call.tool).memory_bytes / MIB
+        raise RunRefused(Code.TOOL_FAILED, f"Tool '{call.tool.name}' took more memory than {most:g} MiB")
     code, what = _ENDINGS[reply.ending]
     if reply.text:  # the words of a tool, which may quote anything
         log.warning("a worker gave no answer", extra={"tool_name": call.tool.name, "reason": reply.text})

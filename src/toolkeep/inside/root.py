@@ -103,7 +103,9 @@ def _minimal_pieces(system: Sequence[str]) -> Iterator[_Piece]:
 def _host_pieces() -> Iterator[_Piece]:
     for entry in os.scandir("/"):
         if entry.path not in ("/proc", BOX):
-            yield _piece(entry.path, kernel.ATTR_NOSUID)
+            # The cgroups of workers may belong to the very user that they run as.
+            closed = kernel.ATTR_RDONLY if entry.path == "/sys" else 0
+            yield _piece(entry.path, kernel.ATTR_NOSUID | closed)
 
 
 def _granted_pieces(plan: dict[str, Any], ordinary_id: int | None) -> Iterator[_Piece]:

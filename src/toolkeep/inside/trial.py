@@ -23,6 +23,9 @@ _PROBED: Final = "/usr"
 """A folder that every Linux system has and everybody may read."""
 
 
+_TAKEN_BYTES: Final = 16 << 20
+
+
 class NoEffect(Exception):
     """The kernel said yes, and then did not do it."""
 
@@ -142,6 +145,25 @@ def _try_memory_limit() -> None:
     raise NoEffect("more memory was given than the limit allows")
 
 
+def _be_a_tree() -> None:
+    """For whoever bounds the memory of several processes: two that take some each, as workers would."""
+    _enter_user_namespace(kernel.CLONE_NEWPID)
+    kernel.set_dumpable(is_dumpable=False)
+    sys.stdin.readline()  # whoever started this is ready
+    if os.fork() == 0:
+        if os.fork() == 0:
+            _take_memory()
+        _take_memory()
+    sys.stdin.read()
+
+
+def _take_memory() -> None:
+    taken = bytearray(os.urandom(1)) * _TAKEN_BYTES
+    os.write(sys.stdout.fileno(), b".")
+    sys.stdin.read()
+    os._exit(len(taken) & 0)
+
+
 def _try_clean_start() -> None:
     """Started as zygotes are, this process has no variable but those it was given."""
     if set(os.environ) - {"LANG", "PATH", "LC_CTYPE"}:
@@ -167,5 +189,6 @@ _TRIALS: Final[dict[str, Callable[[], None]]] = {
     "landlock": _try_landlock,
     "seccomp": _try_seccomp,
     "memory-limit": _try_memory_limit,
+    "memory-tree": _be_a_tree,
     "clean-start": _try_clean_start,
 }

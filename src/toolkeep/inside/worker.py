@@ -52,6 +52,8 @@ class Prepared:
     scratch: str
     """Options of the scratch tmpfs; empty for none."""
     has_proc: bool
+    waits: bool
+    """Whether it may import the tool only when the host has bounded the memory of what it may start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def run(plan: Prepared, ends: Ends) -> NoReturn:
     try:
         grant = _granted(plan)
         _keep_only(ends)
-        if _is_narrowed(plan, grant):
+        if _is_narrowed(plan, grant) and (not plan.waits or os.read(REQUEST, 1)):
             _answer_once(plan)
     finally:
         os._exit(0)

@@ -194,6 +194,7 @@ class _Zygote:
             grant=grant,
             scratch=_scratch_options(plan["limits"]),
             has_proc=self._plan["has_proc"],
+            waits=plan["waits"],
         )
 
     def _confine(self, plan: dict[str, Any], grant: worker.Grant) -> int:

@@ -44,6 +44,7 @@ def normalize(output: CheckedOutput, bodies: BodyStore) -> ToolResult | Refusal:
         truncation=truncation,
         side_effects=call.tool.effect_names,
         isolation=raw.isolation,
+        enforced=raw.enforced,
         is_cached=raw.is_cached,
         execute_ms=round(raw.execute_ms, 3),
         argument_hash=call.argument_hash,
@@ -58,11 +59,15 @@ def refused(
     tool: RegisteredTool | None = None,
     permitted: PermittedCall | None = None,
     argument_hash: str = "",
+    isolation: str = "",
+    enforced: tuple[str, ...] = (),
 ) -> ToolResult:
     """The result of a call that was refused or failed, at whichever stage."""
     return ToolResult(
         status="error",
         error=refusal,
+        isolation=isolation,
+        enforced=enforced,
         decision=refusal.decision or (permitted.decision if permitted else None),
         argument_hash=argument_hash,
         **_about(request, tool),

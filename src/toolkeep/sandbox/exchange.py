@@ -42,6 +42,8 @@ class Ending(StrEnum):
     """The worker said something that is no reply."""
     DIED = "died"
     """The worker ended without a reply: it crashed, left, or passed a limit of its own."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The worker was killed: its processes together took more memory than granted."""
 
 
 @dataclass(frozen=True, slots=True)

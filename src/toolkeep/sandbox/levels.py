@@ -3,6 +3,7 @@
 Knows names only. Whether a mechanism works on this machine is for `probe` to show.
 """
 
+import functools
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
@@ -24,7 +25,7 @@ class Guarantee(StrEnum):
     TREE_KILL = "tree-kill"
     """Every process that it started ends with it."""
     MEMORY_BOUND = "memory-bound"
-    """No process of it takes more memory than granted."""
+    """It takes no more memory than granted, all its processes together."""
     ENV_CLEAN = "env-clean"
     """It sees no environment variable of the host."""
     FS_WRITE = "fs-write"
@@ -54,6 +55,8 @@ class Mechanism(StrEnum):
     LANDLOCK = "landlock"
     SECCOMP = "seccomp"
     MEMORY_LIMIT = "memory-limit"
+    MEMORY_WATCH = "memory-watch"
+    MEMORY_CGROUP = "memory-cgroup"
     CLEAN_START = "clean-start"
 
 
@@ -80,7 +83,22 @@ PROMISES: Final[Mapping[Isolation, AbstractSet[Guarantee]]] = {
 }
 
 
+TREE_BOUNDS: Final = (Mechanism.MEMORY_CGROUP, Mechanism.MEMORY_WATCH)
+"""A limit is for each process. Where there may be several, one of these counts them together; the first that
+works is taken. Restricted has one process."""
+
+
 def missing(level: Isolation, working: AbstractSet[Mechanism]) -> Mapping[Guarantee, AbstractSet[Mechanism]]:
     """The promises of a level that cannot be kept with these mechanisms, and what each lacks."""
     lacking = {guarantee: NEEDS[guarantee] - working for guarantee in sorted(PROMISES[level])}
+    if level in (Isolation.STANDARD, Isolation.STRICT) and working.isdisjoint(TREE_BOUNDS):
+        lacking[Guarantee.MEMORY_BOUND] |= set(TREE_BOUNDS)
     return {guarantee: absent for guarantee, absent in lacking.items() if absent}
+
+
+@functools.cache
+def in_use(level: Isolation, memory_by: Mechanism) -> tuple[str, ...]:
+    """The mechanisms that keep the promises of a level, for the record of a call."""
+    needed = (NEEDS[guarantee] for guarantee in PROMISES[level])
+    used = {memory_by}.union(*needed) if level is not Isolation.NONE else set()
+    return tuple(sorted(mechanism.value for mechanism in used))

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from toolkeep.limits import DEFAULT_MEMORY_BYTES, MIB
 from toolkeep.sandbox.bpf import Program
-from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.levels import TREE_BOUNDS, Isolation, Mechanism
 
 ORDINARY_ID: Final = 1_900_000_001
 """Who workers are when the host is root: no range of ids that distributions or containers hand out has it."""
@@ -51,6 +51,7 @@ class ResourceLimits:
     """How much a worker may take, each process of it by itself; enforced by the kernel."""
 
     memory_bytes: int = DEFAULT_MEMORY_BYTES
+    """Also for all its processes together."""
     cpu_s: int = 60
     file_bytes: int = 64 * MIB
     open_files: int = 256
@@ -122,6 +123,9 @@ class WorkerPlan:
     write: tuple[str, ...] = ()
     connect_ports: tuple[int, ...] = ()
     may_spawn: bool = False
+    """Whether it may start processes; at standard all may."""
+    memory_by: Mechanism = Mechanism.MEMORY_LIMIT
+    """What bounds its memory; a limit for each process is enough only if there is one."""
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     environment: tuple[tuple[str, str], ...] = DEFAULT_ENVIRONMENT
 
@@ -130,11 +134,20 @@ class WorkerPlan:
             raise ValueError("isolation none needs no worker")
         if self.filter is None and self.level is not Isolation.STANDARD:
             raise ValueError(f"isolation {self.level} needs a system call filter")
+        if self.has_processes != (self.memory_by in TREE_BOUNDS):
+            raise ValueError(
+                "the memory of several processes is bounded by a cgroup or a watch, and only theirs"
+            )
         for path in (*self.import_paths, *self.packages, *self.read, *self.write):
             _check_canonical(path)
         place, _, name = self.tool.rpartition(":")
         if not place or not name:
             raise ValueError(f"{self.tool!r} names no function: write module:function")
+
+    @property
+    def has_processes(self) -> bool:
+        """Whether a worker can be more than one process."""
+        return self.may_spawn or self.level is Isolation.STANDARD
 
     def to_json(self) -> dict[str, Any]:
         """The message that prepares a zygote for such workers."""
@@ -150,6 +163,7 @@ class WorkerPlan:
             "write": self.write,
             "connect_ports": self.connect_ports,
             "may_spawn": self.may_spawn,
+            "waits": self.has_processes,
             "filter": base64.b64encode(self.filter.code if self.filter else b"").decode("ascii"),
             "pid_marks": self.filter.pid_marks if self.filter else (),
             "limits": limits,

@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
+from toolkeep.sandbox.bounds import TreeBounds
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.exchange import Ending, Exchange, Reply
 from toolkeep.sandbox.levels import Isolation
@@ -58,6 +59,7 @@ class Pool:
         self._size = size or PoolSize()
         self._recipes: dict[Key, Recipe] = {}
         self._loops: dict[asyncio.AbstractEventLoop, _LoopPool] = {}
+        self._bounds = TreeBounds()
         self._lock = threading.Lock()
 
     def admit(self, key: Key, recipe: Recipe) -> None:
@@ -106,7 +108,7 @@ class Pool:
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
         if found is None:
-            found = _LoopPool(self._size)
+            found = _LoopPool(self._size, self._bounds)
             with self._lock:
                 closed = [self._loops.pop(other) for other in list(self._loops) if other.is_closed()]
                 self._loops[loop] = found
@@ -118,8 +120,9 @@ class Pool:
 class _LoopPool:
     """The part of a pool that belongs to one event loop."""
 
-    def __init__(self, size: PoolSize) -> None:
+    def __init__(self, size: PoolSize, bounds: TreeBounds) -> None:
         self._size = size
+        self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._idle: OrderedDict[Key, deque[Worker]] = OrderedDict()
         self._ordered: dict[Key, int] = {}
@@ -155,7 +158,10 @@ class _LoopPool:
             return Reply(Ending.TIMED_OUT, text="no worker was ready in time")
         is_over = False
         try:
+            worker.attend(closely=True)
             reply = await Exchange(worker, request, output_bytes).run(until)
+            if reply.ending is Ending.DIED and worker.is_out_of_memory():
+                return Reply(Ending.OUT_OF_MEMORY)
             is_over = reply.ending in _ENDED_BY_ITSELF
             return reply
         finally:
@@ -232,6 +238,7 @@ class _LoopPool:
         if self._is_closed or key not in self._names:
             worker.zygote.bury(worker)
         else:
+            worker.attend(closely=False)
             self._idle.setdefault(key, deque()).append(worker)
 
     def _has_room(self) -> bool:
@@ -263,7 +270,7 @@ class _LoopPool:
             await self._started(plan)
 
     async def _started(self, plan: ZygotePlan) -> Zygote:
-        zygote = await Zygote.start(plan)
+        zygote = await Zygote.start(plan, self._bounds)
         if self._is_closed:
             await zygote.close()
             raise SandboxBroken("the pool was closed")
@@ -310,6 +317,7 @@ class _LoopPool:
         self._retired.clear()
         while self._tasks:
             await asyncio.wait(self._tasks)
+        self._bounds.close()
 
     def close_by_itself(self) -> None:
         """Close as a task of this loop."""
@@ -323,6 +331,7 @@ class _LoopPool:
                 worker.abandon()
         for zygote in {*self._zygotes.values(), *self._retired}:
             zygote.abandon()
+        self._bounds.close()
 
 
 _ENDED_BY_ITSELF: Final = frozenset({Ending.OK, Ending.FAILED, Ending.RAISED})

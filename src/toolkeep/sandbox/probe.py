@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolkeep.sandbox.errors import SandboxUnavailable
-from toolkeep.sandbox.levels import Guarantee, Isolation, Mechanism, missing
+from toolkeep.sandbox.levels import TREE_BOUNDS, Guarantee, Isolation, Mechanism, missing
+from toolkeep.sandbox.tree_trial import try_tree_bound
 from toolkeep.sandbox.zygote import START_FILE, interpreter
 
 _SECONDS: Final = 20.0
@@ -30,6 +31,11 @@ REMEDIES: Final[Mapping[Mechanism, str]] = {
     Mechanism.LANDLOCK: "use Linux 6.2 or later with landlock in the kernel parameter lsm=",
     Mechanism.SECCOMP: "use a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
     Mechanism.MEMORY_LIMIT: "see why RLIMIT_AS has no effect here",
+    Mechanism.MEMORY_WATCH: "let this user see its own processes in /proc: no hidepid there, and a kernel "
+    "with CONFIG_PROC_CHILDREN",
+    Mechanism.MEMORY_CGROUP: "let the keep make cgroups: in its systemd unit (254 or later) "
+    "Delegate=memory pids and DelegateSubgroup=keep; elsewhere, start it in a cgroup v2 whose parent folder "
+    "is its user's",
     Mechanism.CLEAN_START: "see what adds variables to every program that is started",
 }
 
@@ -62,6 +68,12 @@ class Findings:
             for guarantee, absent in missing(level, working).items()
         }
 
+    @property
+    def tree_bound(self) -> Mechanism | None:
+        """What bounds the memory of several processes together here: the best that works."""
+        working = {finding.mechanism for finding in self.findings if finding.works}
+        return next((mechanism for mechanism in TREE_BOUNDS if mechanism in working), None)
+
     def require(self, level: Isolation) -> None:
         """Raise `SandboxUnavailable` unless the level can be given."""
         lacking = self.missing(level)
@@ -87,6 +99,9 @@ def probe(attempt: Try | None = None) -> Findings:
 
 def try_mechanism(mechanism: Mechanism, *, launcher: Sequence[str] = ()) -> Finding:
     """Try one in a process of its own; `launcher` is put before the command, for other surroundings."""
+    if mechanism in TREE_BOUNDS:
+        reason = try_tree_bound(mechanism, launcher)
+        return Finding(mechanism, works=not reason, reason=reason)
     command = [*launcher, interpreter(), "-I", "-S", "-E", START_FILE, "trial", mechanism.value]
     try:
         done = subprocess.run(  # noqa: S603 -- our own file, by our own interpreter

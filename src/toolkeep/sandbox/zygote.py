@@ -6,6 +6,7 @@ loop. Trusts the zygote; a worker's pipes and what comes through them are for `e
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -14,10 +15,11 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from toolkeep.sandbox.bounds import TreeBound, TreeBounds
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.plan import WorkerPlan, ZygotePlan
 
@@ -27,6 +29,8 @@ START_SECONDS: Final = 20.0
 
 _MESSAGE_BYTES: Final = 1 << 17
 _DESCRIPTORS: Final = 3
+_GO: Final = b"\x00"
+"""Said to a worker that may start processes when its memory is bounded; only then it imports its tool."""
 
 
 class ZygoteGone(Exception):
@@ -41,6 +45,8 @@ class Worker:
     reply: int
     pidfd: int
     zygote: "Zygote"
+    bound: TreeBound | None = None
+    """On its memory, where it may have several processes."""
 
     def is_alive(self) -> bool:
         """Whether it still runs; a waiting worker can die of its tool's threads."""
@@ -53,9 +59,20 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
+    def attend(self, *, closely: bool) -> None:
+        """Say whether it has a call now, or waits for one."""
+        if self.bound is not None:
+            self.bound.attend(closely=closely)
+
+    def is_out_of_memory(self) -> bool:
+        """Whether it was killed because its processes together took too much."""
+        return self.bound is not None and self.bound.is_exceeded()
+
     def abandon(self) -> None:
         """Let go of it when no event loop is left."""
         self.kill()
+        if self.bound is not None:
+            self.bound.release()
         for descriptor in (self.request, self.reply, self.pidfd):
             os.close(descriptor)
 
@@ -63,13 +80,18 @@ class Worker:
 class Zygote:
     """One running zygote."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", control: socket.socket) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", control: socket.socket, bounds: TreeBounds
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._process = process
         self._control = control
+        self._bounds = bounds
         self._tickets = itertools.count()
-        self._waiting: dict[int, asyncio.Future[Worker]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[Worker], WorkerPlan]] = {}
         self._prepared: set[str] = set()
+        self._unfinished: set[asyncio.Future[Any]] = set()
+        """Workers that are being bounded, or buried."""
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self.forks = 0
         """Workers asked for so far."""
@@ -81,10 +103,10 @@ class Zygote:
         self._loop.add_reader(control, self._hear)
 
     @classmethod
-    async def start(cls, plan: ZygotePlan) -> "Zygote":
+    async def start(cls, plan: ZygotePlan, bounds: TreeBounds) -> "Zygote":
         """Start one and wait until it can fork."""
         process, control = _launched()
-        zygote = cls(process, control)
+        zygote = cls(process, control, bounds)
         try:
             zygote._send(plan.to_json())
             async with asyncio.timeout(START_SECONDS):
@@ -124,7 +146,7 @@ class Zygote:
         ticket = next(self._tickets)
         self._send({"fork": name, "ticket": ticket})
         asked: asyncio.Future[Worker] = self._loop.create_future()
-        self._waiting[ticket] = asked
+        self._waiting[ticket] = asked, plan
         self.forks += 1
         return asked
 
@@ -155,13 +177,17 @@ class Zygote:
         os.close(worker.request)
         os.close(worker.reply)
         gone: asyncio.Future[None] = self._loop.create_future()
+        self._unfinished.add(gone)
         self._loop.add_reader(worker.pidfd, self._buried, worker, gone)
         return gone
 
     def _buried(self, worker: Worker, gone: "asyncio.Future[None]") -> None:
         self._loop.remove_reader(worker.pidfd)
+        if worker.bound is not None:
+            worker.bound.release()
         os.close(worker.pidfd)
         self.workers -= 1
+        self._unfinished.discard(gone)
         if not gone.done():
             gone.set_result(None)
 
@@ -175,6 +201,8 @@ class Zygote:
             finally:
                 os.close(pidfd)
         self._process.wait()
+        while self._unfinished:  # all are dead by now
+            await asyncio.wait(self._unfinished)
 
     def abandon(self) -> None:
         """End it after its loop was closed."""
@@ -221,7 +249,7 @@ class Zygote:
             self._deliver(message, descriptors, is_cut=is_cut)
 
     def _deliver(self, message: dict[str, Any], descriptors: list[int], *, is_cut: bool) -> None:
-        asked = self._waiting.pop(message["ticket"], None)
+        asked, plan = self._waiting.pop(message["ticket"], (None, None))
         if "broken" in message:
             _fail(asked, SandboxBroken(message["broken"]))
         elif "exhausted" in message:
@@ -235,10 +263,39 @@ class Zygote:
             self.workers += 1
             os.set_blocking(worker.request, False)
             os.set_blocking(worker.reply, False)
-            if asked is None or asked.done():
-                self.bury(worker)
+            if plan is not None and plan.has_processes:
+                self._bound(asked, worker, plan)
             else:
-                asked.set_result(worker)
+                self._hand_over(asked, worker)
+
+    def _bound(self, asked: "asyncio.Future[Worker] | None", worker: Worker, plan: WorkerPlan) -> None:
+        """Bound its memory before anybody has it."""
+        placing = self._bounds.put_on(plan, worker.pidfd)
+        self._unfinished.add(placing)
+        placing.add_done_callback(functools.partial(self._bounded, asked, worker))
+
+    def _bounded(
+        self,
+        asked: "asyncio.Future[Worker] | None",
+        worker: Worker,
+        placing: "asyncio.Future[TreeBound]",
+    ) -> None:
+        self._unfinished.discard(placing)
+        error = placing.exception()
+        if error is None:
+            worker = replace(worker, bound=placing.result())
+            with contextlib.suppress(OSError):  # it is dead: whoever gets it will see that
+                os.write(worker.request, _GO)
+            self._hand_over(asked, worker)
+        else:
+            self.bury(worker)
+            _fail(asked, error)
+
+    def _hand_over(self, asked: "asyncio.Future[Worker] | None", worker: Worker) -> None:
+        if asked is None or asked.done():
+            self.bury(worker)
+        else:
+            asked.set_result(worker)
 
     def _let_go(self) -> None:
         if self.is_gone:
@@ -247,13 +304,13 @@ class Zygote:
         self._loop.remove_reader(self._control)
         self._control.close()
         waiting, self._waiting = self._waiting, {}
-        for asked in waiting.values():
+        for asked, _ in waiting.values():
             _fail(asked, ZygoteGone())
         if not self._ready.done():
             self._ready.set_exception(ZygoteGone())
 
 
-def _fail(asked: "asyncio.Future[Worker] | None", error: Exception) -> None:
+def _fail(asked: "asyncio.Future[Worker] | None", error: BaseException) -> None:
     if asked is not None and not asked.done():
         asked.set_exception(error)
 

@@ -29,7 +29,7 @@ from toolkeep.results.output import _plain
 from toolkeep.sandbox import filters
 from toolkeep.sandbox.bpf import Program
 from toolkeep.sandbox.exchange import Ending, Reply
-from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool, PoolSize
 from toolkeep.sandbox.syscalls import this_machine
@@ -66,6 +66,12 @@ def program_for(level: Isolation, *, may_spawn: bool) -> Program:
     if level is Isolation.STRICT:
         return filters.strict(machine, may_spawn=may_spawn, may_connect=False).program()
     return filters.restricted(machine).program()
+
+
+def memory_by(level: Isolation, *, may_spawn: bool) -> Mechanism:
+    """What bounds memory on every machine."""
+    has_processes = may_spawn or level is Isolation.STANDARD
+    return Mechanism.MEMORY_WATCH if has_processes else Mechanism.MEMORY_LIMIT
 
 
 class Host:
@@ -125,6 +131,7 @@ class Host:
                 read=(str(ground.shelf),) if is_strict else (),
                 write=write,
                 may_spawn=may_spawn,
+                memory_by=memory_by(level, may_spawn=may_spawn),
                 limits=ResourceLimits(
                     memory_bytes=MEMORY_BYTES,
                     processes=PROCESSES,
