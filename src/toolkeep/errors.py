@@ -19,6 +19,7 @@
     ├── StateUnusable          ACODE-TSR-023   the folder that holds the keep's state cannot be used
     ├── NotAccepted            ACODE-TSR-024   a person did not accept what was shown
     ├── FeatureClosed          ACODE-TSR-025   the configuration switches a feature off
+    ├── CalledAtImport         ACODE-TSR-038   a file makes calls while a worker imports it for its tools
     └── NotRecorded            ACODE-TSR-041   there is no record to prove
 
 An exception is for an author, an operator or a bug. What a better call could have avoided is a value,
@@ -336,6 +337,17 @@ class FeatureClosed(ToolkeepError):
     def __init__(self, what: str, *, key: str) -> None:
         super().__init__(
             Code.FEATURE_CLOSED, f"{what}: {key} is false", hint=f"set {key}: true in your configuration"
+        )
+
+
+class CalledAtImport(ToolkeepError):
+    """A worker imports a file for the tool in it, and the file makes calls meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Code.NOT_RUNNABLE,
+            "a worker imports this file to run a tool that it defines, and nothing is called meanwhile",
+            hint='put the calls below `if __name__ == "__main__":`',
         )
 
 

@@ -17,6 +17,7 @@ from toolkeep.policy.settings import DEFAULT_GRANT, NO_POLICY_SETTINGS, Grant, P
 from toolkeep.registry.keeping import KeepsTools
 from toolkeep.registry.state import RegistryState
 from toolkeep.registry.unanswered import answering
+from toolkeep.sandbox.importing import note_keep, refuse_calls
 from toolkeep.telemetry.logs import LogListener
 from toolkeep.validation.compiler import Formats
 from toolkeep.validation.memory import RefusalMemory
@@ -58,6 +59,7 @@ class Keep(KeepsTools):
         record: "KeepRecord | Callable[[], KeepRecord] | None" = None,
         logs: LogListener | None = None,
     ) -> None:
+        note_keep()
         bus = Bus()
         logs = logs or LogListener()
         bus.subscribe(logs, timed=logs.is_timed)
@@ -161,6 +163,7 @@ class Keep(KeepsTools):
     def _pipeline(self) -> "Pipeline":
         """Made by the first call: who only lists or checks pays nothing for it."""
         if self._made is None:
+            refuse_calls()
             from toolkeep.pipeline import Pipeline
 
             with self._making:

@@ -193,6 +193,15 @@ BODIES_WAITING_BYTES: Final = 64 * 1024 * 1024
 BODIES_LINGER_SECONDS: Final = 0.02
 """How long the first body waits for others: one transaction for many takes a tenth of the time."""
 
+PROGRESS_FRAMES: Final = 1_000
+"""How often the worker of one call may tell progress. Our own code in it tells less; more is an attack."""
+
+PROGRESS_BYTES: Final = 2 * KIB
+"""One of these as JSON: two numbers and 200 characters, all of them escaped."""
+
+PROGRESS_AT_ONCE: Final = 32
+"""After so many the event loop turns to others; a flood must not hold up other calls."""
+
 CANCEL_GRACE_SECONDS: Final = 1.0
 """How long a cancelled async tool may take to clean up before it is answered for."""
 

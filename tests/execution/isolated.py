@@ -1,13 +1,15 @@
 """Tools that ask for isolation; a worker imports this file, so that it needs little."""
 
+import json
+import logging
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel
 
-from toolkeep import ToolContext, ToolFailed, Touches, tool
+from toolkeep import InvokeResult, ToolContext, ToolFailed, Touches, tool
 from toolkeep.limits import OUTPUT_CAP_BYTES
 
 READS: dict[str, Any] = {"capabilities": ["fs.read"], "side_effects": ["FsRead"]}
@@ -68,10 +70,58 @@ async def length(point: Point) -> float:
     return float((point.x**2 + point.y**2) ** 0.5)
 
 
-@tool(constraints=at("standard"), **NOTHING)
-def look_around(context: ToolContext) -> str:
-    """Who calls."""
-    return context.agent
+@tool(constraints=at("strict"), **NOTHING)
+def look_around(steps: int, context: ToolContext) -> list[str]:
+    """Who calls, and with what."""
+    for step in range(steps):
+        context.check_cancelled()
+        context.progress(step + 1, steps, f"step {step + 1}")
+    ids = [context.agent, context.correlation_id, context.conversation_id, context.session_id]
+    return [*ids, context.secret("key"), *sorted(context.secrets)]
+
+
+@tool(constraints=at("strict"), **NOTHING)
+def hoard() -> int:
+    """Look for a secret in all that came in; it takes no context."""
+    import gc
+
+    return sum("not-a-real-key" in str(found) for found in gc.get_objects() if isinstance(found, dict))
+
+
+class Tally:
+    """An agent-tool class that asks for isolation."""
+
+    TOOL_NAME = "tally"
+    TOOL_USAGE_METADATA = "To count."
+    TOOL_FIELDS: ClassVar[dict[str, Any]] = {"constraints": at("strict"), **NOTHING}
+    is_tool_fully_executed_on_server = True
+
+    def __init__(self, logger: logging.Logger, step: int = 1) -> None:
+        self._logger = logger
+        self._step = step
+
+    @property
+    def name(self) -> str:
+        """The same as the constant."""
+        return self.TOOL_NAME
+
+    @staticmethod
+    def get_schema() -> dict[str, Any]:
+        """One number."""
+        count = {"type": "integer", "description": "How far"}
+        parameters = {"type": "object", "properties": {"to": count}, "required": ["to"]}
+        return {"type": "function", "name": "tally", "description": "Counts.", "parameters": parameters}
+
+    async def execute(self, arguments_json: str, context: ToolContext) -> InvokeResult:
+        """Count, or say why not."""
+        to = json.loads(arguments_json)["to"]
+        if to < 0:
+            return InvokeResult.failed("cannot count down")
+        if to > 100:
+            raise KeyError("a secret value")
+        context.progress(to, to)
+        found = {"pid": os.getpid(), "agent": context.agent, "logger": self._logger.name, "step": self._step}
+        return InvokeResult.ok(json.dumps(found))
 
 
 @tool(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.execution import broken, isolated
-from toolkeep import Code, Keep, ToolResult, tool
+from toolkeep import Code, Keep, ToolResult
 from toolkeep.audit.memory import MemoryLog
 from toolkeep.execution import sandboxed
 from toolkeep.sandbox.errors import SandboxBroken
@@ -21,6 +21,7 @@ SPAWN = "process.spawn:sh"
 TOOLS = (
     isolated.where_standard, isolated.where_strict, isolated.where_restricted, isolated.read, isolated.write,
     isolated.fetch, isolated.length, isolated.look_around, isolated.misbehave, isolated.take_memory,
+    isolated.hoard, isolated.Tally,
 )  # fmt: skip
 
 
@@ -41,7 +42,8 @@ def keep(findings: Findings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "docs" / "a.md").write_text("hello")
     (tmp_path / "secret").write_text("loot")
     monkeypatch.chdir(tmp_path)
-    keep = Keep()
+    secrets = {"key": "not-a-real-key"}
+    keep = Keep(tool_secrets={"look_around": secrets, "hoard": secrets, "where_strict": {"other": "x"}})
     keep.register(*TOOLS)
     keep.declare_agent(
         "ada", capabilities=["fs.read:./docs", "fs.write:./out", "net.read:example.org", SPAWN]
@@ -158,9 +160,41 @@ def test_a_worker_that_cannot_be_confined_names_no_place_of_the_machine(
     assert (result.code, "/srv" in result.text) == (Code.ISOLATION_UNAVAILABLE, False)
 
 
-def test_a_function_that_wants_to_know_who_calls_is_refused(keep: Keep) -> None:
-    """A worker has no context; an invented one would mislead it."""
-    assert call(keep, "look_around").code is Code.ISOLATION_UNAVAILABLE
+def test_a_function_knows_who_calls_and_the_secrets_of_its_own(keep: Keep) -> None:
+    ids = {"correlation_id": "c1", "conversation": "c2", "session": "s3"}
+    result = call(keep, "look_around", {"steps": 0}, **ids)
+    assert result.value == ["ada", "c1", "c2", "s3", "not-a-real-key", "key"]
+
+
+def test_progress_reaches_the_caller_in_order(keep: Keep) -> None:
+    told: list[Any] = []
+    assert call(keep, "look_around", {"steps": 3}, on_progress=lambda *said: told.append(said)).ok
+    assert told == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
+
+
+def test_a_listener_that_fails_does_not_fail_the_tool(keep: Keep) -> None:
+    def fails(*_: Any) -> None:
+        raise KeyError("listener")
+
+    assert call(keep, "look_around", {"steps": 3}, on_progress=fails).ok
+
+
+def test_a_secret_is_not_sent_to_a_function_that_cannot_ask_for_it(keep: Keep) -> None:
+    assert call(keep, "hoard").value == 0
+
+
+def test_a_class_runs_in_a_process_of_its_own(keep: Keep) -> None:
+    told: list[Any] = []
+    result = call(keep, "tally", {"to": 3}, on_progress=lambda *said: told.append(said))
+    assert result.value == {"pid": 1, "agent": "ada", "logger": "toolkeep.tools.Tally", "step": 1}
+    assert (result.isolation, told) == ("strict", [(3, 3, "")])
+
+
+@pytest.mark.parametrize(("to", "text"), [(-1, "cannot count down"), (101, "failed unexpectedly")])
+def test_a_class_fails_as_it_does_in_this_process(to: int, text: str, keep: Keep) -> None:
+    result = call(keep, "tally", {"to": to})
+    assert (result.code, text in result.text) == (Code.TOOL_FAILED, True)
+    assert "secret value" not in result.text
 
 
 def test_models_are_made_and_async_functions_awaited(keep: Keep) -> None:
@@ -266,16 +300,6 @@ def test_closing_the_keep_ends_every_process(keep: Keep) -> None:
     assert len(children()) > len(before)
     keep.close()
     assert children() == before
-
-
-def test_a_function_that_no_other_process_can_import_is_refused(keep: Keep) -> None:
-    @tool(side_effects=["None"], constraints={"required_isolation": "strict"})
-    def local() -> int:
-        """Made inside a function."""
-        return 1
-
-    keep.register(local)
-    assert call(keep, "local").code is Code.ISOLATION_UNAVAILABLE
 
 
 @pytest.mark.parametrize("level", ["standard", "strict", "restricted"])

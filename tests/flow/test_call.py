@@ -471,18 +471,6 @@ def test_a_declared_agent_may_call() -> None:
     assert call(keep, "add", {"a": 1}, agent="stranger").ok
 
 
-@pytest.mark.parametrize("level", [Isolation.STANDARD, Isolation.STRICT, Isolation.RESTRICTED])
-def test_isolation_that_is_not_there_is_refused_by_name(level: Isolation) -> None:
-    @tool(name="never", constraints={"required_isolation": level.value})
-    def local() -> None:
-        """Made inside a function: no other process can import it."""
-
-    result = call(keep_with(local), "never")
-    assert result.code is Code.ISOLATION_UNAVAILABLE
-    why = "nothing here can run it in a process of its own"
-    assert message(result) == f"Tool 'never' needs the isolation {level.value}, and {why}"
-
-
 @pytest.mark.spec("SBX-1")
 def test_a_call_that_failed_in_this_process_says_where_it_ran() -> None:
     @tool(name="fails")

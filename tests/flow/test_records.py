@@ -14,9 +14,10 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel
 
-from toolkeep import Code, Keep, Secret, ToolContext, ToolDefinition, tool
+from toolkeep import Code, Keep, Secret, ToolDefinition, tool
 from toolkeep.calls import ToolResult
 from toolkeep.canonical import canonical_bytes, canonical_hash
+from toolkeep.config.settings import Run
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.context import ToolFailed
 from toolkeep.definitions.parameter import Touches
@@ -24,6 +25,7 @@ from toolkeep.errors import StateUnusable
 from toolkeep.limits import BODY_ARGUMENT_BYTES, CallLimits
 from toolkeep.policy.settings import DEFAULT_GRANT, Grant, PolicySettings
 from toolkeep.records import MemoryRecord
+from toolkeep.registry.given import Offer
 from toolkeep.storage.log import AuditLog
 from toolkeep.storage.record import FileRecord
 
@@ -87,9 +89,10 @@ ASK = ToolDefinition.from_dict({
 DESCRIBED = ToolDefinition.from_dict({"name": "describe_only", "description": "Is only described."})
 
 
-@tool(constraints={"required_isolation": "strict"})
-async def isolated(context: ToolContext) -> None:
-    """Run where it can do no harm, with a context that no other process has."""
+UNCONFINED = Offer(
+    tool={"name": "unconfined", "description": "Run at none.", "constraints": {"required_isolation": "none"}},
+    runner=Run(kind="python", target="os:getpid"),
+)
 
 
 def records_of(record: MemoryRecord) -> list[dict[str, Any]]:
@@ -100,7 +103,7 @@ def called(*calls: dict[str, Any], **options: Any) -> tuple[list[ToolResult], li
     """Results of calls one after another, and every record they left."""
     record = MemoryRecord()
     keep = Keep(record=lambda: record, **{"policy": MAY_WRITE, **options})
-    keep.register(read, write, erase, send, isolated, DESCRIBED, ASK)
+    keep.register(read, write, erase, send, UNCONFINED, DESCRIBED, ASK)
 
     async def scenario() -> list[ToolResult]:
         return [await keep.call(**one) for one in calls]
@@ -188,7 +191,7 @@ CHAINS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
     "tool refused by policy": ({"name": "send", "arguments": {}}, BEGINNING, [Code.NOT_PERMITTED]),
     "refused by capability": ({**WRITE, "agent": "planner"}, BEGINNING, [Code.NOT_PERMITTED]),
     "nothing runs it": ({"name": "describe_only", "arguments": {}}, BEGINNING, [Code.NOT_RUNNABLE]),
-    "isolation not there": ({"name": "isolated", "arguments": {}}, BEGINNING, [Code.ISOLATION_UNAVAILABLE]),
+    "isolation not there": ({"name": "unconfined", "arguments": {}}, BEGINNING, [Code.ISOLATION_UNAVAILABLE]),
     "options refused": ({**READ, "timeout_s": -1}, BEGINNING, [Code.OPTION_REFUSED]),
     "too dangerous for nobody to be asked": (
         {"name": "erase", "arguments": {}},

@@ -1,8 +1,11 @@
 """Tools that the workers of the tests run: ordinary ones, and ones that take whatever they can."""
 
 import asyncio
+import contextlib
 import errno
 import fcntl
+import json
+import logging
 import os
 import resource
 import signal
@@ -15,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 OUTSIDE_CAPABILITIES = 64
@@ -358,6 +362,80 @@ def promise_and_stall(length: int) -> None:
     """The head of a frame, then nothing."""
     os.write(4, length.to_bytes(4, "big") + b"{")
     time.sleep(60)
+
+
+class Counter:
+    """An agent-tool class that knows nothing of toolkeep."""
+
+    TOOL_NAME = "counter"
+
+    def __init__(self, logger: logging.Logger, start: int = 0) -> None:
+        self.logger = logger
+        self.count = start
+
+    async def execute(self, arguments_json: str, context: Any) -> Any:
+        arguments = json.loads(arguments_json)
+        for number in range(arguments["to"]):
+            context.progress(number + 1, arguments["to"], f"at {number}")
+        context.check_cancelled()
+        if arguments.get("fails"):
+            return SimpleNamespace(successful=False, error_message="told to")
+        told = {
+            "kind": type(context).__name__,
+            "agent": context.agent,
+            "ids": [context.correlation_id, context.conversation_id, context.session_id],
+            "secret": context.secret("key") if context.secrets else None,
+            "logger": self.logger.name,
+            "start": self.count,
+        }
+        return SimpleNamespace(successful=True, result_json=json.dumps(told))
+
+
+class Talker:
+    """Tells progress in every way that a tool can."""
+
+    TOOL_NAME = "talker"
+
+    async def execute(self, arguments_json: str, context: Any) -> Any:
+        getattr(self, json.loads(arguments_json)["how"])(context)
+        return SimpleNamespace(successful=True, result_json='"done"')
+
+    def often(self, context: Any) -> None:
+        for number in range(5_000):
+            context.progress(number)
+
+    def in_threads(self, context: Any) -> None:
+        threads = [threading.Thread(target=self._some, args=(context,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _some(self, context: Any) -> None:
+        for number in range(100):
+            context.progress(number, 100, "x" * 500)
+
+    def in_a_child(self, context: Any) -> None:
+        child = os.fork()
+        if child == 0:
+            context.progress(1, None, "from a child")
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    def at_length(self, context: Any) -> None:
+        for number in (10**400, -(10**30), 1e300, 1):
+            with contextlib.suppress(OverflowError):
+                context.progress(number, number, "\x01" * 5_000)
+
+    def oddly(self, context: Any) -> None:
+        context.progress(1, 2, "half \ud800, \u202eback")
+
+    def endlessly(self, context: Any) -> None:
+        while True:
+            context.progress(1)
+
+    def with_nan(self, context: Any) -> None:
+        context.progress(float("nan"))
 
 
 _seen_by_thread: list[str] = []

@@ -52,7 +52,7 @@ def test_what_a_tool_does_is_told(tool: str, arguments: dict[str, Any], reply: R
     ("tool", "arguments", "start"),
     [
         ("divide", {"by": 0}, "ZeroDivisionError at subjects.py:"),
-        ("add", {"first": 1}, "TypeError at answer.py:"),
+        ("add", {"first": 1}, "TypeError at load.py:"),
         ("leave", {}, "SystemExit at subjects.py:"),
         ("give_set", {}, "TypeError at plain.py:"),
     ],

@@ -16,6 +16,7 @@ from toolkeep.sandbox.exchange import Reply
 from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool, PoolSize
+from toolkeep.sandbox.progress import Listener, nobody
 from toolkeep.sandbox.syscalls import this_machine
 
 HERE = str(Path(__file__).resolve().parent)
@@ -93,8 +94,11 @@ class Caller:
         return (waiting, living, len(part._ordered)) == (1, 1, 0)
 
     async def call(self, made: Recipe, **arguments: Any) -> Reply:
-        request = json.dumps(arguments).encode()
-        return await self.pool.run(self.key(made), request, self.deadline_s, self.output_bytes)
+        return await self.ask(made, {"arguments": arguments})
+
+    async def ask(self, made: Recipe, request: dict[str, Any], on_progress: Listener = nobody) -> Reply:
+        body = json.dumps(request).encode()
+        return await self.pool.run(self.key(made), body, self.deadline_s, self.output_bytes, on_progress)
 
 
 @asynccontextmanager

@@ -102,13 +102,9 @@ def definition_of_class(tool_class: type, **fields: Any) -> ToolDefinition:
 
 def make_agent_tool(tool_class: type, services: Sequence[object] = ()) -> AgentTool:
     """An instance, its constructor's parameters filled by their annotated types."""
-    hints = _constructor_hints(tool_class)
     arguments = {}
     problems = []
-    for parameter in inspect.signature(tool_class).parameters.values():
-        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            continue
-        wanted = hints.get(parameter.name)
+    for parameter, wanted in _constructor_parameters(tool_class):
         found = [service for service in services if _is_instance(service, wanted)]
         if found:
             arguments[parameter.name] = found[0]
@@ -120,6 +116,24 @@ def make_agent_tool(tool_class: type, services: Sequence[object] = ()) -> AgentT
     if problems:
         raise ContractBroken(tool_class.__name__, problems)
     return cast("AgentTool", tool_class(**arguments))
+
+
+def services_taken(tool_class: type, services: Sequence[object]) -> list[str]:
+    """The constructor's parameters that only this process can fill: services, and what has no default."""
+    return [
+        parameter.name
+        for parameter, wanted in _constructor_parameters(tool_class)
+        if any(_is_instance(service, wanted) for service in services)
+        or (parameter.default is inspect.Parameter.empty and wanted is not logging.Logger)
+    ]
+
+
+def _constructor_parameters(tool_class: type) -> Iterator[tuple[inspect.Parameter, Any]]:
+    """Each parameter that is passed by itself, with its annotated type."""
+    hints = _constructor_hints(tool_class)
+    for parameter in inspect.signature(tool_class).parameters.values():
+        if parameter.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            yield parameter, hints.get(parameter.name)
 
 
 def _constructor_hints(tool_class: type) -> dict[str, Any]:

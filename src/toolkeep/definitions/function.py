@@ -63,6 +63,11 @@ class FunctionTool(Generic[P, R]):
         """Whether the function can look whether it is still wanted."""
         return self._signature.context_name is not None
 
+    @property
+    def makes_instances(self) -> bool:
+        """Whether `bind` does more than to hand on what JSON holds."""
+        return bool(self._signature.instances or self._signature.field_defaults)
+
     async def invoke(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> Any:
         """Call the function with validated arguments; an async function is awaited."""
         result: Any = self.function(**self.bind(arguments, context))  # type: ignore[call-arg]  # bound by name

@@ -20,6 +20,7 @@ from toolkeep.execution.admission import Slot
 from toolkeep.execution.breaker import Breaker
 from toolkeep.execution.cache import ResultCache, is_cacheable
 from toolkeep.execution.runner import Runner, RunRefused
+from toolkeep.execution.unrunnable import why_not_run
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS
 from toolkeep.refusals import refuse
 from toolkeep.wording import shorten, visible_lines
@@ -53,14 +54,10 @@ class Executor:
     def objection(self, call: PermittedCall | RecordedCall) -> Refusal | None:
         """Why a call cannot run here at all, so that it is refused before anything is claimed or recorded."""
         request, tool = call.request, call.tool
-        if tool.runner is None:
-            message = f"Tool '{tool.name}' is only described: nothing runs it"
-            return refuse(request, Code.NOT_RUNNABLE, message, "Do without it, or ask the operator.")
         if self._runner(call) is None:
-            wanted = tool.definition.constraints.isolation.value
-            why = "nothing here can run it in a process of its own"
-            message = f"Tool '{tool.name}' needs the isolation {wanted}, and {why}"
-            return refuse(request, Code.ISOLATION_UNAVAILABLE, message, "Do without it, or ask the operator.")
+            code, why = why_not_run(tool)
+            message = f"Tool '{tool.name}' {why}"
+            return refuse(request, code, message, "Do without it, or ask the operator.")
         return self._breaker.check(request, tool.definition_hash)
 
     def _runner(self, call: PermittedCall | RecordedCall) -> Runner | None:

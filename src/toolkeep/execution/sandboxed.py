@@ -1,4 +1,4 @@
-"""Runs tools in fresh, confined processes (SBX-1, SBX-2): those named by reference, and functions that ask.
+"""Runs tools in fresh, confined processes (SBX-1, SBX-2): those named by reference, and live ones that ask.
 
 Comes in: a recorded call, and what it would touch. The worker reaches that, its code and its scratch folder,
 and nothing else; at standard it is only bounded. Nothing of the tool is imported here. A level that this
@@ -22,11 +22,12 @@ from toolkeep.calls import RecordedCall, RegisteredTool
 from toolkeep.canonical import canonical_hash
 from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.function import FunctionTool
+from toolkeep.definitions.reference import Unreachable, find_reference, is_live
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MIB, OUTPUT_CAP_BYTES, PROTECTED_ENTRIES
 from toolkeep.sandbox.errors import SandboxBroken
-from toolkeep.sandbox.exchange import Ending, Reply
+from toolkeep.sandbox.exchange import Ending, Reply, Unloaded
 from toolkeep.sandbox.filters import Profile, restricted, standard, strict
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
@@ -45,8 +46,8 @@ _KEYS: Final = 1_000
 _OURS: Final = os.path.realpath(Path(toolkeep.__file__).parent)
 
 _PRELOADED: Final = (
-    "toolkeep.definitions.function", "toolkeep.definitions.data", "docstring_parser", "pydantic.main",
-    "pydantic.type_adapter", "toolkeep.definitions.check",
+    "toolkeep.definitions.function", "toolkeep.definitions.contract", "toolkeep.definitions.data",
+    "docstring_parser", "pydantic.main", "pydantic.type_adapter", "toolkeep.definitions.check",
 )  # fmt: skip
 """What every function that was made a tool imports: a quarter of a second, once and not for each worker."""
 
@@ -93,13 +94,9 @@ class SandboxRunner:
         self._findings: Findings | None = None
 
     def runs(self, tool: RegisteredTool) -> bool:
-        """Whether it is Python code that another process can import, and asks for isolation.
-
-        A function that takes a context is not: a worker has none to give.
-        """
-        if isinstance(tool.runner, FunctionTool) and tool.runner.takes_context:
-            return False
-        return _reference(tool) is not None and _level(tool) is not Isolation.NONE
+        """Whether it is Python code, and asks for isolation."""
+        is_python = is_live(tool.runner) or getattr(tool.runner, "kind", "") == "python"
+        return is_python and _level(tool) is not Isolation.NONE
 
     def isolation(self, tool: RegisteredTool) -> str:
         """The level that a call of the tool has."""
@@ -122,10 +119,11 @@ class SandboxRunner:
             if self._findings is None:
                 await asyncio.to_thread(self._look)
             key = self._admitted(call)
-            request = json.dumps(_arguments(call), ensure_ascii=False).encode()
+            known = context()
+            request = json.dumps(_request(call, known), ensure_ascii=False).encode()
             # A moment longer than the call: whoever runs it gives up first, and says so.
             deadline_s = call.deadline_s + CANCEL_GRACE_SECONDS
-            reply = await self._pool.run(key, request, deadline_s, OUTPUT_CAP_BYTES)
+            reply = await self._pool.run(key, request, deadline_s, OUTPUT_CAP_BYTES, known.on_progress)
         except SandboxBroken as error:
             # What went wrong names places of this machine, which are none of a model's business.
             log.error("a worker could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
@@ -133,7 +131,7 @@ class SandboxRunner:
             raise RunRefused(error.code, reason) from error
         except ToolkeepError as error:
             raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
-        except ValueError as error:
+        except (ValueError, Unreachable) as error:
             reason = f"Tool '{call.tool.name}' was not run: {error}"
             raise RunRefused(Code.ISOLATION_UNAVAILABLE, reason) from error
         return _value(call, reply)
@@ -169,12 +167,13 @@ class SandboxRunner:
 
     def _searched(self, tool: RegisteredTool) -> list[str]:
         """Where modules of a tool are looked for; those of a project never stand in for the user's."""
-        if isinstance(tool.runner, FunctionTool):
+        if is_live(tool.runner):
             return []
         return [self._project, *sys.path] if tool.provider == "project" and self._project else sys.path
 
     def _recipe(self, tool: RegisteredTool, level: Isolation, reach: _Reach) -> tuple[Key, Recipe]:
-        reference = _reference(tool) or ""
+        is_ours = is_live(tool.runner)
+        reference = find_reference(tool.runner) if is_ours else str(tool.runner.target)
         code = _code_of(reference, self._searched(tool))
         may_spawn = _may_spawn(tool)
         limits = _limits(tool)
@@ -190,7 +189,6 @@ class SandboxRunner:
             memory_by=self._memory_by(level, may_spawn=may_spawn),
             limits=limits,
         )
-        is_ours = isinstance(tool.runner, FunctionTool)
         roots = ZygotePlan(
             level=level,
             code=code.shown,
@@ -213,30 +211,13 @@ def _may_spawn(tool: RegisteredTool) -> bool:
 
 def _level(tool: RegisteredTool) -> Isolation:
     constraints = tool.definition.constraints
-    if isinstance(tool.runner, FunctionTool):
+    if is_live(tool.runner):
         asked = constraints.required_isolation
         return Isolation.NONE if asked is None else Isolation(asked.value)
     has_scope = any(capability.scope not in ("", "*") for capability in tool.definition.capabilities)
     if constraints.required_isolation is None and has_scope:
         return Isolation.STRICT
     return Isolation(constraints.isolation.value)
-
-
-def _reference(tool: RegisteredTool) -> str | None:
-    """`module:function`, or the file of a script; None for what no other process can import."""
-    runner = tool.runner
-    if getattr(runner, "kind", "") == "python":
-        return str(runner.target)
-    if not isinstance(runner, FunctionTool):
-        return None
-    name = runner.function.__qualname__
-    if "<" in name:  # made inside another function
-        return None
-    module = runner.function.__module__
-    if module != "__main__":
-        return f"{module}:{name}"
-    file = getattr(sys.modules["__main__"], "__file__", None)
-    return f"{os.path.realpath(file)}:{name}" if file else None
 
 
 def _code_of(reference: str, search: list[str]) -> _Code:
@@ -256,6 +237,8 @@ def _package(name: str, search: list[str]) -> list[str]:
         spec = importlib.machinery.PathFinder.find_spec(name, search)
     if spec is None:
         raise ValueError(f"there is no module '{name}'")
+    if spec.origin in ("built-in", "frozen"):
+        return []  # part of the interpreter
     found = spec.submodule_search_locations or ([spec.origin] if spec.origin else [])
     return [os.path.realpath(path) for path in found]
 
@@ -284,6 +267,17 @@ def _reach(call: RecordedCall) -> _Reach:
             write_roots.append(one.root_path)
     found = (read, write, read_roots, write_roots, identities)
     return _Reach(*(tuple(sorted(set(each))) for each in found))
+
+
+def _request(call: RecordedCall, known: ToolContext) -> dict[str, Any]:
+    """What travels to the one worker of the call and nowhere else: arguments, and what it may know."""
+    request: dict[str, Any] = {"arguments": _arguments(call)}
+    runner = call.tool.runner
+    if isinstance(runner, FunctionTool) and not runner.takes_context:
+        return request  # what it cannot ask for need not lie in its memory
+    ids = ("agent", "correlation_id", "conversation_id", "session_id")
+    request["context"] = {name: getattr(known, name) for name in ids} | {"secrets": dict(known.secrets)}
+    return request
 
 
 def _arguments(call: RecordedCall) -> dict[str, Any]:
@@ -355,6 +349,17 @@ _ENDINGS: Final = {
 }
 
 
+_GUARD: Final = 'what it does besides belongs below `if __name__ == "__main__":`'
+_REASONS: Final = {
+    Unloaded.UNGUARDED: f"a worker imports its file for its definitions, and that opens a keep; {_GUARD}",
+    Unloaded.EXITED: f"its file ends the process when a worker imports it for its definitions; {_GUARD}",
+    Unloaded.MISSING: "it needs a module that is neither installed nor in the package of the tool",
+    Unloaded.ABSENT: "its module has no function or class of that name",
+    Unloaded.RAISED: f"its file raises an exception when a worker imports it for its definitions; {_GUARD}",
+}
+"""In words of ours: what a tool says of itself when it is imported may be meant for a model."""
+
+
 def _value(call: RecordedCall, reply: Reply) -> Any:
     if reply.ending is Ending.OK:
         return reply.value
@@ -366,6 +371,9 @@ def _value(call: RecordedCall, reply: Reply) -> Any:
         most = _limits(call.tool).memory_bytes / MIB
         raise RunRefused(Code.TOOL_FAILED, f"Tool '{call.tool.name}' took more memory than {most:g} MiB")
     code, what = _ENDINGS[reply.ending]
+    if reply.why is not None:
+        what = f"{what}: {_REASONS[reply.why]}"
     if reply.text:  # the words of a tool, which may quote anything
-        log.warning("a worker gave no answer", extra={"tool_name": call.tool.name, "reason": reply.text})
+        fields = {"tool_name": call.tool.name, "why": what, "reason": reply.text}
+        log.warning("a worker gave no answer", extra=fields)
     raise RunRefused(code, f"Tool '{call.tool.name}' {what}")

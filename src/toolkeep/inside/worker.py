@@ -13,16 +13,20 @@ import resource
 import signal
 import struct
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from . import answer, kernel, root
+from . import answer, kernel, load, root
 
 REQUEST: Final = 3
 REPLY: Final = 4
 _PARKED: Final = 32
 """Descriptors are put aside above this one before they get their numbers."""
+
+_sending: Final = threading.Lock()
+"""A thread of the tool may tell progress while another tells it, or answers."""
 
 _READ_BYTES: Final = 1 << 16
 _SAID_CHARS: Final = 1000
@@ -144,19 +148,20 @@ def _answer_once(plan: Prepared) -> None:
     os.environ.clear()
     os.environ.update(plan.environment)
     sys.path[:0] = plan.import_paths
-    answer.show_packages(plan.packages)
+    load.show_packages(plan.packages)
     gc.enable()
     answer.rehearse()
     try:
-        function = answer.load(plan.tool)
+        call = load.load(plan.tool)
     except BaseException as error:  # noqa: BLE001 -- whatever the tool's own code raises at import
         # Nothing of a call is here yet, so that the text can be said.
-        _say({"unloaded": {**answer.describe(error), "text": str(error)[:_SAID_CHARS]}})
+        why = load.why_unloaded(error)
+        _say({"unloaded": {**answer.describe(error), "why": why, "text": str(error)[:_SAID_CHARS]}})
         return
     _say({"ready": True})
     request = _hear()
     if request is not None:
-        _send(answer.answer(function, request))
+        _send(answer.answer(call, request, _send))
 
 
 def _hear() -> bytes | None:
@@ -176,5 +181,6 @@ def _say(message: dict[str, Any]) -> None:
 
 def _send(body: bytes) -> None:
     rest = memoryview(len(body).to_bytes(4, "big") + body)
-    while rest:
-        rest = rest[os.write(REPLY, rest) :]
+    with _sending:
+        while rest:
+            rest = rest[os.write(REPLY, rest) :]

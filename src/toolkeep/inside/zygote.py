@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from . import answer, kernel, landlock, root, worker
+from . import kernel, landlock, load, root, worker
 
 _MESSAGE_BYTES: Final = 1 << 17
 _NAMESPACES: Final = (
@@ -294,7 +294,7 @@ def _warm(plan: dict[str, Any]) -> None:
     sys.dont_write_bytecode = True
     asyncio.new_event_loop().close()
     sys.path[:0] = plan["import_paths"]
-    answer.show_packages(plan["packages"])
+    load.show_packages(plan["packages"])
     for name in plan["preload"]:
         with contextlib.suppress(Exception):  # the worker that needs it will say what is wrong
             importlib.import_module(name)

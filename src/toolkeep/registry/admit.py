@@ -27,6 +27,8 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     is_custom: bool = False
     held_back: str = ""
     """Why it is quarantined, where it is."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with how it is brought, whatever its definition says."""
     warnings: tuple[Problem, ...] = ()
 
 
@@ -54,7 +56,7 @@ def admit(
     output = Compilation(None, [], [])
     if definition.output_schema is not None:
         output = compile_output(definition.output_schema, by_hand=by_hand, limits=limits, formats=checks)
-    problems += arguments.problems + output.problems
+    problems += [*arguments.problems, *output.problems, *circumstances.problems]
     if problems or arguments.compiled is None:
         raise _error(definition.name, problems)
     effects = definition.side_effects

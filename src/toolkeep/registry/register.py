@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.reference import isolation_problems
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.errors import DefinitionError, DuplicateTool, ProviderFailed, ToolkeepError
@@ -185,6 +186,7 @@ class Registrar:
             is_built_in=provider == CORE,
             is_custom=bool(offer and offer.is_custom),
             held_back=offer.held_back if offer else "",
+            problems=isolation_problems(given, definition, runner, self._services),
             warnings=offer.warnings if offer else (),
         )
         try:

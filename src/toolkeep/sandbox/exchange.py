@@ -1,8 +1,8 @@
 """One request to one worker and its one reply, within a time and a size.
 
 Everything from the worker is distrusted. A worker says first that it is confined (or why not), then that the
-tool is ready (or why not), then, after the request, its reply. Only the first is said before the tool's code
-runs. Whoever calls this ends the worker afterwards, whatever came out.
+tool is ready (or why not), then, after the request, how far it is, and last its reply. Only the first is said
+before the tool's code runs. Whoever calls this ends the worker afterwards, whatever came out.
 """
 
 import asyncio
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from toolkeep.limits import PROGRESS_AT_ONCE
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.frames import HEADER_BYTES, FrameRefused, frame, parse
+from toolkeep.sandbox.progress import Listener, ProgressHeard, nobody
 from toolkeep.sandbox.zygote import Worker
 
 _GREETING_BYTES: Final = 16 * 1024
@@ -34,7 +36,7 @@ class Ending(StrEnum):
     RAISED = "raised"
     """The tool raised something else; `text` is its type and place."""
     UNLOADED = "unloaded"
-    """The tool could not be imported; `text` says why."""
+    """The tool could not be imported; `text` says why, and `why` of which kind that is."""
     TIMED_OUT = "timed_out"
     TOO_BIG = "too_big"
     """The reply is longer than allowed."""
@@ -46,6 +48,19 @@ class Ending(StrEnum):
     """The worker was killed: its processes together took more memory than granted."""
 
 
+class Unloaded(StrEnum):
+    """Why a tool could not be imported, in words of ours: those of a tool may say anything."""
+
+    UNGUARDED = "unguarded"
+    """Its module opens a keep and then fails: a script that does its work when it is imported."""
+    EXITED = "exited"
+    MISSING = "missing"
+    """It imports a module that a worker does not find, or is one."""
+    ABSENT = "absent"
+    """Its module has nothing of that name that can be called."""
+    RAISED = "raised"
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What came of one call."""
@@ -53,26 +68,41 @@ class Reply:
     ending: Ending
     value: Any = None
     text: str = ""
+    why: Unloaded | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one worker is asked, and what of it is heard."""
+
+    body: bytes
+    until: float
+    """When there must be a reply, in the loop's time."""
+    output_bytes: int
+    on_progress: Listener = nobody
 
 
 class Exchange:
     """Speaks to one worker; `reply` is done when there is something to say about the call."""
 
-    def __init__(self, worker: Worker, request: bytes, output_bytes: int) -> None:
+    def __init__(self, worker: Worker, request: Request) -> None:
         self._loop = asyncio.get_running_loop()
         self._worker = worker
-        self._unsent = memoryview(frame(request))
-        self._most = output_bytes + _ENVELOPE_BYTES
+        self._until = request.until
+        self._unsent = memoryview(frame(request.body))
+        self._most = request.output_bytes + _ENVELOPE_BYTES
         self._heard = bytearray()
+        self._progress = ProgressHeard(request.on_progress)
         self._is_narrowed = False
-        self._is_greeted = False
+        self.is_ready = False
+        """Whether the worker has said that its tool is imported."""
         self.reply: asyncio.Future[Reply] = self._loop.create_future()
 
-    async def run(self, until: float) -> Reply:
-        """The reply, or that there was none by then (in the loop's time)."""
+    async def run(self) -> Reply:
+        """The reply, or that there was none in time."""
         self._loop.add_reader(self._worker.reply, self._hear)
         self._send()
-        alarm = self._loop.call_at(until, self._settle, Reply(Ending.TIMED_OUT))
+        alarm = self._loop.call_at(self._until, self._settle, Reply(Ending.TIMED_OUT))
         try:
             return await self.reply
         finally:
@@ -107,15 +137,28 @@ class Exchange:
             self._settle(Reply(Ending.DIED))
             return
         self._heard += more
-        while not self.reply.done() and (body := self._next_frame()) is not None:
+        self._digest()
+
+    def _digest(self) -> None:
+        """Understand what was heard, some frames at a time; nothing more is read until that is done."""
+        for _ in range(PROGRESS_AT_ONCE):
+            if self.reply.done() or (body := self._next_frame()) is None:
+                return
             self._understand(body)
+        self._loop.remove_reader(self._worker.reply)
+        self._loop.call_soon(self._digest_on)
+
+    def _digest_on(self) -> None:
+        if not self.reply.done():
+            self._loop.add_reader(self._worker.reply, self._hear)
+            self._digest()
 
     def _next_frame(self) -> bytes | None:
         if len(self._heard) < HEADER_BYTES:
             return None
         length = int.from_bytes(self._heard[:HEADER_BYTES], "big")
-        if length > (self._most if self._is_greeted else _GREETING_BYTES):
-            self._settle(Reply(Ending.TOO_BIG if self._is_greeted else Ending.BROKEN))
+        if length > (self._most if self.is_ready else _GREETING_BYTES):
+            self._settle(Reply(Ending.TOO_BIG if self.is_ready else Ending.BROKEN))
             return None
         end = HEADER_BYTES + length
         if len(self._heard) < end:
@@ -127,10 +170,12 @@ class Exchange:
     def _understand(self, body: bytes) -> None:
         try:
             said = parse(body)
-            if self._is_greeted:
-                self._settle(_reply(said))
-            else:
+            if not self.is_ready:
                 self._greet(said)
+            elif "progress" in said:
+                self._progress.hear(said, len(body))
+            else:
+                self._settle(_reply(said))
         except FrameRefused as refused:
             self._settle(Reply(Ending.BROKEN, text=str(refused)))
 
@@ -138,11 +183,9 @@ class Exchange:
         if not self._is_narrowed:
             self._confirm(said)
         elif said == {"ready": True}:
-            self._is_greeted = True
+            self.is_ready = True
         elif isinstance(said.get("unloaded"), dict):
-            unloaded = said["unloaded"]
-            raised, where, text = (str(unloaded.get(name, "")) for name in ("raised", "where", "text"))
-            self._settle(Reply(Ending.UNLOADED, text=f"{raised} at {where}: {text}"[:_TEXT_CHARS]))
+            self._settle(_unloaded(said["unloaded"]))
         else:
             raise FrameRefused("it is no greeting")
 
@@ -155,6 +198,13 @@ class Exchange:
                 self.reply.set_exception(SandboxBroken(said["unprepared"][:_TEXT_CHARS]))
         else:
             raise FrameRefused("it is no greeting")
+
+
+def _unloaded(said: dict[str, Any]) -> Reply:
+    raised, where, text = (str(said.get(name, "")) for name in ("raised", "where", "text"))
+    why = said.get("why")
+    known = Unloaded(why) if why in tuple(Unloaded) else Unloaded.RAISED
+    return Reply(Ending.UNLOADED, text=f"{raised} at {where}: {text}"[:_TEXT_CHARS], why=known)
 
 
 def _reply(said: dict[str, Any]) -> Reply:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Coroutine
@@ -17,13 +18,19 @@ from typing import Any, Final
 
 from toolkeep.sandbox.bounds import TreeBounds
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
-from toolkeep.sandbox.exchange import Ending, Exchange, Reply
+from toolkeep.sandbox.exchange import Ending, Exchange, Reply, Request
 from toolkeep.sandbox.levels import Isolation
 from toolkeep.sandbox.plan import Recipe, ZygotePlan
+from toolkeep.sandbox.progress import Listener, nobody
 from toolkeep.sandbox.zygote import Worker, Zygote, ZygoteGone
+
+log = logging.getLogger("toolkeep.sandbox")
 
 BURIAL_SECONDS: Final = 5.0
 """How long a call that was cut short waits for the end of its processes; a tree takes milliseconds."""
+
+_STILL_IMPORTED: Final = "a call was given up while its worker was still importing the tool"
+_GUARD: Final = 'what a script does belongs below `if __name__ == "__main__":`'
 
 _STARTS: Final = 2
 """A zygote that died is replaced once for a call."""
@@ -82,10 +89,21 @@ class Pool:
         """Have workers ready before the first call."""
         await self._here().fill(key, self._recipes[key])
 
-    async def run(self, key: Key, request: bytes, deadline_s: float, output_bytes: int) -> Reply:
-        """Give the request to a fresh worker. Raises SandboxBroken or SandboxExhausted if none can be had."""
+    async def run(
+        self,
+        key: Key,
+        request: bytes,
+        deadline_s: float,
+        output_bytes: int,
+        on_progress: Listener = nobody,
+    ) -> Reply:
+        """Give the request to a fresh worker. Raises SandboxBroken or SandboxExhausted if none can be had.
+
+        `on_progress` is called in this event loop, for nothing that is told after the reply.
+        """
         until = asyncio.get_running_loop().time() + deadline_s
-        return await self._here().run(key, self._recipes[key], request, until, output_bytes)
+        asked = Request(request, until, output_bytes, on_progress)
+        return await self._here().run(key, self._recipes[key], asked)
 
     async def close(self) -> None:
         """End all workers and zygotes of this event loop."""
@@ -138,33 +156,36 @@ class _LoopPool:
 
     # --- calls -------------------------------------------------------------------------------
 
-    async def run(self, key: Key, recipe: Recipe, request: bytes, until: float, output_bytes: int) -> Reply:
+    async def run(self, key: Key, recipe: Recipe, request: Request) -> Reply:
         """One call, from the wait for a place to the end of its worker."""
         try:
-            async with asyncio.timeout_at(until):
+            async with asyncio.timeout_at(request.until):
                 await self._slots.acquire()
         except TimeoutError as error:
             raise SandboxExhausted(f"{self._size.calls} calls were running until the deadline") from error
         try:
-            return await self._run(key, recipe, request, until, output_bytes)
+            return await self._run(key, recipe, request)
         finally:
             self._slots.release()
 
-    async def _run(self, key: Key, recipe: Recipe, request: bytes, until: float, output_bytes: int) -> Reply:
+    async def _run(self, key: Key, recipe: Recipe, request: Request) -> Reply:
         try:
-            async with asyncio.timeout_at(until):
+            async with asyncio.timeout_at(request.until):
                 worker = self._waiting_worker(key) or await self._forked(key, recipe)
         except TimeoutError:
             return Reply(Ending.TIMED_OUT, text="no worker was ready in time")
         is_over = False
+        exchange = Exchange(worker, request)
         try:
             worker.attend(closely=True)
-            reply = await Exchange(worker, request, output_bytes).run(until)
+            reply = await exchange.run()
             if reply.ending is Ending.DIED and worker.is_out_of_memory():
                 return Reply(Ending.OUT_OF_MEMORY)
             is_over = reply.ending in _ENDED_BY_ITSELF
             return reply
         finally:
+            if exchange.reply.cancelled() and not exchange.is_ready:
+                log.warning(_STILL_IMPORTED, extra={"tool": recipe.worker.tool, "hint": _GUARD})
             gone = worker.zygote.bury(worker)
             self._loop.call_soon(self._after_call, key, recipe)
             if not is_over:

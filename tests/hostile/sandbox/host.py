@@ -100,7 +100,7 @@ class Host:
         self, attempt: Attempt, level: Isolation, stage: Stage, arguments: dict[str, Any]
     ) -> Reply | ToolkeepError:
         key = self._key(attempt.module, attempt.name, level, stage, attempt)
-        request = json.dumps(arguments).encode()
+        request = json.dumps({"arguments": arguments}).encode()
         stage.after_planning()
         try:
             return await self._pool.run(key, request, attempt.deadline_s, OUTPUT_BYTES)
@@ -159,7 +159,7 @@ class Host:
             return
         module, name = COMPANIONS[attempt.name]
         key = self._key(module, name, level, stage, None)
-        request = json.dumps(_companion(module, name, stage, arguments)).encode()
+        request = json.dumps({"arguments": _companion(module, name, stage, arguments)}).encode()
         running = asyncio.ensure_future(self._pool.run(key, request, 5.0, OUTPUT_BYTES))
         await asyncio.to_thread(_wait_for_mark, stage, running)
         if "companion_pid" in inspect.signature(attempt.function).parameters:
@@ -182,7 +182,7 @@ class Host:
             narrowed = replace(recipe, worker=replace(recipe.worker, read=(str(file),)))
             planted = Key("planted", level, stage.name)
             self._pool.admit(planted, narrowed)
-            await self._pool.run(planted, b"{}", 5.0, OUTPUT_BYTES)
+            await self._pool.run(planted, b'{"arguments":{}}', 5.0, OUTPUT_BYTES)
 
     async def _unsound(self, attempt: Attempt, level: Isolation, reply: Reply | ToolkeepError) -> list[str]:
         """Whether the host came out of it well."""
@@ -190,7 +190,7 @@ class Host:
             return []
         found = [] if _ending(reply) in attempt.endings else [f"ended as {_ending(reply)}"]
         next_one = await self._pool.run(
-            self._key("results", "sound", level, None, None), b"{}", 10.0, OUTPUT_BYTES
+            self._key("results", "sound", level, None, None), b'{"arguments":{}}', 10.0, OUTPUT_BYTES
         )
         if next_one != Reply(Ending.OK, value="sound"):
             found.append("the next call was not served")

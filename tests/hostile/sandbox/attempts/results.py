@@ -77,6 +77,34 @@ def never_stop_talking() -> None:
         _write(_frame(b'{"note":1}') * 5000)
 
 
+@attempt("host-sound", "swamped", endings=("broken",))
+def tell_progress_without_end() -> None:
+    while True:
+        _write(_frame(b'{"progress":[1,2,"on my way"]}') * 5000)
+
+
+@attempt("host-sound", "swamped", endings=("broken", "too_big"))
+def tell_giant_progress() -> None:
+    _leave(_frame(b'{"progress":[1,2,"' + b"x" * 900_000 + b'"]}') * 20)
+
+
+@attempt("host-sound", "confused", endings=("broken",))
+def tell_progress_that_is_no_number() -> None:
+    _leave(_frame(b'{"progress":[NaN,1e999,"a"]}') + _frame(b'{"ok":1}'))
+
+
+@attempt("host-sound", "hung", endings=("timed_out",), deadline_s=2.0)
+def tell_progress_to_gain_time() -> None:
+    while True:
+        _write(_frame(b'{"progress":[1,2,"nearly done"]}'))
+        time.sleep(0.1)
+
+
+@attempt("host-sound", "doubled", endings=("ok",))
+def tell_progress_after_the_answer() -> None:
+    _leave(_frame(b'{"ok":"first"}') + _frame(b'{"progress":[1,2,"later"]}') * 1000)
+
+
 @attempt("host-sound", "swamped", endings=("broken", "too_big"))
 def say_nothing_many_times() -> None:
     while True:

@@ -1,0 +1,182 @@
+"""Finds and imports the tool that a reference names, and makes one way to call it of what is found.
+
+A function that was made a tool binds its own arguments; an agent-tool class is made once, before the call;
+any other callable gets keyword arguments. toolkeep itself is imported here only if the tool does so.
+"""
+
+import importlib
+import importlib.abc
+import importlib.util
+import inspect
+import json
+import logging
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any, Final
+
+FILE_MODULE: Final = "__toolkeep_main__"
+"""The name of a script here; not `__main__`, so that what stands below that guard is not run."""
+
+Arguments = dict[str, Any]
+Call = Callable[[Arguments, Callable[[], Any]], Any]
+"""Arguments, and what makes a context for a tool that wants one; the value may have to be awaited."""
+
+
+class Failed(Exception):
+    """An agent-tool class answered that it failed; the text is for the model."""
+
+
+class Absent(Exception):
+    """The module is there, and what the reference names in it is not, or cannot be called."""
+
+
+class Import:
+    """Whether the tool is being imported; toolkeep's keeps look here, found by the name of this module."""
+
+    is_running = False
+    has_opened_keep = False
+    """A keep that is opened meanwhile is the sign of a script that does its work when it is imported."""
+
+
+class _Packages(importlib.abc.MetaPathFinder):
+    """Finds packages by their own place: the folder around them need not even be listed."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002 -- of the protocol
+        """The package or module of that name, where it is one of these."""
+        place = self._places.get(name) if path is None else None
+        if place is None:
+            return None
+        if place.endswith(".py"):
+            return importlib.util.spec_from_file_location(name, place)
+        first = f"{place}/__init__.py"
+        return importlib.util.spec_from_file_location(name, first, submodule_search_locations=[place])
+
+
+def show_packages(places: Sequence[str]) -> None:
+    """Let these packages and modules be imported, by their names."""
+    named = {Path(place).name.removesuffix(".py"): place for place in places}
+    sys.meta_path.insert(0, _Packages(named))
+
+
+def load(reference: str) -> Call:
+    """What `module:name` or `/path/file.py:name` names, ready to be called; the name may have dots."""
+    place, _, name = reference.rpartition(":")
+    Import.is_running = True
+    try:
+        module = _module_of_file(place) if place.startswith("/") else importlib.import_module(place)
+    finally:
+        Import.is_running = False
+    return _callable(_named(module, name), name)
+
+
+def why_unloaded(error: BaseException) -> str:
+    """The kind of reason why a tool could not be loaded: the host has a text of its own for each."""
+    if isinstance(error, Absent):
+        return "absent"
+    if isinstance(error, ModuleNotFoundError):
+        return "missing"
+    if Import.has_opened_keep:
+        return "unguarded"
+    return "exited" if isinstance(error, SystemExit) else "raised"
+
+
+def is_ours(kind: type) -> bool:
+    """Whether a class is toolkeep's, by its name."""
+    return kind.__module__.partition(".")[0] == "toolkeep"
+
+
+def _module_of_file(path: str) -> Any:
+    # By a loader of our own choice: a script may have any ending, or none.
+    loader = SourceFileLoader(FILE_MODULE, path)
+    spec = importlib.util.spec_from_file_location(FILE_MODULE, path, loader=loader)
+    if spec is None:
+        raise ImportError(f"{path} is not a Python file")
+    sys.argv[:] = [path]
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[FILE_MODULE] = module
+    loader.exec_module(module)
+    return module
+
+
+def _named(module: Any, name: str) -> Any:
+    found = module
+    try:
+        for part in name.split("."):
+            found = getattr(found, part)
+    except AttributeError as error:
+        raise Absent(f"there is no {name}") from error
+    return found
+
+
+def _callable(found: Any, name: str) -> Call:
+    if _is_agent_tool_class(found):
+        return _of_instance(_made(found))
+    if _is_agent_tool_class(type(found)):
+        return _of_instance(found)
+    if not callable(found):
+        raise Absent(f"{name} is not a function")
+    if is_ours(type(found)) and hasattr(found, "bind"):
+        return _of_tool(found)
+    return _of_function(found)
+
+
+def _of_tool(tool: Any) -> Call:
+    """A function that was made a tool: its models and its context are made from the arguments."""
+
+    def call(arguments: Arguments, make_context: Callable[[], Any]) -> Any:
+        return tool.function(**tool.bind(arguments, make_context() if tool.takes_context else None))
+
+    return call
+
+
+def _of_function(function: Callable[..., Any]) -> Call:
+    wanted = _context_parameter(function)
+
+    def call(arguments: Arguments, make_context: Callable[[], Any]) -> Any:
+        return function(**arguments, **({wanted: make_context()} if wanted else {}))
+
+    return call
+
+
+def _context_parameter(function: Callable[..., Any]) -> str | None:
+    """The parameter that is annotated with toolkeep's context; a tool that has one has imported it."""
+    context = getattr(sys.modules.get("toolkeep.definitions.context"), "ToolContext", None)
+    if context is None:
+        return None
+    try:
+        hints = typing.get_type_hints(function)
+    except Exception:  # noqa: BLE001 -- a callable without annotations, or one whose cannot be resolved
+        return None
+    hints.pop("return", None)
+    return next((name for name, hint in hints.items() if hint in (context, context | None)), None)
+
+
+def _is_agent_tool_class(value: Any) -> bool:
+    return inspect.isclass(value) and (hasattr(value, "TOOL_NAME") or hasattr(value, "get_schema"))
+
+
+def _made(tool_class: type) -> Any:
+    """An instance as a keep without services makes it: who wants a logger gets one."""
+    try:
+        hints = typing.get_type_hints(tool_class.__init__)  # type: ignore[misc]  # its own, whatever it is
+    except NameError:
+        hints = {}
+    logger = logging.getLogger(f"toolkeep.tools.{tool_class.__name__}")
+    names = inspect.signature(tool_class).parameters
+    return tool_class(**{name: logger for name in names if hints.get(name) is logging.Logger})
+
+
+def _of_instance(instance: Any) -> Call:
+    async def call(arguments: Arguments, make_context: Callable[[], Any]) -> Any:
+        result = await instance.execute(json.dumps(arguments, ensure_ascii=False), make_context())
+        if not result.successful:
+            raise Failed(result.error_message)
+        return json.loads(result.result_json)
+
+    return call

@@ -1,0 +1,45 @@
+"""What cannot be run says truly why."""
+
+from typing import Any
+
+import pytest
+
+from toolkeep import Code, Keep
+from toolkeep.config.settings import Run
+from toolkeep.registry.given import Offer
+
+DATA: dict[str, Any] = {"name": "never", "description": "Never run.", "side_effects": ["None"]}
+
+
+class Provider:
+    """Brings one tool with what runs it."""
+
+    name = "mine"
+    priority = 50
+
+    def __init__(self, runner: Any, data: dict[str, Any]) -> None:
+        self._offer = Offer(tool=data, runner=runner)
+
+    def get_tool_definitions(self) -> list[Offer]:
+        return [self._offer]
+
+
+NONE = {**DATA, "constraints": {"required_isolation": "none"}}
+
+
+@pytest.mark.parametrize(
+    ("runner", "data", "code", "why"),
+    [
+        (None, DATA, Code.NOT_RUNNABLE, "is only described: nothing runs it"),
+        (Run(kind="command", target=["ls"]), DATA, Code.NOT_RUNNABLE, "is run by a command, which toolkeep cannot do yet"),
+        (Run(kind="http", target="https://a.example"), DATA, Code.NOT_RUNNABLE, "is run by an HTTP request, which toolkeep cannot do yet"),
+        (Run(kind="wasm", target="a.wasm"), DATA, Code.NOT_RUNNABLE, "is run by a WASM module, which toolkeep cannot do yet"),
+        (Run(kind="python", target="a:b"), NONE, Code.ISOLATION_UNAVAILABLE, "asks for the isolation none, and what a configuration names never runs in the keep's own process"),
+        (object(), DATA, Code.NOT_RUNNABLE, "is run by a object, and nothing here knows how"),
+    ],
+)  # fmt: skip
+def test_why_a_tool_is_not_run(runner: Any, data: dict[str, Any], code: Code, why: str) -> None:
+    keep = Keep()
+    keep.load(Provider(runner, data))
+    result = keep.call_sync("never", {})
+    assert (result.code, f"Tool 'never' {why}." in result.text) == (code, True), result.text
