@@ -6,11 +6,16 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from hypothesis import settings
 
 from toolkeep import Keep, open_keep, tool
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
+
+# How long an example takes says more about who else uses the machine; `bench/` measures.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session", autouse=True)
