@@ -6,26 +6,23 @@ machine cannot give is refused, never weakened.
 """
 
 import asyncio
-import importlib.machinery
 import json
 import logging
 import math
-import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final
 
-import toolkeep
 from toolkeep.calls import RecordedCall, RegisteredTool
-from toolkeep.canonical import canonical_hash
 from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.function import FunctionTool
 from toolkeep.definitions.reference import Unreachable, find_reference, is_live
 from toolkeep.errors import Code, ToolkeepError
+from toolkeep.execution.reach import SPAWN, Reach, reach_of
 from toolkeep.execution.runner import Held, RunRefused
-from toolkeep.limits import CANCEL_GRACE_SECONDS, MIB, OUTPUT_CAP_BYTES, PROTECTED_ENTRIES
+from toolkeep.execution.tool_code import find_code
+from toolkeep.limits import CANCEL_GRACE_SECONDS, MIB, OUTPUT_CAP_BYTES
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.exchange import Ending, Reply, Unloaded
 from toolkeep.sandbox.filters import Profile, restricted, standard, strict
@@ -37,13 +34,8 @@ from toolkeep.sandbox.syscalls import this_machine
 
 log = logging.getLogger("toolkeep.execution")
 
-_PROTECTED: Final = frozenset((".agent", ".git", "toolkeep.lock"))
-"""What no tool may write (POL-7); a folder that holds one of them is not granted for writing as a whole."""
-
 _KEYS: Final = 1_000
 """Kinds of workers that are known at once; another definition or another grant is another kind."""
-
-_OURS: Final = os.path.realpath(Path(toolkeep.__file__).parent)
 
 _PRELOADED: Final = (
     "toolkeep.definitions.function", "toolkeep.definitions.contract", "toolkeep.definitions.data",
@@ -51,35 +43,14 @@ _PRELOADED: Final = (
 )  # fmt: skip
 """What every function that was made a tool imports: a quarter of a second, once and not for each worker."""
 
-_SITE: Final = ("site-packages", "dist-packages")
+_TOOLS: Final = (
+    "toolkeep.tools.reading", "toolkeep.tools.listing", "toolkeep.tools.searching", "toolkeep.tools.writing",
+    "toolkeep.tools.running", "toolkeep.tools.gitting",
+)  # fmt: skip
+"""The modules of the built-in tools: they are ours, and need not wait for a call."""
 
-
-class _Code(NamedTuple):
-    """Where the code of a tool lies: folders of installed packages, and packages by themselves."""
-
-    site: tuple[str, ...]
-    packages: tuple[str, ...]
-
-    @property
-    def shown(self) -> tuple[str, ...]:
-        """What the worker may read of it."""
-        return (*self.site, *self.packages)
-
-    @property
-    def ours(self) -> tuple[str, ...]:
-        """Where toolkeep itself lies, unless it is among the installed packages."""
-        return tuple(path for path in self.packages if path == _OURS)
-
-
-class _Reach(NamedTuple):
-    """What the worker of one call may touch, and the granted folders that this lies in."""
-
-    read: tuple[str, ...] = ()
-    write: tuple[str, ...] = ()
-    read_roots: tuple[str, ...] = ()
-    write_roots: tuple[str, ...] = ()
-    identities: tuple[str, ...] = ()
-    """Which very files these are: rules hold them, not their names."""
+BUILT_IN: Final = "built_in"
+_KINDS: Final = frozenset(("python", BUILT_IN))
 
 
 class SandboxRunner:
@@ -89,13 +60,14 @@ class SandboxRunner:
         """`project` is looked through for the modules of its own tools."""
         self._project = project
         self._pool = Pool()
-        self._keys: dict[tuple[str, _Reach], Key] = {}
+        self._keys: dict[Key, None] = {}
+        self._plans: dict[tuple[object, ...], tuple[ZygotePlan, WorkerPlan]] = {}
         self._lock = threading.Lock()
         self._findings: Findings | None = None
 
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it is Python code, and asks for isolation."""
-        is_python = is_live(tool.runner) or getattr(tool.runner, "kind", "") == "python"
+        is_python = is_live(tool.runner) or getattr(tool.runner, "kind", "") in _KINDS
         return is_python and _level(tool) is not Isolation.NONE
 
     def isolation(self, tool: RegisteredTool) -> str:
@@ -155,15 +127,19 @@ class SandboxRunner:
         level = _level(call.tool)
         if self._findings is not None:
             self._findings.require(level)
-        reach = _reach(call) if level is Isolation.STRICT else _Reach()
-        known = (call.tool.definition_hash, reach)
-        if known not in self._keys:
-            key, recipe = self._recipe(call.tool, level, reach)
-            self._pool.admit(key, recipe)
+        reach = Reach()
+        if level is Isolation.STRICT:
+            reach = reach_of(call.approved.permitted, is_built_in=_is_built_in(call.tool))
+        key = Key(call.tool.definition_hash, level, reach)
+        if key not in self._keys:
+            zygote, worker = self._plans_of(call.tool, level, reach)
+            self._pool.admit(key, Recipe(zygote=zygote, worker=worker, grant=reach.grant))
             if len(self._keys) >= _KEYS:
-                self._pool.forget(self._keys.pop(next(iter(self._keys))))
-            self._keys[known] = key
-        return self._keys[known]
+                oldest = next(iter(self._keys))
+                del self._keys[oldest]
+                self._pool.forget(oldest)
+            self._keys[key] = None
+        return key
 
     def _searched(self, tool: RegisteredTool) -> list[str]:
         """Where modules of a tool are looked for; those of a project never stand in for the user's."""
@@ -171,35 +147,50 @@ class SandboxRunner:
             return []
         return [self._project, *sys.path] if tool.provider == "project" and self._project else sys.path
 
-    def _recipe(self, tool: RegisteredTool, level: Isolation, reach: _Reach) -> tuple[Key, Recipe]:
-        is_ours = is_live(tool.runner)
-        reference = find_reference(tool.runner) if is_ours else str(tool.runner.target)
-        code = _code_of(reference, self._searched(tool))
+    def _plans_of(
+        self, tool: RegisteredTool, level: Isolation, reach: Reach
+    ) -> tuple[ZygotePlan, WorkerPlan]:
+        """How its workers are made, whatever they are granted; the same for all calls in the same folders."""
+        programs = tuple(path for path in reach.grant.run if not path.startswith("/usr/"))
+        known = (tool.definition_hash, level, reach.read_roots, reach.write_roots, programs)
+        if known not in self._plans:
+            if len(self._plans) >= _KEYS:
+                self._plans.clear()
+            self._plans[known] = self._new_plans(tool, level, reach, programs)
+        return self._plans[known]
+
+    def _new_plans(
+        self, tool: RegisteredTool, level: Isolation, reach: Reach, programs: tuple[str, ...]
+    ) -> tuple[ZygotePlan, WorkerPlan]:
+        is_live_tool = is_live(tool.runner)
+        preload = _PRELOADED if is_live_tool else _TOOLS if _is_built_in(tool) else ()
+        reference = find_reference(tool.runner) if is_live_tool else str(tool.runner.target)
+        code = find_code(reference, self._searched(tool))
         may_spawn = _may_spawn(tool)
-        limits = _limits(tool)
         worker = WorkerPlan(
             tool=reference,
             level=level,
             filter=_profile(level, may_spawn=may_spawn).program(),
             import_paths=code.site,
             packages=code.packages,
-            read=reach.read,
-            write=reach.write,
             may_spawn=may_spawn,
             memory_by=self._memory_by(level, may_spawn=may_spawn),
-            limits=limits,
+            limits=_limits(tool),
         )
-        roots = ZygotePlan(
+        zygote = ZygotePlan(
             level=level,
-            code=code.shown,
+            code=(*code.shown, *programs),
             read=reach.read_roots,
             write=reach.write_roots,
-            preload=_PRELOADED if is_ours else (),
-            import_paths=code.site if is_ours else (),
-            packages=code.ours if is_ours else (),
+            preload=preload,
+            import_paths=code.site if preload else (),
+            packages=code.ours if preload else (),
         )
-        grant = canonical_hash([*map(list, reach), list(code.shown), limits.memory_bytes, may_spawn])
-        return Key(tool.definition_hash, level, grant), Recipe(zygote=roots, worker=worker)
+        return zygote, worker
+
+
+def _is_built_in(tool: RegisteredTool) -> bool:
+    return getattr(tool.runner, "kind", "") == BUILT_IN
 
 
 def _may_spawn(tool: RegisteredTool) -> bool:
@@ -220,55 +211,6 @@ def _level(tool: RegisteredTool) -> Isolation:
     return Isolation(constraints.isolation.value)
 
 
-def _code_of(reference: str, search: list[str]) -> _Code:
-    place = reference.rpartition(":")[0]
-    own = [place] if place.startswith("/") else _package(place.partition(".")[0], search)
-    site = _site_folders()
-    packages = dict.fromkeys([*own, _OURS])
-    outside = [path for path in packages if not any(path.startswith(f"{folder}/") for folder in site)]
-    return _Code(tuple(site), tuple(outside))
-
-
-def _package(name: str, search: list[str]) -> list[str]:
-    """The folder or file of a top-level package, found and not imported; without a search, the one in use."""
-    if not search:
-        spec = getattr(sys.modules.get(name), "__spec__", None)
-    else:
-        spec = importlib.machinery.PathFinder.find_spec(name, search)
-    if spec is None:
-        raise ValueError(f"there is no module '{name}'")
-    if spec.origin in ("built-in", "frozen"):
-        return []  # part of the interpreter
-    found = spec.submodule_search_locations or ([spec.origin] if spec.origin else [])
-    return [os.path.realpath(path) for path in found]
-
-
-def _site_folders() -> list[str]:
-    found = (os.path.realpath(path) for path in sys.path if path.rstrip("/").endswith(_SITE))
-    return [path for path in dict.fromkeys(found) if Path(path).is_dir()]
-
-
-def _reach(call: RecordedCall) -> _Reach:
-    """The places of a call: what it reads, what it writes, and in which granted folders that lies."""
-    read, write, read_roots, write_roots, identities = [], [], [], [], []
-    for one in call.approved.permitted.touched:
-        if one.kind.startswith("net."):
-            raise ValueError("the network is closed at this level, and there is no way through it yet")
-        if not one.kind.startswith("fs.") or one.root_path is None:
-            continue
-        identities.append(one.identity)
-        if one.kind == "fs.read":
-            read.append(one.shown)
-            read_roots.append(one.root_path)
-        else:
-            place = _existing(one.shown)
-            _check_unprotected(place)
-            write.append(place)
-            write_roots.append(one.root_path)
-    found = (read, write, read_roots, write_roots, identities)
-    return _Reach(*(tuple(sorted(set(each))) for each in found))
-
-
 def _request(call: RecordedCall, known: ToolContext) -> dict[str, Any]:
     """What travels to the one worker of the call and nowhere else: arguments, and what it may know."""
     request: dict[str, Any] = {"arguments": _arguments(call)}
@@ -281,43 +223,25 @@ def _request(call: RecordedCall, known: ToolContext) -> dict[str, Any]:
 
 
 def _arguments(call: RecordedCall) -> dict[str, Any]:
-    """The arguments, with paths as they were resolved: the worker has another working folder."""
+    """The arguments, with paths as they were resolved: the worker has another working folder.
+
+    Our own tools get both, what the caller named and where it leads, to speak of the one and use the other.
+    """
     arguments: dict[str, Any] = json.loads(json.dumps(call.checked.arguments))
+    is_built_in = _is_built_in(call.tool)
     for one in call.approved.permitted.touched:
-        if one.kind.startswith("fs.") and one.pointer:
+        if one.pointer and (one.kind.startswith("fs.") or (is_built_in and one.kind == SPAWN)):
             *way, last = (part.replace("~1", "/").replace("~0", "~") for part in one.pointer.split("/")[1:])
             holder: Any = arguments
             for part in way:
                 holder = holder[int(part)] if isinstance(holder, list) else holder[part]
-            holder[int(last) if isinstance(holder, list) else last] = one.shown
+            at = int(last) if isinstance(holder, list) else last
+            named = holder[at]
+            if not is_built_in:
+                holder[at] = one.shown
+            elif isinstance(named, str):  # else it is touched in two ways, and was here before
+                holder[at] = [named, one.shown]
     return arguments
-
-
-def _existing(path: str) -> str:
-    """A file that does not exist yet is made in its folder, which has to be there."""
-    while not Path(path).exists():
-        path = str(Path(path).parent)
-    return path
-
-
-def _check_unprotected(place: str) -> None:
-    """Refuse to grant a folder for writing that holds what no tool may write."""
-    for number, name in enumerate(_names_below(place)):
-        if name in _PROTECTED:
-            raise ValueError(f"its folder holds '{name}', which no tool may write; grant a folder below it")
-        if number > PROTECTED_ENTRIES:
-            raise ValueError("its folder holds too much to look through; grant a folder below it")
-
-
-def _names_below(place: str) -> Iterator[str]:
-    for _, folders, files in os.walk(place, onerror=_refuse_unseen):
-        yield from (*folders, *files)
-
-
-def _refuse_unseen(error: OSError) -> None:
-    """A folder that its owner closed is not closed to the worker, who is its owner too and may open it."""
-    if isinstance(error, PermissionError):
-        raise ValueError("its folder holds another that cannot be looked into; open or remove that")
 
 
 def _limits(tool: RegisteredTool) -> ResourceLimits:

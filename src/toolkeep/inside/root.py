@@ -92,6 +92,21 @@ def veil(folder: str, shown: Sequence[str]) -> None:
     kernel.set_mount_attributes(folder, kernel.ATTR_RDONLY)
 
 
+def freeze(paths: Sequence[str]) -> None:
+    """Let these paths inside folders that may be written only be read, and neither moved nor removed.
+
+    A path that ends with a slash is only held in its place: something in it is frozen, and a folder that is
+    moved takes what is mounted in it along.
+    """
+    for path in sorted(paths):
+        place = path.rstrip("/")
+        tree = kernel.clone_granted_tree(place)
+        if not path.endswith("/"):
+            kernel.set_tree_attributes(tree, kernel.ATTR_RDONLY)
+        kernel.attach_tree(tree, place)
+        os.close(tree)
+
+
 def _minimal_pieces(system: Sequence[str]) -> Iterator[_Piece]:
     for path in system:
         if os.path.lexists(path):

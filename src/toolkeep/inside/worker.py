@@ -1,8 +1,11 @@
-"""What a fork of the zygote does: narrows itself for good, imports the tool, answers one call and ends.
+"""What a fork of the zygote does: it is told its grant and narrows itself to that for good, imports the tool,
+answers one call and ends.
 
 The order is the protection: everything is given up before the first line of the tool runs, so that a thread
-which the tool starts at import never holds more than the call does. The tool's output streams lead to
-/dev/null. Protects the host from the tool, never the tool's own call from the tool.
+which the tool starts at import never holds more than the call does. The grant comes through the worker's own
+pipe: it is made from the arguments of a call, and each worker is a copy of the zygote, which must never have
+read them. The tool's output streams lead to /dev/null. Protects the host from the tool, never the tool's own
+call from the tool.
 """
 
 import fcntl
@@ -33,7 +36,7 @@ _SAID_CHARS: Final = 1000
 
 
 Grant = dict[str, list[str]]
-"""The paths that may be read, and those that may be written."""
+"""The paths that may be read, written and executed, and those inside them that may only be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +53,9 @@ class Prepared:
     limits: tuple[tuple[int, int], ...]
     confine: Callable[[Grant], int] | None
     """Hides what is not granted and makes the Landlock rules; None where the level has none."""
-    grant: int
-    """A descriptor of the granted paths as JSON. They come from the arguments of calls: each worker is a copy
-    of the zygote, so that the zygote itself must never have read them."""
     scratch: str
     """Options of the scratch tmpfs; empty for none."""
     has_proc: bool
-    waits: bool
-    """Whether it may import the tool only when the host has bounded the memory of what it may start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +70,21 @@ class Ends:
 def run(plan: Prepared, ends: Ends) -> NoReturn:
     """Be the worker. Never returns, and never lets an exception out into the zygote's code."""
     try:
-        grant = _granted(plan)
         _keep_only(ends)
-        if _is_narrowed(plan, grant) and (not plan.waits or os.read(REQUEST, 1)):
+        if _is_narrowed(plan):
             _answer_once(plan)
     finally:
         os._exit(0)
 
 
-def _granted(plan: Prepared) -> Grant:
-    granted: Grant = json.loads(os.pread(plan.grant, os.fstat(plan.grant).st_size, 0))
-    return granted
-
-
-def _is_narrowed(plan: Prepared, grant: Grant) -> bool:
+def _is_narrowed(plan: Prepared) -> bool:
     try:
-        _narrow(plan, grant)
+        _mount_own(plan)
+        answer.rehearse()
+        granted = _hear()
+        if granted is None:
+            return False
+        _narrow(plan, json.loads(granted))
     except Exception as error:  # noqa: BLE001 -- a protection that cannot be put on: no tool is run
         _say({"unprepared": str(error)[:_SAID_CHARS]})
         return False
@@ -105,10 +102,21 @@ def _keep_only(ends: Ends) -> None:
     kernel.close_from(max(wanted) + 1)
 
 
-def _narrow(plan: Prepared, grant: Grant) -> None:
+def _mount_own(plan: Prepared) -> None:
+    """What can be done before it is known for which call: the mounts that this worker alone sees."""
     os.setpgid(0, 0)  # a signal to the group must not reach the zygote; setsid takes a millisecond more
     os.umask(0o077)
-    rules = _mount_own(plan, grant)
+    kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
+    if plan.has_proc:
+        root.mount_proc()
+    if plan.scratch:
+        flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+        kernel.mount("tmpfs", root.SCRATCH, "tmpfs", flags, plan.scratch)
+        os.chdir(root.SCRATCH)
+
+
+def _narrow(plan: Prepared, grant: Grant) -> None:
+    rules = plan.confine(grant) if plan.confine else None
     kernel.unshare(kernel.CLONE_NEWUSER)  # after the mounts: they need the zygote's namespace
     for kind, most in plan.limits:
         resource.setrlimit(kind, (most, most))
@@ -121,19 +129,6 @@ def _narrow(plan: Prepared, grant: Grant) -> None:
         os.close(rules)
     if plan.filter_code:
         kernel.install_filter(_for_this_process(plan))
-
-
-def _mount_own(plan: Prepared, grant: Grant) -> int | None:
-    """Mount what this worker alone sees; gives back a descriptor of its Landlock rules."""
-    kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
-    rules = plan.confine(grant) if plan.confine else None
-    if plan.has_proc:
-        root.mount_proc()
-    if plan.scratch:
-        flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
-        kernel.mount("tmpfs", root.SCRATCH, "tmpfs", flags, plan.scratch)
-        os.chdir(root.SCRATCH)
-    return rules
 
 
 def _for_this_process(plan: Prepared) -> bytes:
@@ -150,7 +145,6 @@ def _answer_once(plan: Prepared) -> None:
     sys.path[:0] = plan.import_paths
     load.show_packages(plan.packages)
     gc.enable()
-    answer.rehearse()
     try:
         call = load.load(plan.tool)
     except BaseException as error:  # noqa: BLE001 -- whatever the tool's own code raises at import
@@ -165,14 +159,20 @@ def _answer_once(plan: Prepared) -> None:
 
 
 def _hear() -> bytes | None:
-    """The request; nothing if the host does not need this worker any more."""
-    heard = bytearray(os.read(REQUEST, _READ_BYTES))
-    while heard and len(heard) < 4 + int.from_bytes(heard[:4], "big"):
-        more = os.read(REQUEST, _READ_BYTES)
-        if not more:
-            return None
-        heard += more
-    return bytes(heard[4:]) if heard else None
+    """The next frame; nothing if the host does not need this worker any more."""
+    header = _read(4)
+    return None if header is None else _read(int.from_bytes(header, "big"))
+
+
+def _read(count: int) -> bytes | None:
+    heard = os.read(REQUEST, min(count, _READ_BYTES))
+    if len(heard) == count:
+        return heard
+    parts = [heard]
+    while heard and (left := count - sum(map(len, parts))):
+        heard = os.read(REQUEST, min(left, _READ_BYTES))
+        parts.append(heard)
+    return b"".join(parts) if heard else None
 
 
 def _say(message: dict[str, Any]) -> None:

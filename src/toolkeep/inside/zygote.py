@@ -144,31 +144,25 @@ class _Zygote:
                 if descriptor in self._children:
                     self._reap(descriptor)
                     continue
-                message, grant, _, _ = socket.recv_fds(
-                    self._control, _MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC
-                )
+                message = self._control.recv(_MESSAGE_BYTES)
                 if not message:
                     os._exit(0)
-                self._obey(json.loads(message), grant)
+                self._obey(json.loads(message))
 
     def _reap(self, pidfd: int) -> None:
         self._sources.unregister(pidfd)
         os.close(pidfd)
         os.waitpid(self._children.pop(pidfd), 0)
 
-    def _obey(self, order: dict[str, Any], grant: list[int]) -> None:
+    def _obey(self, order: dict[str, Any]) -> None:
         if "prepare" in order:
-            if grant:  # else no descriptor was left, and the fork will say so
-                self._prepared[order["name"]] = self._worker_plan(order["prepare"], grant[0])
+            self._prepared[order["name"]] = self._worker_plan(order["prepare"])
         elif "forget" in order:
-            self._forget(order["forget"])
+            self._prepared.pop(order["forget"], None)
         else:
             self._answer_fork(order["fork"], order["ticket"])
 
     def _answer_fork(self, name: str, ticket: int) -> None:
-        if name not in self._prepared:
-            self._tell({"ticket": ticket, "exhausted": "no file descriptor is left for the plan of a worker"})
-            return
         try:
             self._fork(self._prepared[name], ticket)
         except ConnectionError:
@@ -180,7 +174,7 @@ class _Zygote:
     def _tell(self, message: dict[str, Any]) -> None:
         self._control.send(_encoded(message))
 
-    def _worker_plan(self, plan: dict[str, Any], grant: int) -> worker.Prepared:
+    def _worker_plan(self, plan: dict[str, Any]) -> worker.Prepared:
         limits = [(_LIMITS[name], most) for name, most in plan["limits"].items() if name in _LIMITS]
         return worker.Prepared(
             tool=plan["tool"],
@@ -191,31 +185,25 @@ class _Zygote:
             pid_marks=tuple(plan["pid_marks"]),
             limits=(*limits, *((kind, 0) for kind in _NOTHING)),
             confine=functools.partial(self._confine, plan) if plan["has_rules"] else None,
-            grant=grant,
             scratch=_scratch_options(plan["limits"]),
             has_proc=self._plan["has_proc"],
-            waits=plan["waits"],
         )
 
     def _confine(self, plan: dict[str, Any], grant: worker.Grant) -> int:
         """In the worker: hide what is not granted, and make the rules from what is left."""
         for folder, shown in _veils(self._plan, grant):
             root.veil(folder, shown)
-        on_code = landlock.RUN if plan["may_spawn"] else landlock.READ
+        root.freeze(grant["frozen"])
         system = map(os.path.realpath, self._plan["system"])
         code = [path for path in (*system, *self._plan["code"]) if Path(path).exists()]
-        grants = [(path, on_code) for path in code]
+        grants = [(path, landlock.READ) for path in code]
         grants += [(path, landlock.READ) for path in grant["read"]]
         grants += [(path, landlock.WRITE) for path in grant["write"]]
+        grants += [(path, landlock.RUN) for path in grant["run"]]
         grants += [(path, landlock.USE_DEVICE) for path in _DEVICES]
         if plan["limits"]["scratch_bytes"]:
             grants.append((root.BOX, landlock.WRITE))
         return landlock.make_ruleset(grants, plan["connect_ports"])
-
-    def _forget(self, name: str) -> None:
-        prepared = self._prepared.pop(name, None)
-        if prepared is not None:
-            os.close(prepared.grant)
 
     def _fork(self, prepared: worker.Prepared, ticket: int) -> None:
         opened: list[int] = []

@@ -85,11 +85,12 @@ class Request:
 class Exchange:
     """Speaks to one worker; `reply` is done when there is something to say about the call."""
 
-    def __init__(self, worker: Worker, request: Request) -> None:
+    def __init__(self, worker: Worker, request: Request, grant: bytes = b"") -> None:
+        """`grant` is said first, as a frame, to a worker that does not have one yet."""
         self._loop = asyncio.get_running_loop()
         self._worker = worker
         self._until = request.until
-        self._unsent = memoryview(frame(request.body))
+        self._unsent = memoryview(grant + frame(request.body))
         self._most = request.output_bytes + _ENVELOPE_BYTES
         self._heard = bytearray()
         self._progress = ProgressHeard(request.on_progress)

@@ -119,8 +119,6 @@ class WorkerPlan:
     import_paths: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     """Folders of packages and files of modules that can be imported though the folder around is not shown."""
-    read: tuple[str, ...] = ()
-    write: tuple[str, ...] = ()
     connect_ports: tuple[int, ...] = ()
     may_spawn: bool = False
     """Whether it may start processes; at standard all may."""
@@ -138,7 +136,7 @@ class WorkerPlan:
             raise ValueError(
                 "the memory of several processes is bounded by a cgroup or a watch, and only theirs"
             )
-        for path in (*self.import_paths, *self.packages, *self.read, *self.write):
+        for path in (*self.import_paths, *self.packages):
             _check_canonical(path)
         place, _, name = self.tool.rpartition(":")
         if not place or not name:
@@ -159,15 +157,35 @@ class WorkerPlan:
             "packages": self.packages,
             "environment": dict(self.environment),
             "has_rules": self.level is not Isolation.STANDARD,
-            "read": self.read,
-            "write": self.write,
             "connect_ports": self.connect_ports,
-            "may_spawn": self.may_spawn,
-            "waits": self.has_processes,
             "filter": base64.b64encode(self.filter.code if self.filter else b"").decode("ascii"),
             "pid_marks": self.filter.pid_marks if self.filter else (),
             "limits": limits,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What one call may reach: a worker is told just before it narrows itself, and nobody else is."""
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
+    """What may only be read though it lies in a folder that may be written; with a slash at its end, only
+    held in its place."""
+    run: tuple[str, ...] = ()
+    """Programs, and what they are loaded by; folders of them too."""
+
+    def __post_init__(self) -> None:
+        for path in (*self.read, *self.write, *self.frozen, *self.run):
+            _check_canonical(path.rstrip("/"))
+
+    def to_json(self) -> dict[str, Any]:
+        """What the worker is told."""
+        return {"read": self.read, "write": self.write, "frozen": self.frozen, "run": self.run}
+
+
+NOTHING: Final = Grant()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,18 +194,21 @@ class Recipe:
 
     zygote: ZygotePlan
     worker: WorkerPlan
+    grant: Grant = NOTHING
 
     def __post_init__(self) -> None:
         if self.zygote.level is not self.worker.level:
             raise ValueError("a worker has the level of its zygote")
+        if self.grant.run and not self.worker.has_processes:
+            raise ValueError("a worker that may start no processes is granted no program")
         shown = {"read": (*self.zygote.read, *self.zygote.write), "write": self.zygote.write}
         for kind, path in self._granted():
             if not _is_within(path, shown[kind]):
                 raise ValueError(f"the zygote does not show {path} to {kind}")
 
     def _granted(self) -> Iterator[tuple[str, str]]:
-        yield from (("read", path) for path in self.worker.read)
-        yield from (("write", path) for path in self.worker.write)
+        yield from (("read", path) for path in self.grant.read)
+        yield from (("write", path) for path in self.grant.write)
 
 
 def _check_canonical(path: str) -> None:

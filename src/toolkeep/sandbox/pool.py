@@ -9,18 +9,20 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import json
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from toolkeep.sandbox.bounds import TreeBounds
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.exchange import Ending, Exchange, Reply, Request
+from toolkeep.sandbox.frames import frame
 from toolkeep.sandbox.levels import Isolation
-from toolkeep.sandbox.plan import Recipe, ZygotePlan
+from toolkeep.sandbox.plan import NOTHING, Grant, Recipe, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.progress import Listener, nobody
 from toolkeep.sandbox.zygote import Worker, Zygote, ZygoteGone
 
@@ -42,7 +44,11 @@ class Key:
 
     definition: str
     level: Isolation
-    grant: str
+    grant: Hashable
+
+
+Shelf = Key | str
+"""Where workers wait: those with a grant by their key, those without one by the name of their kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +148,11 @@ class _LoopPool:
         self._size = size
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
-        self._idle: OrderedDict[Key, deque[Worker]] = OrderedDict()
-        self._ordered: dict[Key, int] = {}
-        self._names: dict[Key, str] = {}
+        self._idle: OrderedDict[Shelf, deque[Worker]] = OrderedDict()
+        self._ordered: dict[Shelf, int] = {}
+        self._kinds: dict[Key, str] = {}
+        self._names: dict[tuple[ZygotePlan, WorkerPlan], str] = {}
+        self._calls: dict[Key, int] = {}
         self._numbers = itertools.count()
         self._zygotes: OrderedDict[ZygotePlan, Zygote] = OrderedDict()
         self._starting: dict[ZygotePlan, asyncio.Lock] = {}
@@ -169,13 +177,18 @@ class _LoopPool:
             self._slots.release()
 
     async def _run(self, key: Key, recipe: Recipe, request: Request) -> Reply:
+        grant = b""
         try:
             async with asyncio.timeout_at(request.until):
-                worker = self._waiting_worker(key) or await self._forked(key, recipe)
+                worker = self._waiting_worker(key)
+                if worker is None:
+                    grant = _said(recipe.grant)
+                    kind = self._kind(key, recipe)
+                    worker = self._waiting_worker(kind) or await self._forked(kind, recipe)
         except TimeoutError:
             return Reply(Ending.TIMED_OUT, text="no worker was ready in time")
         is_over = False
-        exchange = Exchange(worker, request)
+        exchange = Exchange(worker, request, grant)
         try:
             worker.attend(closely=True)
             reply = await exchange.run()
@@ -191,76 +204,102 @@ class _LoopPool:
             if not is_over:
                 await asyncio.wait({gone}, timeout=BURIAL_SECONDS)
 
-    def _waiting_worker(self, key: Key) -> Worker | None:
-        waiting = self._idle.get(key)
+    def _waiting_worker(self, shelf: Shelf) -> Worker | None:
+        waiting = self._idle.get(shelf)
         while waiting:
-            self._idle.move_to_end(key)
+            self._idle.move_to_end(shelf)
             worker = waiting.popleft()
             if worker.is_alive():
                 return worker
             worker.zygote.bury(worker)
         return None
 
-    async def _forked(self, key: Key, recipe: Recipe) -> Worker:
+    async def _forked(self, kind: str, recipe: Recipe) -> Worker:
         last_words = ""
         for _ in range(_STARTS):
             zygote = await self._zygote(recipe.zygote)
             try:
-                return await zygote.fork(self._name(key), recipe.worker)
+                return await zygote.fork(kind, recipe.worker)
             except ZygoteGone:
                 last_words = zygote.last_words
         raise SandboxBroken(f"a zygote and its replacement both ended {last_words}".rstrip())
 
-    def _name(self, key: Key) -> str:
-        if key not in self._names:
-            self._names[key] = str(next(self._numbers))
-        return self._names[key]
+    def _kind(self, key: Key, recipe: Recipe) -> str:
+        """The name of the kind of workers that become those of a key once they have its grant."""
+        if key not in self._kinds:
+            plans = (recipe.zygote, recipe.worker)
+            if plans not in self._names:
+                self._names[plans] = str(next(self._numbers))
+            self._kinds[key] = self._names[plans]
+        return self._kinds[key]
 
     # --- warm workers ------------------------------------------------------------------------
 
     async def fill(self, key: Key, recipe: Recipe) -> None:
         """Fork until enough workers wait."""
+        grant = _said(recipe.grant)
         while len(self._idle.get(key, ())) < self._size.warm_per_key and self._has_room():
-            self._store(key, await self._forked(key, recipe))
+            self._store(key, await self._forked(self._kind(key, recipe), recipe), grant)
 
     def forget(self, key: Key) -> None:
-        """End the waiting workers of a key, and what zygotes keep for it."""
-        for worker in self._idle.pop(key, ()):
-            worker.zygote.bury(worker)
-        name = self._names.pop(key, None)
+        """End the waiting workers of a key, and what is kept for their kind where it was its last."""
+        kind = self._kinds.pop(key, None)
+        self._calls.pop(key, None)
+        self._bury_waiting(key)
+        if kind is None or kind in self._kinds.values():
+            return
+        self._bury_waiting(kind)
+        self._names = {plans: name for plans, name in self._names.items() if name != kind}
         for zygote in self._zygotes.values():
-            if name is not None:
-                zygote.forget(name)
+            zygote.forget(kind)
+
+    def _bury_waiting(self, shelf: Shelf) -> None:
+        for worker in self._idle.pop(shelf, ()):
+            worker.zygote.bury(worker)
 
     def _after_call(self, key: Key, recipe: Recipe) -> None:
-        """Order the next worker, and see to zygotes that are used up. Never fails: calls fork if need be."""
+        """Order the next workers, and see to zygotes that are used up. Never fails: calls fork if need be."""
         zygote = self._zygotes.get(recipe.zygote)
-        if self._is_closed or zygote is None or zygote.is_gone or key not in self._names:
+        if self._is_closed or zygote is None or zygote.is_gone or key not in self._kinds:
             return
         if zygote.forks >= self._size.forks_per_zygote:
             zygote.forks = 0
             self._hold(self._replace(recipe.zygote))
-        expected = len(self._idle.get(key, ())) + self._ordered.get(key, 0)
-        if expected < self._size.warm_per_key and self._has_room():
-            with contextlib.suppress(ZygoteGone, SandboxExhausted):
-                ordered = zygote.order(self._name(key), recipe.worker)
-                self._ordered[key] = self._ordered.get(key, 0) + 1
-                ordered.add_done_callback(functools.partial(self._arrived, key))
+        self._calls[key] = self._calls.get(key, 0) + 1
+        for shelf in self._wanted(key, recipe):
+            expected = len(self._idle.get(shelf, ())) + self._ordered.get(shelf, 0)
+            if expected < self._size.warm_per_key and self._has_room():
+                self._order(zygote, shelf, key, recipe)
         self._close_used_up()
 
-    def _arrived(self, key: Key, ordered: "asyncio.Future[Worker]") -> None:
-        self._ordered[key] -= 1
-        if not self._ordered[key]:
-            del self._ordered[key]
-        if not ordered.cancelled() and ordered.exception() is None:
-            self._store(key, ordered.result())
+    def _wanted(self, key: Key, recipe: Recipe) -> Iterator[Shelf]:
+        """What the next call of the tool may want: the same grant, if it came before, and another one."""
+        if recipe.grant == NOTHING or self._calls[key] > 1:
+            yield key
+        if recipe.grant != NOTHING:
+            yield self._kinds[key]
 
-    def _store(self, key: Key, worker: Worker) -> None:
-        if self._is_closed or key not in self._names:
+    def _order(self, zygote: Zygote, shelf: Shelf, key: Key, recipe: Recipe) -> None:
+        with contextlib.suppress(ZygoteGone, SandboxExhausted):
+            ordered = zygote.order(self._kinds[key], recipe.worker)
+            self._ordered[shelf] = self._ordered.get(shelf, 0) + 1
+            grant = _said(recipe.grant) if shelf is key else b""
+            ordered.add_done_callback(functools.partial(self._arrived, shelf, grant))
+
+    def _arrived(self, shelf: Shelf, grant: bytes, ordered: "asyncio.Future[Worker]") -> None:
+        self._ordered[shelf] -= 1
+        if not self._ordered[shelf]:
+            del self._ordered[shelf]
+        if not ordered.cancelled() and ordered.exception() is None:
+            self._store(shelf, ordered.result(), grant)
+
+    def _store(self, shelf: Shelf, worker: Worker, grant: bytes) -> None:
+        is_known = shelf in self._kinds or shelf in self._kinds.values()
+        if self._is_closed or not is_known or (grant and not worker.give(grant)):
             worker.zygote.bury(worker)
         else:
             worker.attend(closely=False)
-            self._idle.setdefault(key, deque()).append(worker)
+            self._idle.setdefault(shelf, deque()).append(worker)
 
     def _has_room(self) -> bool:
         """Whether another worker may wait; the key that was not used for longest makes room."""
@@ -357,3 +396,8 @@ class _LoopPool:
 
 _ENDED_BY_ITSELF: Final = frozenset({Ending.OK, Ending.FAILED, Ending.RAISED})
 """After these the worker ends by itself within microseconds, and is killed all the same."""
+
+
+def _said(grant: Grant) -> bytes:
+    """A grant as a worker is told."""
+    return frame(json.dumps(grant.to_json()).encode())

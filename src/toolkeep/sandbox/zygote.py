@@ -29,8 +29,6 @@ START_SECONDS: Final = 20.0
 
 _MESSAGE_BYTES: Final = 1 << 17
 _DESCRIPTORS: Final = 3
-_GO: Final = b"\x00"
-"""Said to a worker that may start processes when its memory is bounded; only then it imports its tool."""
 
 
 class ZygoteGone(Exception):
@@ -39,7 +37,7 @@ class ZygoteGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker that waits for its one request: the host's ends of its pipes, and a handle to kill it."""
+    """A worker that waits for its grant, or for its one request: its pipes, and a handle to kill it."""
 
     request: int
     reply: int
@@ -53,6 +51,13 @@ class Worker:
         ended = select.poll()
         ended.register(self.pidfd, select.POLLIN)
         return not ended.poll(0)
+
+    def give(self, grant: bytes) -> bool:
+        """Tell it what it may reach, so that it narrows itself; False where it does not take that at once."""
+        try:
+            return os.write(self.request, grant) == len(grant)
+        except OSError:
+            return False
 
     def kill(self) -> None:
         """End it and everything that it started: it is the first process of its pid namespace."""
@@ -141,7 +146,7 @@ class Zygote:
         if self.is_gone:
             raise ZygoteGone
         if name not in self._prepared:
-            self._prepare(name, plan)
+            self._send({"prepare": plan.to_json(), "name": name})
             self._prepared.add(name)
         ticket = next(self._tickets)
         self._send({"fork": name, "ticket": ticket})
@@ -149,20 +154,6 @@ class Zygote:
         self._waiting[ticket] = asked, plan
         self.forks += 1
         return asked
-
-    def _prepare(self, name: str, plan: WorkerPlan) -> None:
-        """Describe workers. The granted paths go by descriptor: only the workers themselves read them."""
-        message = plan.to_json()
-        grant = json.dumps({kind: message.pop(kind) for kind in ("read", "write")}).encode()
-        try:
-            kept = os.memfd_create("grant", os.MFD_CLOEXEC)
-        except OSError as error:
-            raise SandboxExhausted(f"no room for the plan of a worker: {error.strerror}") from error
-        try:
-            os.pwrite(kept, grant, 0)
-            self._send({"prepare": message, "name": name}, kept)
-        finally:
-            os.close(kept)
 
     def forget(self, name: str) -> None:
         """No more workers of this name will be asked for."""
@@ -213,9 +204,9 @@ class Zygote:
     def _is_ready(self) -> bool:
         return self._ready.done() and not self._ready.cancelled() and self._ready.exception() is None
 
-    def _send(self, message: dict[str, Any], *descriptors: int) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         try:
-            socket.send_fds(self._control, [json.dumps(message).encode()], descriptors)
+            self._control.send(json.dumps(message).encode())
         except BlockingIOError as error:
             raise SandboxExhausted("the zygote has more orders than it can take") from error
         except OSError as error:
@@ -269,7 +260,7 @@ class Zygote:
                 self._hand_over(asked, worker)
 
     def _bound(self, asked: "asyncio.Future[Worker] | None", worker: Worker, plan: WorkerPlan) -> None:
-        """Bound its memory before anybody has it."""
+        """Bound its memory before anybody has it: it runs nothing of a tool before it has its grant."""
         placing = self._bounds.put_on(plan, worker.pidfd)
         self._unfinished.add(placing)
         placing.add_done_callback(functools.partial(self._bounded, asked, worker))
@@ -283,10 +274,7 @@ class Zygote:
         self._unfinished.discard(placing)
         error = placing.exception()
         if error is None:
-            worker = replace(worker, bound=placing.result())
-            with contextlib.suppress(OSError):  # it is dead: whoever gets it will see that
-                os.write(worker.request, _GO)
-            self._hand_over(asked, worker)
+            self._hand_over(asked, replace(worker, bound=placing.result()))
         else:
             self.bury(worker)
             _fail(asked, error)

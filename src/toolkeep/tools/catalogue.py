@@ -7,6 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from toolkeep.definitions.tool import ToolDefinition
 
+GIT: Final = "/usr/bin/git"
+
 
 class BuiltIn(NamedTuple):
     """What runs a built-in tool: a function of ours, by name."""
@@ -175,11 +177,144 @@ EDIT_CODE: Final = _defined(
     **_WRITES,
 )
 
+RUN_COMMAND: Final = _defined(
+    "run_command",
+    "Run a program with arguments in a sandbox, and give its output and exit status. There is no shell: no "
+    "pipes, redirections, variables or wildcards.",
+    _object(
+        ["command"],
+        command={
+            "type": "string",
+            "description": "The program and its arguments, quoted as for a shell.",
+            "minLength": 1,
+            "maxLength": 8192,
+            "x-touches": "process.spawn",
+        },
+        working_directory={**_path("The folder to run it in.", "fs.read"), "default": "."},
+        timeout_seconds={
+            "type": "integer",
+            "description": "How long it may run.",
+            "minimum": 1,
+            "maximum": 300,
+            "default": 60,
+        },
+        capture_stderr={
+            "type": "boolean",
+            "description": "Also what it writes to its standard error.",
+            "default": True,
+        },
+    ),
+    aliases=["command_execute"],
+    category="code_execution",
+    danger="high",
+    determinism="NonDeterministic",
+    side_effects=["FsRead", "FsWrite", "ProcessSpawn"],
+    capabilities=["fs.read", "fs.write", "process.spawn"],
+    constraints={**_STRICT, "max_execution_time": 310},
+    required_permissions=["tool.system.run"],
+)
+
+_GIT: Final[dict[str, Any]] = {
+    "category": "version_control",
+    "determinism": "NonDeterministic",
+    "constraints": _STRICT,
+}
+_READS_GIT: Final[dict[str, Any]] = {
+    **_GIT,
+    "danger": "safe",
+    "side_effects": ["FsRead", "ProcessSpawn"],
+    "capabilities": ["fs.read", f"process.spawn:{GIT}"],
+    "required_permissions": ["tool.vcs.read"],
+}
+_REPOSITORY: Final = {**_path("The top folder of the repository.", "fs.read"), "default": "."}
+_REVISION: Final = {
+    "type": "string",
+    "description": "A branch, a tag, a hash, or a range of them.",
+    "minLength": 1,
+    "maxLength": 200,
+}
+_FILE: Final = {
+    "type": "string",
+    "description": "Only this file or folder, from the top of the repository.",
+    "minLength": 1,
+    "maxLength": 4096,
+}
+
+GIT_STATUS: Final = _defined(
+    "git_status",
+    "Say on which branch a git repository is, and which files have changed.",
+    _object([], path=_REPOSITORY),
+    **_READS_GIT,
+)
+
+GIT_DIFF: Final = _defined(
+    "git_diff",
+    "Show what changed in a git repository, as a unified diff.",
+    _object(
+        [],
+        path=_REPOSITORY,
+        staged={"type": "boolean", "description": "What the next commit would hold.", "default": False},
+        revision=_REVISION,
+        file=_FILE,
+    ),
+    **_READS_GIT,
+)
+
+GIT_LOG: Final = _defined(
+    "git_log",
+    "List the commits of a git repository, newest first, a line each.",
+    _object(
+        [],
+        path=_REPOSITORY,
+        max_count={
+            "type": "integer",
+            "description": "How many.",
+            "minimum": 1,
+            "maximum": 500,
+            "default": 20,
+        },
+        revision=_REVISION,
+        file=_FILE,
+    ),
+    **_READS_GIT,
+)
+
+GIT_COMMIT: Final = _defined(
+    "git_commit",
+    "Commit files of a git repository, or what is staged. Hooks do not run.",
+    _object(
+        ["message"],
+        path={**_path("The top folder of the repository.", "fs.write", "fs.read"), "default": "."},
+        message={
+            "type": "string",
+            "description": "The message of the commit.",
+            "minLength": 1,
+            "maxLength": 10000,
+        },
+        files={
+            "type": "array",
+            "description": "The files to commit, from the top of the repository; else what is staged.",
+            "items": {"type": "string", "minLength": 1, "maxLength": 4096},
+            "maxItems": 1000,
+        },
+    ),
+    danger="medium",
+    side_effects=["FsRead", "FsWrite", "ProcessSpawn"],
+    capabilities=["fs.read", "fs.write", f"process.spawn:{GIT}"],
+    required_permissions=["tool.vcs.write"],
+    **_GIT,
+)
+
 BUILT_IN_TOOLS: Final = (
     (READ_FILE, BuiltIn("toolkeep.tools.reading:read_file")),
     (WRITE_FILE, BuiltIn("toolkeep.tools.writing:write_file")),
     (LIST_DIRECTORY, BuiltIn("toolkeep.tools.listing:list_directory")),
     (GREP_SEARCH, BuiltIn("toolkeep.tools.searching:grep_search")),
     (EDIT_CODE, BuiltIn("toolkeep.tools.writing:edit_code")),
+    (RUN_COMMAND, BuiltIn("toolkeep.tools.running:run_command")),
+    (GIT_STATUS, BuiltIn("toolkeep.tools.gitting:git_status")),
+    (GIT_DIFF, BuiltIn("toolkeep.tools.gitting:git_diff")),
+    (GIT_LOG, BuiltIn("toolkeep.tools.gitting:git_log")),
+    (GIT_COMMIT, BuiltIn("toolkeep.tools.gitting:git_commit")),
 )
 """Each tool, and what runs it."""

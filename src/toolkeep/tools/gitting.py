@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from toolkeep.definitions.context import ToolFailed
+from toolkeep.tools.catalogue import GIT
 from toolkeep.tools.place import Place
 from toolkeep.tools.running import Run, run_program
-
-GIT: Final = "/usr/bin/git"
 
 _SECONDS: Final = 50.0
 _ENVIRONMENT: Final = {

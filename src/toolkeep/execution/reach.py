@@ -1,0 +1,159 @@
+"""What the worker of one call may reach, from what policy resolved and what the agent holds (POL-1, POL-7).
+
+A path that a call names is granted as itself. What a tool requires and no argument names is granted as far as
+the agent holds it. Inside a folder that may be written, what no tool may write is held down: it can only be
+read there, and not be moved.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from toolkeep.calls import PermittedCall, TouchedThing
+from toolkeep.limits import PROTECTED_ENTRIES
+from toolkeep.sandbox.executables import executables
+from toolkeep.sandbox.plan import NOTHING, Grant
+
+READ, WRITE, SPAWN = "fs.read", "fs.write", "process.spawn"
+
+_FOLDERS: Final = frozenset((".agent", ".git"))
+_LOCK: Final = "toolkeep.lock"
+_OF_GIT: Final = ("hooks", "config", "config.worktree", "modules", "worktrees")
+"""What makes git run programs, and further repositories with the same."""
+
+_NEEDED: Final = ("hooks", "config")
+"""Where one of these is missing it could be made, so that nothing of the repository may be written."""
+
+
+class Reach(NamedTuple):
+    """A grant, and the granted folders of the agent that it lies in."""
+
+    grant: Grant = NOTHING
+    read_roots: tuple[str, ...] = ()
+    write_roots: tuple[str, ...] = ()
+    identities: tuple[str, ...] = ()
+    """Which very files these are: rules hold them, not their names."""
+
+
+class _Found:
+    """Gathers what is granted."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+        self.write: list[str] = []
+        self.frozen: list[str] = []
+        self.programs: list[str] = []
+        self.read_roots: list[str] = []
+        self.write_roots: list[str] = []
+        self.identities: list[str] = []
+
+    def reach(self) -> Reach:
+        grant = Grant(
+            read=_set(self.read),
+            write=_set(self.write),
+            frozen=_set(self.frozen),
+            run=_set(path for program in self.programs for path in executables(program)),
+        )
+        return Reach(grant, _set(self.read_roots), _set(self.write_roots), _set(self.identities))
+
+
+def reach_of(call: PermittedCall, *, is_built_in: bool) -> Reach:
+    """What a call may reach; ValueError says what stands against it."""
+    if not call.touched and not call.held:
+        return Reach()
+    found = _Found()
+    for one in call.touched:
+        if one.kind.startswith("net."):
+            raise ValueError("the network is closed at this level, and there is no way through it yet")
+        found.identities.append(one.identity)
+        if one.kind == SPAWN:
+            found.programs.append(one.shown)
+        elif one.root_path is not None:
+            _add_place(found, one, one.root_path, is_built_in=is_built_in)
+    for kind, path in call.held:
+        _add_held(found, kind, path)
+    return found.reach()
+
+
+def _add_place(found: _Found, one: TouchedThing, root: str, *, is_built_in: bool) -> None:
+    if one.kind == READ:
+        found.read.append(one.shown)
+        found.read_roots.append(root)
+        return
+    place = _existing(one.shown)
+    if is_built_in and not os.path.isdir(place):  # noqa: PTH112 -- text
+        # Our own tools put a new file in the place of the old one, for which they need its folder.
+        place = os.path.dirname(place)  # noqa: PTH120 -- text
+    found.write.append(place)
+    found.write_roots.append(root if os.path.isdir(root) else place)  # noqa: PTH112 -- text
+    found.frozen += _held_down(place, is_deep=not is_built_in)
+
+
+def _add_held(found: _Found, kind: str, path: str) -> None:
+    status = os.stat(path)  # noqa: PTH116 -- text
+    found.identities.append(f"{status.st_dev}:{status.st_ino}")
+    if kind == SPAWN:
+        found.programs.append(path)
+    elif kind == READ:
+        found.read.append(path)
+        found.read_roots.append(path)
+    elif kind == WRITE:
+        found.write.append(path)
+        found.write_roots.append(path)
+        found.frozen += _held_down(path, is_deep=True)
+
+
+def _set(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(paths)))
+
+
+def _existing(path: str) -> str:
+    """A file that does not exist yet is made in its folder, which has to be there."""
+    while not Path(path).exists():
+        path = str(Path(path).parent)
+    return path
+
+
+# --- what no tool may write ----------------------------------------------------------------------
+
+
+def _held_down(folder: str, *, is_deep: bool) -> Iterator[str]:
+    """What must not be written below a folder, and with a slash what must not be moved because of it."""
+    for path in _protected(folder, is_deep=is_deep):
+        yield path
+        above = os.path.dirname(path.rstrip("/"))  # noqa: PTH120 -- text
+        while len(above) > len(folder):
+            yield f"{above}/"
+            above = os.path.dirname(above)  # noqa: PTH120 -- text
+
+
+def _protected(folder: str, *, is_deep: bool) -> Iterator[str]:
+    seen = 0
+    for top, folders, files in os.walk(folder, onerror=_refuse_unseen):
+        seen += len(folders) + len(files)
+        if seen > PROTECTED_ENTRIES and is_deep:
+            raise ValueError("its folder holds too much to look through; grant a folder below it")
+        for name in [name for name in (*folders, *files) if name.casefold() in (*_FOLDERS, _LOCK)]:
+            path = f"{top}/{name}"
+            if os.path.islink(path):  # noqa: PTH114 -- text
+                raise ValueError(f"its folder holds a link named '{name}', which no tool may write")
+            yield from _repository(path) if name.casefold() == ".git" else (path,)
+        folders[:] = [name for name in folders if name.casefold() not in _FOLDERS] if is_deep else []
+
+
+def _repository(path: str) -> Iterator[str]:
+    """What is held down of a repository: all of it, where it is a file or not as git makes it."""
+    parts = {name: f"{path}/{name}" for name in _OF_GIT}
+    there = {name: part for name, part in parts.items() if os.path.lexists(part)}
+    is_whole = any(name not in there for name in _NEEDED) or any(map(os.path.islink, there.values()))
+    if is_whole or not os.path.isdir(path):  # noqa: PTH112 -- text
+        yield path
+    else:
+        yield from there.values()
+
+
+def _refuse_unseen(error: OSError) -> None:
+    """A folder that its owner closed is not closed to the worker, who is its owner too and may open it."""
+    if isinstance(error, PermissionError):
+        raise ValueError("its folder holds another that cannot be looked into; open or remove that")
