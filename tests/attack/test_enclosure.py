@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.test_probe import POORER
+from tests.sandbox.workers import POORER
 from toolkeep.attack.enclosure import PASSWORDS
 from toolkeep.sandbox.syscalls import this_machine
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.test_probe import POORER
-from tests.sandbox.workers import descendants
+from tests.sandbox.workers import POORER, descendants
 from toolkeep.attack import suite
 from toolkeep.attack.suite import Leases, run_kind
 from toolkeep.attack.verdicts import Outcome, judge

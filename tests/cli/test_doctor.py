@@ -79,7 +79,7 @@ Mechanisms
   ✗ user-namespace
       it is not here
       hint: allow user namespaces: sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone=1 or \
-kernel.apparmor_restrict_unprivileged_userns=0; in a container, a seccomp profile that permits unshare
+kernel.apparmor_restrict_unprivileged_userns=0
   ✗ pid-namespace
       it is not here
       hint: allow user namespaces, and raise user.max_pid_namespaces if it is 0
@@ -124,19 +124,26 @@ Levels
 
 
 def machine_without(absent: Collection[Mechanism]) -> Findings:
-    def attempt(mechanism: Mechanism) -> Finding:
-        works = mechanism not in absent
-        return Finding(mechanism, works=works, reason="" if works else "it is not here")
-
-    return probe(attempt)
+    return Findings(
+        tuple(
+            Finding(mechanism, works=False, reason="it is not here")
+            if mechanism in absent
+            else Finding(mechanism, works=True)
+            for mechanism in Mechanism
+        )
+    )
 
 
 def run_on(
-    monkeypatch: pytest.MonkeyPatch, *arguments: str, absent: Collection[Mechanism] = (), user: int = 1000
+    monkeypatch: pytest.MonkeyPatch,
+    *arguments: str,
+    absent: Collection[Mechanism] = (),
+    found: Findings | None = None,
+    user: int = 1000,
 ) -> Result:
     host = doctor.Host(python="3.11.9", kernel="Linux 6.8.0", processor="x86_64", user=user)
     monkeypatch.setattr(doctor, "this_host", lambda: host)
-    monkeypatch.setattr(doctor, "probe", lambda: machine_without(absent))
+    monkeypatch.setattr(doctor, "probe", lambda: found or machine_without(absent))
     return CliRunner().invoke(cli, ["doctor", *arguments], prog_name="toolkeep", catch_exceptions=False)
 
 
@@ -181,13 +188,22 @@ def test_as_json_it_names_every_mechanism_and_every_level(monkeypatch: pytest.Mo
             for mechanism in Mechanism
         ],
         "levels": [
-            {"name": "none", "available": True, "missing": {}},
-            {"name": "standard", "available": True, "missing": {}},
-            {"name": "strict", "available": False, "missing": missing},
-            {"name": "restricted", "available": False, "missing": missing},
+            {"name": "none", "available": True, "missing": {}, "reason": ""},
+            {"name": "standard", "available": True, "missing": {}, "reason": ""},
+            {"name": "strict", "available": False, "missing": missing, "reason": ""},
+            {"name": "restricted", "available": False, "missing": missing, "reason": ""},
         ],
     }
     assert (result.exit_code, json.loads(result.stdout), result.stderr) == (1, expected, "")
+
+
+@pytest.mark.spec("SBX-1")
+def test_a_level_whose_worker_does_not_start_is_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = machine_without(())
+    found = Findings(whole.findings, {Isolation.STRICT: "unshare: not permitted"}, "run as somebody else")
+    result = run_on(monkeypatch, found=found)
+    lines = "  ✗ strict\n      unshare: not permitted\n      hint: run as somebody else\n"
+    assert (result.exit_code, result.stdout) == (1, RICH.replace("  ✓ strict\n", lines))
 
 
 # --- attacks -------------------------------------------------------------------------------------
@@ -309,7 +325,7 @@ def test_on_this_machine_it_says_what_the_probe_found(
     said = json.loads(result.stdout)
     found = probe()
     works = {finding.mechanism.value: finding.works for finding in found.findings}
-    available = {level.value: not found.missing(level) for level in Isolation}
+    available = {level.value: found.is_available(level) for level in Isolation}
     assert {one["name"]: one["works"] for one in said["mechanisms"]} == works
     assert {one["name"]: one["available"] for one in said["levels"]} == available
     assert result.exit_code == (0 if all(available.values()) else 1)

@@ -13,13 +13,11 @@ from toolkeep.attack.attempts.declare import Attempt
 from toolkeep.attack.baits import CPU_S, MEMORY_BYTES, OPEN_FILES, PROCESSES, Ground, Stage, for_companion
 from toolkeep.attack.catalog import COMPANIONS, parameters
 from toolkeep.errors import ToolkeepError
-from toolkeep.sandbox import filters
-from toolkeep.sandbox.bpf import Program
 from toolkeep.sandbox.exchange import Ending, Reply
+from toolkeep.sandbox.filters import for_level
 from toolkeep.sandbox.levels import Isolation
 from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool
-from toolkeep.sandbox.syscalls import this_machine
 
 _OUTPUT_BYTES: Final = 1 << 20
 _GONE_S: Final = 3.0
@@ -86,7 +84,7 @@ class Confined:
             worker=WorkerPlan(
                 tool=f"attempts.{module}:{name}",
                 level=level,
-                filter=_program(level, may_spawn=may_spawn),
+                filter=for_level(level, may_spawn=may_spawn).program(),
                 packages=(str(ground.code),),
                 read=read,
                 write=(str(stage.granted),) if is_strict and stage else (),
@@ -149,18 +147,6 @@ class Confined:
         if next_one != Reply(Ending.OK, value="sound"):
             found.append("the next call was not served")
         return found
-
-
-def _program(level: Isolation, *, may_spawn: bool) -> Program:
-    """The filter of a level, with all that a call may be granted."""
-    machine = this_machine()
-    if machine is None:
-        raise ValueError("there is no system call filter for this kind of processor")
-    if level is Isolation.STANDARD:
-        return filters.standard(machine).program()
-    if level is Isolation.STRICT:
-        return filters.strict(machine, may_spawn=may_spawn, may_connect=False).program()
-    return filters.restricted(machine).program()
 
 
 def _wait_for_mark(stage: Stage, running: "asyncio.Future[Reply]") -> None:

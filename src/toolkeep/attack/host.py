@@ -1,7 +1,7 @@
 """Runs the attempts of one kind as whoever starts it, and prints a line of JSON for each run.
 
-KIND FOLDER LEVEL…: the folder belongs to this user and to this run. Refuses to run outside an enclosure, where
-some attempts would do harm.
+KIND FOLDER LEVEL…: the folder belongs to this user and to this run. Refuses to run outside an enclosure,
+where some attempts would do harm.
 """
 
 import asyncio

@@ -43,7 +43,7 @@ class Attacked:
 
 def attack_here(findings: Findings) -> Attacked:
     """Attack every level that this machine gives."""
-    levels = tuple(level for level in LEVELS if not findings.missing(level))
+    levels = tuple(level for level in LEVELS if findings.is_available(level))
     who = "root" if os.geteuid() == 0 else "ordinary"
     if not levels:
         return Attacked((), ())

@@ -63,7 +63,7 @@ def command(*, is_attack: bool, as_json: bool) -> None:
     data, is_contained = _attacked(findings, as_json=as_json) if is_attack else ({}, True)
     if as_json:
         print_json(_data(host, findings) | data)
-    if not is_contained or any(findings.missing(level) for level in Isolation):
+    if not is_contained or not all(map(findings.is_available, Isolation)):
         sys.exit(1)
 
 
@@ -103,7 +103,12 @@ def _level(level: Isolation, findings: Findings) -> dict[str, Any]:
         promise.value: [finding.mechanism.value for finding in lacking]
         for promise, lacking in findings.missing(level).items()
     }
-    return {"name": level.value, "available": not missing, "missing": missing}
+    return {
+        "name": level.value,
+        "available": findings.is_available(level),
+        "missing": missing,
+        "reason": "" if missing else findings.unstarted.get(level, ""),
+    }
 
 
 def _print(host: Host, findings: Findings) -> None:
@@ -114,12 +119,16 @@ def _print(host: Host, findings: Findings) -> None:
         _print_line(finding.mechanism, is_good=finding.works, details=_cure(finding))
     say("\nLevels")
     for level in Isolation:
-        missing = findings.missing(level)
-        details = [
-            f"no {promise} without {', '.join(finding.mechanism for finding in lacking)}"
-            for promise, lacking in missing.items()
-        ]
-        _print_line(level, is_good=not missing, details=details)
+        _print_line(level, is_good=findings.is_available(level), details=_lacks(level, findings))
+
+
+def _lacks(level: Isolation, findings: Findings) -> Iterator[str]:
+    missing = findings.missing(level)
+    for promise, lacking in missing.items():
+        yield f"no {promise} without {', '.join(finding.mechanism for finding in lacking)}"
+    if not missing and level in findings.unstarted:
+        yield findings.unstarted[level]
+        yield f"hint: {findings.remedy}"
 
 
 def _whom(host: Host) -> str:
