@@ -92,7 +92,10 @@ def _be_first(folder: str, command: list[str]) -> NoReturn:
 def _prepare_mounts(folder: str) -> None:
     """Mounts of this namespace alone: most systems share theirs with every copy, root's too."""
     system.call("mount", None, b"/", None, _MS_REC_PRIVATE, None)
-    system.call("mount", b"proc", b"/proc", b"proc", _MS_NOSUID_NODEV_NOEXEC, None)
+    try:
+        system.call("mount", b"proc", b"/proc", b"proc", _MS_NOSUID_NODEV_NOEXEC, None)
+    except OSError as error:
+        raise OSError(error.errno, f"no /proc of its own: {error.strerror}") from error
     if os.geteuid() == 0 and Path(PASSWORDS).exists():
         made = Path(folder) / "passwords"
         made.write_text("root:!:made for an attempt\n", encoding="utf-8")

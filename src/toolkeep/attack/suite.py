@@ -22,6 +22,7 @@ from typing import Any, Final
 from toolkeep.attack.catalog import KINDS, declared
 from toolkeep.attack.expected import levels_of
 from toolkeep.attack.host import ENCLOSURE, SECRET
+from toolkeep.sandbox.container import FLAGS, PROC_FLAG, is_container
 from toolkeep.sandbox.levels import Isolation
 
 KIND_SECONDS: Final = 240.0
@@ -193,12 +194,16 @@ def _heard(kind: str, process: "subprocess.Popen[str]", tell: Tell) -> KindRuns:
             runs.append(Run(**{**said, "seen": tuple(said["seen"])}))
             tell(runs[-1])
         elif "unenclosed" in said:
-            problem = f"no namespace could be made to throw away afterwards: {said['unenclosed']}"
+            problem = f"no namespace could be made to throw away afterwards: {said['unenclosed']}{_hint()}"
         else:
             problem = f"the host failed: {said.get('failed', said)}"
     if process.wait() != 0 and not problem:
         problem = f"the host ended early: it failed, or took longer than {KIND_SECONDS:.0f} s"
     return KindRuns(kind, tuple(runs), problem)
+
+
+def _hint() -> str:
+    return f"; start the container with {FLAGS} {PROC_FLAG}" if is_container() else ""
 
 
 def _messages(process: "subprocess.Popen[str]") -> Iterator[dict[str, Any]]:

@@ -106,6 +106,10 @@ def _kind_data(found: Attacked, level: Isolation, kind: str) -> dict[str, Any]:
 def print_attack(found: Attacked) -> None:
     """All of it, in lines."""
     say("\nAttempts to get out")
+    problems = {verdict.reason if verdict.outcome is Outcome.NOT_RUN else "" for verdict in found.verdicts}
+    if len(problems) == 1 and "" not in problems:  # one reason for all of them: said once
+        say(f" none could be run: {problems.pop()}", label="  ✗", color="red")
+        return
     for level in LEVELS:
         _print_level(found, level)
     absent = {v.attempt: v.reason for v in found.verdicts if v.outcome is Outcome.NOT_SHOWN}
