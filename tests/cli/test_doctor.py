@@ -1,13 +1,19 @@
 """What the command says about rich and poor machines: exit status and whole output."""
 
 import json
-from collections.abc import Collection
+import os
+import subprocess
+import sys
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from toolkeep.cli import doctor
+from toolkeep.attack.catalog import KINDS, declared
+from toolkeep.attack.expected import levels_of
+from toolkeep.attack.suite import CONTROL, KindRuns, Run, Tell
+from toolkeep.cli import attacking, doctor
 from toolkeep.cli.main import cli
 from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import ORDINARY_ID
@@ -122,7 +128,7 @@ Mechanisms
   ✗ user-namespace
       it is not here
       hint: allow user namespaces: sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone=1 or \
-kernel.apparmor_restrict_unprivileged_userns=0; in a container, a seccomp profile that permits unshare
+kernel.apparmor_restrict_unprivileged_userns=0
   ✗ pid-namespace
       it is not here
       hint: allow user namespaces, and raise user.max_pid_namespaces if it is 0
@@ -169,19 +175,26 @@ Levels
 
 
 def machine_without(absent: Collection[Mechanism]) -> Findings:
-    def attempt(mechanism: Mechanism) -> Finding:
-        works = mechanism not in absent
-        return Finding(mechanism, works=works, reason="" if works else "it is not here")
-
-    return probe(attempt)
+    return Findings(
+        tuple(
+            Finding(mechanism, works=False, reason="it is not here")
+            if mechanism in absent
+            else Finding(mechanism, works=True)
+            for mechanism in Mechanism
+        )
+    )
 
 
 def run_on(
-    monkeypatch: pytest.MonkeyPatch, *arguments: str, absent: Collection[Mechanism] = (), user: int = 1000
+    monkeypatch: pytest.MonkeyPatch,
+    *arguments: str,
+    absent: Collection[Mechanism] = (),
+    found: Findings | None = None,
+    user: int = 1000,
 ) -> Result:
     host = doctor.Host(python="3.11.9", kernel="Linux 6.8.0", processor="x86_64", user=user)
     monkeypatch.setattr(doctor, "this_host", lambda: host)
-    monkeypatch.setattr(doctor, "probe", lambda: machine_without(absent))
+    monkeypatch.setattr(doctor, "probe", lambda: found or machine_without(absent))
     return CliRunner().invoke(cli, ["doctor", *arguments], prog_name="toolkeep", catch_exceptions=False)
 
 
@@ -229,13 +242,123 @@ def test_as_json_it_names_every_mechanism_and_every_level(monkeypatch: pytest.Mo
             for mechanism in Mechanism
         ],
         "levels": [
-            {"name": "none", "available": True, "missing": {}},
-            {"name": "standard", "available": True, "missing": {}},
-            {"name": "strict", "available": False, "missing": missing},
-            {"name": "restricted", "available": False, "missing": missing},
+            {"name": "none", "available": True, "missing": {}, "reason": ""},
+            {"name": "standard", "available": True, "missing": {}, "reason": ""},
+            {"name": "strict", "available": False, "missing": missing, "reason": ""},
+            {"name": "restricted", "available": False, "missing": missing, "reason": ""},
         ],
     }
     assert (result.exit_code, json.loads(result.stdout), result.stderr) == (1, expected, "")
+
+
+@pytest.mark.spec("SBX-1")
+def test_a_level_whose_worker_does_not_start_is_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = machine_without(())
+    found = Findings(whole.findings, {Isolation.STRICT: "unshare: not permitted"}, "run as somebody else")
+    result = run_on(monkeypatch, found=found)
+    lines = "  ✗ strict\n      unshare: not permitted\n      hint: run as somebody else\n"
+    assert (result.exit_code, result.stdout) == (1, RICH.replace("  ✓ strict\n", lines))
+
+
+# --- attacks -------------------------------------------------------------------------------------
+
+ATTACKED = """
+Attempts to get out
+  ✗ standard
+      files_read: all 5 contained
+      processes: {processes} not run, of {processes}
+        ✗ sleep_past_the_deadline and {more} more could not be run: the host failed
+      results: {results} contained, 1 got out, of {all_results}
+        ✗ say_garbage got out: the call ended as ok
+  ✗ strict: not available here, so that it was not attacked
+  ✗ restricted: not available here, so that it was not attacked
+
+Not shown here: these do nothing without the sandbox either
+      say_half_of_a_frame: it does nothing here
+"""
+
+
+def all_contained(kind: str, levels: Collection[Isolation], *spared: str) -> Iterator[Run]:
+    for attempt in declared(kind).values():
+        for level in levels:
+            if attempt.name not in spared:
+                yield Run(attempt.name, CONTROL, (attempt.shows,), "", "")
+            yield Run(attempt.name, level.value, (), "ok", "")
+
+
+def contains_all(levels: Collection[Isolation], tell: Tell) -> tuple[KindRuns, ...]:
+    return tuple(KindRuns(kind, tuple(all_contained(kind, levels))) for kind in KINDS)
+
+
+def contains_little(levels: Collection[Isolation], tell: Tell) -> tuple[KindRuns, ...]:
+    found = {runs.kind: runs for runs in contains_all(levels, tell)}
+    results = [
+        run for run in found["results"].runs if run.attempt not in ("say_garbage", "say_half_of_a_frame")
+    ]
+    results += [
+        Run("say_garbage", CONTROL, ("confused",), "", ""),
+        Run("say_garbage", "standard", ("the call ended as ok",), "ok", ""),
+        Run("say_half_of_a_frame", CONTROL, (), "", ""),
+        Run("say_half_of_a_frame", "standard", (), "died", ""),
+    ]
+    found["processes"] = KindRuns("processes", (), "the host failed")
+    found["results"] = KindRuns("results", tuple(results))
+    return tuple(found.values())
+
+
+@pytest.mark.spec("SBX-5")
+def test_an_attack_names_what_got_out_what_did_not_run_and_what_was_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attacking, "attack", contains_little)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    result = run_on(monkeypatch, "--attack", absent={Mechanism.LANDLOCK})
+    counted = {
+        kind: sum(
+            Isolation.STANDARD in levels_of(attempt) and attempt.only_for != "root"
+            for attempt in declared(kind).values()
+        )
+        for kind in KINDS
+    }
+    shown = ATTACKED.format(
+        processes=counted["processes"],
+        more=counted["processes"] - 1,
+        results=counted["results"] - 2,
+        all_results=counted["results"],
+    ).replace(" contained, 1 got out,", " contained, 1 got out, 1 not shown,")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, WITHOUT_LANDLOCK + shown, "")
+
+
+@pytest.mark.spec("SBX-5")
+def test_an_attack_that_gets_nowhere_is_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attacking, "attack", contains_all)
+    result = run_on(monkeypatch, "--attack", "--json")
+    said = json.loads(result.stdout)["attack"]
+    kinds = [kind for level in said["levels"] for kind in level["kinds"]]
+    assert (result.exit_code, said["contained"], result.stderr) == (0, True, "")
+    assert [level["name"] for level in said["levels"]] == ["standard", "strict", "restricted"]
+    assert all(level["attacked"] and level["not_promised"] for level in said["levels"])
+    assert all(kind["contained"] == kind["attempts"] > 0 for kind in kinds)
+
+
+def test_a_machine_without_any_level_is_not_attacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run_on(monkeypatch, "--attack", "--json", absent=NAMESPACES)
+    said = json.loads(result.stdout)["attack"]
+    assert (result.exit_code, said["contained"]) == (1, False)
+    assert [level["attacked"] for level in said["levels"]] == [False, False, False]
+
+
+def test_progress_is_told_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attacking, "is_terminal", lambda _: True)
+    monkeypatch.setattr(attacking, "attack", contains_all)
+    result = run_on(monkeypatch, "--attack", "--json")
+    assert (json.loads(result.stdout)["attack"]["contained"], result.stderr != "") == (True, True)
+
+
+def test_without_attacks_nothing_of_the_suite_is_loaded() -> None:
+    code = "import sys; from toolkeep.cli import doctor; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert not [name for name in done.stdout.split() if name.startswith("toolkeep.attack")]
 
 
 def test_what_the_machine_answers_cannot_control_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +379,7 @@ def test_on_this_machine_it_says_what_the_probe_found(
     said = json.loads(result.stdout)
     found = probe()
     works = {finding.mechanism.value: finding.works for finding in found.findings}
-    available = {level.value: not found.missing(level) for level in Isolation}
+    available = {level.value: found.is_available(level) for level in Isolation}
     assert {one["name"]: one["works"] for one in said["mechanisms"]} == works
     assert {one["name"]: one["available"] for one in said["levels"]} == available
     assert result.exit_code == (0 if all(available.values()) else 1)

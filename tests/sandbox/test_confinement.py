@@ -172,7 +172,7 @@ def test_a_worker_has_only_its_own_part_of_what_its_zygote_shows(shared: Path) -
         (shared / name / "a.txt").write_text(name)
     folders = (str(shared / "mine"), str(shared / "other"))
     shown = recipe(Isolation.STRICT, "read", read=folders)
-    made = replace(shown, worker=replace(shown.worker, read=folders[:1]))
+    made = replace(shown, grant=replace(shown.grant, read=folders[:1]))
     assert called(made, path=f"{folders[0]}/a.txt") == Reply(Ending.OK, value="mine")
     assert called(made, path=f"{folders[1]}/a.txt").ending is Ending.RAISED
 

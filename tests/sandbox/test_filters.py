@@ -117,6 +117,7 @@ def test_every_rule_is_met_at_each_of_its_edges(name: str, architecture: Archite
         ("strict+both", "standard"),
     ],
 )
+@settings(deadline=None)
 @given(data=st.data())
 def test_a_tighter_profile_allows_nothing_that_a_looser_one_refuses(
     tighter: str, looser: str, architecture: Architecture, data: st.DataObject

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sandbox.workers import ALLOW_ALL
 from toolkeep.sandbox.levels import NEEDS, PROMISES, Guarantee, Isolation, Mechanism, missing
-from toolkeep.sandbox.plan import Recipe, WorkerPlan, ZygotePlan, interpreter_paths
+from toolkeep.sandbox.plan import Grant, Recipe, WorkerPlan, ZygotePlan, interpreter_paths
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,16 @@ def test_a_link_is_no_canonical_path(tmp_path: Path) -> None:
 
 
 def test_a_worker_is_granted_no_more_than_its_zygote_shows(tmp_path: Path) -> None:
-    worker = WorkerPlan(tool="m:f", level=Isolation.STRICT, filter=ALLOW_ALL, write=(str(tmp_path),))
+    worker = WorkerPlan(tool="m:f", level=Isolation.STRICT, filter=ALLOW_ALL)
+    zygote = ZygotePlan(level=Isolation.STRICT, read=(str(tmp_path),))
     with pytest.raises(ValueError, match="does not show"):
-        Recipe(zygote=ZygotePlan(level=Isolation.STRICT, read=(str(tmp_path),)), worker=worker)
+        Recipe(zygote=zygote, worker=worker, grant=Grant(write=(str(tmp_path),)))
+
+
+def test_a_worker_that_may_start_nothing_is_granted_no_program() -> None:
+    worker = WorkerPlan(tool="m:f", level=Isolation.STRICT, filter=ALLOW_ALL)
+    with pytest.raises(ValueError, match="granted no program"):
+        Recipe(zygote=ZygotePlan(level=Isolation.STRICT), worker=worker, grant=Grant(run=("/usr",)))
 
 
 def test_the_interpreter_is_shown_and_nothing_as_wide_as_the_root() -> None:

@@ -10,29 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from toolkeep.sandbox import filters
 from toolkeep.sandbox.bpf import Program
 from toolkeep.sandbox.exchange import Reply
+from toolkeep.sandbox.filters import for_level
 from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool, PoolSize
 from toolkeep.sandbox.progress import Listener, nobody
-from toolkeep.sandbox.syscalls import this_machine
 
 HERE = str(Path(__file__).resolve().parent)
 LEVELS = (Isolation.STANDARD, Isolation.STRICT, Isolation.RESTRICTED)
 OUTPUT_BYTES = 1 << 20
-
-
-def filter_for(level: Isolation, *, may_spawn: bool = False, may_connect: bool = False) -> Program:
-    machine = this_machine()
-    if machine is None:
-        raise RuntimeError("no filter can be made on this architecture")
-    if level is Isolation.STANDARD:
-        return filters.standard(machine).program()
-    if level is Isolation.STRICT:
-        return filters.strict(machine, may_spawn=may_spawn, may_connect=may_connect).program()
-    return filters.restricted(machine).program()
+POORER = str(Path(HERE) / "poorer.py")
+"""Runs a command as on a poorer machine."""
 
 
 ALLOW_ALL = Program(struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000))
@@ -62,14 +52,13 @@ def recipe(
         worker=WorkerPlan(
             tool=reference,
             level=level,
-            filter=filter_for(level, may_spawn=may_spawn),
+            filter=for_level(level, may_spawn=may_spawn).program(),
             import_paths=(HERE,),
-            read=read,
-            write=write,
             may_spawn=may_spawn,
             memory_by=tree_bound if has_processes else Mechanism.MEMORY_LIMIT,
             limits=limits or ResourceLimits(),
         ),
+        grant=Grant(read=read, write=write, run=("/usr",) if may_spawn else ()),
     )
 
 

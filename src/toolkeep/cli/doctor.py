@@ -1,7 +1,7 @@
 """`toolkeep doctor`: which levels of isolation this machine gives, and how to get the rest.
 
-Tries each mechanism in a throw-away process. Opens no keep, reads no configuration and runs nothing of a
-project. What it says holds for this machine and this user, now.
+Tries each mechanism in a throw-away process, and with `--attack` the whole escape suite. Opens no keep, reads
+no configuration and runs nothing of a project. What it says holds for this machine and this user, now.
 """
 
 import os
@@ -46,20 +46,35 @@ def this_host() -> Host:
 
 
 @click.command("doctor")
+@click.option("--attack", "is_attack", is_flag=True, help="Try to get out, too; takes a minute or two.")
 @common
-def command(*, as_json: bool) -> None:
+def command(*, is_attack: bool, as_json: bool) -> None:
     """Say what isolation this machine can give.
 
     Tries every mechanism of the kernel and lists what works, why the rest does not, and how to get it. Exit
     status 0 if every level is available.
+
+    With --attack, hostile tools then try to get out of every level, in namespaces that are thrown away, after
+    secrets that are made for them. Exit status 0 if nothing got out that a level promises to keep in.
     """
     host, findings = this_host(), probe()
-    if as_json:
-        print_json(_data(host, findings))
-    else:
+    if not as_json:
         _print(host, findings)
-    if any(findings.missing(level) for level in Isolation):
+    data, is_contained = _attacked(findings, as_json=as_json) if is_attack else ({}, True)
+    if as_json:
+        print_json(_data(host, findings) | data)
+    if not is_contained or not all(map(findings.is_available, Isolation)):
         sys.exit(1)
+
+
+def _attacked(findings: Findings, *, as_json: bool) -> tuple[dict[str, Any], bool]:
+    """The escape suite as data, and whether nothing got out."""
+    from toolkeep.cli.attacking import as_data, attack_here, print_attack
+
+    found = attack_here(findings)
+    if not as_json:
+        print_attack(found)
+    return {"attack": as_data(found)}, found.is_contained
 
 
 def _data(host: Host, findings: Findings) -> dict[str, Any]:
@@ -89,7 +104,12 @@ def _level(level: Isolation, findings: Findings) -> dict[str, Any]:
         promise.value: [finding.mechanism.value for finding in lacking]
         for promise, lacking in findings.missing(level).items()
     }
-    return {"name": level.value, "available": not missing, "missing": missing}
+    return {
+        "name": level.value,
+        "available": findings.is_available(level),
+        "missing": missing,
+        "reason": "" if missing else findings.unstarted.get(level, ""),
+    }
 
 
 def _print(host: Host, findings: Findings) -> None:
@@ -101,12 +121,16 @@ def _print(host: Host, findings: Findings) -> None:
         _print_line(finding.mechanism, is_good=finding.works, details=_cure(finding))
     say("\nLevels")
     for level in Isolation:
-        missing = findings.missing(level)
-        details = [
-            f"no {promise} without {', '.join(finding.mechanism for finding in lacking)}"
-            for promise, lacking in missing.items()
-        ]
-        _print_line(level, is_good=not missing, details=details)
+        _print_line(level, is_good=findings.is_available(level), details=_lacks(level, findings))
+
+
+def _lacks(level: Isolation, findings: Findings) -> Iterator[str]:
+    missing = findings.missing(level)
+    for promise, lacking in missing.items():
+        yield f"no {promise} without {', '.join(finding.mechanism for finding in lacking)}"
+    if not missing and level in findings.unstarted:
+        yield findings.unstarted[level]
+        yield f"hint: {findings.remedy}"
 
 
 _TREE_BOUNDS: Final[Mapping[Mechanism | None, str]] = {

@@ -25,12 +25,11 @@ from toolkeep.execution.tool_code import find_code
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MIB, OUTPUT_CAP_BYTES
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.exchange import Ending, Reply, Unloaded
-from toolkeep.sandbox.filters import Profile, restricted, standard, strict
+from toolkeep.sandbox.filters import for_level
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool
 from toolkeep.sandbox.probe import Findings, probe
-from toolkeep.sandbox.syscalls import this_machine
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -170,7 +169,7 @@ class SandboxRunner:
         worker = WorkerPlan(
             tool=reference,
             level=level,
-            filter=_profile(level, may_spawn=may_spawn).program(),
+            filter=for_level(level, may_spawn=may_spawn).program(),
             import_paths=code.site,
             packages=code.packages,
             may_spawn=may_spawn,
@@ -251,17 +250,6 @@ def _limits(tool: RegisteredTool) -> ResourceLimits:
         memory_bytes=definition.resource_bounds.memory_bytes(isolation),
         cpu_s=max(1, math.ceil(definition.constraints.execution_seconds)),
     )
-
-
-def _profile(level: Isolation, *, may_spawn: bool) -> Profile:
-    architecture = this_machine()
-    if architecture is None:
-        raise ValueError("there is no system call filter for this kind of processor")
-    if level is Isolation.STANDARD:
-        return standard(architecture)
-    if level is Isolation.STRICT:
-        return strict(architecture, may_spawn=may_spawn, may_connect=False)
-    return restricted(architecture)
 
 
 _ENDINGS: Final = {

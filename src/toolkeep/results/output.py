@@ -64,10 +64,15 @@ def _data(
     if definition.normalization is Normalization.CUSTOM and not is_cached:
         value = _customized(value, definition.name, normalizers)
     try:
-        body = canonical_bytes(_plain(value))
+        body = json_body(value)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise _Unfit(f"Tool '{definition.name}' gave something that is not JSON") from error
     return jiter.from_json(body), body
+
+
+def json_body(value: Any) -> bytes:
+    """A value as canonical JSON. Raises TypeError, ValueError, RecursionError or OverflowError."""
+    return canonical_bytes(_plain(value))
 
 
 def _customized(value: Any, name: str, normalizers: Normalizers) -> Any:

@@ -31,7 +31,8 @@ from toolkeep.sandbox.bpf import (
     assemble,
     errno,
 )
-from toolkeep.sandbox.syscalls import Architecture
+from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.syscalls import Architecture, this_machine
 
 REFUSED: Final = errno(EPERM)
 
@@ -383,6 +384,18 @@ _STANDARD_RULES: Final[Mapping[str, Rule]] = {
 # --- the profiles --------------------------------------------------------------------------------
 
 _EVERYWHERE: Final = (_COMPUTE, _DESCRIPTORS, _SIGNALS_AND_TIME, _ABOUT_ITSELF, _PAIR)
+
+
+def for_level(level: Isolation, *, may_spawn: bool = False, may_connect: bool = False) -> Profile:
+    """The filter of a level on this machine; what a call may do beyond it counts at strict only."""
+    architecture = this_machine()
+    if architecture is None:
+        raise ValueError("there is no system call filter for this kind of processor")
+    if level is Isolation.STANDARD:
+        return standard(architecture)
+    if level is Isolation.STRICT:
+        return strict(architecture, may_spawn=may_spawn, may_connect=may_connect)
+    return restricted(architecture)
 
 
 def standard(architecture: Architecture) -> Profile:

@@ -102,3 +102,9 @@ def in_use(level: Isolation, memory_by: Mechanism) -> tuple[str, ...]:
     needed = (NEEDS[guarantee] for guarantee in PROMISES[level])
     used = {memory_by}.union(*needed) if level is not Isolation.NONE else set()
     return tuple(sorted(mechanism.value for mechanism in used))
+
+
+def memory_bound(level: Isolation, *, may_spawn: bool = False) -> Mechanism:
+    """What bounds the memory of a worker on every machine that has the level."""
+    has_processes = may_spawn or level is Isolation.STANDARD
+    return Mechanism.MEMORY_WATCH if has_processes else Mechanism.MEMORY_LIMIT

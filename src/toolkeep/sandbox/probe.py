@@ -1,20 +1,23 @@
 """Finds out what this machine can enforce.
 
-Each mechanism is tried in a throw-away process and must show its effect. A level that misses one of its
-promises is refused by name, with what is missing and what to do; it is never weakened. The answer is for this
-machine and this user, now: nothing is remembered.
+Each mechanism is tried in a throw-away process and must show its effect, and a real worker of each level must
+answer a call. A level that misses one of its promises is refused by name, with what is missing and what to
+do; it is never weakened. The answer is for this machine and this user, now: nothing is remembered.
 """
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from toolkeep.sandbox.container import FLAGS, is_container
 from toolkeep.sandbox.errors import SandboxUnavailable
 from toolkeep.sandbox.levels import TREE_BOUNDS, Guarantee, Isolation, Mechanism, missing
+from toolkeep.sandbox.rehearsal import rehearse
 from toolkeep.sandbox.tree_trial import try_tree_bound
 from toolkeep.sandbox.zygote import START_FILE, interpreter
 
@@ -22,8 +25,7 @@ _SECONDS: Final = 20.0
 
 REMEDIES: Final[Mapping[Mechanism, str]] = {
     Mechanism.USER_NAMESPACE: "allow user namespaces: sysctl user.max_user_namespaces, "
-    "kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0; "
-    "in a container, a seccomp profile that permits unshare",
+    "kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0",
     Mechanism.PID_NAMESPACE: "allow user namespaces, and raise user.max_pid_namespaces if it is 0",
     Mechanism.MOUNT_NAMESPACE: "allow mounts in user namespaces, and use Linux 5.12 or later",
     Mechanism.NETWORK_NAMESPACE: "allow user namespaces, and raise user.max_net_namespaces if it is 0",
@@ -40,6 +42,16 @@ REMEDIES: Final[Mapping[Mechanism, str]] = {
 }
 
 
+IN_A_CONTAINER: Final = f"start the container with {FLAGS}"
+_NEEDS_FLAGS: Final = frozenset(mechanism for mechanism in Mechanism if mechanism.endswith("-namespace"))
+"""What the defaults of container runtimes forbid."""
+
+AS_ORDINARY: Final = "run as an ordinary user; root needs CAP_SYS_ADMIN to start workers"
+BY_REASON: Final = (
+    "see what the reason names; levels are made for an ordinary user of an ordinary Linux system"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Whether a mechanism works here, why not, and what to do."""
@@ -47,11 +59,16 @@ class Finding:
     mechanism: Mechanism
     works: bool
     reason: str = ""
+    in_container: bool = False
 
     @property
     def remedy(self) -> str:
         """What to do; nothing where it works."""
-        return "" if self.works else REMEDIES[self.mechanism]
+        if self.works:
+            return ""
+        if self.in_container and self.mechanism in _NEEDS_FLAGS:
+            return f"{IN_A_CONTAINER}; on its machine, {REMEDIES[self.mechanism]}"
+        return REMEDIES[self.mechanism]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +76,10 @@ class Findings:
     """What was found out about this machine."""
 
     findings: tuple[Finding, ...]
+    unstarted: Mapping[Isolation, str] = field(default_factory=dict)
+    """Levels whose worker could not be started or gave no answer, and why."""
+    remedy: str = BY_REASON
+    """What to do about these."""
 
     def missing(self, level: Isolation) -> Mapping[Guarantee, tuple[Finding, ...]]:
         """The promises of a level that cannot be kept here, each with the mechanisms that it lacks."""
@@ -74,6 +95,10 @@ class Findings:
         working = {finding.mechanism for finding in self.findings if finding.works}
         return next((mechanism for mechanism in TREE_BOUNDS if mechanism in working), None)
 
+    def is_available(self, level: Isolation) -> bool:
+        """Whether a worker of this level has answered, with every mechanism that the level needs."""
+        return not self.missing(level) and level not in self.unstarted
+
     def require(self, level: Isolation) -> None:
         """Raise `SandboxUnavailable` unless the level can be given."""
         lacking = self.missing(level)
@@ -81,28 +106,36 @@ class Findings:
             causes = dict.fromkeys(finding for findings in lacking.values() for finding in findings)
             said = [f"{finding.mechanism} ({finding.reason})" for finding in causes]
             promises = ", ".join(lacking)
-            hint = "; ".join(finding.remedy for finding in causes)
+            hint = "; ".join(dict.fromkeys(finding.remedy for finding in causes))
             raise SandboxUnavailable(level, missing=[f"no {promises} without {', '.join(said)}"], hint=hint)
+        if level in self.unstarted:
+            # The reason may name places of this machine: it is for the operator, not for a model.
+            hint = f"{self.unstarted[level]}; {self.remedy}"
+            raise SandboxUnavailable(level, missing=["no worker of it could be started"], hint=hint)
 
 
-Try = Callable[[Mechanism], Finding]
+Try = Callable[[Sequence[Mechanism]], Sequence[Finding]]
+Rehearse = Callable[[Iterable[Isolation]], Mapping[Isolation, str]]
 
 
-def probe(attempt: Try | None = None) -> Findings:
-    """Try every mechanism."""
+def probe(attempt: Try | None = None, rehearsal: Rehearse = rehearse) -> Findings:
+    """Try every mechanism, and at the same time every level as a whole."""
+    levels = tuple(level for level in Isolation if level is not Isolation.NONE)
     if sys.platform != "linux":
         reason = f"isolation is made for Linux, this is {sys.platform}"
         return Findings(tuple(Finding(mechanism, works=False, reason=reason) for mechanism in Mechanism))
-    with ThreadPoolExecutor(max_workers=4) as threads:
-        return Findings(tuple(threads.map(attempt or try_mechanism, Mechanism)))
+    with ThreadPoolExecutor(max_workers=2) as threads:
+        # In a thread of its own: where an event loop runs already there cannot be another.
+        rehearsed = threads.submit(rehearsal, levels)
+        found = tuple((attempt or try_mechanisms)(tuple(Mechanism)))
+        return Findings(found, rehearsed.result(), AS_ORDINARY if os.geteuid() == 0 else BY_REASON)
 
 
-def try_mechanism(mechanism: Mechanism, *, launcher: Sequence[str] = ()) -> Finding:
-    """Try one in a process of its own; `launcher` is put before the command, for other surroundings."""
-    if mechanism in TREE_BOUNDS:
-        reason = try_tree_bound(mechanism, launcher)
-        return Finding(mechanism, works=not reason, reason=reason)
-    command = [*launcher, interpreter(), "-I", "-S", "-E", START_FILE, "trial", mechanism.value]
+def try_mechanisms(mechanisms: Sequence[Mechanism]) -> list[Finding]:
+    """Try them in a process of its own, each in a fork of that; bounds of several processes on a tree."""
+    alone = [mechanism for mechanism in mechanisms if mechanism not in TREE_BOUNDS]
+    command = [interpreter(), "-I", "-S", "-E", START_FILE, "trial", *alone]
+    reason, said = "the trial ended without an answer", b""
     try:
         done = subprocess.run(  # noqa: S603 -- our own file, by our own interpreter
             command,
@@ -114,9 +147,19 @@ def try_mechanism(mechanism: Mechanism, *, launcher: Sequence[str] = ()) -> Find
             timeout=_SECONDS,
             check=False,
         )
-        said = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return Finding(
-            mechanism, works=False, reason=f"the trial ended without an answer: {type(error).__name__}"
-        )
-    return Finding(mechanism, works=said["works"] is True, reason=str(said["reason"]))
+        said = done.stdout
+    except subprocess.TimeoutExpired as error:
+        reason, said = f"the trial took longer than {_SECONDS:.0f} s", error.stdout or b""
+    except OSError as error:
+        reason = f"the trial could not be started: {error.strerror}"
+    answers = {answer["mechanism"]: answer for answer in map(json.loads, said.splitlines())}
+    for mechanism in TREE_BOUNDS:
+        objection = try_tree_bound(mechanism) if mechanism in mechanisms else ""
+        answers[mechanism] = {"works": not objection, "reason": objection}
+    nothing = {"works": False, "reason": reason}
+    in_container = is_container()
+    return [
+        Finding(mechanism, answer["works"] is True, str(answer["reason"]), in_container)
+        for mechanism in mechanisms
+        for answer in (answers.get(mechanism, nothing),)
+    ]

@@ -1,13 +1,9 @@
-"""Starts a host for each kind of attempt and each identity, once, and keeps what it saw."""
+"""Runs the escape suite of the package once for each kind and identity, and keeps what it saw."""
 
 import functools
-import json
 import os
-import secrets
 import shutil
-import subprocess
 import sys
-import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,18 +11,17 @@ from typing import Any, Final
 
 import pytest
 
-from tests.hostile.sandbox.attempts.declare import Attempt
-from tests.hostile.sandbox.bait import HERE, SETUID_PROGRAM
-from tests.hostile.sandbox.expected import levels_of
-from tests.hostile.sandbox.host import declared
+from toolkeep.attack.attempts.declare import Attempt
+from toolkeep.attack.baits import SETUID_PROGRAM
+from toolkeep.attack.catalog import KINDS, declared
+from toolkeep.attack.expected import LEVELS, levels_of
+from toolkeep.attack.suite import KindRuns, new_folder, run_kind
+from toolkeep.attack.verdicts import Outcome, Verdict, judge
+from toolkeep.sandbox.levels import Isolation
 
-ROOT: Final = HERE.parent.parent.parent
-KINDS: Final = ("files_read", "files_write", "network", "processes", "kernel", "results")
 IDENTITIES: Final = ("ordinary", "root")
 ORDINARY: Final = 1_900_000_101
 """Who the ordinary host is if root runs these tests: nobody's id, so that its files and processes are ours."""
-
-_SECONDS: Final = 120
 
 
 @dataclass(frozen=True)
@@ -34,14 +29,15 @@ class Case:
     """One attempt at one level by one identity."""
 
     attempt: Attempt
-    level: str
+    kind: str
+    level: Isolation
     identity: str
 
 
 def cases(kind: str) -> list[Any]:
     """The parameters of the test of a kind."""
     return [
-        pytest.param(Case(attempt, level.value, identity), id=f"{level}/{attempt.name}-{identity}")
+        pytest.param(Case(attempt, kind, level, identity), id=f"{level}/{attempt.name}-{identity}")
         for attempt in declared(kind).values()
         for level in levels_of(attempt)
         for identity in IDENTITIES
@@ -49,36 +45,24 @@ def cases(kind: str) -> list[Any]:
     ]
 
 
-Runs = dict[tuple[str, str], dict[str, Any]]
-
-
-def demand_containment(kind: str, case: Case) -> None:
+def demand_containment(case: Case) -> None:
     """Fail unless the attempt got nothing out, and its control did."""
     if case.identity == "root" and os.geteuid() != 0:
-        _lacking("only root can be the host as root")
-    runs = _runs(kind, case.identity)
-    control = runs.get((case.attempt.name, "control"))
-    confined = runs.get((case.attempt.name, case.level))
-    assert control is not None, "the host ended before the control"
-    if case.attempt.shows not in control["seen"]:
-        if case.attempt.needs:
-            _lacking(f"needs {case.attempt.needs}")
-        pytest.fail(f"the control shows nothing: {control}")
-    assert confined is not None, "the host ended before the attempt"
-    assert confined["seen"] == [], confined
-
-
-def _lacking(reason: str) -> None:
-    """What a machine does not have cannot be attacked on it: a raw disk, some kinds of sockets."""
-    pytest.skip(reason)
-
-
-def _runs(kind: str, identity: str) -> Runs:
-    return _started()[kind, identity].result()
+        pytest.skip("only root can be the host as root")
+    verdict = _verdicts(case.kind, case.identity)[case.attempt.name, case.level]
+    if verdict.outcome is Outcome.NOT_SHOWN and case.attempt.needs:
+        pytest.skip(verdict.reason)  # what a machine does not have cannot be attacked on it
+    assert (verdict.outcome, verdict.reason) == (Outcome.CONTAINED, "")
 
 
 @functools.cache
-def _started() -> dict[tuple[str, str], "Future[Runs]"]:
+def _verdicts(kind: str, identity: str) -> dict[tuple[str, Isolation], Verdict]:
+    runs = _started()[kind, identity].result()
+    return {(verdict.attempt, verdict.level): verdict for verdict in judge([runs], LEVELS, identity)}
+
+
+@functools.cache
+def _started() -> dict[tuple[str, str], "Future[KindRuns]"]:
     """All hosts, some at a time: much of what they do is waiting."""
     threads = ThreadPoolExecutor(max_workers=4)
     identities = IDENTITIES if os.geteuid() == 0 else IDENTITIES[:1]
@@ -87,34 +71,13 @@ def _started() -> dict[tuple[str, str], "Future[Runs]"]:
     }
 
 
-def _host(kind: str, identity: str) -> Runs:
-    """Everything that one host saw."""
-    top = Path(tempfile.mkdtemp(prefix="toolkeep-escape-"))
-    try:
-        top.chmod(0o755)
-        command = [sys.executable, "-B", "-m", "tests.hostile.sandbox.host", kind, str(top)]
-        if os.geteuid() == 0 and identity == "ordinary":
-            _prepare_for_ordinary(top)
-            command = [sys.executable, "-B", str(HERE / "as_ordinary.py"), str(ORDINARY), *command]
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=_SECONDS,
-            cwd=ROOT,
-            env={
-                "PATH": "/usr/bin:/bin",
-                "LANG": "C.UTF-8",
-                "HOME": str(top),
-                "ESCAPE_SECRET": secrets.token_hex(8),
-            },
-            check=False,
-        )
-    finally:
-        shutil.rmtree(top, ignore_errors=True)
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    return {(run["attempt"], run["level"]): run for run in found}
+def _host(kind: str, identity: str) -> KindRuns:
+    folder = new_folder()
+    if os.geteuid() != 0 or identity == "root":
+        return run_kind(kind, folder, levels=LEVELS)
+    _prepare_for_ordinary(folder)
+    become = str(Path(__file__).resolve().parent / "as_ordinary.py")
+    return run_kind(kind, folder, levels=LEVELS, launcher=(sys.executable, "-B", become, str(ORDINARY)))
 
 
 def _prepare_for_ordinary(top: Path) -> None:

@@ -12,6 +12,7 @@ _SET_PTRACER = 0x59616D61
 
 
 def main(secret: str, key: str) -> None:
+    """Hold the secret in memory and the key open, and wait."""
     hits: list[int] = []
     signal.signal(signal.SIGURG, lambda number, _: hits.append(number))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -25,22 +26,24 @@ def main(secret: str, key: str) -> None:
         signal.pause()
     os.read(told, 1)
     descriptor = os.open(key, os.O_RDONLY)
-    print(
-        json.dumps(
-            {
-                "pid": os.getpid(),
-                "group": os.getpgrp(),
-                "address": ctypes.addressof(buffer),
-                "length": 64,
-                "descriptor": descriptor,
-                "namespaced": namespaced,
-            }
-        ),
-        flush=True,
+    _say(
+        {
+            "pid": os.getpid(),
+            "group": os.getpgrp(),
+            "address": ctypes.addressof(buffer),
+            "length": 64,
+            "descriptor": descriptor,
+            "namespaced": namespaced,
+        }
     )
     for _ in sys.stdin:
-        print(json.dumps(_state(hits, buffer.raw)), flush=True)
+        _say(_state(hits, buffer.raw))
     os.kill(namespaced, signal.SIGKILL)
+
+
+def _say(data: object) -> None:
+    sys.stdout.write(json.dumps(data) + "\n")
+    sys.stdout.flush()
 
 
 def _state(hits: list[int], memory: bytes) -> list[object]:

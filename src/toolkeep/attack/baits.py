@@ -5,21 +5,21 @@ Each bait is named as the parameter of an attempt that asks for it. Secrets neve
 
 import contextlib
 import ctypes
-import hashlib
 import json
 import os
 import secrets
 import shutil
 import socket
-import stat
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from toolkeep.attack import traces
+from toolkeep.attack.listeners import Listeners, free_port
 
 HERE: Final = Path(__file__).resolve().parent
 KEY_NAME: Final = "id_ed25519"
@@ -29,6 +29,9 @@ MEMORY_BYTES: Final = 256 << 20
 PROCESSES: Final = 16
 OPEN_FILES: Final = 64
 CPU_S: Final = 1
+
+_LISTENERS: Final = ("s", "d")
+"""Names of sockets that are baits themselves."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,7 @@ class Stage:
     name: str = field(default_factory=lambda: secrets.token_hex(4))
     secret: str = field(default_factory=lambda: secrets.token_hex(8))
     written_at: int = field(default_factory=lambda: 1_000_000_000 + secrets.randbelow(500_000_000))
-    heard: list[bytes] = field(default_factory=list)
     watched: list[Path] = field(default_factory=list)
-    has_listener: bool = False
     process: "subprocess.Popen[str] | None" = None
     before: dict[str, Any] = field(default_factory=dict)
     state: str = ""
@@ -81,6 +82,7 @@ class Stage:
     # --- files ---------------------------------------------------------------------------------
 
     def __post_init__(self) -> None:
+        self.listeners = Listeners(self.cleanup)
         self.home = self._folder(self.ground.top / f"home-{self.name}")
         self.own = self._folder(self.ground.work / self.name)
         self.beside = self._folder(self.ground.work / f"{self.name}-side")
@@ -118,27 +120,35 @@ class Stage:
         return str(path)
 
     def work(self) -> str:
+        """The folder that a strict call may write in."""
         return str(self.own)
 
     def empty(self) -> str:
+        """A folder to mount something on."""
         return str(self.own)
 
     def key_(self) -> str:
+        """A private key, not granted."""
         return str(self.key)
 
     def bashrc(self) -> str:
+        """A file that a shell would run, not granted."""
         return str(self.rc)
 
     def home_(self) -> str:
+        """The folder of both, not granted."""
         return str(self.home)
 
     def side(self) -> str:
+        """A file beside the granted folder, which the zygote shows and the call was not granted."""
         return str(self.sibling)
 
     def side_link(self) -> str:
+        """A link there, which leads to a secret name."""
         return str(self.beside / "link")
 
     def shelf_file(self) -> str:
+        """A file that may be read only."""
         return str(self.shelved)
 
     def code(self) -> str:
@@ -150,17 +160,21 @@ class Stage:
         return str(shutil.copytree(self.ground.code, copy / "attempts"))
 
     def outside(self) -> str:
+        """A file that is not there, in a folder that everybody may write in."""
         return self._outside("/tmp")  # noqa: S108 -- that is the point
 
     def outside_memory(self) -> str:
+        """The same, in the folder for shared memory."""
         return self._outside("/dev/shm")  # noqa: S108 -- that is the point
 
     def own_scratch(self) -> str:
+        """The scratch folder of the call."""
         if not self.is_control:
             return "/box/scratch"
         return str(self._folder(self.ground.top / f"scratch-{self.name}"))
 
     def others_scratch(self) -> str:
+        """The scratch folder of another call, by the same name."""
         return self.own_scratch()
 
     def key_handle(self) -> str:
@@ -173,36 +187,45 @@ class Stage:
         return handle.raw.hex()
 
     def setuid_id(self) -> str:
+        """A program that runs as root, where root has made one."""
         return str(self.ground.code / SETUID_PROGRAM)
 
     # --- numbers -------------------------------------------------------------------------------
 
     def host_pid(self) -> int:
+        """The number of the host's process."""
         return os.getpid()
 
     def mark(self) -> str:
+        """The name that an attempt gives to its processes."""
         return self.mark_text
 
     def more_bytes(self) -> int:
+        """Twice the memory that was granted."""
         return 2 * MEMORY_BYTES
 
     def more_processes(self) -> int:
+        """Twice as many processes as granted."""
         return 2 * PROCESSES
 
     def more_files(self) -> int:
+        """Twice as many open files as granted."""
         return 2 * OPEN_FILES
 
     def cpu_s(self) -> int:
+        """The seconds of processor that were granted."""
         return CPU_S
 
     def interpreter(self) -> str:
+        """A Python to start."""
         return os.path.realpath(sys.executable)
 
     # --- a process -----------------------------------------------------------------------------
 
     def victim(self) -> dict[str, int]:
+        """A process of the same user, and where its secret lies."""
         command = [sys.executable, "-I", "-S", str(HERE / "victim.py"), self.secret, str(self.key)]
-        self.process = subprocess.Popen(
+        self.process = subprocess.Popen(  # noqa: S603 -- our own file
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -234,101 +257,45 @@ class Stage:
 
     # --- listeners -----------------------------------------------------------------------------
 
-    def _listen(self, made: socket.socket, *, is_datagram: bool = False) -> socket.socket:
-        self.has_listener = True
-        self.cleanup.callback(made.close)
-        made.settimeout(0.02)
-        done = threading.Event()
-
-        def hear() -> None:
-            while not done.is_set():
-                with contextlib.suppress(TimeoutError):
-                    if is_datagram:
-                        self.heard.append(made.recv(1000))
-                    else:
-                        made.accept()[0].close()
-                        self.heard.append(b"connected")
-
-        listener = threading.Thread(target=hear)
-        listener.start()
-        self.cleanup.callback(listener.join)
-        self.cleanup.callback(done.set)
-        return made
-
     def port(self) -> int:
-        return int(self._listen(socket.create_server(("127.0.0.1", 0))).getsockname()[1])
+        """A port that listens on the loopback."""
+        return self.listeners.tcp(socket.AF_INET, "127.0.0.1")
 
     def port_6(self) -> int:
-        made = socket.create_server(("::1", 0), family=socket.AF_INET6)
-        return int(self._listen(made).getsockname()[1])
+        """The same by version 6."""
+        return self.listeners.tcp(socket.AF_INET6, "::1")
 
     def udp_port(self) -> int:
-        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        made.bind(("127.0.0.1", 0))
-        return int(self._listen(made, is_datagram=True).getsockname()[1])
-
-    def _unix(self, address: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> str:
-        made = socket.socket(socket.AF_UNIX, kind)
-        made.bind(address)
-        if not address.startswith("\0"):
-            Path(address).chmod(0o777)
-        if kind is socket.SOCK_STREAM:
-            made.listen()
-        self._listen(made, is_datagram=kind is socket.SOCK_DGRAM)
-        return address
+        """A port that takes datagrams."""
+        return self.listeners.udp()
 
     def unix_path(self) -> str:
-        return self._unix(str(self.home / "s"))
+        """A socket that is not granted."""
+        return self.listeners.unix(str(self.home / "s"))
 
     def granted_unix_path(self) -> str:
-        return self._unix(str(self.own / "s"))
+        """A socket in the granted folder."""
+        return self.listeners.unix(str(self.own / "s"))
 
     def granted_datagram_path(self) -> str:
-        return self._unix(str(self.own / "d"), socket.SOCK_DGRAM)
+        """A socket there that takes datagrams."""
+        return self.listeners.unix(str(self.own / "d"), socket.SOCK_DGRAM)
 
     def abstract(self) -> str:
-        return self._unix(f"\0toolkeep-{self.name}")[1:]
-
-    def _call_back(self, connect: Callable[[], socket.socket]) -> None:
-        """Connect to whoever listens, until the run is over."""
-        self.has_listener = True
-        done = threading.Event()
-
-        def call() -> None:
-            while not done.wait(0.02):
-                with contextlib.suppress(OSError), connect() as reached:
-                    self.heard.append(reached.recv(100))
-
-        caller = threading.Thread(target=call)
-        caller.start()
-        self.cleanup.callback(caller.join)
-        self.cleanup.callback(done.set)
+        """A socket with an abstract name."""
+        return self.listeners.unix(f"\0toolkeep-{self.name}")[1:]
 
     def callback_port(self) -> int:
-        with socket.create_server(("127.0.0.1", 0)) as found:
-            port = int(found.getsockname()[1])
-        self._call_back(lambda: socket.create_connection(("127.0.0.1", port), timeout=1))
-        return port
+        """A port that the host connects to once somebody listens."""
+        return self.listeners.call_port()
 
     def callback_abstract(self) -> str:
-        name = f"toolkeep-back-{self.name}"
-
-        def connect() -> socket.socket:
-            made = socket.socket(socket.AF_UNIX)
-            made.settimeout(1)
-            try:
-                made.connect(f"\0{name}")
-            except OSError:
-                made.close()
-                raise
-            return made
-
-        self._call_back(connect)
-        return name
+        """An abstract name that the host connects to once somebody listens."""
+        return self.listeners.call_abstract(f"toolkeep-back-{self.name}")
 
     def meeting_port(self) -> int:
-        with socket.create_server(("127.0.0.1", 0)) as found:
-            return int(found.getsockname()[1])
+        """A port for two calls to meet on."""
+        return free_port()
 
     def swapped(self) -> str:
         """A granted folder that is exchanged for a link to its sibling as soon as it was checked."""
@@ -361,29 +328,15 @@ class Stage:
 
     def fingerprint(self) -> dict[str, Any]:
         """Everything about the watched files but when they were read."""
-        return {str(path): _look(path) for top in self.watched for path in _below(top)}
+        return {str(path): traces.look(path) for top in self.watched for path in traces.below(top)}
 
     def traps(self) -> list[str]:
-        """What the attempt left in its own folder that is not plain."""
-        found = []
-        for path in _below(self.own):
-            mode = path.lstat().st_mode if os.path.lexists(path) else 0
-            is_plain = stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode) or not mode
-            if path.name not in ("s", "d") and (mode & 0o6000 or not is_plain):
-                found.append(path.name)
-        return found
+        """What the attempt left in its own folder that is not plain, but for our own listeners."""
+        return [path.name for path in traces.odd_files(self.own) if path.name not in _LISTENERS]
 
     def left(self) -> list[int]:
         """Processes that carry the mark of this run."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with contextlib.suppress(OSError):
-                    is_marked = (entry / "comm").read_text().strip() == self.mark_text
-                    is_zombie = "\nState:\tZ" in (entry / "status").read_text()
-                    if is_marked and not is_zombie:
-                        found.append(int(entry.name))
-        return found
+        return traces.processes_named(self.mark_text)
 
     def left_after(self, most_s: float) -> list[int]:
         """The same, after some time to end in."""
@@ -393,19 +346,12 @@ class Stage:
         return found
 
 
-def _below(top: Path) -> Iterator[Path]:
-    yield top
-    if top.is_dir() and not top.is_symlink():
-        yield from sorted(top.rglob("*"))
-
-
-def _look(path: Path) -> Any:
-    try:
-        status = path.lstat()
-    except OSError as error:
-        return error.errno
-    content = ""
-    if stat.S_ISREG(status.st_mode):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-    attributes = os.listxattr(path, follow_symlinks=False)
-    return status.st_mode, status.st_uid, status.st_nlink, status.st_mtime_ns, content, attributes
+def for_companion(wanted: list[str], stage: Stage, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call that runs beside an attempt."""
+    given = {
+        "mark": stage.mark_text,
+        "text": stage.secret,
+        "folder": arguments.get("others_scratch"),
+        "meeting_port": arguments.get("meeting_port"),
+    }
+    return {name: given[name] for name in wanted}

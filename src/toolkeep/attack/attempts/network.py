@@ -28,7 +28,7 @@ def connect_to_loopback(port: int) -> None:
 
 @attempt("net-closed", "connected")
 def connect_to_any_address(port: int) -> None:
-    socket.create_connection(("0.0.0.0", port), timeout=2).sendall(_HELLO)  # noqa: S104
+    socket.create_connection(("0.0.0.0", port), timeout=2).sendall(_HELLO)
 
 
 @attempt("net-closed", "connected", needs="IPv6")

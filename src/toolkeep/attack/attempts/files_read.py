@@ -144,7 +144,7 @@ def rename_sibling_into_the_grant(side: str, work: str) -> str:
     return _text(Path(side).rename(Path(work) / "moved"))
 
 
-@attempt("fs-read", "leaked")
+@attempt("fs-read", "leaked", may_be_refused=True)
 def swap_grant_for_link_before_the_start(swapped: str) -> str:
     """The granted folder became a link after it was checked; a worker must not follow where it leads."""
     return _text(Path(swapped) / "notes")
@@ -230,6 +230,7 @@ def see_list_of_users() -> str:
 
 @attempt("fs-read", "done", only_for="root")
 def read_password_hashes() -> str:
+    """A made file lies over the real one here."""
     return "done" if "root:" in _text("/etc/shadow") else "empty"
 
 
@@ -246,8 +247,8 @@ def see_devices_and_buses() -> str:
 @attempt("fs-read", "done", only_for="root", needs="a disk that is a block device")
 def read_disk_past_its_files() -> str:
     for name in ("vda", "sda", "nvme0n1", "xvda", "loop0"):
-        with contextlib.suppress(FileNotFoundError), Path(f"/dev/{name}").open("rb") as disk:
-            disk.read(512)
+        with contextlib.suppress(FileNotFoundError):
+            os.close(os.open(f"/dev/{name}", os.O_RDONLY))  # nothing is read: it is somebody's disk
             return "done"
     return "absent"
 

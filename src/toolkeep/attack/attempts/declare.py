@@ -1,6 +1,6 @@
 """How an attempt says what it breaks and how one would know.
 
-A parameter of the function is a bait that the host lays out under that name (see `bait.py`).
+A parameter of the function is a bait that the host lays out under that name (see `baits.py`).
 """
 
 from collections.abc import Callable
@@ -20,14 +20,16 @@ class Attempt:
     breaks: str
     """The promise that would be broken: a guarantee of a level, or `bounded` or `host-sound` (SBX-1)."""
     shows: str
-    """The verdict that the unconfined control must get: see `verdicts.py`."""
+    """The verdict that the unconfined control must get: see `signs.py` and `naive.py`."""
     only_for: str = ""
     """`root` or `ordinary` where the control can work for one of them alone."""
     needs: str = ""
-    """What a kernel may lack; then the control cannot work and the attempt is skipped by name."""
+    """What a kernel may lack; then the control cannot work and the attempt is named as not shown."""
     may_spawn: bool = True
     """Whether strict grants it processes: the more it may do, the more the attempt shows."""
     deadline_s: float = 10.0
+    may_be_refused: bool = False
+    """Whether the attempt has failed where the sandbox refuses to start a worker for it."""
     endings: tuple[str, ...] = ()
     """The endings of a call that are sound; any where empty."""
 

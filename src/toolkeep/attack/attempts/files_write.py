@@ -97,7 +97,7 @@ def write_in_shared_memory_folder(outside_memory: str) -> None:
     Path(outside_memory).write_text("left")
 
 
-@attempt("fs-write", "changed", needs="extended attributes on the file system of the tests")
+@attempt("fs-write", "changed", needs="extended attributes on the file system of temporary files")
 def set_extended_attribute(key: str) -> None:
     os.setxattr(key, "user.owned", b"1")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.hostile.sandbox.bait import HERE, Stage
+from toolkeep.attack.baits import HERE, Stage
 
 _MOST_BYTES: Final = 8 << 20
 _MANY_ARRAYS: Final = 100_000
@@ -83,8 +83,8 @@ def _depth(value: Any) -> int:
 def listen(code: Path, module: str, name: str, arguments: dict[str, Any], until: float, **how: Any) -> Heard:
     """Run it until it ends (`to_the_end`: until its pipe does), speaks too much, or time is up."""
     out, into = os.pipe()
-    os.set_inheritable(into, True)
-    process = subprocess.Popen(
+    os.set_inheritable(into, True)  # noqa: FBT003 -- its only argument
+    process = subprocess.Popen(  # noqa: S603 -- our own file
         [
             *(sys.executable, "-I", "-S", str(HERE / "control.py")),
             *(str(into), str(code.parent), module, name, json.dumps(arguments)),
@@ -146,7 +146,7 @@ def beside(
         "sys.exit(0 if f(**json.loads(sys.argv[4])) == 'hit' else 1)"
     )
     command = [sys.executable, "-I", "-S", "-B", "-c", script, str(code.parent), module, name]
-    process = subprocess.Popen([*command, json.dumps(given)])
+    process = subprocess.Popen([*command, json.dumps(given)])  # noqa: S603 -- our own code
     while process.poll() is None and not stage.left():
         time.sleep(0.01)
     arguments["companion_pid"] = process.pid

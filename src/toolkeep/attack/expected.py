@@ -1,14 +1,14 @@
 """What each level is expected to stop, and what it does not promise.
 
-Written out, not taken from `levels.PROMISES`: a promise that is dropped there must be dropped here as well, by
-somebody who means it (a test compares the two).
+Written out, not taken from `levels.PROMISES`: a promise that is dropped there must be dropped here as well,
+by somebody who means it (a test compares the two).
 """
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from tests.hostile.sandbox.attempts.declare import Attempt
+from toolkeep.attack.attempts.declare import Attempt
 from toolkeep.sandbox.levels import Isolation
 
 LEVELS: Final = (Isolation.STANDARD, Isolation.STRICT, Isolation.RESTRICTED)

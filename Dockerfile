@@ -1,0 +1,35 @@
+# A small image in which toolkeep runs as an ordinary user. It is not built in CI: try it before you rely on it.
+#
+#   docker build -t toolkeep .
+#   docker run --rm --security-opt seccomp=unconfined --security-opt apparmor=unconfined toolkeep doctor
+#
+# Both flags are needed for the levels standard, strict and restricted:
+#   seccomp=unconfined   Docker's own filter denies unshare, mount, umount2, pivot_root, setns, open_tree, move_mount,
+#                        mount_setattr and sethostname to whoever is not root with CAP_SYS_ADMIN. A profile of yours
+#                        that permits these does as well. Workers get a filter of their own, narrower than Docker's.
+#   apparmor=unconfined  its profile denies mounts. Without AppArmor on the machine the flag changes nothing. Where the
+#                        machine has SELinux instead: --security-opt label=disable
+# On Ubuntu from 23.10 on, the machine itself must allow user namespaces:
+#   sysctl kernel.apparmor_restrict_unprivileged_userns=0
+#
+# `toolkeep doctor --attack` needs a /proc of its own, and so one flag more:
+#   docker run --rm --security-opt seccomp=unconfined --security-opt apparmor=unconfined \
+#       --security-opt systempaths=unconfined toolkeep doctor --attack
+#
+# Not needed: --privileged, --cap-add, root. --cap-drop ALL and --security-opt no-new-privileges change nothing for
+# workers. --memory and --pids-limit bound the keep and all its workers together.
+
+FROM python:3.12-slim-bookworm AS build
+WORKDIR /build
+COPY pyproject.toml README.md LICENSE ./
+COPY src src
+RUN pip wheel --no-cache-dir --wheel-dir /wheels .
+
+FROM python:3.12-slim-bookworm
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-index --find-links /wheels toolkeep
+RUN useradd --uid 10001 --create-home keeper && install --directory --owner keeper --group keeper /project
+USER keeper
+WORKDIR /project
+ENTRYPOINT ["toolkeep"]
+CMD ["doctor"]

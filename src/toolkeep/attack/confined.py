@@ -1,0 +1,163 @@
+"""Runs attempts at a level of isolation, in workers of the real pool, with all that a call may be granted."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, Final
+
+from toolkeep.attack import signs
+from toolkeep.attack.attempts.declare import Attempt
+from toolkeep.attack.baits import CPU_S, MEMORY_BYTES, OPEN_FILES, PROCESSES, Ground, Stage, for_companion
+from toolkeep.attack.catalog import COMPANIONS, parameters
+from toolkeep.errors import ToolkeepError
+from toolkeep.sandbox.exchange import Ending, Reply
+from toolkeep.sandbox.filters import for_level
+from toolkeep.sandbox.levels import Isolation, memory_bound
+from toolkeep.sandbox.plan import Grant, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
+from toolkeep.sandbox.pool import Key, Pool
+
+_OUTPUT_BYTES: Final = 1 << 20
+_GONE_S: Final = 3.0
+"""How long the processes of a call may take to be gone."""
+
+_NO_ARGUMENTS: Final = b'{"arguments":{}}'
+_PROGRAMS: Final = ("/usr",)
+"""What attempts that may start programs may start: all that the machine has."""
+
+_PLENTY_S: Final = 20
+"""Seconds of processor for attempts that are not about it."""
+
+
+class Confined:
+    """Attempts in the sandbox."""
+
+    def __init__(self, ground: Ground, pool: Pool) -> None:
+        self._ground = ground
+        self._pool = pool
+
+    async def run(self, attempt: Attempt, level: Isolation) -> dict[str, Any]:
+        """What came of one attempt at one level."""
+        stage = Stage(self._ground, is_control=False)
+        with stage.cleanup:
+            arguments = stage.lay_out(parameters(attempt.module, attempt.name))
+            async with self._beside(attempt, level, stage, arguments) as companion:
+                reply = await self._call(attempt, level, stage, arguments)
+            said = signs.words(reply)
+            seen = signs.seen(stage, arguments, said, _GONE_S)
+            if companion and companion[0].value == "hit":
+                seen.append("hit")
+            seen += await self._unsound(attempt, level, reply)
+            return {"seen": seen, "ending": signs.ending(reply), "said": said[:200]}
+
+    async def _call(
+        self, attempt: Attempt, level: Isolation, stage: Stage, arguments: dict[str, Any]
+    ) -> Reply | ToolkeepError:
+        key = self._key(attempt.module, attempt.name, level, stage, attempt)
+        request = json.dumps({"arguments": arguments}).encode()
+        stage.after_planning()
+        try:
+            return await self._pool.run(key, request, attempt.deadline_s, _OUTPUT_BYTES)
+        except ToolkeepError as error:
+            return error
+
+    def _key(
+        self, module: str, name: str, level: Isolation, stage: Stage | None, attempt: Attempt | None = None
+    ) -> Key:
+        key = Key(f"{module}:{name}", level, stage.name if stage else "")
+        self._pool.admit(key, self._recipe(module, name, level, stage, attempt))
+        return key
+
+    def _recipe(
+        self, module: str, name: str, level: Isolation, stage: Stage | None, attempt: Attempt | None = None
+    ) -> Recipe:
+        ground, is_strict = self._ground, level is Isolation.STRICT
+        may_spawn = is_strict and (attempt is None or attempt.may_spawn)
+        read = (str(ground.shelf),) if is_strict else ()
+        is_about_time = attempt is not None and "cpu_s" in parameters(module, name)
+        return Recipe(
+            zygote=ZygotePlan(
+                level=level,
+                code=(str(ground.code),),
+                read=read,
+                write=(str(ground.work),) if is_strict else (),
+                has_proc=True,
+            ),
+            worker=WorkerPlan(
+                tool=f"attempts.{module}:{name}",
+                level=level,
+                filter=for_level(level, may_spawn=may_spawn).program(),
+                packages=(str(ground.code),),
+                may_spawn=may_spawn,
+                memory_by=memory_bound(level, may_spawn=may_spawn),
+                limits=ResourceLimits(
+                    memory_bytes=MEMORY_BYTES,
+                    processes=PROCESSES,
+                    open_files=OPEN_FILES,
+                    cpu_s=CPU_S if is_about_time else _PLENTY_S,
+                    scratch_bytes=16 << 20,
+                    scratch_files=1000,
+                ),
+            ),
+            grant=Grant(
+                read=read,
+                write=(str(stage.granted),) if is_strict and stage else (),
+                run=_PROGRAMS if may_spawn else (),
+            ),
+        )
+
+    @contextlib.asynccontextmanager
+    async def _beside(
+        self, attempt: Attempt, level: Isolation, stage: Stage, arguments: dict[str, Any]
+    ) -> AsyncIterator[list[Reply]]:
+        """Another call, for attempts on one."""
+        replies: list[Reply] = []
+        if "planted" in arguments:
+            await self._plant(level, stage)
+        if attempt.name not in COMPANIONS:
+            yield replies
+            return
+        module, name = COMPANIONS[attempt.name]
+        key = self._key(module, name, level, stage)
+        companion = for_companion(parameters(module, name), stage, arguments)
+        request = json.dumps({"arguments": companion}).encode()
+        running = asyncio.ensure_future(self._pool.run(key, request, 5.0, _OUTPUT_BYTES))
+        await asyncio.to_thread(_wait_for_mark, stage, running)
+        if "companion_pid" in parameters(attempt.module, attempt.name):
+            arguments["companion_pid"] = next(iter(stage.left()), 0)
+        try:
+            yield replies
+        finally:
+            replies.append(await running)
+
+    async def _plant(self, level: Isolation, stage: Stage) -> None:
+        """Another call of the same zygote, which is granted a file whose name is the secret."""
+        file = stage.own / f"{stage.planted()}{stage.secret}"
+        file.write_text("granted")
+        if level is not Isolation.STRICT:
+            return
+        other = Stage(self._ground, is_control=False)
+        with other.cleanup:
+            made = self._recipe("results", "sound", level, other)
+            planted = Key("planted", level, stage.name)
+            self._pool.admit(planted, replace(made, grant=replace(made.grant, read=(str(file),))))
+            await self._pool.run(planted, _NO_ARGUMENTS, 5.0, _OUTPUT_BYTES)
+
+    async def _unsound(self, attempt: Attempt, level: Isolation, reply: Reply | ToolkeepError) -> list[str]:
+        """Whether the host came out of it well."""
+        if not attempt.endings:
+            return []
+        ending = signs.ending(reply)
+        found = [] if ending in attempt.endings else [f"the call ended as {ending}"]
+        key = self._key("results", "sound", level, None)
+        next_one = await self._pool.run(key, _NO_ARGUMENTS, 10.0, _OUTPUT_BYTES)
+        if next_one != Reply(Ending.OK, value="sound"):
+            found.append("the next call was not served")
+        return found
+
+
+def _wait_for_mark(stage: Stage, running: "asyncio.Future[Reply]") -> None:
+    while not running.done() and not stage.left():
+        time.sleep(0.01)

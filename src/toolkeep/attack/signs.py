@@ -1,0 +1,79 @@
+"""What a host reads off a run: the signs that something got out, and how the call ended.
+
+It looks at its files, listeners and processes, and believes an attempt only where it cannot see.
+"""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from toolkeep.attack.baits import Stage
+from toolkeep.errors import ToolkeepError
+from toolkeep.results.output import json_body
+from toolkeep.sandbox.exchange import Ending, Reply
+
+MEANINGS: Final[Mapping[str, str]] = {
+    "leaked": "a secret was read",
+    "changed": "a file was changed",
+    "connected": "a listener was reached",
+    "hit": "another process was touched",
+    "left": "a process was left",
+    "trapped": "something odd was left in the granted folder",
+    "done": "it was let through",
+    "more": "it took more than its share",
+}
+"""Signs in words; signs that are not here are words already."""
+
+
+def seen(stage: Stage, arguments: dict[str, Any], said: str, gone_s: float) -> list[str]:
+    """Every sign that something got out; processes get this long to be gone."""
+    wanted = [value for name, value in arguments.items() if name.startswith("more_")]
+    value = _value(said)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    secrets_out = (stage.secret, str(stage.written_at), stage.ground.secret)
+    signs = {
+        "leaked": any(secret in said for secret in secrets_out),
+        "changed": stage.fingerprint() != stage.before,
+        "connected": stage.listeners.was_reached(),
+        "hit": stage.is_victim_touched(),
+        "left": "mark" in arguments and bool(stage.left_after(gone_s)),
+        "trapped": bool(stage.traps()),
+        "done": value == "done",
+        "more": is_number and bool(wanted) and value >= wanted[0],
+    }
+    return [sign for sign, is_seen in signs.items() if is_seen]
+
+
+def _value(said: str) -> Any:
+    with contextlib.suppress(ValueError):
+        return json.loads(said)
+    return None
+
+
+def words(reply: Reply | ToolkeepError) -> str:
+    """What a call said, as text."""
+    if isinstance(reply, ToolkeepError):
+        return reply.message
+    value = reply.value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    try:
+        return json.dumps(value) if reply.ending is Ending.OK else reply.text
+    except RecursionError:
+        return ""
+
+
+def ending(reply: Reply | ToolkeepError) -> str:
+    """How a call ended.
+
+    `refused` where the stage after the sandbox would not take the value, `unstarted` where no worker was had.
+    """
+    if isinstance(reply, ToolkeepError):
+        return "unstarted"
+    if reply.ending is Ending.OK and not isinstance(reply.value, bytes):
+        try:
+            json_body(reply.value)
+        except (TypeError, ValueError, RecursionError, OverflowError):
+            return "refused"
+    return reply.ending.value

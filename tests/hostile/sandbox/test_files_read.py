@@ -1,0 +1,11 @@
+"""Nothing is read, or learnt of, that was not granted: each attempt, at each level that promises it, by two identities."""
+
+import pytest
+
+from tests.hostile.sandbox.arena import Case, cases, demand_containment
+
+
+@pytest.mark.spec("SBX-5")
+@pytest.mark.parametrize("case", cases("files_read"))
+def test_nothing_is_read_that_was_not_granted(case: Case) -> None:
+    demand_containment(case)
