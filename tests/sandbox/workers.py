@@ -14,7 +14,7 @@ from toolkeep.sandbox.bpf import Program
 from toolkeep.sandbox.exchange import Reply
 from toolkeep.sandbox.filters import for_level
 from toolkeep.sandbox.levels import Isolation, Mechanism
-from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
+from toolkeep.sandbox.plan import Grant, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool, PoolSize
 from toolkeep.sandbox.progress import Listener, nobody
 

@@ -61,6 +61,6 @@ def _loader(descriptor: int) -> str:
             if kind == _INTERPRETER:
                 name = os.pread(descriptor, min(length, 4096), offset)
                 return name.rstrip(b"\0").decode("utf-8", "replace")
-    except struct.error:  # it is cut short
+    except (struct.error, OverflowError):  # it is cut short, or makes no sense
         pass
     return ""
