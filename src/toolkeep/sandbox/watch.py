@@ -81,13 +81,14 @@ class Watch:
         self._thread: threading.Thread | None = None
 
     def hold(self, pidfd: int, memory_bytes: int) -> Watched:
-        """Watch a worker from now on."""
+        """Watch a worker from now on. Raises OSError, or RuntimeError where no thread can be started."""
         watched = Watched(self, pidfd, memory_bytes)
         with self._change:
-            self._watched.add(watched)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._look, name="toolkeep-memory", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._look, name="toolkeep-memory", daemon=True)
+                thread.start()  # waits for this lock before it looks
+                self._thread = thread
+            self._watched.add(watched)
         return watched
 
     def wake(self) -> None:
