@@ -188,7 +188,7 @@ def test_a_tool_is_not_imported_before_its_worker_is_in_its_group(monkeypatch: p
 
     async def main() -> Reply:
         async with caller(PoolSize(warm_per_key=0)) as here:
-            here.deadline_s = 3.0
+            here.deadline_s = 5.0
             return await here.call(grouped(Isolation.STRICT, "takes_at_import:never"))
 
     monkeypatch.setattr(Groups, "hold", late)
