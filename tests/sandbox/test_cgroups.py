@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,26 @@ def _processes(folder: Path) -> list[str]:
         return (folder / "cgroup.procs").read_text().split()
     except OSError:
         return []
+
+
+@pytest.mark.usefixtures("way")
+def test_a_tool_is_not_imported_before_its_worker_is_in_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts processes when it is imported, which would stay outside."""
+    held, started = Groups.hold, []
+
+    def late(self: Groups, pidfd: int, bounds: Bounds) -> Any:
+        time.sleep(0.5)
+        started.append(len(descendants(cgroups.host_pid(pidfd))))
+        return held(self, pidfd, bounds)
+
+    async def main() -> Reply:
+        async with caller(PoolSize(warm_per_key=0)) as here:
+            here.deadline_s = 5.0
+            return await here.call(grouped(Isolation.STRICT, "takes_at_import:never"))
+
+    monkeypatch.setattr(Groups, "hold", late)
+    assert asyncio.run(main()).ending in (Ending.TIMED_OUT, Ending.OUT_OF_MEMORY)
+    assert started == [0]
 
 
 @pytest.mark.usefixtures("way")

@@ -204,6 +204,22 @@ def test_a_dead_zygote_is_replaced() -> None:
     assert asyncio.run(main()) == (Reply(Ending.OK, value=2), Reply(Ending.OK, value=4))
 
 
+def test_a_caller_who_gives_up_twice_while_a_zygote_starts_leaves_nobody() -> None:
+    async def main() -> set[int]:
+        async with caller() as here:
+            call = asyncio.ensure_future(here.call(recipe(Isolation.STRICT, "echo"), value=1))
+            await until(lambda: bool(descendants(os.getpid())))
+            for _ in range(2):
+                call.cancel()
+                await asyncio.sleep(0)
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            await until(lambda: not descendants(os.getpid()))
+            return descendants(os.getpid())
+
+    assert asyncio.run(main()) == set()
+
+
 def test_a_used_up_zygote_is_replaced_and_ended() -> None:
     async def main() -> tuple[set[Ending], bool]:
         async with caller(PoolSize(warm_per_key=1, forks_per_zygote=5)) as here:

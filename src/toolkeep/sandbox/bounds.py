@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 from toolkeep.sandbox.cgroups import Bounds, Groups
-from toolkeep.sandbox.errors import SandboxBroken
+from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.levels import Mechanism
 from toolkeep.sandbox.plan import WorkerPlan
 from toolkeep.sandbox.watch import Watch
@@ -42,14 +42,16 @@ class TreeBounds:
         """Bound a new worker. The future may raise SandboxBroken or SandboxExhausted."""
         loop = asyncio.get_running_loop()
         limits = plan.limits
-        if plan.memory_by is Mechanism.MEMORY_CGROUP:
-            bounds = Bounds(limits.memory_bytes, limits.processes)
-            return loop.run_in_executor(self._threads, self._groups.hold, pidfd, bounds)
         done: asyncio.Future[TreeBound] = loop.create_future()
         try:
+            if plan.memory_by is Mechanism.MEMORY_CGROUP:
+                bounds = Bounds(limits.memory_bytes, limits.processes)
+                return loop.run_in_executor(self._threads, self._groups.hold, pidfd, bounds)
             done.set_result(self._watch.hold(pidfd, limits.memory_bytes))
-        except OSError as error:
+        except ProcessLookupError as error:
             done.set_exception(SandboxBroken(f"a worker could not be watched: {error}"))
+        except (OSError, RuntimeError) as error:  # Python says RuntimeError where it can start no thread
+            done.set_exception(SandboxExhausted(f"its memory could not be bounded: {error}"))
         return done
 
     def close(self) -> None:

@@ -79,21 +79,25 @@ class Watch:
         self._change = threading.Condition()
         self._watched: set[Watched] = set()
         self._thread: threading.Thread | None = None
+        self._is_resting = False
+        """Whether it waits for longer, because no call runs."""
 
     def hold(self, pidfd: int, memory_bytes: int) -> Watched:
-        """Watch a worker from now on."""
+        """Watch a worker from now on. Raises OSError, or RuntimeError where no thread can be started."""
         watched = Watched(self, pidfd, memory_bytes)
         with self._change:
-            self._watched.add(watched)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._look, name="toolkeep-memory", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._look, name="toolkeep-memory", daemon=True)
+                thread.start()  # waits for this lock before it looks
+                self._thread = thread
+            self._watched.add(watched)
         return watched
 
     def wake(self) -> None:
-        """Look at once, and then often."""
+        """Look often from now on."""
         with self._change:
-            self._change.notify()
+            if self._is_resting:
+                self._change.notify()
 
     def forget(self, watched: Watched) -> None:
         """Watch it no longer."""
@@ -103,11 +107,10 @@ class Watch:
                 self._change.notify()
 
     def _look(self) -> None:
-        pause_s = RUNNING_SECONDS
+        worked_s = 0.0
         while True:
             with self._change:
-                if self._watched:
-                    self._change.wait(pause_s)
+                self._rest(worked_s * _SHARE)
                 if not self._watched:
                     self._thread = None
                     return
@@ -115,5 +118,13 @@ class Watch:
             began = time.thread_time()
             for one in watched:
                 one.look()
-            shortest_s = RUNNING_SECONDS if any(one.is_running for one in watched) else WAITING_SECONDS
-            pause_s = max(shortest_s, (time.thread_time() - began) * _SHARE)
+            worked_s = time.thread_time() - began
+
+    def _rest(self, shortest_s: float) -> None:
+        """Wait until the next look is due; where no call runs, until one begins or for longer."""
+        if self._watched and not any(one.is_running for one in self._watched):
+            self._is_resting = True
+            self._change.wait(WAITING_SECONDS)
+            self._is_resting = False
+        if self._watched:
+            self._change.wait(max(RUNNING_SECONDS, shortest_s))

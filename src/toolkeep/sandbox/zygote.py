@@ -122,7 +122,7 @@ class Zygote:
             raise SandboxBroken("the zygote ended while it started") from error
         finally:
             if not zygote._is_ready():
-                await zygote.close()
+                zygote._give_up()
         return zygote
 
     @property
@@ -194,6 +194,12 @@ class Zygote:
         self._process.wait()
         while self._unfinished:  # all are dead by now
             await asyncio.wait(self._unfinished)
+
+    def _give_up(self) -> None:
+        """End it before it is ready, without a moment in which the caller could give up a second time."""
+        self._let_go()
+        self._process.kill()
+        self._process.wait()
 
     def abandon(self) -> None:
         """End it after its loop was closed."""
