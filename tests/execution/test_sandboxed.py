@@ -148,6 +148,7 @@ def test_a_listener_that_fails_does_not_fail_the_tool(keep: Keep) -> None:
 
 
 def test_a_secret_is_not_sent_to_a_function_that_cannot_ask_for_it(keep: Keep) -> None:
+    assert call(keep, "look_around", {"steps": 0}).ok
     assert call(keep, "hoard").value == 0
 
 

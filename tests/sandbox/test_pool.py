@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.sandbox.workers import (
+    HERE,
     LEVELS,
     Caller,
     caller,
@@ -25,8 +26,9 @@ from tests.sandbox.workers import (
 from toolkeep.sandbox.errors import SandboxExhausted
 from toolkeep.sandbox.exchange import Ending, Reply
 from toolkeep.sandbox.levels import Isolation
-from toolkeep.sandbox.plan import Recipe
+from toolkeep.sandbox.plan import Recipe, ZygotePlan
 from toolkeep.sandbox.pool import PoolSize
+from toolkeep.sandbox.zygote import Zygote
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -356,3 +358,16 @@ def test_two_hundred_calls_leave_no_process_descriptor_or_mount(level: Isolation
     before = open_descriptors()
     assert asyncio.run(main()) == ({Ending.OK}, 0, 0)
     assert (descendants(os.getpid()), open_descriptors()) == (set(), before)
+
+
+def test_a_zygote_that_is_given_up_while_it_starts_is_gone_at_once() -> None:
+    async def scenario() -> None:
+        slow = ZygotePlan(level=Isolation.STANDARD, code=(HERE,), import_paths=(HERE,), preload=("sleeps",))
+        starting = asyncio.ensure_future(Zygote.start(slow))
+        assert await until(lambda: len(descendants(os.getpid())) > 1)
+        starting.cancel()
+        await asyncio.wait({starting}, timeout=20.0)
+        assert starting.cancelled()
+        assert await until(lambda: not descendants(os.getpid()))
+
+    asyncio.run(scenario())

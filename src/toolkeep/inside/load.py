@@ -70,9 +70,9 @@ def load(reference: str) -> Call:
     Import.is_running = True
     try:
         module = _module_of_file(place) if place.startswith("/") else importlib.import_module(place)
+        return _callable(_named(module, name), name)
     finally:
         Import.is_running = False
-    return _callable(_named(module, name), name)
 
 
 def why_unloaded(error: BaseException) -> str:
@@ -158,7 +158,8 @@ def _context_parameter(function: Callable[..., Any]) -> str | None:
 
 
 def _is_agent_tool_class(value: Any) -> bool:
-    return inspect.isclass(value) and (hasattr(value, "TOOL_NAME") or hasattr(value, "get_schema"))
+    has_mark = hasattr(value, "TOOL_NAME") or hasattr(value, "get_schema")
+    return inspect.isclass(value) and has_mark and hasattr(value, "execute")
 
 
 def _made(tool_class: type) -> Any:

@@ -1,0 +1,5 @@
+"""Takes long to import, as anything does on a busy machine."""
+
+import time
+
+time.sleep(60)
