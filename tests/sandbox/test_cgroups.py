@@ -24,6 +24,7 @@ from toolkeep.sandbox.exchange import Ending, Reply
 from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import Recipe, ResourceLimits
 from toolkeep.sandbox.pool import PoolSize
+from toolkeep.sandbox.processes import host_pid
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUNDS = Bounds(memory_bytes=256 << 20, processes=16)
@@ -183,7 +184,7 @@ def test_a_tool_is_not_imported_before_its_worker_is_in_its_group(monkeypatch: p
 
     def late(self: Groups, pidfd: int, bounds: Bounds) -> Any:
         time.sleep(0.5)
-        started.append(len(descendants(cgroups.host_pid(pidfd))))
+        started.append(len(descendants(host_pid(pidfd))))
         return held(self, pidfd, bounds)
 
     async def main() -> Reply:

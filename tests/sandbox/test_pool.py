@@ -23,6 +23,7 @@ from tests.sandbox.workers import (
     recipe,
     until,
 )
+from toolkeep.sandbox.bounds import TreeBounds
 from toolkeep.sandbox.errors import SandboxExhausted
 from toolkeep.sandbox.exchange import Ending, Reply
 from toolkeep.sandbox.levels import Isolation
@@ -363,7 +364,7 @@ def test_two_hundred_calls_leave_no_process_descriptor_or_mount(level: Isolation
 def test_a_zygote_that_is_given_up_while_it_starts_is_gone_at_once() -> None:
     async def scenario() -> None:
         slow = ZygotePlan(level=Isolation.STANDARD, code=(HERE,), import_paths=(HERE,), preload=("sleeps",))
-        starting = asyncio.ensure_future(Zygote.start(slow))
+        starting = asyncio.ensure_future(Zygote.start(slow, TreeBounds()))
         assert await until(lambda: len(descendants(os.getpid())) > 1)
         starting.cancel()
         await asyncio.wait({starting}, timeout=20.0)
