@@ -13,7 +13,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,8 +23,9 @@ from toolkeep.canonical import canonical_hash
 from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.function import FunctionTool
 from toolkeep.errors import Code, ToolkeepError
+from toolkeep.execution.reached import check_unprotected, resolved_arguments
 from toolkeep.execution.runner import Held, RunRefused
-from toolkeep.limits import CANCEL_GRACE_SECONDS, OUTPUT_CAP_BYTES, PROTECTED_ENTRIES
+from toolkeep.limits import CANCEL_GRACE_SECONDS, OUTPUT_CAP_BYTES
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.exchange import Ending, Reply
 from toolkeep.sandbox.filters import Profile, restricted, standard, strict
@@ -35,9 +36,6 @@ from toolkeep.sandbox.probe import Findings, probe
 from toolkeep.sandbox.syscalls import this_machine
 
 log = logging.getLogger("toolkeep.execution")
-
-_PROTECTED: Final = frozenset((".agent", ".git", "toolkeep.lock"))
-"""What no tool may write (POL-7); a folder that holds one of them is not granted for writing as a whole."""
 
 _KEYS: Final = 1_000
 """Kinds of workers that are known at once; another definition or another grant is another kind."""
@@ -111,7 +109,7 @@ class SandboxRunner:
             if self._findings is None:
                 await asyncio.to_thread(self._look)
             key = self._admitted(call)
-            request = json.dumps(_arguments(call), ensure_ascii=False).encode()
+            request = json.dumps(resolved_arguments(call), ensure_ascii=False).encode()
             # A moment longer than the call: whoever runs it gives up first, and says so.
             deadline_s = call.deadline_s + CANCEL_GRACE_SECONDS
             reply = await self._pool.run(key, request, deadline_s, OUTPUT_CAP_BYTES)
@@ -260,24 +258,11 @@ def _reach(call: RecordedCall) -> _Reach:
             read_roots.append(one.root_path)
         else:
             place = _existing(one.shown)
-            _check_unprotected(place)
+            check_unprotected(place)
             write.append(place)
             write_roots.append(one.root_path)
     found = (read, write, read_roots, write_roots, identities)
     return _Reach(*(tuple(sorted(set(each))) for each in found))
-
-
-def _arguments(call: RecordedCall) -> dict[str, Any]:
-    """The arguments, with paths as they were resolved: the worker has another working folder."""
-    arguments: dict[str, Any] = json.loads(json.dumps(call.checked.arguments))
-    for one in call.approved.permitted.touched:
-        if one.kind.startswith("fs.") and one.pointer:
-            *way, last = (part.replace("~1", "/").replace("~0", "~") for part in one.pointer.split("/")[1:])
-            holder: Any = arguments
-            for part in way:
-                holder = holder[int(part)] if isinstance(holder, list) else holder[part]
-            holder[int(last) if isinstance(holder, list) else last] = one.shown
-    return arguments
 
 
 def _existing(path: str) -> str:
@@ -285,20 +270,6 @@ def _existing(path: str) -> str:
     while not Path(path).exists():
         path = str(Path(path).parent)
     return path
-
-
-def _check_unprotected(place: str) -> None:
-    """Refuse to grant a folder for writing that holds what no tool may write."""
-    for number, name in enumerate(_names_below(place)):
-        if name in _PROTECTED:
-            raise ValueError(f"its folder holds '{name}', which no tool may write; grant a folder below it")
-        if number > PROTECTED_ENTRIES:
-            raise ValueError("its folder holds too much to look through; grant a folder below it")
-
-
-def _names_below(place: str) -> Iterator[str]:
-    for _, folders, files in os.walk(place):
-        yield from (*folders, *files)
 
 
 def _limits(tool: RegisteredTool) -> ResourceLimits:
