@@ -235,6 +235,9 @@ TABLES: Final = 16
 COPIED_BYTES: Final = 64 * MIB
 """A single file that a WASM module reads: it gets a copy, because only folders can be opened for it."""
 
+MODULE_FILES: Final = 256
+"""Files that a WASM module holds open at once, as many as a worker; they are files of the host's process."""
+
 STDERR_BYTES: Final = 16 * KIB
 """The end of what a WASM module writes to standard error; the rest is dropped."""
 

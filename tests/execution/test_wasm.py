@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -179,6 +180,12 @@ MODULE_OF_NOTHING = bytes(wat2wasm("(module)"))
 STRANGE = bytes(
     wat2wasm('(module (import "env" "fetch" (func)) (memory (export "memory") 1) (func (export "_start")))')
 )
+OLD = bytes(
+    wat2wasm(
+        '(module (import "wasi_unstable" "poll_oneoff" (func (param i32 i32 i32 i32) (result i32)))'
+        ' (memory (export "memory") 1) (func (export "_start")))'
+    )
+)
 TOO_NEW = bytes(
     wat2wasm(
         '(module (import "wasi_snapshot_preview1" "shine" (func)) (memory (export "memory") 1) (func (export "_start")))'
@@ -197,6 +204,7 @@ TOO_NEW = bytes(
         pytest.param(MODULE_OF_NOTHING, "neither _start nor", id="no_exports"),
         pytest.param(bytes(wat2wasm('(module (func (export "_start")))')), "no command of WASI", id="no_memory"),
         pytest.param(STRANGE, "imports env.fetch, which is not there", id="imports"),
+        pytest.param(OLD, "imports wasi_unstable.poll_oneoff", id="older_wasi"),
         pytest.param(TOO_NEW, "unknown to wasi_snapshot_preview1", id="unknown_wasi"),
         pytest.param(
             bytes(wat2wasm('(module (memory i64 1))')), "that is broken", id="memory64"
@@ -443,6 +451,33 @@ def test_the_folder_that_was_checked_is_opened_whatever_lies_at_its_name_by_then
 
     monkeypatch.setattr(HeldPlaces, "opened", swapped)
     assert run(keep, wat.opens("a.md"), {"path": "docs"}, definition=touching("fs.read")).value == "hello"
+
+
+OPENS_MANY = """(loop $more
+         (if (call $path_open (i32.const 3) (i32.const 1) (i32.const 1024) (i32.const 4) (i32.const 0) (i64.const 2)
+               (i64.const 0) (i32.const 0) (i32.const 2048)) (then (call $say (i32.const 33)) (return)))
+         CLOSE
+         (br_if $more (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 1000))))
+       (call $say (i32.const 0))"""
+
+
+@pytest.mark.parametrize(
+    ("close", "errno"), [("", "33"), ("(drop (call $fd_close (i32.load (i32.const 2048))))", "00")]
+)
+def test_a_module_holds_so_many_files_open_and_no_more(close: str, errno: str, keep: Keep) -> None:
+    body = wat.command(OPENS_MANY.replace("CLOSE", close), data="a.md")
+    assert run(keep, body, {"path": "docs"}, definition=touching("fs.read")).value == errno
+
+
+def test_a_module_that_waits_for_a_file_is_answered_for_and_holds_its_slot(keep: Keep) -> None:
+    os.mkfifo("docs/pipe")
+    keep.register(WasmTool(touching("fs.read"), str(wat.write(Path.cwd(), wat.opens("pipe")))))
+    result = keep.call_sync("tool", {"path": "docs"}, agent="ada", timeout_s=0.1)
+    assert (result.code, "still runs" in result.text) == (Code.TIMED_OUT, True)
+    assert (len(threads()), keep._pipeline.admission.running) == (1, 1)
+    (waiting,) = (thread for thread in threading.enumerate() if thread.name == "toolkeep-tool")
+    os.close(os.open("docs/pipe", os.O_WRONLY))
+    waiting.join()
 
 
 # --- the log ------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from toolkeep.limits import CACHED_MODULES, LISTED_NAMES, MODULE_BYTES
 from toolkeep.wasm.cache import CompiledModules
 from toolkeep.wasm.errors import Ending, WasmEnded
+from toolkeep.wasm.gate import WASI
 from toolkeep.wasm.runtime import Runtime
 from toolkeep.wording import echo_name, listing
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from wasmtime import InstancePre, Module
 
 log = logging.getLogger("toolkeep.wasm")
-
-WASI: Final = "wasi_snapshot_preview1"
 
 _MAGIC: Final = b"\0asm"
 _MODULE: Final = _MAGIC + b"\x01\0\0\0"
@@ -52,7 +51,8 @@ class LoadedModule(NamedTuple):
     sha256: str
     form: Form
     has_initialize: bool
-    instance: "InstancePre"
+    module: "Module"
+    linked: "InstancePre"
 
 
 class Modules:
@@ -91,7 +91,7 @@ class Modules:
         module = self._from_cache(sha256) or self._compile(sha256, body)
         form = _form(module)
         has_initialize = any(export.name == "_initialize" for export in module.exports)
-        return LoadedModule(sha256, form, has_initialize, self._linked(module))
+        return LoadedModule(sha256, form, has_initialize, module, self._linked(module))
 
     def _from_cache(self, sha256: str) -> "Module | None":
         from wasmtime import Module, WasmtimeError
@@ -123,14 +123,15 @@ class Modules:
     def _linked(self, module: "Module") -> "InstancePre":
         from wasmtime import WasmtimeError
 
+        # Also where wasmtime has it: an older WASI, whose functions do not lead through ours.
+        strange = [f"{one.module}.{one.name}" for one in module.imports if one.module != WASI]
+        if strange:
+            named = listing(map(echo_name, strange), len(strange), LISTED_NAMES)
+            raise _unusable(f"its module imports {named}, which is not there; {_BUILD}")
         try:
             return self._runtime.linker.instantiate_pre(module)
         except WasmtimeError as error:
-            wanted = [f"{one.module}.{one.name}" for one in module.imports if one.module != WASI]
-            named = (
-                listing(map(echo_name, wanted), len(wanted), LISTED_NAMES) or f"functions unknown to {WASI}"
-            )
-            raise _unusable(f"its module imports {named}, which is not there; {_BUILD}") from error
+            raise _unusable(f"its module imports functions that are unknown to {WASI}; {_BUILD}") from error
 
 
 def _unusable(text: str) -> WasmEnded:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from toolkeep.limits import STDERR_BYTES, TABLE_ELEMENTS, TABLES
 from toolkeep.wasm.errors import Ending, WasmEnded
+from toolkeep.wasm.gate import INSTANCES
 from toolkeep.wasm.modules import Form, LoadedModule
 from toolkeep.wasm.runtime import Runtime
 from toolkeep.wasm.watch import Watch, of_thread
@@ -109,7 +110,7 @@ class Run:
             with self._runtime.ticking():
                 callback = self._limit(store)
                 store.set_wasi(self._wasi(name, request, folders))
-                body = self._guarded(store, request)
+                body = self._guarded(store, request, has_folders=bool(folders))
                 del callback  # wasmtime holds its address, and Python must hold the rest until here
         finally:
             of_thread.watch = None
@@ -123,8 +124,8 @@ class Run:
         store.set_limits(
             memory_size=self._bounds.memory_bytes,
             table_elements=TABLE_ELEMENTS,
-            instances=1,
-            tables=TABLES,
+            instances=INSTANCES,
+            tables=TABLES + 1,
             memories=1,
         )
         store.set_fuel(self._bounds.fuel)
@@ -161,12 +162,12 @@ class Run:
                 raise WasmEnded(Ending.UNUSABLE, "a folder that it was granted cannot be opened") from error
         return wasi
 
-    def _guarded(self, store: "Store", request: bytes) -> bytes:
+    def _guarded(self, store: "Store", request: bytes, *, has_folders: bool) -> bytes:
         """The answer, with every way in which wasmtime ends a run turned into ours."""
         from wasmtime import ExitTrap, Trap, WasmtimeError
 
         try:
-            instance = self._module.instance.instantiate(store)
+            instance = self._instance(store, has_folders=has_folders)
             self._check_going_on()
             if self._module.form is Form.COMMAND:
                 _function(store, instance, "_start")(store)
@@ -179,6 +180,12 @@ class Run:
         except (Trap, WasmtimeError) as error:
             self._check_going_on()
             raise self._died(error) from error
+
+    def _instance(self, store: "Store", *, has_folders: bool) -> "Instance":
+        """A fresh instance; where files can be opened, one whose open files are counted."""
+        if has_folders:
+            return self._runtime.gate.instantiate(store, self._module.module)
+        return self._module.linked.instantiate(store)
 
     def _check_going_on(self) -> None:
         """Whatever a run ended with: why it was ended comes first."""

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from toolkeep.wasm.errors import Ending, WasmEnded
+from toolkeep.wasm.gate import Gate
 from toolkeep.wasm.pause import define_pause
 from toolkeep.wasm.watch import TICK_SECONDS
 
@@ -55,6 +56,7 @@ class Runtime:
         self.linker = Linker(self.engine)
         self.linker.define_wasi()
         define_pause(self.linker)
+        self.gate = Gate(self.engine, self.linker)
         self._ticker = _Ticker(self.engine)
 
     @property
