@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -246,6 +247,31 @@ def test_without_wasmtime_the_extra_is_named(keep: Keep, monkeypatch: pytest.Mon
 def test_another_wasmtime_is_refused(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "version", lambda _: "49.0.0")
     assert "wasmtime 50 is needed, not 49.0.0" in run(keep, wat.ECHO).text
+
+
+AFTER_ANOTHER_HANDLER = """
+import faulthandler, sys
+from toolkeep import Keep, ToolDefinition, WasmTool
+
+keep = Keep()
+for name, path in zip(("good", "bad"), sys.argv[1:]):
+    keep.register(WasmTool(ToolDefinition.from_dict({"name": name, "description": "Does it."}), path))
+keep.call_sync("good", {})
+faulthandler.enable()
+print(keep.call_sync("bad", {}).code)
+"""
+
+
+def test_a_bad_address_does_not_end_a_host_that_handles_signals_itself(tmp_path: Path) -> None:
+    bad = wat.command("(drop (i32.load (i32.const 0xfffffff0)))")
+    paths = [wat.write(tmp_path, wat.ECHO, "good.wasm"), wat.write(tmp_path, bad, "bad.wasm")]
+    done = subprocess.run(
+        [sys.executable, "-c", AFTER_ANOTHER_HANDLER, *map(str, paths)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, f"{Code.TOOL_FAILED}\n"), done.stderr
 
 
 # --- limits -------------------------------------------------------------------------------------
