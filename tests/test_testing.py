@@ -3,11 +3,13 @@
 import itertools
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toolkeep import InvokeResult, Keep, Registry, ToolContext, ToolDefinition, open_keep, tool
+from tests.execution import wat
+from toolkeep import InvokeResult, Keep, Registry, ToolContext, ToolDefinition, WasmTool, open_keep, tool
 from toolkeep.definitions.context import Cancelled
 from toolkeep.errors import ContractBroken, SchemaRefused
 from toolkeep.testing import FakeClock, MemoryRegistry, RecordingContext, check_keep, check_tool
@@ -82,6 +84,17 @@ def test_a_good_function_passes() -> None:
         return number // 2
 
     check_tool(halve, {"number": 4}, bad_arguments=[{"number": 3}, {"number": "4"}, {"half": 2}])
+
+
+def test_a_wasm_module_is_run(tmp_path: Path) -> None:
+    parameters = {"type": "object", "properties": {"text": {"type": "string"}}}
+    definition = ToolDefinition.from_dict(
+        {"name": "echo", "description": "Give back.", "parameters": parameters, "side_effects": ["None"]}
+    )
+    check_tool(WasmTool(definition, str(wat.write(tmp_path, wat.ECHO))), {"text": "hello"})
+    broken = WasmTool(definition, str(wat.write(tmp_path, wat.command("(unreachable)"))))
+    with pytest.raises(AssertionError, match="trapped"):
+        check_tool(broken, {"text": "hello"})
 
 
 def test_a_definition_without_a_runner_is_checked_by_its_schema() -> None:

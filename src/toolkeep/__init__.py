@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Tier,
         ToolState,
     )
+    from toolkeep.definitions.wasm import WasmTool
     from toolkeep.errors import ArgumentsRefused, Code, DefinitionError, ToolkeepError
     from toolkeep.keep import Keep
     from toolkeep.limits import CallLimits, Limits
@@ -60,6 +61,7 @@ _HOMES = {
     "ToolkeepError": "errors",
     "Touches": "definitions.parameter",
     "Violation": "calls",
+    "WasmTool": "definitions.wasm",
     "open_keep": "assembly",
     "tool": "definitions.function",
     "verify_receipt": "audit.receipt",
@@ -94,6 +96,7 @@ __all__ = [
     "ToolkeepError",
     "Touches",
     "Violation",
+    "WasmTool",
     "open_keep",
     "tool",
     "verify_receipt",

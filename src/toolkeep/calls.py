@@ -270,6 +270,9 @@ class TouchedThing(Protocol):
     def content(self, limit: int) -> bytes | None:
         """What a file holds; None where it is no file or longer. One that does not exist holds nothing."""
 
+    def open(self) -> int | None:
+        """A descriptor of the very file or folder that was checked, to read it; None where there is none."""
+
     def close(self) -> None:
         """Let go of it."""
 

@@ -222,6 +222,35 @@ BATCH_CALLS: Final = 1000
 """Calls in one batch."""
 
 
+# --- WASM (SBX-3) ------------------------------------------------------------------------------
+
+MODULE_BYTES: Final = 64 * MIB
+"""A WASM module; an interpreter with its library has about half of it."""
+
+COMPILED_BYTES: Final = 512 * MIB
+"""A compiled module that is kept in a file; machine code has several times the size of its module."""
+
+CACHED_MODULES: Final = 64
+"""Compiled modules that are kept, in memory and in files; a keep has about as many tools as fit a prompt."""
+
+FUEL_PER_SECOND: Final = 10_000_000_000
+"""Fuel for a second of one core, an instruction each; the fastest core seen burns 7,500,000,000, so that a
+call's deadline comes first, unless its definition grants less than a core."""
+
+TABLE_ELEMENTS: Final = 1_000_000
+TABLES: Final = 16
+"""Tables of one instance, eight bytes an element; a large interpreter has 20,000 in one table."""
+
+COPIED_BYTES: Final = 64 * MIB
+"""A single file that a WASM module reads: it gets a copy, because only folders can be opened for it."""
+
+MODULE_FILES: Final = 256
+"""Files that a WASM module holds open at once, as many as a worker; they are files of the host's process."""
+
+STDERR_BYTES: Final = 16 * KIB
+"""The end of what a WASM module writes to standard error; the rest is dropped."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallLimits:
     """How many calls at once, and how fast; zero calls a second means any number."""

@@ -7,6 +7,7 @@ normalise and record. Nothing here raises for what a call, a tool or a full disk
 import asyncio
 import logging
 import math
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -35,11 +36,13 @@ from toolkeep.execution.execute import Executor
 from toolkeep.execution.in_process import InProcessRunner
 from toolkeep.execution.ledger import NO_CLAIM, Claim, claim
 from toolkeep.execution.pending import PendingCalls
+from toolkeep.execution.runner import Runner
 from toolkeep.execution.sandboxed import SandboxRunner
+from toolkeep.execution.wasm import WasmRunner
 from toolkeep.limits import NAMED_CHARS, CallLimits
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.rules import RuleJudge
-from toolkeep.records import KeepRecord
+from toolkeep.records import KeepRecord, MemoryRecord
 from toolkeep.refusals import refuse
 from toolkeep.registry.registry import ToolRegistry
 from toolkeep.registry.unanswered import answering_tool
@@ -47,6 +50,7 @@ from toolkeep.results.normalize import normalize, pending, refused
 from toolkeep.results.output import Normalizers, check_output
 from toolkeep.validation.memory import RefusalMemory
 from toolkeep.validation.validate import Arguments, validate
+from toolkeep.wasm.cache import CompiledModules, cache_folder
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -84,7 +88,12 @@ class Pipeline:
         )
         self.admission = Admission(limits)
         self.sandbox = SandboxRunner(project)
-        self.executor = Executor([InProcessRunner(), self.sandbox], Breaker(limits), ResultCache())
+        runners: list[Runner] = [
+            InProcessRunner(),
+            self.sandbox,
+            WasmRunner(project, _compiled_modules(record)),
+        ]
+        self.executor = Executor(runners, Breaker(limits), ResultCache())
         self.recorder = Recorder(record.log, record.bodies, record.secret_key)
         self._registry = registry
         self._refusals = refusals
@@ -353,6 +362,14 @@ class Journey:
 _NOT_RUN: Final[tuple[str, tuple[str, ...]]] = ("", ())
 _RAN: Final = FAILURES | {Code.NOT_RUNNABLE}
 """After these, code of the tool was run: also one that cannot be imported was begun."""
+
+
+def _compiled_modules(record: KeepRecord) -> CompiledModules | None:
+    """Where compiled modules outlive the process: only where the key to tell them from others' does."""
+    folder = cache_folder(os.environ)
+    if folder is None or isinstance(record, MemoryRecord):
+        return None
+    return CompiledModules(folder, record.secret_key)
 
 
 class _Ended(Exception):

@@ -23,6 +23,7 @@ from toolkeep.definitions.contract import AgentTool, InvokeResult, contract_prob
 from toolkeep.definitions.function import FunctionTool
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Determinism
+from toolkeep.definitions.wasm import WasmTool
 from toolkeep.keep import Keep
 from toolkeep.registry.state import MemoryState
 from toolkeep.validation.validate import Arguments
@@ -199,7 +200,16 @@ class _ToolCheck:
         runner = self.registered.runner
         if isinstance(runner, FunctionTool):
             return lambda arguments: runner.invoke(arguments, self.context)
+        if isinstance(runner, WasmTool):
+            return self._call
         return lambda arguments: _execute(runner, json.dumps(arguments), self.context)
+
+    async def _call(self, arguments: dict[str, Any]) -> Any:
+        """What only a keep can run; with the capabilities that its own caller has."""
+        result = await self.keep.call(self.registered.name, arguments)
+        if not result.ok:
+            raise _Failed(result.text)
+        return result.value
 
     async def _outcome(self, run: Callable[[], Coroutine[Any, Any, Any]]) -> str | None:
         """The hash of a result, or None after noting why there is none."""
@@ -255,7 +265,7 @@ class _Broken:
 
 
 class _Failed(Exception):
-    """An agent-tool class returned a failed result."""
+    """The tool itself says that it failed."""
 
 
 async def _execute(runner: AgentTool, arguments_json: str, context: ToolContext) -> Any:

@@ -54,6 +54,7 @@ EFFECTS = [
     pytest.param("", tool_text("run: {command: [rm, -rf, /]}"), [("runs", "tool 'greet' runs command: rm -rf /", "3:7")], id="command"),
     pytest.param("", tool_text("run: {http: 'http://x.org'}"), [("runs", "tool 'greet' runs http: http://x.org", "3:7")], id="http"),
     pytest.param("", tool_text("run: {wasm: a.wasm}"), [("runs", "tool 'greet' runs wasm: a.wasm", "3:7")], id="wasm"),
+    pytest.param("", tool_text("run: {wasm: {path: a.wasm, fuel: 5}}"), [("runs", "tool 'greet' runs wasm: {\"path\": \"a.wasm\", \"fuel\": 5}", "3:7")], id="wasm_with_options"),
     pytest.param("", tool_text("run: {python: a, wasm: b}"), [("runs", "tool 'greet' runs {\"python\": \"a\", \"wasm\": \"b\"}", "3:7")], id="broken_run"),
     pytest.param("", tool_text("run: ''"), [("runs", "tool 'greet' runs ", "3:7")], id="empty_run"),
     pytest.param("", tool_text("client_executed: true"), [("runs", "tool 'greet' is executed by the client", "3:7")], id="client"),

@@ -118,6 +118,10 @@ def test_a_version_that_is_none_is_refused(tmp_path: Path) -> None:
             Run(kind="http", target={"url": "https://example.org", "method": "PUT"}),
         ),
         ("run: {wasm: greet.wasm}", Run(kind="wasm", target="greet.wasm")),
+        (
+            "run: {wasm: {path: a.wasm, output: text, fuel: 5}}",
+            Run(kind="wasm", target={"path": "a.wasm", "output": "text", "fuel": 5}),
+        ),
         ("run:", None),
         ("client_executed: true", None),
     ],
@@ -129,6 +133,9 @@ def test_what_runs_a_tool_is_named_and_not_looked_at(line: str, run: Run | None,
     assert tool.runner == run
     assert tool.is_enabled
     assert tool.definition.client_executed is line.startswith("client")
+
+
+WASM_MEND = "write the path of a .wasm file, or an object with path, and perhaps output and fuel"
 
 
 @pytest.mark.parametrize(
@@ -156,9 +163,15 @@ def test_what_runs_a_tool_is_named_and_not_looked_at(line: str, run: Run | None,
         ("run: {http: {url: ''}}", "6:19 run/http", "write a URL, or an object with url"),
         ("run: {http: [a]}", "6:19 run/http", "write a URL, or an object with url"),
         ("run: {http: ' '}", "6:19 run/http", "write a URL, or an object with url"),
-        ("run: {wasm: ''}", "6:19 run/wasm", "write the path of a .wasm file"),
-        ("run: {wasm: }", "6:19 run/wasm", "write the path of a .wasm file"),
-        ("run: {wasm: {path: a}}", "6:19 run/wasm", "write the path of a .wasm file"),
+        ("run: {wasm: ''}", "6:19 run/wasm", WASM_MEND),
+        ("run: {wasm: }", "6:19 run/wasm", WASM_MEND),
+        ("run: {wasm: [a.wasm]}", "6:19 run/wasm", WASM_MEND),
+        ("run: {wasm: {path: ''}}", "6:19 run/wasm", WASM_MEND),
+        ("run: {wasm: {output: text}}", "6:19 run/wasm", WASM_MEND),
+        ("run: {wasm: {path: a, output: xml}}", "6:19 run/wasm", WASM_MEND),
+        ("run: {wasm: {path: a, fuel: 0}}", "6:19 run/wasm", WASM_MEND),
+        ("run: {wasm: {path: a, fuel: true}}", "6:19 run/wasm", WASM_MEND),
+        ("run: {wasm: {path: a, network: true}}", "6:19 run/wasm", WASM_MEND),
     ],
 )
 def test_what_cannot_run_a_tool_is_refused_with_its_place(

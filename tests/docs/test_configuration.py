@@ -59,7 +59,7 @@ def test_every_field_of_a_definition_can_be_configured_except_its_source() -> No
 
 def test_keys_are_found_at_every_depth() -> None:
     assert {"tier", "features.tools.definition", "agents.NAME.capabilities"} <= set(keys_of(FILE_SCHEMA))
-    assert {"name", "run.wasm", "constraints.required_isolation"} <= set(keys_of(USUAL))
+    assert {"name", "run.wasm.path", "constraints.required_isolation"} <= set(keys_of(USUAL))
 
 
 @pytest.mark.parametrize(("key", "attribute"), LIMIT_FIELDS.items())

@@ -269,7 +269,17 @@ def _tool() -> Schema:
                 "required": ["url"],
                 "description": "A URL that takes the arguments as JSON.",
             },
-            "wasm": {"type": "string", "description": "Path of a WASM module or WASI command."},
+            "wasm": {
+                "type": ["string", "object"],
+                "required": ["path"],
+                "properties": {
+                    "path": {"type": "string", "description": "Path of a WASM module or WASI command."},
+                    "output": {"enum": ["json", "text"], "description": "How what it gives is read."},
+                    "fuel": {"type": "integer", "minimum": 1, "description": "Instructions of one call."},
+                },
+                "additionalProperties": False,
+                "description": "Path of a WASM module or WASI command, or an object with path.",
+            },
         },
         "additionalProperties": False,
     }

@@ -5,12 +5,13 @@ the agent holds it. Inside a folder that may be written, what no tool may write 
 read there, and not be moved.
 """
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from toolkeep.calls import PermittedCall, TouchedThing
+from toolkeep.calls import PermittedCall, RecordedCall, TouchedThing
 from toolkeep.limits import PROTECTED_ENTRIES
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.plan import NOTHING, Grant
@@ -76,6 +77,27 @@ def reach_of(call: PermittedCall, *, is_built_in: bool) -> Reach:
     return found.reach()
 
 
+def resolved_arguments(call: RecordedCall, *, is_built_in: bool = False) -> dict[str, Any]:
+    """The arguments, with paths as they were resolved: what runs the tool has another working folder.
+
+    Our own tools get both, what the caller named and where it leads, to speak of the one and use the other.
+    """
+    arguments: dict[str, Any] = json.loads(json.dumps(call.checked.arguments))
+    for one in call.approved.permitted.touched:
+        if one.pointer and (one.kind.startswith("fs.") or (is_built_in and one.kind == SPAWN)):
+            *way, last = (part.replace("~1", "/").replace("~0", "~") for part in one.pointer.split("/")[1:])
+            holder: Any = arguments
+            for part in way:
+                holder = holder[int(part)] if isinstance(holder, list) else holder[part]
+            at = int(last) if isinstance(holder, list) else last
+            named = holder[at]
+            if not is_built_in:
+                holder[at] = one.shown
+            elif isinstance(named, str):  # else it is touched in two ways, and was here before
+                holder[at] = [named, one.shown]
+    return arguments
+
+
 def _add_place(found: _Found, one: TouchedThing, root: str, *, is_built_in: bool) -> None:
     if one.kind == READ:
         found.read.append(one.shown)
@@ -116,6 +138,13 @@ def _existing(path: str) -> str:
 
 
 # --- what no tool may write ----------------------------------------------------------------------
+
+
+def check_unprotected(folder: str) -> None:
+    """Raise ValueError where a folder holds what no tool may write, for who cannot hold that down."""
+    for path in _protected(folder, is_deep=True):
+        name = path.removeprefix(f"{folder}/")
+        raise ValueError(f"its folder holds '{name}', which no tool may write; grant a folder below it")
 
 
 def _held_down(folder: str, *, is_deep: bool) -> Iterator[str]:

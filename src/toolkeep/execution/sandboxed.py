@@ -19,7 +19,7 @@ from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.function import FunctionTool
 from toolkeep.definitions.reference import Unreachable, find_reference, is_live
 from toolkeep.errors import Code, ToolkeepError
-from toolkeep.execution.reach import SPAWN, Reach, reach_of
+from toolkeep.execution.reach import Reach, reach_of, resolved_arguments
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.tool_code import find_code
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MIB, OUTPUT_CAP_BYTES
@@ -212,35 +212,13 @@ def _level(tool: RegisteredTool) -> Isolation:
 
 def _request(call: RecordedCall, known: ToolContext) -> dict[str, Any]:
     """What travels to the one worker of the call and nowhere else: arguments, and what it may know."""
-    request: dict[str, Any] = {"arguments": _arguments(call)}
+    request: dict[str, Any] = {"arguments": resolved_arguments(call, is_built_in=_is_built_in(call.tool))}
     runner = call.tool.runner
     if isinstance(runner, FunctionTool) and not runner.takes_context:
         return request  # what it cannot ask for need not lie in its memory
     ids = ("agent", "correlation_id", "conversation_id", "session_id")
     request["context"] = {name: getattr(known, name) for name in ids} | {"secrets": dict(known.secrets)}
     return request
-
-
-def _arguments(call: RecordedCall) -> dict[str, Any]:
-    """The arguments, with paths as they were resolved: the worker has another working folder.
-
-    Our own tools get both, what the caller named and where it leads, to speak of the one and use the other.
-    """
-    arguments: dict[str, Any] = json.loads(json.dumps(call.checked.arguments))
-    is_built_in = _is_built_in(call.tool)
-    for one in call.approved.permitted.touched:
-        if one.pointer and (one.kind.startswith("fs.") or (is_built_in and one.kind == SPAWN)):
-            *way, last = (part.replace("~1", "/").replace("~0", "~") for part in one.pointer.split("/")[1:])
-            holder: Any = arguments
-            for part in way:
-                holder = holder[int(part)] if isinstance(holder, list) else holder[part]
-            at = int(last) if isinstance(holder, list) else last
-            named = holder[at]
-            if not is_built_in:
-                holder[at] = one.shown
-            elif isinstance(named, str):  # else it is touched in two ways, and was here before
-                holder[at] = [named, one.shown]
-    return arguments
 
 
 def _limits(tool: RegisteredTool) -> ResourceLimits:

@@ -91,18 +91,25 @@ class Touched:
             return None
         if place.missing:
             return b""
-        if not place.is_file:
+        descriptor = self.open() if place.is_file else None
+        if descriptor is None:
             return None
         try:
-            # By its descriptor: the very file that was checked.
-            descriptor = os.open(
-                f"/proc/self/fd/{place.descriptor}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-            )
             with open(descriptor, "rb") as file:  # noqa: PTH123 -- a descriptor
                 data = file.read(limit + 1)
         except OSError:
             return None
         return data if len(data) <= limit else None
+
+    def open(self) -> int | None:
+        """A descriptor of the very file or folder that was checked, to read it; None where there is none."""
+        place = self.thing
+        if not isinstance(place, Place) or place.missing:
+            return None
+        try:
+            return os.open(f"/proc/self/fd/{place.descriptor}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
 
     def close(self) -> None:
         """Let go of a place."""

@@ -9,6 +9,7 @@ from toolkeep.definitions.check import written_by_hand
 from toolkeep.definitions.contract import definition_of_class, is_agent_tool_class, make_agent_tool
 from toolkeep.definitions.function import FunctionTool, tool
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.wasm import WasmTool
 from toolkeep.errors import DefinitionError, Problem, ToolkeepError
 from toolkeep.wording import echo_name
 
@@ -33,7 +34,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 def define(given: Any, services: Sequence[object] = ()) -> tuple[ToolDefinition, Any]:
     """Definition and runner; raises a `DefinitionError` with everything that is wrong."""
-    if isinstance(given, FunctionTool):
+    if isinstance(given, (FunctionTool, WasmTool)):
         return given.definition, given
     if isinstance(given, ToolDefinition):
         return given, None
@@ -86,7 +87,7 @@ def names_of(given: Any) -> tuple[str, ...]:
 
 def _aliases_of(given: Any) -> Sequence[Any]:
     inner = given.tool if isinstance(given, Offer) else given
-    if isinstance(inner, FunctionTool):
+    if isinstance(inner, (FunctionTool, WasmTool)):
         return inner.definition.aliases
     if isinstance(inner, ToolDefinition):
         return inner.aliases
@@ -106,6 +107,8 @@ def _name_of(given: Any) -> str:
     if isinstance(given, Offer) and given.name:
         return echo_name(given.name)
     inner = given.tool if isinstance(given, Offer) else given
+    if isinstance(inner, WasmTool):
+        return echo_name(inner.definition.name)
     if isinstance(inner, Mapping):
         return echo_name(str(inner.get("name", "?")))
     for attribute in ("TOOL_NAME", "name", "__name__"):

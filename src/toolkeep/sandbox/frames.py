@@ -27,14 +27,19 @@ def frame(body: bytes) -> bytes:
 
 def parse(body: bytes) -> dict[str, Any]:
     """The JSON object in a frame, if it is small enough to look at."""
-    _weigh(body)
-    try:
-        found = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise FrameRefused("it is not JSON") from error
+    found = parse_value(body)
     if not isinstance(found, dict):
         raise FrameRefused("it is not a JSON object")
     return found
+
+
+def parse_value(body: bytes) -> Any:
+    """Any JSON, if it is small enough to look at."""
+    _weigh(body)
+    try:
+        return json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise FrameRefused("it is not JSON") from error
 
 
 def _refuse_constant(name: str) -> NoReturn:

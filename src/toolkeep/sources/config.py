@@ -8,6 +8,7 @@ from toolkeep.definitions.data import definition_by_author
 from toolkeep.errors import Code, DefinitionInvalid, FeatureClosed, Problem, ToolkeepError
 from toolkeep.registry.given import Offer
 from toolkeep.registry.providers import CONFIG, PROJECT
+from toolkeep.wording import echo_name
 
 
 class ConfigProvider:
@@ -86,7 +87,7 @@ _MENDS = {
     "python": "write module:function",
     "command": "write a list: program, then arguments",
     "http": "write a URL, or an object with url",
-    "wasm": "write the path of a .wasm file",
+    "wasm": "write the path of a .wasm file, or an object with path, and perhaps output and fuel",
 }
 
 
@@ -97,11 +98,25 @@ def _wrong_with(kind: str, target: Any) -> str | None:
     if kind == "http" and isinstance(target, dict):
         url = target.get("url")
         return None if isinstance(url, str) and url.strip() else "has no url"
+    if kind == "wasm" and isinstance(target, dict):
+        return _wrong_with_wasm(target)
     if not isinstance(target, str) or not target.strip():
         return "is no text"
     if kind == "python" and not all(part.strip() for part in target.partition(":")):
         return "does not name a module and a function"
     return None
+
+
+def _wrong_with_wasm(target: dict[str, Any]) -> str | None:
+    path, output, fuel = target.get("path"), target.get("output", "json"), target.get("fuel", 1)
+    if not isinstance(path, str) or not path.strip():
+        return "has no path"
+    if output not in ("json", "text"):
+        return "has an output that is neither json nor text"
+    if type(fuel) is not int or not 0 < fuel < 1 << 63:
+        return "has a fuel that is no number above 0"
+    unknown = target.keys() - {"path", "output", "fuel"}
+    return f"has the unknown key {echo_name(min(unknown))}" if unknown else None
 
 
 def _problem(field: str, message: str, mend: str) -> Problem:

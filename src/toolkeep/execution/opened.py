@@ -1,0 +1,108 @@
+"""The places of a call, as folders that a WASM module may open.
+
+WASI opens folders only. A folder that the call names is that very folder, by the descriptor that was checked.
+A single file that it reads is copied into a private folder, where nothing else lies. A single file cannot be
+opened for writing: whoever may write in its folder could write the files beside it.
+"""
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple, Self
+
+from toolkeep.calls import RecordedCall, TouchedThing
+from toolkeep.execution.reach import check_unprotected
+from toolkeep.limits import COPIED_BYTES
+from toolkeep.wasm.run import OpenFolder
+
+_NO_FOLDER: Final = (
+    "it can be granted folders to write in, and no single file; let its parameter name a folder"
+)
+
+
+class _Held(NamedTuple):
+    """One place, held open by a descriptor of our own."""
+
+    descriptor: int
+    path: PurePosixPath
+    is_written: bool
+
+    @property
+    def is_folder(self) -> bool:
+        return stat.S_ISDIR(os.fstat(self.descriptor).st_mode)
+
+    @property
+    def by_descriptor(self) -> str:
+        return f"/proc/self/fd/{self.descriptor}"
+
+
+class HeldPlaces:
+    """What one call may open; held apart from the call, which a run may outlive."""
+
+    def __init__(self, held: Sequence[_Held]) -> None:
+        self._held = held
+
+    @classmethod
+    def of(cls, call: RecordedCall) -> Self:
+        """Hold the places of a call; raises `ValueError` with what is in the way."""
+        held: list[_Held] = []
+        try:
+            held.extend(map(_hold, call.approved.permitted.touched))
+        except BaseException:
+            cls(held).close()
+            raise
+        return cls(held)
+
+    def close(self) -> None:
+        """Let go of them."""
+        for one in self._held:
+            os.close(one.descriptor)
+
+    @contextmanager
+    def opened(self) -> Iterator[list[OpenFolder]]:
+        """The folders of a run; copies are gone after it. Raises `ValueError` with what is in the way."""
+        folders = self._folders()
+        with ExitStack() as stack:
+            copies: dict[PurePosixPath, str] = {}
+            for one in self._held:
+                if one.is_folder or any(one.path.is_relative_to(folder) for folder in folders):
+                    continue
+                if one.path.parent not in copies:
+                    made = tempfile.TemporaryDirectory(prefix="toolkeep-", ignore_cleanup_errors=True)
+                    copies[one.path.parent] = stack.enter_context(made)
+                _copy(one.descriptor, Path(copies[one.path.parent]) / one.path.name)
+            copied = [OpenFolder(made, str(path), is_writable=False) for path, made in copies.items()]
+            yield [*folders.values(), *copied]
+
+    def _folders(self) -> dict[PurePosixPath, OpenFolder]:
+        """The folders themselves; one that is read and written is opened for both."""
+        folders: dict[PurePosixPath, OpenFolder] = {}
+        for one in sorted(self._held, key=lambda held: held.is_written):
+            if one.is_written:
+                if not one.is_folder:
+                    raise ValueError(_NO_FOLDER)
+                check_unprotected(one.by_descriptor)
+            if one.is_folder:
+                folders[one.path] = OpenFolder(one.by_descriptor, str(one.path), one.is_written)
+        return folders
+
+
+def _hold(one: TouchedThing) -> _Held:
+    if not one.kind.startswith("fs."):
+        raise ValueError(f"a WASM module opens files and nothing else, and it needs {one.kind}")
+    is_written = one.kind == "fs.write"
+    descriptor = one.open()
+    if descriptor is None:
+        raise ValueError(_NO_FOLDER if is_written else "what it would read cannot be opened")
+    return _Held(descriptor, PurePosixPath(one.shown), is_written)
+
+
+def _copy(descriptor: int, to: Path) -> None:
+    with open(os.dup(descriptor), "rb") as file:  # noqa: PTH123 -- a descriptor
+        body = file.read(COPIED_BYTES + 1)
+    if len(body) > COPIED_BYTES:
+        raise ValueError(f"a file of more than {COPIED_BYTES} bytes is not copied for it; name its folder")
+    to.write_bytes(body)

@@ -1,0 +1,1 @@
+"""HOW A WASM MODULE IS CONFINED: mechanism only, knows no tool and no policy."""

@@ -1,0 +1,191 @@
+"""From a file to a module that can be run: read once, checked, compiled, remembered.
+
+Comes in: the path of a file that nobody vouches for. Goes out: a `LoadedModule`, or `WasmEnded` that says
+what the file is instead. The bytes that are hashed are the bytes that are compiled.
+"""
+
+import hashlib
+import logging
+import os
+import stat
+import threading
+from collections import OrderedDict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from toolkeep.limits import CACHED_MODULES, LISTED_NAMES, MODULE_BYTES
+from toolkeep.wasm.cache import CompiledModules
+from toolkeep.wasm.errors import Ending, WasmEnded
+from toolkeep.wasm.gate import WASI
+from toolkeep.wasm.runtime import Runtime
+from toolkeep.wording import echo_name, listing
+
+if TYPE_CHECKING:
+    from wasmtime import InstancePre, Module
+
+log = logging.getLogger("toolkeep.wasm")
+
+_MAGIC: Final = b"\0asm"
+_MODULE: Final = _MAGIC + b"\x01\0\0\0"
+_LAYER: Final = slice(6, 8)
+"""Where a component says that it is one; a module has zeros there."""
+
+_Identity = tuple[int, int, int, int, int]
+
+_LIBRARY: Final = "memory, alloc(i32) -> i32 and call(i32, i32) -> i64"
+_BUILD: Final = "build it for wasm32-wasip1"
+
+
+class Form(StrEnum):
+    """How a module takes a call."""
+
+    COMMAND = "command"
+    """A program of WASI: arguments on standard input, result on standard output."""
+    LIBRARY = "library"
+    """Functions: `alloc` makes room for the arguments, `call` gives the result."""
+
+
+class LoadedModule(NamedTuple):
+    """A compiled module, and what is known about it."""
+
+    sha256: str
+    form: Form
+    has_initialize: bool
+    module: "Module"
+    linked: "InstancePre"
+
+
+class Modules:
+    """The modules of a keep, compiled once as long as their files stay as they are."""
+
+    def __init__(self, runtime: Runtime, compiled: CompiledModules | None) -> None:
+        self._runtime = runtime
+        self._compiled = compiled
+        self._lock = threading.Lock()
+        self._loading: dict[str, threading.Lock] = {}
+        self._loaded: OrderedDict[str, tuple[_Identity, LoadedModule]] = OrderedDict()
+
+    def load(self, path: str) -> LoadedModule:
+        """The module in a file; compiled by one thread, whoever else asks meanwhile."""
+        with self._lock:
+            loading = self._loading.setdefault(path, threading.Lock())
+        with loading:
+            descriptor = _open(path)
+            with open(descriptor, "rb") as file:  # noqa: PTH123 -- a descriptor
+                identity = _identity(descriptor)
+                held = self._loaded.get(path)
+                if held is not None and held[0] == identity:
+                    return held[1]
+                body = file.read(MODULE_BYTES + 1)
+            loaded = self._load(body)
+            with self._lock:
+                self._loaded[path] = (identity, loaded)
+                self._loaded.move_to_end(path)
+                while len(self._loaded) > CACHED_MODULES:
+                    self._loading.pop(self._loaded.popitem(last=False)[0], None)
+            return loaded
+
+    def _load(self, body: bytes) -> LoadedModule:
+        _check_bytes(body)
+        sha256 = hashlib.sha256(body).hexdigest()
+        module = self._from_cache(sha256) or self._compile(sha256, body)
+        form = _form(module)
+        has_initialize = any(export.name == "_initialize" for export in module.exports)
+        return LoadedModule(sha256, form, has_initialize, module, self._linked(module))
+
+    def _from_cache(self, sha256: str) -> "Module | None":
+        from wasmtime import Module, WasmtimeError
+
+        if self._compiled is None:
+            return None
+        compiled = self._compiled.get(sha256, self._runtime.fingerprint)
+        if compiled is None:
+            return None
+        try:
+            return Module.deserialize(self._runtime.engine, compiled)
+        except WasmtimeError:  # for another processor, in a home that several machines share
+            return None
+
+    def _compile(self, sha256: str, body: bytes) -> "Module":
+        from wasmtime import Module, WasmtimeError
+
+        try:
+            module = Module(self._runtime.engine, body)
+        except WasmtimeError as error:
+            log.warning("a module does not compile", extra={"sha256": sha256, "reason": str(error)[:500]})
+            raise _unusable(
+                "its file holds a WASM module that is broken, or needs what is not supported"
+            ) from error
+        if self._compiled is not None:
+            self._compiled.put(sha256, self._runtime.fingerprint, bytes(module.serialize()))
+        return module
+
+    def _linked(self, module: "Module") -> "InstancePre":
+        from wasmtime import WasmtimeError
+
+        # Also where wasmtime has it: an older WASI, whose functions do not lead through ours.
+        strange = [f"{one.module}.{one.name}" for one in module.imports if one.module != WASI]
+        if strange:
+            named = listing(map(echo_name, strange), len(strange), LISTED_NAMES)
+            raise _unusable(f"its module imports {named}, which is not there; {_BUILD}")
+        try:
+            return self._runtime.linker.instantiate_pre(module)
+        except WasmtimeError as error:
+            raise _unusable(f"its module imports functions that are unknown to {WASI}; {_BUILD}") from error
+
+
+def _unusable(text: str) -> WasmEnded:
+    return WasmEnded(Ending.UNUSABLE, text)
+
+
+def _open(path: str) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise _unusable("the file of its module does not exist; check the path under run.wasm") from error
+    except (OSError, ValueError) as error:
+        raise _unusable("the file of its module cannot be read; check its permissions") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _unusable("what run.wasm names is no file")
+    return descriptor
+
+
+def _identity(descriptor: int) -> _Identity:
+    """Another time of change is another file; nobody but root can set that back."""
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _check_bytes(body: bytes) -> None:
+    if len(body) > MODULE_BYTES:
+        raise _unusable(f"its module is larger than {MODULE_BYTES} bytes")
+    if not body.startswith(_MAGIC):
+        raise _unusable("its file is no WASM module; name the .wasm file that your compiler made")
+    if body.startswith(_MODULE):
+        return
+    if any(body[_LAYER]):
+        raise _unusable(f"its file is a WASM component, and only modules are run; {_BUILD}")
+    raise _unusable(f"its file is a WASM module of an unknown version; {_BUILD}")
+
+
+def _form(module: "Module") -> Form:
+    from wasmtime import FuncType, MemoryType
+
+    exports = {export.name: export.type for export in module.exports}
+    has_memory = isinstance(exports.get("memory"), MemoryType)
+    shapes = {
+        name: ([str(one) for one in form.params], [str(one) for one in form.results])
+        for name, form in exports.items()
+        if isinstance(form, FuncType)
+    }
+    if "_start" in exports:
+        if not has_memory or shapes.get("_start") != ([], []):
+            raise _unusable(
+                "its module is no command of WASI: _start takes and gives nothing, beside a memory"
+            )
+        return Form.COMMAND
+    is_library = has_memory and shapes.get("alloc") == (["i32"], ["i32"])
+    if not is_library or shapes.get("call") != (["i32", "i32"], ["i64"]):
+        raise _unusable(f"its module exports neither _start nor {_LIBRARY}")
+    return Form.LIBRARY

@@ -1,0 +1,256 @@
+"""Runs a module once, in an instance that is made for this one run and gone after it.
+
+Comes in: a loaded module, the bytes of a request, the folders that it may open. Goes out: the bytes of its
+answer, or `WasmEnded`. The module reaches its own memory, these folders, the clocks and random numbers. It
+has no environment, no network, no processes, and no other file.
+"""
+
+import ctypes
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from toolkeep.limits import STDERR_BYTES, TABLE_ELEMENTS, TABLES
+from toolkeep.wasm.errors import Ending, WasmEnded
+from toolkeep.wasm.gate import INSTANCES
+from toolkeep.wasm.modules import Form, LoadedModule
+from toolkeep.wasm.runtime import Runtime
+from toolkeep.wasm.watch import Watch, of_thread
+
+if TYPE_CHECKING:
+    from wasmtime import Instance, Store, WasiConfig
+
+log = logging.getLogger("toolkeep.wasm")
+
+_ERRNO_NO_SPACE: Final = 28
+_WORD: Final = 0xFFFFFFFF
+_LOGGED_CHARS: Final = 1000
+
+
+class OpenFolder(NamedTuple):
+    """A folder that a module may open."""
+
+    path: str
+    """Where it lies: by its descriptor, so that it is the one that was checked."""
+    guest: str
+    """How the module calls it."""
+    is_writable: bool
+
+
+class Bounds(NamedTuple):
+    """How far one run may go."""
+
+    memory_bytes: int
+    fuel: int
+    output_bytes: int
+
+
+class Answer(NamedTuple):
+    """What a module gave, and the end of what it wrote to standard error."""
+
+    body: bytes
+    stderr: bytes
+
+
+class _Stream:
+    """Takes what a module writes. It must never raise: wasmtime-py would print that and go on."""
+
+    def __init__(self) -> None:
+        self.taken = bytearray()
+
+    def take(self, body: bytes) -> int | None:
+        raise NotImplementedError
+
+
+class _Output(_Stream):
+    """Standard output; one that grows too long ends the run."""
+
+    def __init__(self, most: int, watch: Watch) -> None:
+        super().__init__()
+        self._most = most
+        self._watch = watch
+        self.is_full = False
+
+    def take(self, body: bytes) -> int | None:
+        if len(self.taken) + len(body) > self._most:
+            self.is_full = True
+            self._watch.stop()
+            return -_ERRNO_NO_SPACE
+        self.taken += body
+        return None
+
+
+class _Errors(_Stream):
+    """Standard error; its end is kept."""
+
+    def take(self, body: bytes) -> int | None:
+        self.taken += body[-STDERR_BYTES:]
+        del self.taken[:-STDERR_BYTES]
+        return None
+
+
+class Run:
+    """One run of one module."""
+
+    def __init__(self, runtime: Runtime, module: LoadedModule, bounds: Bounds, watch: Watch) -> None:
+        self._runtime = runtime
+        self._module = module
+        self._bounds = bounds
+        self._watch = watch
+        self._output = _Output(bounds.output_bytes, watch)
+        self._errors = _Errors()
+
+    def answer(self, name: str, request: bytes, folders: Sequence[OpenFolder]) -> Answer:
+        """What the module gives for a request. Blocks; only its watch ends it early."""
+        from wasmtime import Store
+
+        store = Store(self._runtime.engine)
+        of_thread.watch = self._watch
+        try:
+            with self._runtime.ticking():
+                callback = self._limit(store)
+                store.set_wasi(self._wasi(name, request, folders))
+                body = self._guarded(store, request, has_folders=bool(folders))
+                del callback  # wasmtime holds its address, and Python must hold the rest until here
+        finally:
+            of_thread.watch = None
+            store.close()
+        return Answer(body, bytes(self._errors.taken))
+
+    def _limit(self, store: "Store") -> Any:
+        """Put the limits on; gives what has to live as long as the store."""
+        from wasmtime import _ffi as ffi
+
+        store.set_limits(
+            memory_size=self._bounds.memory_bytes,
+            table_elements=TABLE_ELEMENTS,
+            instances=INSTANCES,
+            tables=TABLES + 1,
+            memories=1,
+        )
+        store.set_fuel(self._bounds.fuel)
+        store.set_epoch_deadline(1)
+
+        def tick(_: Any, __: Any, delta: Any, ___: Any) -> int:
+            if self._watch.is_over:
+                error = ffi.wasmtime_error_new(b"over")
+                return ctypes.cast(error, ctypes.c_void_p).value or 0
+            delta[0] = 1
+            return 0
+
+        context, number = ctypes.POINTER(ffi.wasmtime_context_t), ctypes.POINTER(ctypes.c_uint64)
+        kind = ctypes.POINTER(ffi.wasmtime_update_deadline_kind_t)
+        callback = ctypes.CFUNCTYPE(ctypes.c_size_t, context, ctypes.c_void_p, number, kind)(tick)
+        nothing_to_free = ctypes.cast(0, ctypes.CFUNCTYPE(None, ctypes.c_void_p))
+        ffi.wasmtime_store_epoch_deadline_callback(store.ptr(), callback, None, nothing_to_free)
+        return callback
+
+    def _wasi(self, name: str, request: bytes, folders: Sequence[OpenFolder]) -> "WasiConfig":
+        from wasmtime import WasiConfig, WasmtimeError
+        from wasmtime import _ffi as ffi
+
+        wasi = WasiConfig()
+        wasi.argv = [name]
+        if self._module.form is Form.COMMAND:
+            ffi.wasi_config_set_stdin_bytes(wasi.ptr(), ctypes.byref(ffi.bytes_to_capi(request)))
+        wasi.stdout_custom = self._output.take
+        wasi.stderr_custom = self._errors.take
+        for folder in folders:
+            try:
+                wasi.preopen_dir(folder.path, folder.guest, folder.is_writable)
+            except WasmtimeError as error:
+                raise WasmEnded(Ending.UNUSABLE, "a folder that it was granted cannot be opened") from error
+        return wasi
+
+    def _guarded(self, store: "Store", request: bytes, *, has_folders: bool) -> bytes:
+        """The answer, with every way in which wasmtime ends a run turned into ours."""
+        from wasmtime import ExitTrap, Trap, WasmtimeError
+
+        try:
+            instance = self._instance(store, has_folders=has_folders)
+            self._check_going_on()
+            if self._module.form is Form.COMMAND:
+                _function(store, instance, "_start")(store)
+                self._check_going_on()
+                return bytes(self._output.taken)
+            return self._call(store, instance, request)
+        except ExitTrap as ended:
+            self._check_going_on()
+            return self._left(ended.code)
+        except (Trap, WasmtimeError) as error:
+            self._check_going_on()
+            raise self._died(error) from error
+
+    def _instance(self, store: "Store", *, has_folders: bool) -> "Instance":
+        """A fresh instance; where files can be opened, one whose open files are counted."""
+        if has_folders:
+            return self._runtime.gate.instantiate(store, self._module.module)
+        return self._module.linked.instantiate(store)
+
+    def _check_going_on(self) -> None:
+        """Whatever a run ended with: why it was ended comes first."""
+        if self._output.is_full:
+            most = self._bounds.output_bytes
+            raise WasmEnded(Ending.TOO_BIG, f"gave more than {most} bytes; let it give less, or write a file")
+        if self._watch.is_over:
+            raise WasmEnded(Ending.STOPPED, "was stopped: its time was up, or nobody waited for it")
+
+    def _left(self, code: int) -> bytes:
+        """The answer of a module that called `proc_exit`."""
+        if code:
+            raise WasmEnded(Ending.FAILED, self._last_words() or f"it ended with the exit status {code}")
+        if self._module.form is Form.LIBRARY:
+            raise WasmEnded(Ending.BROKEN, "ended without an answer")
+        return bytes(self._output.taken)
+
+    def _last_words(self) -> str:
+        lines = bytes(self._errors.taken).decode(errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+    def _died(self, error: Exception) -> WasmEnded:
+        from wasmtime import Trap, TrapCode
+
+        code = error.trap_code if isinstance(error, Trap) else None
+        log.warning(
+            "a module died",
+            extra={"sha256": self._module.sha256, "reason": str(error)[:_LOGGED_CHARS]},
+        )
+        if code is TrapCode.OUT_OF_FUEL:
+            return WasmEnded(Ending.DIED, "used up its fuel; ask for less, or grant more under run.wasm")
+        if code is TrapCode.STACK_OVERFLOW:
+            return WasmEnded(Ending.DIED, "overflowed its stack; ask for less")
+        if code is not None:
+            what = code.name.lower().replace("_", " ")
+            return WasmEnded(Ending.DIED, f"trapped ({what}): a bug of its own, or a limit that it ran into")
+        if "exceeds memory limits" in str(error):
+            most = self._bounds.memory_bytes
+            text = f"needs more memory than {most} bytes; grant more as resource_bounds.max_memory"
+            return WasmEnded(Ending.DIED, text)
+        return WasmEnded(Ending.DIED, "could not be started, or broke; the log says why")
+
+    def _call(self, store: "Store", instance: "Instance", request: bytes) -> bytes:
+        """The contract of a library; every address that it gives is checked against its memory."""
+        memory: Any = instance.exports(store)["memory"]
+        if self._module.has_initialize:
+            _function(store, instance, "_initialize")(store)
+        place = _function(store, instance, "alloc")(store, len(request)) & _WORD
+        if place + len(request) > memory.data_len(store):
+            raise WasmEnded(Ending.BROKEN, "gave by alloc a place outside of its memory")
+        memory.write(store, request, place)
+        packed = _function(store, instance, "call")(store, _signed(place), len(request))
+        self._check_going_on()
+        start, length = packed >> 32 & _WORD, packed & _WORD
+        if start + length > memory.data_len(store):
+            raise WasmEnded(Ending.BROKEN, "gave by call a place outside of its memory")
+        if length > self._bounds.output_bytes:
+            raise WasmEnded(Ending.TOO_BIG, f"gave more than {self._bounds.output_bytes} bytes")
+        return bytes(memory.read(store, start, start + length))
+
+
+def _function(store: "Store", instance: "Instance", name: str) -> Any:
+    return instance.exports(store)[name]
+
+
+def _signed(word: int) -> int:
+    """An address as wasmtime-py takes it."""
+    return word - (1 << 32) if word >> 31 else word
