@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from toolkeep.limits import CallLimits, Limits
     from toolkeep.registry.protocol import Registry
     from toolkeep.registry.providers import ToolProvider
+    from toolkeep.sources.http import HttpSource
 
 _HOMES = {
     "ArgumentsRefused": "errors",
@@ -41,6 +42,7 @@ _HOMES = {
     "DefinitionError": "errors",
     "Determinism": "definitions.vocabulary",
     "FunctionTool": "definitions.function",
+    "HttpSource": "sources.http",
     "InvokeResult": "definitions.contract",
     "Isolation": "definitions.vocabulary",
     "Keep": "keep",
@@ -75,6 +77,7 @@ __all__ = [
     "DefinitionError",
     "Determinism",
     "FunctionTool",
+    "HttpSource",
     "InvokeResult",
     "Isolation",
     "Keep",

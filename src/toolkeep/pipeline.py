@@ -32,6 +32,7 @@ from toolkeep.execution.admission import Admission, Slot
 from toolkeep.execution.breaker import Breaker
 from toolkeep.execution.cache import ResultCache, is_cacheable
 from toolkeep.execution.execute import Executor
+from toolkeep.execution.http import HttpRunner
 from toolkeep.execution.in_process import InProcessRunner
 from toolkeep.execution.ledger import NO_CLAIM, Claim, claim
 from toolkeep.execution.pending import PendingCalls
@@ -84,7 +85,9 @@ class Pipeline:
         )
         self.admission = Admission(limits)
         self.sandbox = SandboxRunner(project)
-        self.executor = Executor([InProcessRunner(), self.sandbox], Breaker(limits), ResultCache())
+        self.executor = Executor(
+            [InProcessRunner(), self.sandbox, HttpRunner()], Breaker(limits), ResultCache()
+        )
         self.recorder = Recorder(record.log, record.bodies, record.secret_key)
         self._registry = registry
         self._refusals = refusals

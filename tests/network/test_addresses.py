@@ -10,7 +10,8 @@ from toolkeep.network.addresses import not_public
 
 
 @pytest.mark.parametrize(
-    "text", ["93.184.216.34", "1.1.1.1", "8.8.8.8", "2606:2800:220:1::34", "2a00:1450:4001::1", "192.31.196.1"]
+    "text",
+    ["93.184.216.34", "1.1.1.1", "8.8.8.8", "2606:2800:220:1::34", "2a00:1450:4001::1", "192.31.196.1"],
 )
 def test_public_addresses_are_public(text: str) -> None:
     assert not_public(text) == ""
@@ -20,7 +21,7 @@ def test_public_addresses_are_public(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("0.0.0.0", "unspecified"), ("0.1.2.3", "unspecified"), ("10.255.255.255", "private"),
+        ("0.0.0.0", "unspecified"), ("0.1.2.3", "unspecified"), ("10.255.255.255", "private"),  # noqa: S104 -- not bound to
         ("100.64.0.1", "shared by a provider (CGNAT)"), ("100.100.100.200", "shared by a provider (CGNAT)"),
         ("127.0.0.1", "loopback"), ("127.255.0.1", "loopback"), ("168.63.129.16", "a cloud's own service"),
         ("169.254.169.254", "link-local"), ("172.31.255.255", "private"), ("192.0.0.192", "reserved for protocols"),
@@ -47,6 +48,8 @@ def test_what_is_set_aside_is_not(text: str, what: str) -> None:
 
 @pytest.mark.spec("SBX-4")
 @given(st.ip_addresses())
-def test_what_python_calls_local_is_never_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
+def test_what_python_calls_local_is_never_public(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> None:
     if not address.is_global or address.is_multicast:
         assert not_public(str(address))

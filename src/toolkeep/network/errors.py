@@ -10,6 +10,8 @@ class NetworkError(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.was_sent = False
+        """Whether a request had gone out whole by then, and may have been carried out."""
 
 
 class NetworkRefused(NetworkError):

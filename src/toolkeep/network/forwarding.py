@@ -30,7 +30,7 @@ async def forward(link: Link, host: Host, path: bytes, request: h11.Request, wor
 async def _ask(
     link: Link, host: Host, path: bytes, request: h11.Request, worker: h11.Connection, server: h11.Connection
 ) -> None:
-    headers = [(b"Host", str(host).encode()), _CLOSE, *end_to_end(request.headers.raw_items(), b"host")]
+    headers = [(b"Host", host.authority.encode()), _CLOSE, *end_to_end(request.headers.raw_items(), b"host")]
     if any(name == b"transfer-encoding" for name, _ in request.headers):
         headers.append((b"Transfer-Encoding", b"chunked"))
     await _send(link, server, h11.Request(method=request.method, target=path, headers=headers))

@@ -29,6 +29,8 @@ class Server:
 
     def __init__(self, answer: bytes = OK) -> None:
         self.answer = answer
+        self.turns: list[bytes] = []
+        """What it says before that, one after the other."""
         self.heard: list[bytes] = []
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -39,7 +41,7 @@ class Server:
             self.heard[-1] += await reader.readuntil(b"0\r\n\r\n")
         elif (at := head.lower().find(b"content-length:")) >= 0:
             self.heard[-1] += await reader.readexactly(int(head[at + 15 :].split(b"\r\n")[0]))
-        writer.write(self.answer)
+        writer.write(self.turns.pop(0) if self.turns else self.answer)
         await writer.drain()
 
 
