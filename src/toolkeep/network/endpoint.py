@@ -160,7 +160,7 @@ def _filled_path(path: str, arguments: Mapping[str, Any], used: set[str]) -> str
 
     filled = _PLACE.sub(fill, path)
     if _has_dots(filled):
-        raise ArgumentUnfit("an argument would lead to another place of the server: it holds . or ..")
+        raise ArgumentUnfit("an argument would lead to another place of the server: it holds '.' or '..'")
     return filled
 
 

@@ -15,8 +15,8 @@ from tests.network.hellos import client_hello, fragmented, with_extension
 from tests.network.world import LOCAL, METADATA, OTHER_PUBLIC, PRIVATE, PUBLIC, PUBLIC_6, World
 from toolkeep.definitions.constraints import NetworkBounds
 from toolkeep.network import client_hello as hello_module
+from toolkeep.network import dialing, heads, link, tunneling, vetting
 from toolkeep.network import egress as egress_module
-from toolkeep.network import heads, link, tunneling, vetting
 from toolkeep.network.budget import Budget
 from toolkeep.network.egress import Contact, Egress
 from toolkeep.network.hosts import HostScope
@@ -200,6 +200,13 @@ def full(address: str) -> Iterator[None]:
     finally:
         for one in (listener, *waiting):
             one.close()
+
+
+async def test_an_address_that_is_slow_to_answer_is_waited_for_where_there_is_no_other(world: World) -> None:
+    await shop(world)
+    with patch.object(dialing, "DIAL_NEXT_SECONDS", 0):
+        async with way_out("shop.example") as egress:
+            assert status(await say(egress, get("http://shop.example/"))) == 200
 
 
 async def test_what_cannot_be_reached_is_no_refusal(world: World) -> None:
@@ -409,6 +416,9 @@ async def test_a_tunnel_carries_only_tls_that_names_its_host(world: World) -> No
         "another handshake": b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",
         "an empty record": b"\x16\x03\x01\x00\x00" + good,
         "too long": b"\x16\x03\x01\x40\x00\x01\x00\xff\xff" + bytes(20_000),
+        "announced too long": b"\x16\x03\x01\x40\x00\x01\x00\xff\xff",
+        "another kind of record": b"\x17" + good[1:],
+        "another kind of message": good[:5] + b"\x02" + good[6:],
         "too many records": fragmented(good, 1),
         "cut short": b"\x16\x03\x01\x00\x08\x01\x00\x00\x04\x03\x03\x00\x00",
     }

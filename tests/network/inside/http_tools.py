@@ -9,7 +9,7 @@ from unittest.mock import patch
 from tests.network.inside.egress import NOT_PUBLIC, Server
 from tests.network.world import LOCAL, METADATA, OTHER_PUBLIC, PRIVATE, PUBLIC, PUBLIC_6, World
 from toolkeep import Code, HttpSource, Keep, ToolResult
-from toolkeep.execution import http
+from toolkeep.execution import remote
 from toolkeep.limits import REDIRECTS
 from toolkeep.network import fetching
 
@@ -192,7 +192,7 @@ async def test_what_goes_wrong_is_told_by_its_code(world: World) -> None:
 
 async def test_an_answer_beyond_the_cap_is_not_read_to_its_end(world: World) -> None:
     await serve(world, answer(bytes(300_000), kind="text/plain"))
-    with patch.object(http, "OUTPUT_CAP_BYTES", 100_000):
+    with patch.object(remote, "OUTPUT_CAP_BYTES", 100_000):
         result = await Shop().call()
     assert (result.code, "more than 100000 bytes" in result.text) == (Code.OUTPUT_TOO_BIG, True)
 
