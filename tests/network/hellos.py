@@ -12,22 +12,15 @@ def client_hello(name: str | None) -> bytes:
     context.check_hostname = name is not None
     if name is None:
         context.verify_mode = ssl.CERT_NONE
+    # OpenSSL says no address as a name, which a hostile client does: it says a name of the same length.
+    is_address = name is not None and name.replace(".", "").isdigit()
+    said = "x" * len(name) if name and is_address else name
     out = ssl.MemoryBIO()
-    client = context.wrap_bio(ssl.MemoryBIO(), out, server_hostname=_sayable(name))
+    client = context.wrap_bio(ssl.MemoryBIO(), out, server_hostname=said)
     with contextlib.suppress(ssl.SSLWantReadError):
         client.do_handshake()
     hello = out.read()
-    # OpenSSL names no address; a hostile client does.
-    return hello.replace(_STAND_IN, name.encode()) if name and _sayable(name) != name else hello
-
-
-_STAND_IN = b"not.an.addre"
-
-
-def _sayable(name: str | None) -> str | None:
-    if name and name.replace(".", "").isdigit():
-        return _STAND_IN.decode().ljust(len(name), "s")[: len(name)]
-    return name
+    return hello.replace(said.encode(), name.encode()) if name and said and is_address else hello
 
 
 def with_extension(hello: bytes, kind: int, content: bytes) -> bytes:

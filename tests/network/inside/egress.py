@@ -433,6 +433,21 @@ async def test_a_tunnel_carries_only_tls_that_names_its_host(world: World) -> No
     assert [one.problem != "" for one in egress.contacts] == [True] * len(bad) + [False] * 3
 
 
+async def test_a_server_name_is_a_name_without_port_and_no_address(world: World) -> None:
+    world.name("shop.ex", [PUBLIC])
+    await world.serve(Server(), PUBLIC, 443)
+    with_port = client_hello("shop.example").replace(b"shop.example", b"shop.ex:8443")
+    async with way_out("shop.ex", PUBLIC) as egress:
+        assert await connect(egress, "shop.ex:443", with_port) == DENIED
+        assert await connect(egress, f"{PUBLIC}:443", client_hello(PUBLIC)) == DENIED
+
+
+async def test_connect_needs_a_port_also_where_every_port_is_granted(world: World) -> None:
+    async with way_out("shop.example:*") as egress:
+        answer = await say(egress, b"CONNECT shop.example HTTP/1.1\r\nHost: shop.example\r\n\r\n")
+        assert is_refused(answer, "needs a port")
+
+
 async def test_a_hello_that_never_ends_is_not_waited_for(world: World) -> None:
     world.name("shop.example", [PUBLIC])
     await world.serve(Server(), PUBLIC, 443)
