@@ -66,6 +66,8 @@ def _warnings(run: Run | None, data: dict[str, Any]) -> tuple[Problem, ...]:
         return ()
     from toolkeep.network.endpoint import Endpoint
 
+    if _has_variable(run.target):
+        return ()
     needs = Endpoint.read(run.target).needs
     listed = data.get("capabilities")
     kinds = [str(text).partition(":")[0] for text in listed] if isinstance(listed, list) else []
@@ -119,9 +121,17 @@ def _wrong_with(kind: str, target: Any) -> str | None:
     return None
 
 
+def _has_variable(target: Any) -> bool:
+    """Whether something in it is not known before a person has accepted the file."""
+    texts = target.values() if isinstance(target, dict) else (target,)
+    return any(isinstance(text, str) and "${" in text for text in texts)
+
+
 def _wrong_with_endpoint(target: Any) -> str | None:
     from toolkeep.network.endpoint import Endpoint
 
+    if _has_variable(target):
+        return None
     try:
         Endpoint.read(target)
     except ValueError as error:
