@@ -136,17 +136,13 @@ def _content_type(answer: Answer) -> Message:
 def _json(call: RecordedCall, answer: Answer) -> Any:
     try:
         weigh(answer.body)
-        return json.loads(answer.body.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        return json.loads(answer.body.decode("utf-8-sig"))
     except FrameRefused as refused:
         reason = f"Tool '{call.tool.name}': the JSON of '{answer.host}' is too much: {refused}"
         raise RunRefused(Code.OUTPUT_TOO_BIG, reason) from None
     except (ValueError, RecursionError):
         reason = f"Tool '{call.tool.name}': what '{answer.host}' answered is not JSON"
         raise RunRefused(Code.OUTPUT_INVALID, reason) from None
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _text(call: RecordedCall, answer: Answer) -> str:

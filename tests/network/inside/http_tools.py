@@ -122,6 +122,15 @@ async def test_ipv6_is_asked(world: World) -> None:
     assert (result.value, f"Host: [{PUBLIC_6}]\r\n".encode() in server.heard[0]) == ("six", True), result.text
 
 
+async def test_a_host_that_an_argument_names_is_reached_by_the_address_that_it_names(world: World) -> None:
+    await serve(world, answer(b'"six"'), address=PUBLIC_6)
+    site = {"type": "string", "description": "A site.", "x-touches": "net.write"}
+    parameters = {"type": "object", "properties": {"site": site}}
+    shop = Shop(f"http://[{PUBLIC_6}]", capabilities=["net.write"], parameters=parameters)
+    assert (await shop.call(site=f"http://[{PUBLIC_6}]/")).value == "six"
+    assert (await shop.call(site="http://shop.example/")).code is Code.NOT_PERMITTED
+
+
 async def test_secrets_stand_in_headers_and_in_no_error(world: World) -> None:
     server = await serve(world, answer(b"no, s3cret is wrong\x1b", status="401 No", kind="text/plain"))
     shop = Shop(headers={"Authorization": "Bearer {secret:key}", "X-Fixed": "1"}, secrets={"key": "s3cret"})
@@ -178,7 +187,7 @@ async def test_what_goes_wrong_is_told_by_its_code(world: World) -> None:
         (b"", {}, Code.TOOL_FAILED, "broke off, or is not HTTP/1.1; whether what was asked for was done"),
         (b"SSH-2.0-x\r\n\r\n", {}, Code.TOOL_FAILED, "is not HTTP/1.1"),
         (answer()[:-1], {}, Code.TOOL_FAILED, "broke off"),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"a" * 200_000, {}, Code.TOOL_FAILED, "broke off, or is not HTTP/1.1"),
+        (answer(b"{}", "X: " + "a" * 200_000), {}, Code.TOOL_FAILED, "broke off, or is not HTTP/1.1"),
         (answer(bytes(5000)), {"resource_bounds": {"max_network": {"max_requests": 1, "max_bytes": 4000}}},
          Code.NOT_PERMITTED, "has moved its 4000 bytes"),
     ]  # fmt: skip
