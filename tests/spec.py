@@ -37,8 +37,7 @@ _MCP = "there is no MCP wire yet"
 NOT_YET = {
     "VAL-11": "shown by bench/validation.py, which measures; tests assert no times",
     "EXE-8": "tools tell their progress; output is not streamed yet",
-    "SBX-3": "Python functions and classes, and WASM modules so far; subprocess, HTTP and MCP come with the sources",
-    "SBX-4": "the network is closed at strict and restricted; a way through it by host name is not built",
+    "SBX-3": "Python functions and classes, HTTP and WASM so far; subprocess and MCP come with the sources",
     "TLS-1": "agent_hello_world is the only built-in tool so far",
     "TLS-2": "agent_hello_world is the only built-in tool so far",
     "TLS-3": "agent_hello_world is the only built-in tool so far",

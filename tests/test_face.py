@@ -7,7 +7,7 @@ import toolkeep
 
 FACE = {
     "ArgumentsRefused", "CallLimits", "Category", "CheckedCall", "Code", "Danger", "DefinitionError", "Determinism",
-    "FunctionTool", "InvokeResult", "Isolation", "Keep", "Limits", "Refusal", "Registry", "Secret",
+    "FunctionTool", "HttpSource", "InvokeResult", "Isolation", "Keep", "Limits", "Refusal", "Registry", "Secret",
     "SideEffect", "Tier", "ToolContext", "ToolDefinition", "ToolFailed", "ToolParameter", "ToolProvider",
     "ToolResult", "ToolState", "ToolkeepError", "Touches", "Violation", "WasmTool", "open_keep", "tool",
     "verify_receipt",

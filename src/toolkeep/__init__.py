@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from toolkeep.limits import CallLimits, Limits
     from toolkeep.registry.protocol import Registry
     from toolkeep.registry.providers import ToolProvider
+    from toolkeep.sources.http import HttpSource
 
 _HOMES = {
     "ArgumentsRefused": "errors",
@@ -42,6 +43,7 @@ _HOMES = {
     "DefinitionError": "errors",
     "Determinism": "definitions.vocabulary",
     "FunctionTool": "definitions.function",
+    "HttpSource": "sources.http",
     "InvokeResult": "definitions.contract",
     "Isolation": "definitions.vocabulary",
     "Keep": "keep",
@@ -77,6 +79,7 @@ __all__ = [
     "DefinitionError",
     "Determinism",
     "FunctionTool",
+    "HttpSource",
     "InvokeResult",
     "Isolation",
     "Keep",

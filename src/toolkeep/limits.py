@@ -152,6 +152,53 @@ QUIET_SECONDS: Final = 30.0
 """How long details are withheld after the last of too many refusals."""
 
 
+# --- network (SBX-4) ---------------------------------------------------------------------------
+
+RESOLVE_SECONDS: Final = 10.0
+"""How long a name may take to resolve; the system's own resolver gives up after 5 to 30 s."""
+
+RESOLUTIONS_AT_ONCE: Final = 32
+"""Names that are being resolved; each holds a thread, which nothing can stop."""
+
+RESOLVED_ADDRESSES: Final = 64
+"""Addresses of one name. Each is vetted; a name with more is no ordinary one."""
+
+DIALED_ADDRESSES: Final = 6
+"""Addresses of one name that are tried."""
+
+DIAL_SECONDS: Final = 10.0
+"""How long it may take to reach a host, over all of its addresses, and to agree on TLS with it."""
+
+DIAL_NEXT_SECONDS: Final = 0.25
+"""After how long the next address is tried beside the one before (RFC 8305 section 5)."""
+
+NETWORK_REQUESTS: Final = 100
+"""Requests of one call where its tool states no `max_network`."""
+
+NETWORK_BYTES: Final = 32 * MIB
+"""Bytes of one call, both ways together, where its tool states no `max_network`."""
+
+NETWORK_CONNECTIONS: Final = 16
+"""Connections of one worker at once; browsers open six to a host."""
+
+NETWORK_IDLE_SECONDS: Final = 30.0
+"""How long nothing may move on a connection."""
+
+NETWORK_CONTACTS: Final = 1_000
+"""Contacts of one call that are remembered."""
+
+HEAD_BYTES: Final = 32 * KIB
+"""The head of a request or an answer: twice what most servers take."""
+
+HEAD_SECONDS: Final = 10.0
+"""How long a worker may take to say a whole head, or a whole ClientHello."""
+
+CLIENT_HELLO_BYTES: Final = 16 * KIB
+"""A ClientHello; with post-quantum keys real ones have 2 KB."""
+
+REDIRECTS: Final = 5
+"""Redirects that a request follows."""
+
 # --- calls (EXE) -------------------------------------------------------------------------------
 
 OUTPUT_CAP_BYTES: Final = OUTPUT_BYTES[1]

@@ -33,6 +33,7 @@ from toolkeep.execution.admission import Admission, Slot
 from toolkeep.execution.breaker import Breaker
 from toolkeep.execution.cache import ResultCache, is_cacheable
 from toolkeep.execution.execute import Executor
+from toolkeep.execution.http import HttpRunner
 from toolkeep.execution.in_process import InProcessRunner
 from toolkeep.execution.ledger import NO_CLAIM, Claim, claim
 from toolkeep.execution.pending import PendingCalls
@@ -92,6 +93,7 @@ class Pipeline:
             InProcessRunner(),
             self.sandbox,
             WasmRunner(project, _compiled_modules(record)),
+            HttpRunner(),
         ]
         self.executor = Executor(runners, Breaker(limits), ResultCache())
         self.recorder = Recorder(record.log, record.bodies, record.secret_key)

@@ -163,6 +163,12 @@ WASM_MEND = "write the path of a .wasm file, or an object with path, and perhaps
         ("run: {http: {url: ''}}", "6:19 run/http", "write a URL, or an object with url"),
         ("run: {http: [a]}", "6:19 run/http", "write a URL, or an object with url"),
         ("run: {http: ' '}", "6:19 run/http", "write a URL, or an object with url"),
+        ("run: {http: 'https://{host}/'}", "6:19 run/http", "write a URL, or an object with url"),
+        (
+            "run: {http: {url: 'https://a.org/', body: x}}",
+            "6:19 run/http",
+            "write a URL, or an object with url",
+        ),
         ("run: {wasm: ''}", "6:19 run/wasm", WASM_MEND),
         ("run: {wasm: }", "6:19 run/wasm", WASM_MEND),
         ("run: {wasm: [a.wasm]}", "6:19 run/wasm", WASM_MEND),
@@ -179,6 +185,33 @@ def test_what_cannot_run_a_tool_is_refused_with_its_place(
 ) -> None:
     path = configure(tmp_path, tool_text(line))
     assert the_problem(tmp_path) == (f"{path}:{place}", mend)
+
+
+@pytest.mark.parametrize(
+    ("method", "capability", "mends"),
+    [
+        ("GET", "fs.read:./a", ["add net.read:example.org"]),
+        ("POST", "net.read:example.org", ["add net.write:example.org"]),
+        ("POST", "net.write:example.org", []),
+        ("GET", "net.write:example.org", []),
+        ("GET", "net.read:example.org", []),
+    ],
+)
+def test_an_http_tool_that_could_reach_nothing_is_warned_about(
+    method: str, capability: str, mends: list[str], tmp_path: Path
+) -> None:
+    run = f"run: {{http: {{url: 'https://example.org/', method: {method}}}}}"
+    configure(tmp_path, tool_text(run, f"capabilities: ['{capability}']"))
+    accept(tmp_path)
+    warnings = open_keep(project=tmp_path).get("greet").warnings
+    assert [problem.mend for problem in warnings if problem.field == "capabilities"] == mends
+
+
+def test_a_url_in_a_variable_is_not_read_before_the_file_is_accepted(tmp_path: Path) -> None:
+    configure(tmp_path, tool_text("run: {http: '${SHOP_URL:-https://example.org/}'}"))
+    assert open_keep(project=tmp_path).get("greet").state.value == "quarantined"
+    accept(tmp_path)
+    assert open_keep(project=tmp_path).get("greet").runner.target == "https://example.org/"
 
 
 def test_run_beside_client_executed_is_refused(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from toolkeep.definitions.capability import Capability
+from toolkeep.network.hosts import HostScope, read_host, read_url
 from toolkeep.policy.holdings import Holdings, check_scopes, requirement_contains
-from toolkeep.policy.hosts import HostScope, read_host, read_url
 from toolkeep.policy.places import resolve
 from toolkeep.policy.programs import resolve_program
 from toolkeep.policy.settings import Grant

@@ -267,7 +267,7 @@ def _tool() -> Schema:
             "http": {
                 "type": ["string", "object"],
                 "required": ["url"],
-                "description": "A URL that takes the arguments as JSON.",
+                "description": "A URL that takes the arguments, or an object with url, method and headers.",
             },
             "wasm": {
                 "type": ["string", "object"],

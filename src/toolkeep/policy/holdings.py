@@ -7,8 +7,8 @@ from toolkeep.canonical import canonical_hash
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.parameter import TOUCH_FORMS
 from toolkeep.definitions.vocabulary import TouchForm
+from toolkeep.network.hosts import Host, HostScope
 from toolkeep.policy.folders import Folder
-from toolkeep.policy.hosts import Host, HostScope
 from toolkeep.policy.places import Place, PlaceRefused
 from toolkeep.policy.programs import Program
 from toolkeep.policy.settings import Grant

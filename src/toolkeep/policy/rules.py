@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from toolkeep.calls import PermittedCall, TouchedThing
+from toolkeep.network.hosts import Host
 from toolkeep.policy.cedar_schema import Kind, Shape
 from toolkeep.policy.cedar_values import ArgumentShape, Path
 from toolkeep.policy.engine import AgentEntity, CallFacts, Engine
-from toolkeep.policy.hosts import Host
 from toolkeep.policy.policies import PoliciesRefused, read_policies
 from toolkeep.policy.settings import PolicySource
 

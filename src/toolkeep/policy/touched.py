@@ -15,8 +15,8 @@ from toolkeep.definitions.command_line import NoCommand, split_command
 from toolkeep.definitions.parameter import TOUCH_FORMS, TOUCHES_KEY, Touches
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import TouchForm
+from toolkeep.network.hosts import Host, HostRefused, HostScope, read_host, read_url
 from toolkeep.policy.folders import Folder
-from toolkeep.policy.hosts import Host, HostRefused, HostScope, read_host, read_url
 from toolkeep.policy.places import Place, PlaceRefused, resolve
 from toolkeep.policy.programs import resolve_program
 from toolkeep.wording import echo_name

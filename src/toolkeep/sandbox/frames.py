@@ -35,7 +35,7 @@ def parse(body: bytes) -> dict[str, Any]:
 
 def parse_value(body: bytes) -> Any:
     """Any JSON, if it is small enough to look at."""
-    _weigh(body)
+    weigh(body)
     try:
         return json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -46,7 +46,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _weigh(body: bytes) -> None:
+def weigh(body: bytes) -> None:
     """Count brackets and values on the raw bytes: to parse 10 MB of `[],` would take two seconds."""
     if _values(body) <= BRACKETS:
         return  # fewer than either limit, even if all of them stood outside strings

@@ -54,9 +54,27 @@ class ConfigProvider:
             is_custom=True,
             held_back=tool.held_back,
             aliases=tuple(data["aliases"]) if isinstance(data.get("aliases"), list) else (),
-            warnings=() if run or data.get("client_executed") else (_NOTHING_RUNS_IT,),
+            warnings=_warnings(run, data),
             locate=lambda field: str(tool.locate(field)),
         )
+
+
+def _warnings(run: Run | None, data: dict[str, Any]) -> tuple[Problem, ...]:
+    """What keeps calls of a tool from doing anything, though nothing is wrong with it."""
+    if run is None:
+        return () if data.get("client_executed") else (_NOTHING_RUNS_IT,)
+    if run.kind != "http":
+        return ()
+    from toolkeep.network.endpoint import Endpoint
+
+    if _has_variable(run.target):
+        return ()
+    needs = Endpoint.read(run.target).needs
+    listed = data.get("capabilities")
+    kinds = [str(text).partition(":")[0] for text in listed] if isinstance(listed, list) else []
+    if needs.partition(":")[0] in kinds or "net.write" in kinds:
+        return ()
+    return (_problem("capabilities", "let the tool reach nothing", f"add {needs}"),)
 
 
 def _refused(name: str, data: dict[str, Any], problems: Sequence[Problem]) -> ToolkeepError:
@@ -95,11 +113,10 @@ def _wrong_with(kind: str, target: Any) -> str | None:
     if kind == "command":
         is_argv = isinstance(target, list) and target and all(isinstance(word, str) for word in target)
         return None if is_argv and target[0].strip() else "is no list of texts that begins with a program"
-    if kind == "http" and isinstance(target, dict):
-        url = target.get("url")
-        return None if isinstance(url, str) and url.strip() else "has no url"
     if kind == "wasm" and isinstance(target, dict):
         return _wrong_with_wasm(target)
+    if kind == "http" and isinstance(target, (dict, str)) and target:
+        return _wrong_with_endpoint(target)
     if not isinstance(target, str) or not target.strip():
         return "is no text"
     if kind == "python" and not all(part.strip() for part in target.partition(":")):
@@ -117,6 +134,24 @@ def _wrong_with_wasm(target: dict[str, Any]) -> str | None:
         return "has a fuel that is no number above 0"
     unknown = target.keys() - {"path", "output", "fuel"}
     return f"has the unknown key {echo_name(min(unknown))}" if unknown else None
+
+
+def _has_variable(target: Any) -> bool:
+    """Whether something in it is not known before a person has accepted the file."""
+    texts = target.values() if isinstance(target, dict) else (target,)
+    return any(isinstance(text, str) and "${" in text for text in texts)
+
+
+def _wrong_with_endpoint(target: Any) -> str | None:
+    from toolkeep.network.endpoint import Endpoint
+
+    if _has_variable(target):
+        return None
+    try:
+        Endpoint.read(target)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _problem(field: str, message: str, mend: str) -> Problem:

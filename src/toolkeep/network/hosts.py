@@ -60,6 +60,12 @@ class Host(msgspec.Struct, frozen=True):
     """Empty for a host argument."""
     is_address: bool
 
+    @property
+    def authority(self) -> str:
+        """As it stands in a URL, or in the header Host."""
+        is_usual = self.port in (0, DEFAULT_PORTS.get(self.scheme))
+        return _bracketed(self.name) if is_usual else f"{_bracketed(self.name)}:{self.port}"
+
     def __str__(self) -> str:
         if self.port in (0, DEFAULT_PORTS.get(self.scheme)):
             return self.name

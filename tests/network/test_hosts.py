@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkeep.policy.hosts import Host, HostRefused, HostScope, ScopeForm, read_host, read_url
+from toolkeep.network.hosts import Host, HostRefused, HostScope, ScopeForm, read_host, read_url
 
 pytestmark = pytest.mark.spec("POL-1")
 

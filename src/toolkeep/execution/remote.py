@@ -1,0 +1,156 @@
+"""A call becomes a request to a server, and its answer the output of the call, or a reason why there is none.
+
+Comes in: a recorded call, and the hosts that policy resolved for it. It reaches those hosts, at public
+addresses, and nothing else; what it says about failures holds neither addresses nor headers nor secrets.
+"""
+
+import codecs
+import json
+from email.message import Message
+from typing import Any, Final
+
+from toolkeep.calls import RecordedCall
+from toolkeep.definitions.constraints import NetworkBounds
+from toolkeep.definitions.context import ToolContext, ToolFailed
+from toolkeep.definitions.vocabulary import ResultType
+from toolkeep.errors import Code, SecretUnavailable
+from toolkeep.execution.runner import RunRefused
+from toolkeep.limits import OUTPUT_CAP_BYTES, REDIRECTS
+from toolkeep.network.budget import Budget
+from toolkeep.network.endpoint import READING, ArgumentUnfit, Endpoint, Request
+from toolkeep.network.errors import AnswerTooBig, HostTooSlow, NetworkError, NetworkRefused
+from toolkeep.network.fetching import Answer, Reach, fetch
+from toolkeep.network.hosts import HostScope
+from toolkeep.sandbox.frames import FrameRefused, weigh
+from toolkeep.wording import HIDDEN, shorten, visible
+
+_QUOTED_CHARS: Final = 300
+"""How much of a server's complaint a model reads."""
+
+_CHARSETS: Final = frozenset(
+    codecs.lookup(name).name
+    for name in (
+        *("utf-8", "utf-8-sig", "ascii", "utf-16", "utf-16-le", "utf-16-be", "utf-32"),
+        *(f"iso8859-{number}" for number in (*range(1, 12), *range(13, 17))),
+        *(f"cp{number}" for number in range(1250, 1259)),
+        *("koi8-r", "shift_jis", "euc_jp", "gbk", "gb18030", "big5", "euc_kr"),
+    )
+)
+"""Encodings of text. Python knows others that unpack or run through tables without end."""
+
+
+async def ask(call: RecordedCall, context: ToolContext) -> Any:
+    """What the server of a tool answers to a call. The connection is torn down when this is cancelled."""
+    request, reach = _request(call, context), _reach(call)
+    try:
+        answer = await fetch(request, reach, _budget(call), OUTPUT_CAP_BYTES)
+    except NetworkError as error:
+        raise _refused(call, request, error) from error
+    if answer.status >= 300:
+        raise _failed(call, answer, context)
+    return _value(call, answer)
+
+
+def _request(call: RecordedCall, context: ToolContext) -> Request:
+    name = call.tool.name
+    try:
+        endpoint = Endpoint.read(call.tool.runner.target)
+        if not any(scope.contains(endpoint.host) for scope in _reach(call).by(endpoint.method)):
+            reason = f"Tool '{name}' was not run: its definition does not require {endpoint.needs}"
+            raise RunRefused(Code.NOT_PERMITTED, reason)
+        return endpoint.request(call.checked.arguments, context.secret)
+    except ArgumentUnfit as error:
+        raise ToolFailed(f"Tool '{name}' was not run: {error}") from error
+    except SecretUnavailable as error:
+        raise RunRefused(error.code, f"Tool '{name}' was not run: {error.message}") from error
+    except ValueError as error:
+        raise RunRefused(Code.NOT_RUNNABLE, f"Tool '{name}' was not run: its run.http {error}") from error
+
+
+def _reach(call: RecordedCall) -> Reach:
+    """The hosts that authorization resolved for this call."""
+    found: dict[str, list[HostScope]] = {"net.read": [], "net.write": []}
+    for one in call.approved.permitted.touched:
+        if one.kind in found:
+            is_bare_ipv6 = ":" in one.shown and "[" not in one.shown and one.shown.count(":") > 1
+            found[one.kind].append(HostScope.read(f"[{one.shown}]" if is_bare_ipv6 else one.shown))
+    return Reach(reads=tuple(found["net.read"]), writes=tuple(found["net.write"]))
+
+
+def _budget(call: RecordedCall) -> Budget:
+    """What the tool states; otherwise the output cap decides, and the number of redirects."""
+    stated = call.tool.definition.resource_bounds.max_network
+    return Budget(stated or NetworkBounds(max_requests=REDIRECTS + 1, max_bytes=2 * OUTPUT_CAP_BYTES))
+
+
+def _refused(call: RecordedCall, request: Request, error: NetworkError) -> RunRefused:
+    code = Code.TOOL_FAILED
+    if isinstance(error, NetworkRefused):
+        code = Code.NOT_PERMITTED
+    elif isinstance(error, AnswerTooBig):
+        code = Code.OUTPUT_TOO_BIG
+    elif isinstance(error, HostTooSlow):
+        code = Code.TIMED_OUT
+    reason = f"Tool '{call.tool.name}' got no answer: {error.reason}"
+    if error.was_sent and request.method not in READING:
+        reason += "; whether what was asked for was done is not known"
+    return RunRefused(code, reason)
+
+
+def _failed(call: RecordedCall, answer: Answer, context: ToolContext) -> Exception:
+    """A server that says no may have a reason, which a better call could meet; one that breaks has none."""
+    said = f"Tool '{call.tool.name}': '{answer.host}' answered with status {answer.status}"
+    if not 400 <= answer.status < 500:
+        return RunRefused(Code.TOOL_FAILED, said)
+    try:
+        complaint = _text(call, answer)
+    except RunRefused:
+        complaint = ""
+    for secret in filter(None, context.secrets.values()):
+        complaint = complaint.replace(secret, HIDDEN)
+    complaint = shorten(visible(" ".join(complaint.split())), _QUOTED_CHARS)
+    return ToolFailed(f"{said}: {complaint}" if complaint else said)
+
+
+def _value(call: RecordedCall, answer: Answer) -> Any:
+    definition = call.tool.definition
+    if definition.gives_bytes:
+        return answer.body
+    if definition.result_type is ResultType.STRING:
+        return _text(call, answer)
+    kind = _content_type(answer).get_content_type()
+    wants_json = definition.result_type in (ResultType.OBJECT, ResultType.ARRAY)
+    if not answer.body and not wants_json:
+        return None
+    if wants_json or kind == "application/json" or kind.endswith("+json"):
+        return _json(call, answer)
+    return _text(call, answer)
+
+
+def _content_type(answer: Answer) -> Message:
+    message = Message()
+    message["Content-Type"] = answer.content_type
+    return message
+
+
+def _json(call: RecordedCall, answer: Answer) -> Any:
+    try:
+        weigh(answer.body)
+        return json.loads(answer.body.decode("utf-8-sig"))
+    except FrameRefused as refused:
+        reason = f"Tool '{call.tool.name}': the JSON of '{answer.host}' is too much: {refused}"
+        raise RunRefused(Code.OUTPUT_TOO_BIG, reason) from None
+    except (ValueError, RecursionError):
+        reason = f"Tool '{call.tool.name}': what '{answer.host}' answered is not JSON"
+        raise RunRefused(Code.OUTPUT_INVALID, reason) from None
+
+
+def _text(call: RecordedCall, answer: Answer) -> str:
+    charset = _content_type(answer).get_content_charset() or "utf-8"
+    try:
+        if codecs.lookup(charset).name in _CHARSETS:
+            return answer.body.decode(charset)
+    except (LookupError, ValueError):
+        pass
+    reason = f"Tool '{call.tool.name}': what '{answer.host}' answered is not text that can be read"
+    raise RunRefused(Code.OUTPUT_INVALID, reason)

@@ -1,0 +1,114 @@
+"""The head of a request from a hostile client: what two readers may understand differently is refused.
+
+h11 parses it, and forgives more than a proxy may: lines that end in LF alone, folded lines, a length beside
+chunks. So the raw bytes are looked at first, and what h11 made of them after.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable
+
+import h11
+
+from toolkeep.limits import HEAD_BYTES, HEAD_SECONDS
+from toolkeep.network.errors import HostTooSlow, NetworkRefused
+from toolkeep.network.hosts import Host, HostRefused, read_host, read_url
+
+HOP_BY_HOP = frozenset(
+    (b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
+)
+"""Headers that speak about one connection (RFC 9110 section 7.6.1), and those of proxies, by their prefix."""
+
+_METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
+_LINE_BREAK_ALONE = re.compile(rb"\r(?!\n)|(?<!\r)\n|\x00")
+_FOLDED = re.compile(rb"\r\n[ \t]")
+
+Headers = list[tuple[bytes, bytes]]
+
+
+async def read_head(reader: asyncio.StreamReader, connection: h11.Connection) -> h11.Request:
+    """The head that a client says within its time; raises `NetworkRefused`, or `EOFError` if it says none."""
+    try:
+        async with asyncio.timeout(HEAD_SECONDS):
+            raw = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        raise NetworkRefused(f"the head of the request is longer than {HEAD_BYTES} bytes") from None
+    except TimeoutError:
+        raise HostTooSlow("the head of the request did not come in time") from None
+    if _LINE_BREAK_ALONE.search(raw) or _FOLDED.search(raw):
+        raise NetworkRefused("the head of the request has broken or folded lines")
+    connection.receive_data(raw)
+    try:
+        request = connection.next_event()
+    except h11.RemoteProtocolError:
+        raise NetworkRefused("the request is not HTTP/1.1") from None
+    if not isinstance(request, h11.Request) or request.http_version not in (b"1.0", b"1.1"):
+        raise NetworkRefused("the request is not HTTP/1.1")
+    _check_framing(request)
+    return request
+
+
+def _check_framing(request: h11.Request) -> None:
+    names = [name for name, _ in request.headers]
+    has_length, has_chunks = b"content-length" in names, b"transfer-encoding" in names
+    if has_length and has_chunks:
+        raise NetworkRefused("the request says its length in two ways")
+    if request.method == b"CONNECT" and (has_length or has_chunks):
+        raise NetworkRefused("CONNECT has no body")
+
+
+def tunnel_target(request: h11.Request) -> Host:
+    """The host and port of a CONNECT."""
+    try:
+        host = read_host(request.target.decode("ascii"))
+    except HostRefused as refused:
+        raise NetworkRefused(f"CONNECT to what is no host: {refused.reason}") from None
+    if not host.port:
+        raise NetworkRefused("CONNECT needs a port, such as example.org:443")
+    _check_agrees(request, host)
+    return host
+
+
+def forward_target(request: h11.Request) -> tuple[Host, bytes]:
+    """The host of an absolute URL, and the path and query that its server is asked for."""
+    if request.method not in _METHODS:
+        raise NetworkRefused("the method is not one of " + ", ".join(sorted(m.decode() for m in _METHODS)))
+    url = request.target.decode("ascii")
+    try:
+        host = read_url(url)
+    except HostRefused as refused:
+        raise NetworkRefused(f"this is a proxy, which needs a whole URL: {refused.reason}") from None
+    if host.scheme != "http":
+        raise NetworkRefused(f"{host.scheme} goes through CONNECT; only http is asked for by its URL")
+    if "#" in url:
+        raise NetworkRefused("a URL that is sent has no # part")
+    _check_agrees(request, host)
+    path = url.partition("://")[2].partition("/")[2]
+    return host, f"/{path}".encode("ascii")
+
+
+def _check_agrees(request: h11.Request, host: Host) -> None:
+    """The header Host may be missing in HTTP/1.0 alone (h11 sees to that), and must not name another host."""
+    for name, value in request.headers:
+        if name != b"host":
+            continue
+        try:
+            said = read_host(value.decode("latin-1"))
+        except HostRefused as refused:
+            raise NetworkRefused(f"the header Host names no host: {refused.reason}") from None
+        if said.name != host.name or said.port not in (0, host.port):
+            raise NetworkRefused("the header Host does not name the host that is asked for")
+
+
+def end_to_end(headers: Iterable[tuple[bytes, bytes]], *also: bytes) -> Headers:
+    """The headers that are meant for the other end, as written, without this connection's and `also`."""
+    headers = list(headers)
+    dropped = {*HOP_BY_HOP, *also}
+    for name, value in headers:
+        if name.lower() == b"connection":
+            dropped.update(word.strip().lower() for word in value.split(b","))
+    return [
+        (name, value)
+        for name, value in headers
+        if name.lower() not in dropped and not name.lower().startswith(b"proxy-")
+    ]
