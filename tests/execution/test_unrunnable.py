@@ -25,15 +25,17 @@ class Provider:
 
 
 NONE = {**DATA, "constraints": {"required_isolation": "none"}}
+RESTRICTED = {**DATA, "constraints": {"required_isolation": "restricted"}}
+STRICT = {**DATA, "constraints": {"required_isolation": "strict"}}
 
 
 @pytest.mark.parametrize(
     ("runner", "data", "code", "why"),
     [
         (None, DATA, Code.NOT_RUNNABLE, "is only described: nothing runs it"),
-        (Run(kind="command", target=["ls"]), DATA, Code.NOT_RUNNABLE, "is run by a command, which toolkeep cannot do yet"),
-        (Run(kind="http", target="https://a.example"), DATA, Code.NOT_RUNNABLE, "is run by an HTTP request, which toolkeep cannot do yet"),
-        (Run(kind="wasm", target="a.wasm"), DATA, Code.NOT_RUNNABLE, "is run by a WASM module, which toolkeep cannot do yet"),
+        (Run(kind="command", target=["ls"]), NONE, Code.ISOLATION_UNAVAILABLE, "asks for the isolation none, and what a configuration names never runs in the keep's own process"),
+        (Run(kind="command", target=["ls"]), RESTRICTED, Code.ISOLATION_UNAVAILABLE, "asks for the isolation restricted, at which no program is started"),
+        (Run(kind="http", target="https://a.example"), STRICT, Code.ISOLATION_UNAVAILABLE, "asks for the isolation strict, and is run by a server, of which nothing is known here"),
         (Run(kind="python", target="a:b"), NONE, Code.ISOLATION_UNAVAILABLE, "asks for the isolation none, and what a configuration names never runs in the keep's own process"),
         (object(), DATA, Code.NOT_RUNNABLE, "is run by a object, and nothing here knows how"),
     ],

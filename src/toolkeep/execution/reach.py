@@ -7,7 +7,7 @@ read there, and not be moved.
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -59,11 +59,12 @@ class _Found:
         return Reach(grant, _set(self.read_roots), _set(self.write_roots), _set(self.identities))
 
 
-def reach_of(call: PermittedCall, *, is_built_in: bool) -> Reach:
-    """What a call may reach; ValueError says what stands against it."""
-    if not call.touched and not call.held:
+def reach_of(call: PermittedCall, *, is_built_in: bool, programs: Sequence[str] = ()) -> Reach:
+    """What a call may reach, and what its tool itself starts; ValueError says what stands against it."""
+    if not call.touched and not call.held and not programs:
         return Reach()
     found = _Found()
+    found.programs += programs
     for one in call.touched:
         if one.kind.startswith("net."):
             raise ValueError("the network is closed at this level, and there is no way through it yet")

@@ -18,13 +18,16 @@ from toolkeep.calls import RecordedCall, RegisteredTool
 from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.function import FunctionTool
 from toolkeep.definitions.reference import Unreachable, find_reference, is_live
+from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import Code, ToolkeepError
-from toolkeep.execution.reach import Reach, reach_of, resolved_arguments
+from toolkeep.execution.command import COMMAND, RUNNER, fill, find_program
+from toolkeep.execution.reach import SPAWN, Reach, reach_of, resolved_arguments
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.tool_code import find_code
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MIB, OUTPUT_CAP_BYTES
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.exchange import Ending, Reply, Unloaded
+from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.filters import for_level
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
@@ -49,7 +52,7 @@ _TOOLS: Final = (
 """The modules of the built-in tools: they are ours, and need not wait for a call."""
 
 BUILT_IN: Final = "built_in"
-_KINDS: Final = frozenset(("python", BUILT_IN))
+_KINDS: Final = frozenset(("python", BUILT_IN, COMMAND))
 
 
 class SandboxRunner:
@@ -65,9 +68,11 @@ class SandboxRunner:
         self._findings: Findings | None = None
 
     def runs(self, tool: RegisteredTool) -> bool:
-        """Whether it is Python code, and asks for isolation."""
-        is_python = is_live(tool.runner) or getattr(tool.runner, "kind", "") in _KINDS
-        return is_python and _level(tool) is not Isolation.NONE
+        """Whether it is Python code or a program, and asks for isolation."""
+        if _is_command(tool) and _level(tool) is Isolation.RESTRICTED:
+            return False  # where no process can be started
+        is_ours_to_run = is_live(tool.runner) or getattr(tool.runner, "kind", "") in _KINDS
+        return is_ours_to_run and _level(tool) is not Isolation.NONE
 
     def isolation(self, tool: RegisteredTool) -> str:
         """The level that a call of the tool has."""
@@ -91,7 +96,7 @@ class SandboxRunner:
                 await asyncio.to_thread(self._look)
             key = self._admitted(call)
             known = context()
-            request = json.dumps(_request(call, known), ensure_ascii=False).encode()
+            request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
             # A moment longer than the call: whoever runs it gives up first, and says so.
             deadline_s = call.deadline_s + CANCEL_GRACE_SECONDS
             reply = await self._pool.run(key, request, deadline_s, OUTPUT_CAP_BYTES, known.on_progress)
@@ -128,7 +133,11 @@ class SandboxRunner:
             self._findings.require(level)
         reach = Reach()
         if level is Isolation.STRICT:
-            reach = reach_of(call.approved.permitted, is_built_in=_is_built_in(call.tool))
+            reach = reach_of(
+                call.approved.permitted,
+                is_built_in=_is_built_in(call.tool),
+                programs=(self._program(call.tool),) if _is_command(call.tool) else (),
+            )
         key = Key(call.tool.definition_hash, level, reach)
         if key not in self._keys:
             zygote, worker = self._plans_of(call.tool, level, reach)
@@ -140,6 +149,33 @@ class SandboxRunner:
             self._keys[key] = None
         return key
 
+    def _request(self, call: RecordedCall, known: ToolContext) -> dict[str, Any]:
+        """What travels to the one worker of the call and nowhere else: arguments, and what it may know."""
+        arguments = resolved_arguments(call, is_built_in=_is_built_in(call.tool))
+        if _is_command(call.tool):
+            return {"arguments": self._command(call, arguments)}
+        request: dict[str, Any] = {"arguments": arguments}
+        runner = call.tool.runner
+        if isinstance(runner, FunctionTool) and not runner.takes_context:
+            return request  # what it cannot ask for need not lie in its memory
+        ids = ("agent", "correlation_id", "conversation_id", "session_id")
+        request["context"] = {name: getattr(known, name) for name in ids} | {"secrets": dict(known.secrets)}
+        return request
+
+    def _command(self, call: RecordedCall, arguments: dict[str, Any]) -> dict[str, Any]:
+        command = fill(call.tool.runner.target, arguments, program=self._program(call.tool))
+        return {
+            "argv": command.argv,
+            "program": command.program,
+            "input_text": command.input,
+            "seconds": call.deadline_s,
+            "gives_text": call.tool.definition.result_type is ResultType.STRING,
+        }
+
+    def _program(self, tool: RegisteredTool) -> str:
+        base = self._project if tool.provider == "project" and self._project else "/"
+        return find_program(tool.runner.target[0], base)
+
     def _searched(self, tool: RegisteredTool) -> list[str]:
         """Where modules of a tool are looked for; those of a project never stand in for the user's."""
         if is_live(tool.runner):
@@ -150,7 +186,10 @@ class SandboxRunner:
         self, tool: RegisteredTool, level: Isolation, reach: Reach
     ) -> tuple[ZygotePlan, WorkerPlan]:
         """How its workers are made, whatever they are granted; the same for all calls in the same folders."""
-        programs = tuple(path for path in reach.grant.run if not path.startswith("/usr/"))
+        started = set(reach.grant.run)
+        if _is_command(tool):  # at every level: it may lie where only its owner may look
+            started.update(executables(self._program(tool)))
+        programs = tuple(sorted(path for path in started if not path.startswith("/usr/")))
         known = (tool.definition_hash, level, reach.read_roots, reach.write_roots, programs)
         if known not in self._plans:
             if len(self._plans) >= _KEYS:
@@ -162,8 +201,9 @@ class SandboxRunner:
         self, tool: RegisteredTool, level: Isolation, reach: Reach, programs: tuple[str, ...]
     ) -> tuple[ZygotePlan, WorkerPlan]:
         is_live_tool = is_live(tool.runner)
-        preload = _PRELOADED if is_live_tool else _TOOLS if _is_built_in(tool) else ()
-        reference = find_reference(tool.runner) if is_live_tool else str(tool.runner.target)
+        is_ours = _is_built_in(tool) or _is_command(tool)
+        preload = _PRELOADED if is_live_tool else _TOOLS if is_ours else ()
+        reference = find_reference(tool.runner) if is_live_tool else _target(tool)
         code = find_code(reference, self._searched(tool))
         may_spawn = _may_spawn(tool)
         worker = WorkerPlan(
@@ -188,6 +228,14 @@ class SandboxRunner:
         return zygote, worker
 
 
+def _target(tool: RegisteredTool) -> str:
+    return RUNNER if _is_command(tool) else str(tool.runner.target)
+
+
+def _is_command(tool: RegisteredTool) -> bool:
+    return getattr(tool.runner, "kind", "") == COMMAND
+
+
 def _is_built_in(tool: RegisteredTool) -> bool:
     return getattr(tool.runner, "kind", "") == BUILT_IN
 
@@ -196,7 +244,8 @@ def _may_spawn(tool: RegisteredTool) -> bool:
     """Whether it is granted to start processes; at standard nothing stops it in any case."""
     if _level(tool) is Isolation.RESTRICTED:
         return False
-    return any(capability.kind == "process.spawn" for capability in tool.definition.capabilities)
+    spawns = any(capability.kind == SPAWN for capability in tool.definition.capabilities)
+    return spawns or _is_command(tool)
 
 
 def _level(tool: RegisteredTool) -> Isolation:
@@ -208,17 +257,6 @@ def _level(tool: RegisteredTool) -> Isolation:
     if constraints.required_isolation is None and has_scope:
         return Isolation.STRICT
     return Isolation(constraints.isolation.value)
-
-
-def _request(call: RecordedCall, known: ToolContext) -> dict[str, Any]:
-    """What travels to the one worker of the call and nowhere else: arguments, and what it may know."""
-    request: dict[str, Any] = {"arguments": resolved_arguments(call, is_built_in=_is_built_in(call.tool))}
-    runner = call.tool.runner
-    if isinstance(runner, FunctionTool) and not runner.takes_context:
-        return request  # what it cannot ask for need not lie in its memory
-    ids = ("agent", "correlation_id", "conversation_id", "session_id")
-    request["context"] = {name: getattr(known, name) for name in ids} | {"secrets": dict(known.secrets)}
-    return request
 
 
 def _limits(tool: RegisteredTool) -> ResourceLimits:

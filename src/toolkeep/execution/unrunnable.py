@@ -1,12 +1,8 @@
 """Why no runner takes a tool, said so that it is true for each kind of tool."""
 
-from typing import Final
-
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.vocabulary import Isolation
 from toolkeep.errors import Code
-
-_UNBUILT: Final = {"command": "a command", "http": "an HTTP request", "wasm": "a WASM module"}
 
 
 def why_not_run(tool: RegisteredTool) -> tuple[Code, str]:
@@ -14,10 +10,13 @@ def why_not_run(tool: RegisteredTool) -> tuple[Code, str]:
     if tool.runner is None:
         return Code.NOT_RUNNABLE, "is only described: nothing runs it"
     kind = getattr(tool.runner, "kind", "")
-    if kind in _UNBUILT:
-        return Code.NOT_RUNNABLE, f"is run by {_UNBUILT[kind]}, which toolkeep cannot do yet"
     wanted = tool.definition.constraints.isolation
-    if kind == "python" and wanted is Isolation.NONE:
+    if kind == "http":
+        why = f"asks for the isolation {wanted}, and is run by a server, of which nothing is known here"
+        return Code.ISOLATION_UNAVAILABLE, why
+    if kind == "command" and wanted is Isolation.RESTRICTED:
+        return Code.ISOLATION_UNAVAILABLE, "asks for the isolation restricted, at which no program is started"
+    if kind in ("python", "command") and wanted is Isolation.NONE:
         why = (
             "asks for the isolation none, and what a configuration names never runs in the keep's own process"
         )

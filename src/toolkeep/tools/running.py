@@ -4,20 +4,24 @@ No shell is asked. The program gets no input, an almost empty environment, and w
 long output its beginning and its end are given.
 """
 
+import json
 import os
 import selectors
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from toolkeep.definitions.command_line import NoCommand, split_command
 from toolkeep.definitions.context import ToolFailed
+from toolkeep.limits import OUTPUT_CAP_BYTES
 from toolkeep.tools.place import Place, reason
 
 _HEAD_BYTES: Final = 15_000
 _TAIL_BYTES: Final = 15_000
+_LAST_WORDS: Final = 1500
 _CHUNK: Final = 1 << 16
 
 
@@ -43,6 +47,55 @@ def run_command(
     )
     text = run.text()
     return f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}[{run.ending}]"
+
+
+def run_configured(
+    argv: Sequence[str], program: str, input_text: str, seconds: float, *, gives_text: bool
+) -> Any:
+    """What a program that is a tool gives, JSON or text; `ToolFailed` where it does not end well."""
+    output = _Output(head_bytes=OUTPUT_CAP_BYTES)
+    with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as errors:
+        told.write(input_text.encode())
+        told.seek(0)
+        try:
+            process = subprocess.Popen(  # noqa: S603 -- the program that the configuration names, in a sandbox
+                list(argv),
+                executable=program,
+                stdin=told,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ToolFailed(f"'{argv[0]}' cannot be run: it {reason(error)}") from error
+        with process:
+            is_over = output.gather(process, time.monotonic() + seconds)
+            if not is_over:
+                os.killpg(process.pid, signal.SIGKILL)
+        run = output.run(process.returncode if is_over else None, seconds)
+        if run.status != 0:
+            said = _last_words(errors)
+            raise ToolFailed(f"{argv[0]}: {run.ending}{f': {said}' if said else ''}")
+    if run.left_out or run.tail:
+        raise ToolFailed(f"{argv[0]} wrote more than {OUTPUT_CAP_BYTES:,} bytes")
+    return _value_of(argv[0], run.head, gives_text=gives_text)
+
+
+def _value_of(name: str, output: bytes, *, gives_text: bool) -> Any:
+    try:
+        text = output.decode()
+        return text if gives_text else json.loads(text)
+    except UnicodeDecodeError as error:
+        raise ToolFailed(f"{name} wrote what is not UTF-8 at byte {error.start:,}") from error
+    except (ValueError, RecursionError) as error:
+        what = "nothing" if not output.strip() else "what is not JSON"
+        raise ToolFailed(f"{name} wrote {what} to its standard output") from error
+
+
+def _last_words(errors: BinaryIO) -> str:
+    """The end of what a program wrote to its standard error."""
+    errors.seek(max(0, errors.seek(0, os.SEEK_END) - _LAST_WORDS))
+    return errors.read().decode("utf-8", "replace").strip()
 
 
 class Run(NamedTuple):
@@ -99,7 +152,8 @@ def run_program(
 class _Output:
     """The beginning and the end of what a program writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, head_bytes: int = _HEAD_BYTES) -> None:
+        self._head_bytes = head_bytes
         self._head = bytearray()
         self._tail = bytearray()
         self._left_out = 0
@@ -127,7 +181,7 @@ class _Output:
         return True
 
     def _take(self, chunk: bytes) -> None:
-        room = _HEAD_BYTES - len(self._head)
+        room = self._head_bytes - len(self._head)
         self._head += chunk[:room] if room > 0 else b""
         self._tail += chunk[max(0, room) :]
         if len(self._tail) > _TAIL_BYTES:

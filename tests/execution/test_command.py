@@ -1,0 +1,164 @@
+"""Programs as tools: no argument becomes a word, an option or a shell's business; every bad end says what it was."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolkeep import Code, Keep, ToolResult
+from toolkeep.config.settings import Run
+from toolkeep.execution.command import fill, find_program
+from toolkeep.registry.given import Offer
+
+# --- words ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments", "argv", "rest"),
+    [
+        (["x", "{a}"], {"a": "b c; rm -rf /"}, ["x", "b c; rm -rf /"], {}),
+        (["x", "--name={a}"], {"a": "-y"}, ["x", "--name=-y"], {}),
+        (["x", "{a}{b}"], {"a": 1, "b": True}, ["x", "1true"], {}),
+        (["x", "--", "{a}"], {"a": "-rf"}, ["x", "--", "-rf"], {}),
+        (["x", "{a}"], {"a": "{b}", "b": 2}, ["x", "{b}"], {"b": 2}),
+        (["x", "{a}"], {}, ["x"], {}),
+        (["x", ""], {}, ["x", ""], {}),
+        (["x", "{A}", "{}", "{a-b}"], {"a": 1}, ["x", "{A}", "{}", "{a-b}"], {"a": 1}),
+        (["x", "{a}"], {"a": ["y"], "b": {"c": None}}, ["x", '["y"]'], {"b": {"c": None}}),
+    ],
+)
+def test_words_are_filled_and_the_rest_is_read(
+    words: list[str], arguments: dict[str, Any], argv: list[str], rest: dict[str, Any]
+) -> None:
+    command = fill(words, arguments, program="/bin/x")
+    assert (list(command.argv), json.loads(command.input)) == (argv, rest)
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments", "why"),
+    [
+        (["x", "{a}"], {"a": "-rf"}, "'a' begins with a dash"),
+        (["x", "{a}{b}"], {"a": "--o=", "b": "y"}, "'a' begins with a dash"),
+        (["x", "{a}"], {"a": "b\0c"}, "'a' holds a null character"),
+        (["x", "{a}"], {"a": "y" * 100_001}, "too long"),
+        (["x", "{a}", "--"], {"a": "-rf"}, "'a' begins with a dash"),
+    ],
+)
+def test_an_argument_that_would_be_more_than_one_is_refused(
+    words: list[str], arguments: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        fill(words, arguments, program="/bin/x")
+
+
+def test_a_program_is_found_by_name_by_path_and_from_the_project(tmp_path: Path) -> None:
+    program = Path(os.path.realpath(tmp_path)) / "run"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert find_program("sh", "/") == os.path.realpath("/bin/sh")
+    assert find_program("./run", str(program.parent)) == str(program)
+    for absent in ("./run", "no-such-program"):
+        with pytest.raises(ValueError, match=f"there is no program '{absent}'"):
+            find_program(absent, "/")
+
+
+# --- runs -------------------------------------------------------------------------------------------
+
+
+class Provider:
+    """Brings tools that are shell scripts."""
+
+    name = "mine"
+    priority = 50
+
+    def __init__(self, folder: Path, scripts: dict[str, str], **fields: Any) -> None:
+        self._offers = [self._offer(folder, name, script, fields) for name, script in scripts.items()]
+
+    def _offer(self, folder: Path, name: str, script: str, fields: dict[str, Any]) -> Offer:
+        program = folder / name
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        parameters = {
+            "type": "object",
+            "properties": {"a": {"type": "string", "description": "Some text."}},
+        }
+        data = {"name": name, "description": "A script.", "side_effects": ["None"], "parameters": parameters}
+        return Offer(
+            tool={**data, **fields}, runner=Run(kind="command", target=[str(program), "{a}", "$HOME;ls"])
+        )
+
+    def get_tool_definitions(self) -> list[Offer]:
+        return self._offers
+
+
+SCRIPTS = {
+    "argv": """printf '["%s","%s"]' "$1" "$2" """,
+    "reads": "cat",
+    "fails": "echo partly; echo 'no such book' >&2; exit 3",
+    "silent": "exit 0",
+    "babbles": "echo hello",
+    "hangs": "while :; do :; done",
+    "dies": "kill -9 $$",
+    "floods": "while :; do echo 0123456789; done",
+    "orphans": "(while :; do :; done) & echo 1",
+    "peeks": """for f in /etc/passwd /etc/shadow; do if cat $f >/dev/null 2>&1; then echo '"seen"'; exit; fi; done; echo '"nothing"'""",
+}
+
+
+@pytest.fixture(params=["standard", "strict"])
+def keep(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Keep]:
+    keep = Keep()
+    constraints = {"required_isolation": request.param, "max_execution_time": 3}
+    keep.load(Provider(tmp_path, SCRIPTS, constraints=constraints))
+    yield keep
+    keep.close()
+
+
+def call(keep: Keep, name: str, arguments: dict[str, Any] | None = None) -> ToolResult:
+    return keep.call_sync(name, arguments or {})
+
+
+def test_arguments_arrive_as_single_words_and_nothing_is_expanded(keep: Keep) -> None:
+    assert call(keep, "argv", {"a": "b; echo $HOME `ls` *"}).value == ["b; echo $HOME `ls` *", "$HOME;ls"]
+
+
+ENDINGS = [
+    ("fails", Code.TOOL_FAILED, "fails: exit status 3: no such book"),
+    ("silent", Code.TOOL_FAILED, "silent wrote nothing to its standard output"),
+    ("babbles", Code.TOOL_FAILED, "babbles wrote what is not JSON to its standard output"),
+    ("hangs", Code.TIMED_OUT, "took longer than 3 s"),
+    ("dies", Code.TOOL_FAILED, "dies: no output, ended by signal 9 (SIGKILL)"),
+    ("orphans", Code.TIMED_OUT, "took longer than 3 s"),
+]
+
+
+@pytest.mark.parametrize(("name", "code", "why"), ENDINGS, ids=[name for name, _, _ in ENDINGS])
+def test_every_bad_end_says_what_it_was(keep: Keep, name: str, code: Code, why: str) -> None:
+    result = call(keep, name)
+    assert (result.code, why in result.text) == (code, True), result.text
+
+
+def test_a_confined_program_sees_no_file_that_is_not_granted(tmp_path: Path) -> None:
+    with Keep() as keep:
+        keep.load(Provider(tmp_path, SCRIPTS, constraints={"required_isolation": "strict"}))
+        result = call(keep, "peeks")
+        assert (result.value, result.isolation) == ("nothing", "strict"), result.text
+
+
+def test_what_no_word_takes_is_read(tmp_path: Path) -> None:
+    with Keep() as keep:
+        provider = Provider(tmp_path, {"reads": "cat"})
+        offer = provider._offers[0]
+        target = [offer.runner.target[0]]
+        provider._offers[0] = Offer(tool=offer.tool, runner=Run(kind="command", target=target))
+        keep.load(provider)
+        assert call(keep, "reads", {"a": 'x"\n'}).value == {"a": 'x"\n'}
+
+
+def test_text_is_text_where_the_definition_says_so(tmp_path: Path) -> None:
+    with Keep() as keep:
+        keep.load(Provider(tmp_path, SCRIPTS, result_type="string"))
+        assert call(keep, "babbles").value == "hello\n"
