@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from toolkeep.tools.ignoring import Ignored
 
 FOLDERS = ["a", "b", "a/a", "a/b", "b/a.b", "a/b/a"]
-FILES = [f"{folder}{name}" for folder in ("", *(f"{f}/" for f in FOLDERS)) for name in ("ab", "b.a", "a b", "#a", "a]")]
+FILES = [
+    f"{folder}{name}"
+    for folder in ("", *(f"{f}/" for f in FOLDERS))
+    for name in ("ab", "b.a", "a b", "#a", "a]")
+]
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ class Ignored:
         """Where the paths that rules are about begin, and the rules; the innermost folder first."""
 
     def covers(self, path: str, *, is_folder: bool) -> bool:
-        """Whether the path is left out; of the innermost folder that speaks about it, the last rule decides."""
+        """Whether a path is left out: the last rule of the innermost folder that speaks about it decides."""
         for start, rules in self.layers:
             relative = path[start:]
             for rule in rules:

@@ -5,6 +5,7 @@ place. Mode, owner and line endings stay. A file that somebody changed meanwhile
 """
 
 import codecs
+import errno
 import os
 import secrets
 import stat
@@ -19,6 +20,7 @@ _EDITED_BYTES: Final = 32 << 20
 _LOOKED_AT: Final = 8192
 _SHOWN_PLACES: Final = 10
 _SHOWN_CHARS: Final = 120
+_ACCESS_LIST: Final = "system.posix_acl_access"
 _BOMS: Final = {
     "utf-16": ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")),
     "utf-32": ((codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be")),
@@ -107,15 +109,25 @@ class _Folder:
         flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         return os.open(name, flags, dir_fd=self._descriptor)
 
-    def check_writable(self, name: str) -> None:
-        """A file that may not be written to may not be replaced either, though its folder would allow it."""
+    def access_list(self, name: str) -> bytes | None:
+        """Who else may use the file.
+
+        It is opened for writing: what may not be written to may not be replaced, though its folder allow it.
+        """
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        os.close(os.open(name, flags, dir_fd=self._descriptor))
+        descriptor = os.open(name, flags, dir_fd=self._descriptor)
+        try:
+            return os.getxattr(descriptor, _ACCESS_LIST)
+        except OSError as error:
+            if error.errno in (errno.ENODATA, errno.EOPNOTSUPP):
+                return None
+            raise
+        finally:
+            os.close(descriptor)
 
     def replace(self, place: Place, name: str, data: bytes, old: os.stat_result | None) -> None:
         """Put a new file in the place of the old one, which must be the one that was seen."""
-        if old is not None:
-            self.check_writable(name)
+        access_list = None if old is None else self.access_list(name)
         beside = f".toolkeep-{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         mode = 0o666 if old is None else 0o600
@@ -124,6 +136,8 @@ class _Folder:
             with os.fdopen(descriptor, "wb") as file:
                 if old is not None:
                     _keep_owner(place, file.fileno(), old)
+                if access_list is not None:
+                    os.setxattr(file.fileno(), _ACCESS_LIST, access_list)
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
