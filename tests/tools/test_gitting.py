@@ -25,7 +25,7 @@ def plain(folder: Path, *arguments: str | bytes, is_checked: bool = True) -> str
     done = subprocess.run(
         ["git", "-C", folder, *arguments], env=_PLAIN, capture_output=True, check=is_checked
     )
-    return (done.stdout + done.stderr).decode()
+    return (done.stdout + done.stderr).decode("utf-8", "replace")
 
 
 def new_repository(root: Path) -> Path:
@@ -221,7 +221,7 @@ class Trap:
     def __init__(self, root: Path) -> None:
         self.mark = root / "started"
         self.path = root / "trap"
-        self.path.write_text(f'#!/bin/sh\necho "$0 $*" >> {self.mark}\ncat 2>/dev/null\nexit 0\n')
+        self.path.write_text(f'#!/bin/sh\necho "$0 $*" >> {self.mark}\n')
         self.path.chmod(0o755)
 
     def sprung(self) -> str:
@@ -238,7 +238,7 @@ def trap(tmp_path: Path) -> Trap:
 
 def use_every_tool(repository: Path) -> None:
     """All that the tools do; whether git likes it does not matter."""
-    for call in (
+    calls: list[Callable[[], str]] = [
         lambda: git_status(pair(repository)),
         lambda: git_diff(pair(repository)),
         lambda: git_diff(pair(repository), staged=True),
@@ -247,7 +247,8 @@ def use_every_tool(repository: Path) -> None:
         lambda: git_commit(pair(repository), "x"),
         lambda: git_commit(pair(repository), "x", files=["a.txt", "b.x"]),
         lambda: git_commit(pair(repository), "x", files=["."]),
-    ):
+    ]
+    for call in calls:
         try:
             call()
         except ToolFailed:

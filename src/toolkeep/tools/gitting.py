@@ -30,8 +30,8 @@ _ENVIRONMENT: Final = {
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_ALLOW_PROTOCOL": "none",
 }
-"""All that git gets. In C any byte is a character, so that no name escapes an expression by being no text; and
-no transport is allowed: an object that is missing would be fetched by one."""
+"""All that git gets. In C any byte is a character, so that no name escapes an expression by being no text.
+No transport is allowed: an object that is missing would be fetched by one."""
 
 _SETTINGS: Final = {
     "core.fsmonitor": "false", "core.hooksPath": "/dev/null", "core.pager": "cat", "core.editor": "false",
