@@ -41,13 +41,12 @@ class Place(NamedTuple):
             descriptor = os.open(self.real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             raise ToolFailed(f"'{self.named}' {reason(error)}") from error
-        file = os.fdopen(descriptor, "rb")
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
-            file.close()
+            os.close(descriptor)
             hint = "; use list_directory" if stat.S_ISDIR(mode) else ""
             raise ToolFailed(f"'{self.named}' is {kind_of(mode)}, not a file{hint}")
-        return file
+        return os.fdopen(descriptor, "rb")
 
 
 def shown_name(name: str) -> str:

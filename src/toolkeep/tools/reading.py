@@ -7,7 +7,7 @@ import codecs
 import io
 import os
 from collections.abc import Sequence
-from typing import BinaryIO, Final
+from typing import Final, TextIO
 
 from toolkeep.definitions.context import ToolFailed
 from toolkeep.tools.place import Place, reason
@@ -56,10 +56,13 @@ def read_file(
         end_line = start_line + max_lines - 1
     try:
         with place.open() as file:
+            size = os.fstat(file.fileno()).st_size
             beginning = file.read(_LOOKED_AT)
-            _check_text(place, beginning, encoding, os.fstat(file.fileno()).st_size)
+            _check_text(place, beginning, encoding, size)
             file.seek(0)
-            return _Lines(place, file, encoding, _codec(beginning, encoding)).read(start_line, end_line)
+            codec = _codec(beginning, encoding)
+            with io.TextIOWrapper(file, codec, errors="toolkeep.misfit", newline="\n") as text:
+                return _Lines(place, text, encoding, size).read(start_line, end_line)
     except OSError as error:
         raise ToolFailed(f"'{place.named}' {reason(error)}") from error
 
@@ -87,11 +90,11 @@ def _codec(beginning: bytes, encoding: str) -> str:
 class _Lines:
     """Reads a file line by line, in pieces: a line may be as long as the file."""
 
-    def __init__(self, place: Place, file: BinaryIO, encoding: str, codec: str) -> None:
+    def __init__(self, place: Place, text: TextIO, encoding: str, size: int) -> None:
         self._place = place
+        self._text = text
         self._encoding = encoding
-        self._size = os.fstat(file.fileno()).st_size
-        self._text = io.TextIOWrapper(file, encoding=codec, errors="toolkeep.misfit", newline="\n")
+        self._size = size
         self._whole = 0
         """Lines that were read to their end."""
         self._is_within = False

@@ -52,7 +52,7 @@ def write_file(
     except OSError as error:
         raise ToolFailed(_unwritten(place, error, create_directories=create_directories)) from error
     what = "a new file" if old is None else f"replaced{_other_names(old)}"
-    return f"'{place.named}' was written: {len(data):,} bytes, {_lines_in_words(content)}, {what}"
+    return f"'{place.named}' was written: {_in_words(len(data), 'byte')}, {_in_words(_lines(content), 'line')}, {what}"
 
 
 def edit_code(path: Sequence[str], old_content: str, new_content: str) -> str:
@@ -175,7 +175,8 @@ def _keep_owner(place: Place, descriptor: int, old: os.stat_result) -> None:
 def _other_names(old: os.stat_result) -> str:
     """That hard links now lead elsewhere."""
     count = old.st_nlink - 1
-    return f"; {count} other hard links of it keep what it was" if count > 0 else ""
+    many = f"; {count:,} other hard links of it keep what it was" if count > 1 else ""
+    return "; another hard link of it keeps what it was" if count == 1 else many
 
 
 def _append(held: _Folder, place: Place, name: str, content: str, encoding: str) -> str:
@@ -189,7 +190,9 @@ def _append(held: _Folder, place: Place, name: str, content: str, encoding: str)
         os.close(descriptor)
     is_open = encoding not in _BOMS and end != b"\n"
     joined = "; its last line had no end, so the text continues it" if is_open else ""
-    return f"'{place.named}' was appended to: {len(data):,} bytes, now {size + len(data):,}{joined}"
+    return (
+        f"'{place.named}' was appended to: {_in_words(len(data), 'byte')}, now {size + len(data):,}{joined}"
+    )
 
 
 def _write_at_end(descriptor: int, data: bytes, size: int) -> None:
@@ -320,6 +323,9 @@ def _span(first: int, last: int) -> str:
     return f"line {first:,}" if last <= first else f"lines {first:,} to {last:,}"
 
 
-def _lines_in_words(text: str) -> str:
-    count = text.count("\n") + (not text.endswith("\n") and bool(text))
-    return "1 line" if count == 1 else f"{count:,} lines"
+def _lines(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n") and bool(text))
+
+
+def _in_words(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{count:,} {what}s"
