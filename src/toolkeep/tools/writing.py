@@ -52,7 +52,8 @@ def write_file(
     except OSError as error:
         raise ToolFailed(_unwritten(place, error, create_directories=create_directories)) from error
     what = "a new file" if old is None else f"replaced{_other_names(old)}"
-    return f"'{place.named}' was written: {_in_words(len(data), 'byte')}, {_in_words(_lines(content), 'line')}, {what}"
+    size = f"{_in_words(len(data), 'byte')}, {_in_words(_lines(content), 'line')}"
+    return f"'{place.named}' was written: {size}, {what}"
 
 
 def edit_code(path: Sequence[str], old_content: str, new_content: str) -> str:
