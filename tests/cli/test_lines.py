@@ -126,7 +126,7 @@ def test_completion_helps_in_one_escaped_line(tmp_path: Path) -> None:
     (tmp_path / ".agent" / "config.yml").write_text(json.dumps({"tools": {"custom": [tool]}}))
     context = click.Context(cli)
     context.params["project"] = tmp_path
-    (item,) = complete_name(context, click.Argument(["name"]), "gr")
+    (item,) = complete_name(context, click.Argument(["name"]), "gree")
     assert (item.value, item.help) == ("greet", "Greets.\\tAll\\u001b[2J\\u202e")
 
 

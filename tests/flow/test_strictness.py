@@ -149,7 +149,9 @@ def test_an_unknown_tool_is_answered_with_the_nearest_names(keep: Keep) -> None:
     assert isinstance(check, Refusal)
     error = check.errors[0]
     assert error.code is Code.UNKNOWN_TOOL
-    assert error.expected == "one of 2 tools: transfer, agent_hello_world"
+    assert error.expected is not None
+    assert error.expected.startswith("one of 7 tools: transfer, ")
+    assert error.expected.count(", ") == 6
     assert error.suggestion == "Did you mean 'transfer'?"
 
 

@@ -4,6 +4,7 @@ Whatever a shell would do something else with is refused rather than passed on a
 that something else.
 """
 
+import re
 from typing import Final
 
 
@@ -19,12 +20,26 @@ _OPERATORS: Final = {
 _EXPANDED: Final = {"*": "file names", "?": "file names", "[": "file names", "$": "variables"}
 _OUTSIDE: Final = frozenset((*_OPERATORS, *_EXPANDED))
 _IN_QUOTES: Final = frozenset("$`")
-_HINT: Final = "there is no shell; quote it if it is meant as text, or run sh -c '...' where sh is granted"
+_AT_BEGINNING: Final = {
+    "~": "nothing puts a home folder in the place of ~",
+    "#": "a shell would leave out what follows #",
+}
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_SHELL_WORDS: Final = frozenset((
+    "!", ".", ":", "alias", "break", "builtin", "case", "cd", "command", "continue", "declare", "eval",
+    "exec", "exit", "export", "for", "function", "if", "local", "read", "readonly", "return", "select", "set",
+    "shift", "source", "times", "trap", "type", "ulimit", "umask", "unset", "until", "wait", "while", "{",
+    "}", "[[",
+))  # fmt: skip
+"""What a shell does itself and no program does for it."""
+_HINT: Final = (
+    "there is no shell; single-quote it if it is meant as text, or run sh -c '...' where sh is granted"
+)
 
 
 def split_command(command: str) -> list[str]:
     """The program and its arguments; raises `NoCommand`."""
-    words = _Words(command.strip()).read()
+    words = _Words(command.strip("\r\n")).read()
     if not words or not words[0]:
         raise NoCommand("it names no program")
     return words
@@ -38,9 +53,15 @@ class _Words:
         self._words: list[str] = []
         self._word: str | None = None
         self._quote = ""
+        self._plain_part = ""
+        """Of the word, what it begins with outside of quotes: where a shell finds its own words."""
+        self._is_plain = True
+        self._is_in_brace = False
 
     def read(self) -> list[str]:
         for character in self._line:
+            if character == "\0":
+                raise NoCommand("it holds a NUL character")
             if self._quote == "'":
                 self._within_quotes(character)
             elif character == "\\":
@@ -49,23 +70,35 @@ class _Words:
                 _check(character, _IN_QUOTES)
                 self._within_quotes(character)
             else:
-                self._plain(character)
+                self._outside(character)
         if self._quote:
             raise NoCommand(f"a quote ({self._quote}) is not closed")
         self._end_word()
         return self._words
 
-    def _plain(self, character: str) -> None:
+    def _outside(self, character: str) -> None:
         if character in "'\"":
             self._quote = character
+            self._is_plain = False
             self._add("")
         elif character in " \t":
             self._end_word()
         else:
-            _check(character, _OUTSIDE)
-            if character == "~" and self._word is None:
-                raise NoCommand(f"nothing puts a home folder in the place of ~: {_HINT}")
+            self._check_outside(character)
+            self._plain_part += character if self._is_plain else ""
             self._add(character)
+
+    def _check_outside(self, character: str) -> None:
+        _check(character, _OUTSIDE)
+        if self._word is None and character in _AT_BEGINNING:
+            raise NoCommand(f"{_AT_BEGINNING[character]}: {_HINT}")
+        if character < " " or character == "\x7f":
+            raise NoCommand(f"it holds a control character outside of quotes: {_HINT}")
+        if self._is_in_brace and (
+            character == "," or (character == "." and (self._word or "").endswith("."))
+        ):
+            raise NoCommand(f"nothing makes several words of braces: {_HINT}")
+        self._is_in_brace = character == "{" or (self._is_in_brace and character != "}")
 
     def _within_quotes(self, character: str) -> None:
         if character == self._quote:
@@ -77,7 +110,10 @@ class _Words:
         taken = next(self._line, None)
         if taken is None:
             raise NoCommand("it ends with a backslash")
+        if taken in "\n\0":
+            raise NoCommand(f"it holds a backslash before the end of a line: {_HINT}")
         is_kept = self._quote and taken not in '"\\$`'
+        self._is_plain = False
         self._add(f"\\{taken}" if is_kept else taken)
 
     def _add(self, text: str) -> None:
@@ -85,8 +121,18 @@ class _Words:
 
     def _end_word(self) -> None:
         if self._word is not None:
+            if not self._words:
+                self._check_program()
             self._words.append(self._word)
-        self._word = None
+        self._word, self._plain_part, self._is_plain, self._is_in_brace = None, "", True, False
+
+    def _check_program(self) -> None:
+        if _ASSIGNMENT.match(self._plain_part):
+            raise NoCommand(
+                f"nothing sets a variable before a program; write env {self._plain_part}... : {_HINT}"
+            )
+        if self._is_plain and self._word in _SHELL_WORDS:
+            raise NoCommand(f"{self._word} is a word of the shell, not a program: {_HINT}")
 
 
 def _check(character: str, refused: frozenset[str]) -> None:

@@ -34,6 +34,9 @@ _ENCODING: Final = {
     "enum": ["utf-8", "ascii", "utf-16", "utf-32"],
     "default": "utf-8",
 }
+_TEXT_CHARS: Final = 1_000_000
+"""No more fits into the arguments of a call, as long as nobody sets another limit for them."""
+
 _LINE: Final = {"type": "integer", "minimum": 1}
 
 
@@ -84,7 +87,7 @@ WRITE_FILE: Final = _defined(
     _object(
         ["path", "content"],
         path=_path("The file, absolute or relative.", "fs.write"),
-        content={"type": "string", "description": "The text."},
+        content={"type": "string", "description": "The text.", "maxLength": _TEXT_CHARS},
         mode={
             "type": "string",
             "description": "overwrite replaces the file, append adds at its end.",
@@ -169,8 +172,17 @@ EDIT_CODE: Final = _defined(
     _object(
         ["path", "old_content", "new_content"],
         path=_path("The file to edit, absolute or relative.", "fs.write", "fs.read"),
-        old_content={"type": "string", "description": "The exact text to replace.", "minLength": 1},
-        new_content={"type": "string", "description": "What stands there afterwards."},
+        old_content={
+            "type": "string",
+            "description": "The exact text to replace.",
+            "minLength": 1,
+            "maxLength": _TEXT_CHARS,
+        },
+        new_content={
+            "type": "string",
+            "description": "What stands there afterwards.",
+            "maxLength": _TEXT_CHARS,
+        },
     ),
     side_effects=["FsRead", "FsWrite"],
     capabilities=["fs.read", "fs.write"],

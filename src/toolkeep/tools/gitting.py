@@ -5,8 +5,9 @@ diffs, editors, signers, transports. Those that git knows by a fixed name are sw
 name of their own are looked up and switched off; and the sandbox lets nothing be started but git itself.
 """
 
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from toolkeep.definitions.context import ToolFailed
@@ -16,41 +17,53 @@ from toolkeep.tools.running import Run, run_program
 
 _SECONDS: Final = 50.0
 _ENVIRONMENT: Final = {
+    "PATH": "/usr/bin:/bin",
+    "LC_ALL": "C",
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_ATTR_NOSYSTEM": "1",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_PROTOCOL_FROM_USER": "0",
-    "GIT_ALLOW_PROTOCOL": "https:file",
-    "LC_ALL": "C.UTF-8",
+    "GIT_ALLOW_PROTOCOL": "none",
 }
-_OFF: Final = (
-    "core.fsmonitor=false", "core.hooksPath=/dev/null", "core.pager=cat", "core.editor=false",
-    "core.askPass=false", "core.sshCommand=false", "core.gitProxy=false", "core.alternateRefsCommand=",
-    "credential.helper=", "diff.external=", "sequence.editor=false", "commit.gpgSign=false",
-    "tag.gpgSign=false", "push.gpgSign=false", "log.showSignature=false", "gpg.program=false",
-    "gpg.ssh.program=false", "gpg.x509.program=false", "gpg.ssh.defaultKeyCommand=", "pager.status=false",
-    "pager.diff=false", "pager.log=false", "submodule.recurse=false", "status.submoduleSummary=false",
-    "diff.ignoreSubmodules=all", "gc.auto=0", "maintenance.auto=false", "safe.directory=*",
-    "commit.template=", "uploadpack.packObjectsHook=",
-)  # fmt: skip
+"""All that git gets. In C any byte is a character, so that no name escapes an expression by being no text.
+No transport is allowed: an object that is missing would be fetched by one."""
+
+_SETTINGS: Final = {
+    "core.fsmonitor": "false", "core.hooksPath": "/dev/null", "core.pager": "cat", "core.editor": "false",
+    "core.askPass": "false", "core.sshCommand": "false", "core.gitProxy": "false", "core.quotePath": "false",
+    "core.alternateRefsCommand": "", "credential.helper": "", "diff.external": "", "sequence.editor": "false",
+    "commit.gpgSign": "false", "tag.gpgSign": "false", "push.gpgSign": "false", "log.showSignature": "false",
+    "gpg.program": "false", "gpg.openpgp.program": "false", "gpg.ssh.program": "false",
+    "gpg.x509.program": "false", "gpg.ssh.defaultKeyCommand": "", "gc.recentObjectsHook": "",
+    "pager.status": "false", "pager.diff": "false", "pager.log": "false", "submodule.recurse": "false",
+    "status.submoduleSummary": "false", "diff.ignoreSubmodules": "all", "diff.submodule": "short",
+    "gc.auto": "0", "maintenance.auto": "false", "safe.directory": "*", "commit.template": "",
+    "uploadpack.packObjectsHook": "", "user.useConfigOnly": "true",
+}  # fmt: skip
 """What git would start something for, by names that are the same in every repository."""
 
-_NAMED: Final = re.compile(
-    r"(?is)(?:filter\..+\.(?:clean|smudge|process|required)|diff\..+\.(?:command|textconv)|merge\..+\.driver"
-    r"|remote\..+\.(?:uploadpack|receivepack|vcs|proxy)|credential\..+\.helper|trailer\..+\.(?:command|cmd))"
+_NAMED: Final = (
+    r"^(filter\..+\.(clean|smudge|process|required)|diff\..+\.(command|textconv)|merge\..+\.driver"
+    r"|remote\..+\.(uploadpack|receivepack|vcs|proxy)|credential\..+\.helper|trailer\..+\.(command|cmd)"
+    r"|submodule\..+\.update|hook\..+\.command|tar\..+\.command|(diff|merge)tool\..+\.(cmd|path))$"
 )
 """What a repository can name itself."""
 
+_NO_SUBMODULES: Final = "--ignore-submodules=all"
+"""In each, git would start another that gets none of these settings; a repository cannot overrule this."""
+
+_STATUS: Final = ("status", "--short", "--branch", "--untracked-files=normal", _NO_SUBMODULES)
+_DIFF: Final = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", _NO_SUBMODULES)
 _REVISION: Final = re.compile(r"(?!-)[A-Za-z0-9_./@{}^~:+-]{1,200}")
 
 
 def git_status(path: Sequence[str]) -> str:
     """The branch, and what differs from the last commit."""
-    said = _Repository(path).said("status", "--short", "--branch", "--untracked-files=normal")
+    said = _Repository(path).said(*_STATUS)
     return said if said.count("\n") > 1 else f"{said.rstrip()}\n[nothing has changed]"
 
 
@@ -61,7 +74,7 @@ def git_diff(
     chosen = ["--cached"] if staged else []
     chosen += ["--end-of-options", _checked(revision)] if revision else []
     chosen += ["--", file] if file else ["--"]
-    said = _Repository(path).said("diff", "--no-ext-diff", "--no-textconv", "--no-color", *chosen)
+    said = _Repository(path).said(*_DIFF, *chosen)
     return said or "[no differences]"
 
 
@@ -82,12 +95,13 @@ def git_commit(path: Sequence[str], message: str, files: Sequence[str] | None = 
         raise ToolFailed("The message of a commit must not be blank")
     if files:
         repository.said("add", "--", *files)
+    if repository.run(*_DIFF, "--cached", "--quiet").status == 0 and not repository.is_merging():
+        raise ToolFailed("Nothing is staged, so that there is nothing to commit; name the files to commit")
     done = repository.run("commit", "--no-verify", "--no-gpg-sign", "--cleanup=verbatim", "-m", message)
-    said = done.text().strip()
-    if done.status and "Please tell me who you are" in said:
+    if done.status and "auto-detection is disabled" in done.text():
         hint = "set user.name and user.email in the repository's configuration"
         raise ToolFailed(f"git does not know who commits: {hint}")
-    return _good(done, "commit")
+    return repository.good(done, "commit")
 
 
 class _Repository:
@@ -95,44 +109,63 @@ class _Repository:
 
     def __init__(self, path: Sequence[str]) -> None:
         self._place = Place(*path)
-        self._off = [*_OFF, *self._switched_off()]
+        self._off = _as_environment(_SETTINGS)
+        if self.run("rev-parse", "--git-dir").status != 0:
+            raise ToolFailed(f"'{self._place.named}' is not the top folder of a git repository")
+        self._off = _as_environment({**_SETTINGS, **self._named_settings()})
 
     def said(self, command: str, *arguments: str) -> str:
         """What git wrote; `ToolFailed` with its words where it did not work."""
-        return _good(self.run(command, *arguments), command)
+        return self.good(self.run(command, *arguments), command)
 
-    def run(self, command: str, *arguments: str) -> Run:
+    def run(self, command: str, *arguments: str, capture_stderr: bool = True) -> Run:
         """Run one git command here."""
-        off = [part for setting in self._off for part in ("-c", setting)]
-        return self._git(*off, command, *arguments)
-
-    def _git(self, *arguments: str) -> Run:
         here = f"--git-dir={self._place.real}/.git", f"--work-tree={self._place.real}"
-        argv = [GIT, "--no-pager", *here, *arguments]
         return run_program(
-            argv, name="git", folder=self._place, seconds=_SECONDS, environment=dict(_ENVIRONMENT)
+            [GIT, "--no-pager", *here, command, *arguments],
+            name="git",
+            folder=self._place,
+            seconds=_SECONDS,
+            capture_stderr=capture_stderr,
+            environment={**_ENVIRONMENT, **self._off},
         )
 
-    def _switched_off(self) -> Iterator[str]:
-        """The settings with names of their own, each without a value."""
-        listed = self._git("config", "--local", "--includes", "--name-only", "--null", "--list")
-        if listed.status != 0:
-            raise ToolFailed(f"'{self._place.named}' is not the top folder of a git repository")
-        if listed.left_out:
-            raise ToolFailed(f"the configuration of '{self._place.named}' is too long to be looked through")
-        for name in set(listed.text().split("\0")):
-            if _NAMED.fullmatch(name):
-                yield f"{name}=false" if name.lower().endswith(".required") else f"{name}="
+    def is_merging(self) -> bool:
+        """Whether a commit would be the end of a merge, which may change nothing."""
+        return self.run("rev-parse", "--verify", "--quiet", "MERGE_HEAD").status == 0
+
+    def good(self, run: Run, command: str) -> str:
+        """What git wrote, if it worked."""
+        said = run.text()
+        if run.status != 0:
+            told = said.strip()[-1500:].replace(self._place.real, self._place.named)
+            raise ToolFailed(f"git {command} did not work ({run.ending}):\n{told}")
+        return said
+
+    def _named_settings(self) -> dict[str, str]:
+        """The settings with names of their own, each without a value.
+
+        Byte by byte as git has them, and with nothing between that git says besides: a name that was read
+        wrongly would stay in force.
+        """
+        asked = "config", "--includes", "--name-only", "--null", "--get-regexp", _NAMED
+        listed = self.run(*asked, capture_stderr=False)
+        if listed.status not in (0, 1) or listed.left_out:
+            raise ToolFailed(f"the configuration of '{self._place.named}' cannot be looked through")
+        names = os.fsdecode(listed.head + listed.tail).split("\0")
+        return {name: "false" if name.endswith(".required") else "" for name in names if name}
+
+
+def _as_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings that win over the repository's, in a form in which a name may hold any character."""
+    counted = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (name, value) in enumerate(settings.items()):
+        counted[f"GIT_CONFIG_KEY_{number}"] = name
+        counted[f"GIT_CONFIG_VALUE_{number}"] = value
+    return counted
 
 
 def _checked(revision: str) -> str:
     if not _REVISION.fullmatch(revision):
         raise ToolFailed(f"'{revision}' is no revision: write a branch, a tag, a hash or a range of them")
     return revision
-
-
-def _good(run: Run, command: str) -> str:
-    said = run.text()
-    if run.status != 0:
-        raise ToolFailed(f"git {command} did not work ({run.ending}):\n{said.strip()[-1500:]}")
-    return said

@@ -1,14 +1,27 @@
 """Patterns for names: `*.py`, `src/**/*.{ts,tsx}`, `[a-c]?`; matched in linear time.
 
 A pattern without a slash is about the name alone, at any depth; one with a slash about the path from where
-the search began.
+the search began. `*`, `?` and `[...]` never stand for a slash, `**` as a whole step of a path stands for any
+number of folders, and a backslash takes the next character as it is.
 """
+
+from typing import Final
 
 import re2
 
 from toolkeep.definitions.context import ToolFailed
 
-_PATTERN_CHARS = 500
+_PATTERN_CHARS: Final = 500
+_CLASSES: Final = {
+    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "blank": r" \t", "cntrl": r"\x00-\x1f\x7f", "digit": "0-9",
+    "graph": "!-.0-~", "lower": "a-z", "print": " -.0-~", "punct": r"!-.:-@\[-`{-~", "space": r"\s\x0b",
+    "upper": "A-Z", "xdigit": "0-9A-Fa-f",
+}  # fmt: skip
+"""The named classes, without the slash."""
+
+
+class NoPattern(ValueError):
+    """Text that is no pattern."""
 
 
 class Glob:
@@ -17,55 +30,143 @@ class Glob:
     def __init__(self, pattern: str) -> None:
         if len(pattern) > _PATTERN_CHARS:
             raise ToolFailed(f"a pattern for names has at most {_PATTERN_CHARS} characters")
-        self._is_about_names = "/" not in pattern
+        self._is_about_names = "/" not in pattern.rstrip("/")
         try:
-            self._expression = re2.compile(_translated(pattern.removeprefix("./")))
-        except re2.error as error:
-            raise ToolFailed(f"'{pattern}' is no pattern for names: write something like *.py") from error
+            self._expression = compiled(pattern.removeprefix("./").strip("/"), has_braces=True)
+        except NoPattern as error:
+            hint = "write something like *.py, and a backslash before a character that is meant as it is"
+            raise ToolFailed(f"'{pattern}' is no pattern for names ({error}); {hint}") from error
 
     def fits(self, relative: str) -> bool:
         """Whether the pattern is about this path."""
-        text = relative.rpartition("/")[2] if self._is_about_names else relative
-        return self._expression.fullmatch(text) is not None
+        return self._expression.fits(relative.rpartition("/")[2] if self._is_about_names else relative)
 
 
-def _translated(pattern: str) -> str:
-    """The pattern as a regular expression."""
-    written: list[str] = []
-    depth = position = 0
-    while position < len(pattern):
-        rest = pattern[position:]
-        step = 1
-        if rest.startswith("**/"):
-            written.append("(?:.*/)?")
-            step = 3
-        elif rest.startswith("**"):
-            written.append(".*")
-            step = 2
-        elif rest[0] == "*":
-            written.append("[^/]*")
-        elif rest[0] == "?":
-            written.append("[^/]")
-        elif rest[0] == "[" and (end := rest.find("]", 2)) > 0:
-            written.append(_one_of(rest[1:end]))
-            step = end + 1
-        elif rest[0] == "{" and "}" in rest:
-            written.append("(?:")
-            depth += 1
-        elif rest[0] == "}" and depth:
-            written.append(")")
-            depth -= 1
-        elif rest[0] == "," and depth:
-            written.append("|")
-        else:
-            written.append(re2.escape(rest[0]))
-        position += step
-    return "(?s)" + "".join(written)
+class Expression:
+    """A pattern, ready to be compared."""
+
+    def __init__(self, text: str) -> None:
+        options = re2.Options()
+        options.log_errors = False
+        try:
+            self._matches = re2.compile(f"(?s){text}", options).fullmatch
+        except (re2.error, UnicodeEncodeError) as error:
+            raise NoPattern("a range or a brace in it is wrong") from error
+
+    def fits(self, name: str) -> bool:
+        """Whether all of a name fits; of one that is not UTF-8, the odd bytes are strange characters."""
+        return self._matches(name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")) is not None
 
 
-def _one_of(characters: str) -> str:
-    is_not = characters[0] in "!^"
-    escaped = (
-        characters[is_not:].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace("^", "\\^")
-    )
-    return f"[{'^/' if is_not else ''}{escaped}]"
+def compiled(pattern: str, *, has_braces: bool = False) -> Expression:
+    """The pattern as an expression; raises `NoPattern`."""
+    return Expression(_Translation(pattern, has_braces=has_braces).written())
+
+
+class _Translation:
+    """Turns a pattern into a regular expression, from left to right."""
+
+    def __init__(self, pattern: str, *, has_braces: bool) -> None:
+        self._pattern = pattern
+        self._has_braces = has_braces
+        self._at = 0
+        self._depth = 0
+        self._parts: list[str] = []
+
+    def written(self) -> str:
+        while self._at < len(self._pattern):
+            self._parts.append(self._next())
+        if self._depth:
+            raise NoPattern("a { is not closed")
+        return "".join(self._parts)
+
+    def _next(self) -> str:
+        character = self._pattern[self._at]
+        self._at += 1
+        if character == "*":
+            return self._stars()
+        if character == "?":
+            return "[^/]"
+        if character == "[":
+            return self._one_of()
+        if character == "\\":
+            return _escaped(self._taken("a backslash at its end takes nothing"))
+        if self._has_braces and character in "{},":
+            return self._braces(character)
+        return _escaped(character)
+
+    def _taken(self, otherwise: str) -> str:
+        if self._at == len(self._pattern):
+            raise NoPattern(otherwise)
+        self._at += 1
+        return self._pattern[self._at - 1]
+
+    def _stars(self) -> str:
+        begin = self._at - 1
+        while self._pattern.startswith("*", self._at):
+            self._at += 1
+        before, after = self._pattern[:begin], self._pattern[self._at :]
+        if self._at - begin == 2 and (not before or before.endswith("/")):
+            if after.startswith("/"):
+                self._at += 1
+                return "(?:.*/)?"
+            if not after:
+                return ".*"
+        return "[^/]*"
+
+    def _braces(self, character: str) -> str:
+        if character == "{":
+            self._depth += 1
+            return "(?:"
+        if not self._depth:
+            return _escaped(character)
+        self._depth -= character == "}"
+        return ")" if character == "}" else "|"
+
+    def _one_of(self) -> str:
+        """`[a-c]`, `[!a-c]`, `[]a]`, `[[:digit:]]`; none of them is a slash."""
+        is_not = self._pattern.startswith(("!", "^"), self._at)
+        self._at += is_not
+        parts: list[str] = []
+        while (one := self._member()) != "]" or not parts:
+            is_range = self._pattern.startswith("-", self._at) and not self._pattern.startswith(
+                "]", self._at + 1
+            )
+            if len(one) > 2:
+                parts.append(_CLASSES[one[2:-2]])
+            elif is_range:
+                self._at += 1
+                parts.append(_range(one[-1], self._member()[-1]))
+            else:
+                parts.append(_range(one[-1], one[-1]))
+        inside = "".join(parts)
+        if is_not:
+            return f"[^/{inside}]"
+        return f"[{inside}]" if inside else r"[^\x00-\x{10FFFF}]"
+
+    def _member(self) -> str:
+        """One character, after a backslash if it was escaped; or a class."""
+        character = self._taken("a [ is not closed")
+        if character == "\\":
+            return f"\\{self._taken('a [ is not closed')}"
+        if character == "[" and self._pattern.startswith(":", self._at):
+            name, colon, _ = self._pattern[self._at + 1 :].partition(":]")
+            if colon and name in _CLASSES:
+                self._at += len(name) + 3
+                return f"[:{name}:]"
+        return character
+
+
+def _escaped(character: str) -> str:
+    return character if character.isalnum() else _code(character)
+
+
+def _range(first: str, last: str) -> str:
+    """From one character to another, without the slash; nothing if there is none between."""
+    if first <= "/" <= last:
+        return _range(first, ".") + _range("0", last)
+    return "" if last < first else f"{_code(first)}-{_code(last)}"
+
+
+def _code(character: str) -> str:
+    return f"\\x{{{ord(character):x}}}"

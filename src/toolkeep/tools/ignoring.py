@@ -1,53 +1,82 @@
-"""Which files a search leaves out: what `.gitignore` and `.ignore` say, folder by folder, as git does."""
+"""Which files a search leaves out: what `.gitignore` and `.ignore` say, folder by folder, as git does.
 
-import os
-from typing import Final
+Asked from the top down: a folder that is left out is not entered, so that nothing in it is asked about.
+"""
 
-from pathspec import GitIgnoreSpec
+import re
+from typing import Final, NamedTuple
+
+from toolkeep.definitions.context import ToolFailed
+from toolkeep.tools.globbing import Expression, NoPattern, compiled
+from toolkeep.tools.place import Place
 
 _FILES: Final = (".gitignore", ".ignore")
 _RULES_BYTES: Final = 256 * 1024
+_END_BLANKS: Final = re.compile(r"(?<!\\) +$")
+
+
+class _Rule(NamedTuple):
+    expression: Expression
+    is_about_names: bool
+    is_about_folders: bool
+    leaves_out: bool
+
+    def fits(self, relative: str, *, is_folder: bool) -> bool:
+        if self.is_about_folders and not is_folder:
+            return False
+        return self.expression.fits(relative.rpartition("/")[2] if self.is_about_names else relative)
 
 
 class Ignored:
     """The rules in force inside one folder: its own, and those of the folders around it."""
 
     def __init__(self, folder: str, above: "Ignored | None" = None) -> None:
-        self._above = above
-        self._folder = folder
-        self._rules = _read(folder)
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether anything may be left out."""
-        return self._rules is not None or (self._above is not None and self._above.has_rules)
+        rules = _read(folder)
+        own = ((len(folder.rstrip("/")) + 1, rules),) if rules else ()
+        self.layers: tuple[tuple[int, list[_Rule]], ...] = own + (above.layers if above else ())
+        """Where the paths that rules are about begin, and the rules; the innermost folder first."""
 
     def covers(self, path: str, *, is_folder: bool) -> bool:
-        """Whether the path is left out; the innermost rule that speaks about it decides."""
-        if self._rules is not None:
-            relative = path[len(self._folder) + 1 :] + ("/" if is_folder else "")
-            said = self._rules.check_file(relative).include
-            if said is not None:
-                return said
-        return self._above is not None and self._above.covers(path, is_folder=is_folder)
+        """Whether a path is left out: the last rule of the innermost folder that speaks about it decides."""
+        for start, rules in self.layers:
+            relative = path[start:]
+            for rule in rules:
+                if rule.fits(relative, is_folder=is_folder):
+                    return rule.leaves_out
+        return False
 
 
-def _read(folder: str) -> GitIgnoreSpec | None:
-    lines: list[str] = []
+def _read(folder: str) -> list[_Rule]:
+    """The rules of a folder, the last one first."""
+    rules: list[_Rule] = []
     for name in _FILES:
-        try:
-            descriptor = os.open(
-                f"{folder}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            )
-        except OSError:
-            continue
-        with os.fdopen(descriptor, "rb") as file:
+        for line in _lines(f"{folder}/{name}"):
             try:
-                lines += file.read(_RULES_BYTES).decode("utf-8", "replace").splitlines()
-            except OSError:  # a folder of that name
+                rule = _rule(line)
+            except NoPattern:  # git takes no notice of it either
                 continue
-    rules = [line for line in lines if line.strip() and not line.startswith("#")]
+            rules += [rule] if rule else []
+    return rules[::-1]
+
+
+def _lines(path: str) -> list[str]:
     try:
-        return GitIgnoreSpec.from_lines(rules) if rules else None
-    except ValueError:  # a rule that git would not read either
+        with Place(path, path).open() as file:
+            data = file.read(_RULES_BYTES)
+    except (OSError, ToolFailed):
+        return []
+    return data.decode("utf-8-sig", "replace").split("\n")
+
+
+def _rule(line: str) -> _Rule | None:
+    """A line, read as git reads it."""
+    pattern = _END_BLANKS.sub("", line.removesuffix("\r"))
+    if not pattern or pattern.startswith("#"):
         return None
+    leaves_out = not pattern.startswith("!")
+    pattern = pattern if leaves_out else pattern[1:]
+    is_about_folders = pattern.endswith("/")
+    pattern = pattern[:-1] if is_about_folders else pattern
+    if not pattern:
+        return None
+    return _Rule(compiled(pattern.removeprefix("/")), "/" not in pattern, is_about_folders, leaves_out)

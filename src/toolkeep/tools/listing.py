@@ -4,18 +4,23 @@ Follows no link, so that loops do not matter, and stops after so many entries.
 """
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from toolkeep.definitions.context import ToolFailed
 from toolkeep.tools.globbing import Glob
-from toolkeep.tools.place import Place, kind_of, reason
+from toolkeep.tools.place import Place, kind_of, reason, shown_name
 
 ENTRIES: Final = 1_000
-"""What one call lists."""
+TEXT_CHARS: Final = 50_000
+"""What one call lists, at most; names can be long."""
 
 _LOOKED_AT: Final = 200_000
 """Entries that are looked at for it, also those that the pattern leaves out."""
+
+_CLOSED: Final = 5
+"""Folders that may not be read, of which the names are told."""
 
 _UNITS: Final = ("bytes", "KB", "MB", "GB", "TB")
 
@@ -30,22 +35,31 @@ def list_directory(
 ) -> str:
     """The entries, a line each."""
     place = Place(*path)
-    try:
-        os.close(os.open(place.real, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
-    except NotADirectoryError as error:
-        raise ToolFailed(f"'{place.named}' is a file, not a folder; use read_file") from error
-    except OSError as error:
-        raise ToolFailed(f"'{place.named}' {reason(error)}") from error
+    _check_folder(place)
     glob = None if pattern in ("*", "**", "**/*") else Glob(pattern)
     walk = _Walk(include_hidden=include_hidden, depth=max_depth if recursive else 1)
     lines: list[str] = []
+    room = TEXT_CHARS
     for relative, entry in walk.entries(place.real):
         if glob is None or glob.fits(relative):
-            if len(lines) == ENTRIES:
+            line = _line(relative, entry)
+            room -= len(line) + 1
+            if len(lines) == ENTRIES or room < 0:
                 walk.is_cut = True
                 break
-            lines.append(_line(relative, entry))
+            lines.append(line)
     return "\n".join([*lines, *_notes(lines, walk, place)])
+
+
+def _check_folder(place: Place) -> None:
+    try:
+        mode = os.lstat(place.real).st_mode
+        if not stat.S_ISDIR(mode):
+            hint = "; use read_file" if stat.S_ISREG(mode) else ""
+            raise ToolFailed(f"'{place.named}' is {kind_of(mode)}, not a folder{hint}")
+        os.close(os.open(place.real, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
+    except OSError as error:
+        raise ToolFailed(f"'{place.named}' {reason(error)}") from error
 
 
 class _Walk:
@@ -55,6 +69,7 @@ class _Walk:
         self._include_hidden = include_hidden
         self._depth = depth
         self._left = _LOOKED_AT
+        self.seen = 0
         self.hidden = 0
         self.closed: list[str] = []
         self.is_cut = False
@@ -79,6 +94,7 @@ class _Walk:
                     if entry.name.startswith(".") and not self._include_hidden:
                         self.hidden += 1
                     else:
+                        self.seen += 1
                         found.append(entry)
         except OSError:
             self.closed.append(above)
@@ -86,17 +102,18 @@ class _Walk:
 
 
 def _line(relative: str, entry: "os.DirEntry[str]") -> str:
+    name = shown_name(relative)
     try:
         if entry.is_symlink():
-            return f"{relative} -> {os.readlink(entry.path)}"  # noqa: PTH115 -- text
+            return f"{name} -> {shown_name(os.readlink(entry.path))}"  # noqa: PTH115 -- text
         if entry.is_dir(follow_symlinks=False):
-            return f"{relative}/"
+            return f"{name}/"
         status = entry.stat(follow_symlinks=False)
     except OSError:  # it went away meanwhile
-        return relative
-    if entry.is_file(follow_symlinks=False):
-        return f"{relative}  {size_in_words(status.st_size)}"
-    return f"{relative}  ({kind_of(status.st_mode)})"
+        return name
+    if stat.S_ISREG(status.st_mode):
+        return f"{name}  {size_in_words(status.st_size)}"
+    return f"{name}  ({kind_of(status.st_mode)})"
 
 
 def size_in_words(size: int) -> str:
@@ -108,15 +125,16 @@ def size_in_words(size: int) -> str:
 
 
 def _notes(lines: list[str], walk: _Walk, place: Place) -> Iterator[str]:
+    hidden = "1 hidden entry" if walk.hidden == 1 else f"{walk.hidden:,} hidden entries"
     if walk.is_cut:
         yield f"[the first {len(lines):,} entries; list a folder inside, or use pattern]"
-    elif not lines:
-        yield (
-            f"[nothing in '{place.named}' fits]"
-            if not walk.hidden
-            else f"[only {walk.hidden:,} hidden entries]"
-        )
-    elif walk.hidden:
-        yield f"[{walk.hidden:,} hidden entries left out; include_hidden shows them]"
-    for folder in walk.closed[:5]:
-        yield f"[{place.inside(folder) if folder else place.named} may not be read]"
+    elif walk.seen and not lines:
+        yield "[no entry fits the pattern]"
+    elif not walk.seen and not walk.hidden and not walk.closed:
+        yield "[the folder is empty]"
+    if walk.hidden:
+        yield f"[{hidden} left out; include_hidden shows them]"
+    for folder in walk.closed[:_CLOSED]:
+        yield f"[{place.inside(folder)} may not be read]"
+    if len(walk.closed) > _CLOSED:
+        yield f"[nor may {len(walk.closed) - _CLOSED:,} more folders]"

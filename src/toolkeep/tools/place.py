@@ -11,8 +11,10 @@ import stat
 from typing import BinaryIO, NamedTuple
 
 from toolkeep.definitions.context import ToolFailed
+from toolkeep.wording import visible
 
 KINDS = (
+    (stat.S_ISREG, "a file"),
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISLNK, "a symbolic link"),
     (stat.S_ISFIFO, "a pipe"),
@@ -30,7 +32,8 @@ class Place(NamedTuple):
 
     def inside(self, relative: str) -> str:
         """The name of something below it, as a caller could use it."""
-        return relative if self.named in (".", "./") else f"{self.named.rstrip('/')}/{relative}"
+        below = shown_name(relative)
+        return below if self.named in (".", "./") else f"{self.named.rstrip('/')}/{below}"
 
     def open(self) -> BinaryIO:
         """The file, to be read; `ToolFailed` says what it is instead."""
@@ -38,17 +41,21 @@ class Place(NamedTuple):
             descriptor = os.open(self.real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             raise ToolFailed(f"'{self.named}' {reason(error)}") from error
-        file = os.fdopen(descriptor, "rb")
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
-            file.close()
+            os.close(descriptor)
             hint = "; use list_directory" if stat.S_ISDIR(mode) else ""
             raise ToolFailed(f"'{self.named}' is {kind_of(mode)}, not a file{hint}")
-        return file
+        return os.fdopen(descriptor, "rb")
+
+
+def shown_name(name: str) -> str:
+    """A name that somebody else chose, on one line; of one that is not UTF-8, the odd bytes as `\\xff`."""
+    return visible(name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
 
 
 def kind_of(mode: int) -> str:
-    """What kind of thing has this mode, where it is no file."""
+    """What kind of thing has this mode."""
     return next((name for test, name in KINDS if test(mode)), "something else")
 
 
@@ -62,8 +69,10 @@ def reason(error: OSError) -> str:
         errno.ENOTDIR: "lies below something that is no folder",
         errno.EISDIR: "is a folder",
         errno.ENAMETOOLONG: "has too long a name",
-        errno.ENXIO: "is a pipe, not a file",
+        errno.ENXIO: "is a socket or a device, not a file",
         errno.ENOSPC: "cannot be written: the disk is full",
+        errno.EDQUOT: "cannot be written: the disk is full",
+        errno.EFBIG: "cannot be written: it would be too large",
         errno.EROFS: "cannot be written: it lies in a folder that may only be read",
     }
     return told.get(error.errno or 0, f"cannot be used: {os.strerror(error.errno or 0)}")

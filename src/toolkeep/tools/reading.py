@@ -1,16 +1,16 @@
 """`read_file`: the text of a file, or of some of its lines, as much as a model can use at once.
 
-Reads no more than it gives, whatever the size of the file; says what it left out, and how to get it.
+Reads little more than it gives, but for the lines before; says what it left out, and how to get it.
 """
 
 import codecs
 import io
 import os
 from collections.abc import Sequence
-from typing import BinaryIO, Final
+from typing import Final, TextIO
 
 from toolkeep.definitions.context import ToolFailed
-from toolkeep.tools.place import Place
+from toolkeep.tools.place import Place, reason
 
 TEXT_CHARS: Final = 50_000
 """What one call gives, some 12,000 tokens."""
@@ -18,13 +18,25 @@ TEXT_CHARS: Final = 50_000
 _COUNTED_BYTES: Final = 16 << 20
 """Of a file up to this size, all lines are counted, so that the reader knows how many there are."""
 
+_PASSED_CHARS: Final = 256 << 20
+"""What is passed over on the way to the first line, some seconds; a file may have a hole of a terabyte."""
+
 _LOOKED_AT: Final = 8192
 _KNOWN: Final = (
     (b"\x89PNG", "a PNG image"), (b"\xff\xd8\xff", "a JPEG image"), (b"GIF8", "a GIF image"),
     (b"%PDF", "a PDF document"), (b"PK\x03\x04", "a ZIP archive"), (b"\x1f\x8b", "gzip data"),
     (b"\x7fELF", "a program"), (b"SQLite format 3", "an SQLite database"), (b"\x00asm", "a WASM module"),
 )  # fmt: skip
+_MARKS: Final = {
+    "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+    "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+}
+"""How wide encodings begin; the mark of utf-32 begins with that of utf-16, so that it stands first."""
 _PIECE: Final = 1 << 16
+
+_MISFIT: Final = "\udcff"
+"""Stands for bytes that are not in the encoding: what no encoding gives for good ones."""
+codecs.register_error("toolkeep.misfit", lambda error: (_MISFIT, error.end))  # type: ignore[attr-defined]
 
 
 def read_file(
@@ -42,18 +54,17 @@ def read_file(
         raise ToolFailed(f"end_line {end_line} comes before start_line {start_line}")
     if max_lines is not None:
         end_line = start_line + max_lines - 1
-    with place.open() as file:
-        beginning = file.read(_LOOKED_AT)
-        _check_text(place, beginning, encoding, os.fstat(file.fileno()).st_size)
-        file.seek(0)
-        try:
-            return _Lines(place, file, encoding).read(start_line, end_line)
-        except UnicodeDecodeError as error:
-            hint = "" if encoding == "utf-8" else "; most files are utf-8"
-            byte = f"the byte 0x{error.object[error.start]:02x} does not fit"
-            raise ToolFailed(f"'{place.named}' is not {encoding}: {byte}{hint}") from error
-        except UnicodeError as error:
-            raise ToolFailed(f"'{place.named}' is not {encoding}") from error
+    try:
+        with place.open() as file:
+            size = os.fstat(file.fileno()).st_size
+            beginning = file.read(_LOOKED_AT)
+            _check_text(place, beginning, encoding, size)
+            file.seek(0)
+            codec = _codec(beginning, encoding)
+            with io.TextIOWrapper(file, codec, errors="toolkeep.misfit", newline="\n") as text:
+                return _Lines(place, text, encoding, size).read(start_line, end_line)
+    except OSError as error:
+        raise ToolFailed(f"'{place.named}' {reason(error)}") from error
 
 
 def _check_text(place: Place, beginning: bytes, encoding: str, size: int) -> None:
@@ -62,19 +73,28 @@ def _check_text(place: Place, beginning: bytes, encoding: str, size: int) -> Non
         if beginning.startswith(mark):
             raise ToolFailed(f"'{place.named}' is {name} of {size:,} bytes, not text")
     if encoding in ("utf-8", "ascii") and b"\0" in beginning:
-        wide = beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        hint = "; it may be utf-16" if wide else ""
+        wide = next((name for name, marks in _MARKS.items() if beginning.startswith(marks)), None)
+        hint = f"; it may be {wide}" if wide else ""
         raise ToolFailed(f"'{place.named}' is binary, {size:,} bytes, not text{hint}")
+
+
+def _codec(beginning: bytes, encoding: str) -> str:
+    """Without a mark, wide encodings have their low bytes first, as nearly everywhere."""
+    if encoding == "utf-8":
+        return "utf-8-sig"
+    if encoding in _MARKS and not beginning.startswith(_MARKS[encoding]):
+        return f"{encoding}-le"
+    return encoding
 
 
 class _Lines:
     """Reads a file line by line, in pieces: a line may be as long as the file."""
 
-    def __init__(self, place: Place, file: BinaryIO, encoding: str) -> None:
-        codec = "utf-8-sig" if encoding == "utf-8" else encoding
+    def __init__(self, place: Place, text: TextIO, encoding: str, size: int) -> None:
         self._place = place
-        self._size = os.fstat(file.fileno()).st_size
-        self._text = io.TextIOWrapper(file, encoding=codec, newline="\n")
+        self._text = text
+        self._encoding = encoding
+        self._size = size
         self._whole = 0
         """Lines that were read to their end."""
         self._is_within = False
@@ -84,8 +104,7 @@ class _Lines:
 
     def read(self, start: int, end: int | None) -> str:
         """The lines from start to end, as many as fit."""
-        while self._whole < start - 1 and self._piece(_PIECE):
-            pass
+        self._pass_over(start)
         pieces: list[str] = []
         room = TEXT_CHARS
         while room and (end is None or self._whole < end) and (piece := self._piece(min(room, _PIECE))):
@@ -94,7 +113,17 @@ class _Lines:
         text = "".join(pieces)
         if not text and start > 1:
             raise ToolFailed(f"'{self._place.named}' has {_count(self._seen)}; there is no line {start:,}")
-        return text if self._is_at_end() else self._with_rest(text, start)
+        if not text:
+            return "[the file is empty]"
+        return self._told(text, None) if self._is_at_end() else self._with_rest(text, start)
+
+    def _pass_over(self, start: int) -> None:
+        left = _PASSED_CHARS
+        while self._whole < start - 1 and (piece := self._piece(_PIECE)):
+            left -= len(piece)
+            if left < 0:
+                where = f"more than {_PASSED_CHARS >> 20} million characters into '{self._place.named}'"
+                raise ToolFailed(f"line {start:,} lies {where}, too far to be looked for")
 
     def _piece(self, most: int) -> str:
         piece = self._text.readline(most)
@@ -118,11 +147,12 @@ class _Lines:
         """What was read, whole lines where there is one, and how to get what is left."""
         last, was_within = self._next
         if was_within and "\n" not in text:
-            return _with_note(text, f"line {start:,} is longer than this; only its beginning can be read")
+            begun = f"only the beginning of line {start:,}, which is longer than one answer"
+            return self._told(text, f"{begun}; more with start_line={start + 1}")
         text = text[: text.rfind("\n") + 1]
         total = self._total()
         of = "" if total is None else f" of {total:,}"
-        return _with_note(text, f"lines {start:,} to {last:,}{of}; more with start_line={last + 1}")
+        return self._told(text, f"lines {start:,} to {last:,}{of}; more with start_line={last + 1}")
 
     def _total(self) -> int | None:
         """How many lines there are; None where to count them would take too long."""
@@ -132,9 +162,21 @@ class _Lines:
             pass
         return self._seen
 
+    def _told(self, text: str, note: str | None) -> str:
+        """The text with what is to be known about it."""
+        misfits = text.count(_MISFIT)
+        if misfits * 3 > len(text):
+            hint = "it may be in another encoding, or no text"
+            raise ToolFailed(f"'{self._place.named}' is not {self._encoding}; {hint}")
+        odd = "1 place is" if misfits == 1 else f"{misfits:,} places are"
+        notes = [f"{odd} not {self._encoding} and shown as \ufffd"] if misfits else []
+        notes += [note] if note else []
+        text = text.replace(_MISFIT, "\ufffd")
+        return _with_note(text, "; ".join(notes)) if notes else text
+
 
 def _with_note(text: str, note: str) -> str:
-    return f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}[{note}]"
+    return f"{text}{'' if text.endswith(chr(10)) else chr(10)}[{note}]"
 
 
 def _count(lines: int) -> str:

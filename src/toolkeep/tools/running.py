@@ -4,6 +4,7 @@ No shell is asked. The program gets no input, an almost empty environment, and w
 long output its beginning and its end are given.
 """
 
+import errno
 import json
 import os
 import selectors
@@ -23,6 +24,10 @@ _HEAD_BYTES: Final = 15_000
 _TAIL_BYTES: Final = 15_000
 _LAST_WORDS: Final = 1500
 _CHUNK: Final = 1 << 16
+_PIPE_CHUNKS: Final = 16
+"""What a pipe holds at most, unless root made it larger."""
+_LOOK_AGAIN_S: Final = 0.02
+"""How often it is looked whether a program has ended whose output stays open, or is closed before."""
 
 
 def run_command(
@@ -112,7 +117,8 @@ class Run(NamedTuple):
         """What it wrote, the middle left out where that is long."""
         if not self.left_out:
             return (self.head + self.tail).decode("utf-8", "replace")
-        head, tail = self.head.decode("utf-8", "replace"), self.tail.decode("utf-8", "replace")
+        head = self.head.decode("utf-8", "replace").rstrip("\ufffd")
+        tail = self.tail.decode("utf-8", "replace").lstrip("\ufffd")
         return f"{head}\n[{self.left_out:,} bytes left out]\n{tail}"
 
 
@@ -125,7 +131,7 @@ def run_program(
     capture_stderr: bool = True,
     environment: dict[str, str] | None = None,
 ) -> Run:
-    """Run a program to its end, or to the end of its time."""
+    """Run a program to its end, or to the end of its time; what it started ends with it."""
     try:
         process = subprocess.Popen(  # noqa: S603 -- a program that policy granted, in a sandbox
             [name, *argv[1:]],
@@ -134,19 +140,32 @@ def run_program(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if capture_stderr else subprocess.DEVNULL,
-            env={**os.environ, **(environment or {})},
+            env=environment,
             start_new_session=True,
         )
     except OSError as error:
-        if not os.path.isdir(folder.real):  # noqa: PTH112 -- text
+        if error.filename == folder.real:
             raise ToolFailed(f"'{folder.named}' is no folder to run a command in") from error
-        raise ToolFailed(f"'{name}' cannot be run: it {reason(error)}") from error
+        raise ToolFailed(f"'{name}' cannot be run: {_hindrance(error)}") from error
+    except ValueError as error:
+        raise ToolFailed(f"'{name}' cannot be run: an argument holds a NUL character") from error
     output = _Output()
     with process:
-        is_over = output.gather(process, time.monotonic() + seconds)
-        if not is_over:
-            os.killpg(process.pid, signal.SIGKILL)
+        try:
+            is_over = output.gather(process, time.monotonic() + seconds)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)  # before it is reaped, so that the number is still its own
     return output.run(process.returncode if is_over else None, seconds)
+
+
+def _hindrance(error: OSError) -> str:
+    told = {
+        errno.ENOENT: "there is no such program, or what it is written for is not there",
+        errno.EACCES: "it is no program, or may not be run",
+        errno.ENOEXEC: "it is no program; a script begins with #! and what runs it",
+        errno.E2BIG: "its arguments are too long",
+    }
+    return told.get(error.errno or 0, f"it {reason(error)}")
 
 
 class _Output:
@@ -159,26 +178,31 @@ class _Output:
         self._left_out = 0
 
     def gather(self, process: "subprocess.Popen[bytes]", until: float) -> bool:
-        """Read until the program has ended; False where its time was up before."""
+        """Read until the program has ended; False where its time was up before.
+
+        Its output may stay open beyond: a process that it left behind holds it.
+        """
         if process.stdout is None:  # never: it was asked for
             return True
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
-            while (left := until - time.monotonic()) > 0:
-                if not selector.select(left):
-                    continue
-                chunk = os.read(process.stdout.fileno(), _CHUNK)
-                if not chunk:
-                    return self._ended(process, until)
-                self._take(chunk)
+            while time.monotonic() < until:
+                if _has_ended(process):
+                    self._take_rest(process.stdout.fileno(), selector)
+                    return True
+                if selector.select(_LOOK_AGAIN_S):
+                    chunk = os.read(process.stdout.fileno(), _CHUNK)
+                    if not chunk:
+                        return _ends(process, until)
+                    self._take(chunk)
         return False
 
-    def _ended(self, process: "subprocess.Popen[bytes]", until: float) -> bool:
-        try:
-            process.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+    def _take_rest(self, descriptor: int, selector: selectors.BaseSelector) -> None:
+        """What is in the pipe by now; a process that was left behind may go on to fill it."""
+        for _ in range(_PIPE_CHUNKS):
+            if not selector.select(0):
+                return
+            self._take(os.read(descriptor, _CHUNK))
 
     def _take(self, chunk: bytes) -> None:
         room = self._head_bytes - len(self._head)
@@ -193,9 +217,23 @@ class _Output:
         if status is None:
             ending = f"stopped after {seconds:g} s: it did not end in time"
         elif status < 0:
-            ending = f"ended by signal {-status} ({signal.Signals(-status).name})"
+            ending = f"ended by signal {-status} ({signal.strsignal(-status) or 'unknown'})"
         else:
             ending = f"exit status {status}"
         if not self._head:
             ending = f"no output, {ending}"
         return Run(ending, status, bytes(self._head), bytes(self._tail), self._left_out)
+
+
+def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    """Looks without reaping it."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _ends(process: "subprocess.Popen[bytes]", until: float) -> bool:
+    """Whether it ends in time, now that it writes no more."""
+    while time.monotonic() < until:
+        if _has_ended(process):
+            return True
+        time.sleep(_LOOK_AGAIN_S)
+    return False
