@@ -746,25 +746,7 @@ def uncommented(text: str, mark: str) -> str:
 
 
 def test_every_example_in_the_comments_of_the_policies_is_right() -> None:
-    config = (
-        CONFIG
-        + """\
-    - name: run_command
-      version: '1.0.0'
-      description: Runs a command
-      category: system
-      danger: medium
-      client_executed: true
-      side_effects: [ProcessSpawn]
-      capabilities: [process.spawn]
-      parameters:
-        type: object
-        properties:
-          command: {type: array, items: {type: string, maxLength: 99}, maxItems: 9, description: What to run}
-        required: [command]
-"""
-    )
-    config = config.replace("'fs.read:./docs'", "'fs.read:./docs', 'process.spawn:ls'")
+    config = CONFIG.replace("'fs.read:./docs'", "'fs.read:.', 'fs.write:./docs', 'process.spawn:ls'")
     has = files(uncommented(POLICIES, "//"), uncommented(EXAMPLES, "#"), config=config)
     text = shown("policy", "check", has=has)
     assert text == (

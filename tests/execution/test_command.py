@@ -130,7 +130,7 @@ ENDINGS = [
     ("silent", Code.TOOL_FAILED, "silent wrote nothing to its standard output"),
     ("babbles", Code.TOOL_FAILED, "babbles wrote what is not JSON to its standard output"),
     ("hangs", Code.TIMED_OUT, "took longer than 3 s"),
-    ("dies", Code.TOOL_FAILED, "dies: no output, ended by signal 9 (SIGKILL)"),
+    ("dies", Code.TOOL_FAILED, "dies: no output, ended by signal 9 (Killed)"),
 ]
 
 

@@ -117,6 +117,6 @@ EXAMPLES: Final = """\
 
 # - agent: writer
 #   tool: run_command
-#   arguments: {command: [ls]}
+#   arguments: {command: ls}
 #   deny: no-shell-for-writer
 """
