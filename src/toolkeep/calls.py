@@ -261,6 +261,10 @@ class TouchedThing(Protocol):
         """Which very thing it is, whatever it is called."""
 
     @property
+    def root(self) -> str:
+        """The scope, as it was granted, that it lies in."""
+
+    @property
     def root_path(self) -> str | None:
         """The real folder of the grant that a place lies in; None for what is no place."""
 
@@ -285,7 +289,7 @@ class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     decision: Decision
     touched: tuple[TouchedThing, ...] = ()
     held: tuple[tuple[str, str], ...] = ()
-    """What the agent holds, kind and real path, of the kinds that the call takes without naming anything."""
+    """What the agent holds, kind and real path or hosts, of what the call takes without naming it."""
     asks: bool = False
     """Whether a policy wants a person to be asked."""
     grant_hash: str = ""

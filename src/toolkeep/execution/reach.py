@@ -8,11 +8,13 @@ read there, and not be moved.
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from toolkeep.calls import PermittedCall, RecordedCall, TouchedThing
 from toolkeep.limits import PROTECTED_ENTRIES
+from toolkeep.network.hosts import WEB_PORTS, HostScope
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.plan import NOTHING, Grant
 
@@ -35,6 +37,8 @@ class Reach(NamedTuple):
     write_roots: tuple[str, ...] = ()
     identities: tuple[str, ...] = ()
     """Which very files these are: rules hold them, not their names."""
+    connects: bool = False
+    """Whether it reaches any host; which ones is for the way out to see to."""
 
 
 class _Found:
@@ -48,6 +52,7 @@ class _Found:
         self.read_roots: list[str] = []
         self.write_roots: list[str] = []
         self.identities: list[str] = []
+        self.connects = False
 
     def reach(self) -> Reach:
         grant = Grant(
@@ -56,7 +61,8 @@ class _Found:
             frozen=_set(self.frozen),
             run=_set(path for program in self.programs for path in executables(program)),
         )
-        return Reach(grant, _set(self.read_roots), _set(self.write_roots), _set(self.identities))
+        roots = _set(self.read_roots), _set(self.write_roots)
+        return Reach(grant, *roots, _set(self.identities), self.connects)
 
 
 def reach_of(call: PermittedCall, *, is_built_in: bool, programs: Sequence[str] = ()) -> Reach:
@@ -67,15 +73,34 @@ def reach_of(call: PermittedCall, *, is_built_in: bool, programs: Sequence[str] 
     found.programs += programs
     for one in call.touched:
         if one.kind.startswith("net."):
-            raise ValueError("the network is closed at this level, and there is no way through it yet")
+            found.connects = True
+            continue
         found.identities.append(one.identity)
         if one.kind == SPAWN:
             found.programs.append(one.shown)
         elif one.root_path is not None:
             _add_place(found, one, one.root_path, is_built_in=is_built_in)
-    for kind, path in call.held:
-        _add_held(found, kind, path)
+    for kind, held in call.held:
+        if kind.startswith("net."):
+            found.connects = True
+        else:
+            _add_held(found, kind, held)
     return found.reach()
+
+
+def hosts_of(call: PermittedCall) -> list[HostScope]:
+    """Whom a call may talk to: the hosts that it names, on the ports of the web where those are granted."""
+    found = [HostScope.read(held) for kind, held in call.held if kind.startswith("net.")]
+    for one in call.touched:
+        if one.kind.startswith("net."):
+            named, granted = HostScope.read(one.shown), HostScope.read(one.root)
+            on_the_web = replace(named, ports=WEB_PORTS)  # a server may send on from http to https
+            found.append(on_the_web if _is_web(named) and granted.covers(on_the_web) else named)
+    return found
+
+
+def _is_web(scope: HostScope) -> bool:
+    return scope.ports is not None and scope.ports <= WEB_PORTS
 
 
 def resolved_arguments(call: RecordedCall, *, is_built_in: bool = False) -> dict[str, Any]:

@@ -9,9 +9,11 @@ import asyncio
 import json
 import logging
 import math
+import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from toolkeep.calls import RecordedCall, RegisteredTool
@@ -21,12 +23,12 @@ from toolkeep.definitions.reference import Unreachable, find_reference, is_live
 from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.command import COMMAND, RUNNER, fill, find_program
-from toolkeep.execution.reach import SPAWN, Reach, reach_of, resolved_arguments
+from toolkeep.execution.reach import SPAWN, Reach, hosts_of, reach_of, resolved_arguments
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.tool_code import find_code
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MIB, OUTPUT_CAP_BYTES
 from toolkeep.sandbox.errors import SandboxBroken
-from toolkeep.sandbox.exchange import Ending, Reply, Unloaded
+from toolkeep.sandbox.exchange import Ending, Reply, Serve, Unloaded
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.filters import for_level
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
@@ -47,7 +49,7 @@ _PRELOADED: Final = (
 
 _TOOLS: Final = (
     "toolkeep.tools.reading", "toolkeep.tools.listing", "toolkeep.tools.searching", "toolkeep.tools.writing",
-    "toolkeep.tools.running", "toolkeep.tools.gitting",
+    "toolkeep.tools.running", "toolkeep.tools.gitting", "toolkeep.tools.fetching",
 )  # fmt: skip
 """The modules of the built-in tools: they are ours, and need not wait for a call."""
 
@@ -99,7 +101,9 @@ class SandboxRunner:
             request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
             # A moment longer than the call: whoever runs it gives up first, and says so.
             deadline_s = call.deadline_s + CANCEL_GRACE_SECONDS
-            reply = await self._pool.run(key, request, deadline_s, OUTPUT_CAP_BYTES, known.on_progress)
+            reply = await self._pool.run(
+                key, request, deadline_s, OUTPUT_CAP_BYTES, known.on_progress, _way_out(call)
+            )
         except SandboxBroken as error:
             # What went wrong names places of this machine, which are none of a model's business.
             log.error("a worker could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
@@ -190,7 +194,8 @@ class SandboxRunner:
         if _is_command(tool):  # at every level: it may lie where only its owner may look
             started.update(executables(self._program(tool)))
         programs = tuple(sorted(path for path in started if not path.startswith("/usr/")))
-        known = (tool.definition_hash, level, reach.read_roots, reach.write_roots, programs)
+        roots = (reach.read_roots, reach.write_roots, programs, reach.connects)
+        known = (tool.definition_hash, level, *roots)
         if known not in self._plans:
             if len(self._plans) >= _KEYS:
                 self._plans.clear()
@@ -209,7 +214,8 @@ class SandboxRunner:
         worker = WorkerPlan(
             tool=reference,
             level=level,
-            filter=for_level(level, may_spawn=may_spawn).program(),
+            filter=for_level(level, may_spawn=may_spawn, may_connect=reach.connects).program(),
+            connects=reach.connects,
             import_paths=code.site,
             packages=code.packages,
             may_spawn=may_spawn,
@@ -226,6 +232,22 @@ class SandboxRunner:
             packages=code.ours if preload else (),
         )
         return zygote, worker
+
+
+def _way_out(call: RecordedCall) -> Serve | None:
+    """What leads a worker to the hosts of its call; made only for one that has any."""
+    hosts = hosts_of(call.approved.permitted)
+    if not hosts:
+        return None
+
+    def serve(listener: socket.socket) -> AbstractAsyncContextManager[object]:
+        from toolkeep.network.budget import Budget  # with it comes HTTP, which most keeps never need
+        from toolkeep.network.egress import Egress
+
+        budget = Budget(call.tool.definition.resource_bounds.max_network)
+        return Egress(listener, hosts, max_seconds=call.deadline_s, budget=budget)
+
+    return serve
 
 
 def _target(tool: RegisteredTool) -> str:

@@ -4,9 +4,11 @@ Trusts its callers: nothing here decides anything.
 """
 
 import ctypes
+import fcntl
 import functools
 import itertools
 import os
+import socket
 import struct
 from typing import Any, Final
 
@@ -44,6 +46,9 @@ _PR_CAPBSET_READ: Final = 23
 _PR_CAPBSET_DROP: Final = 24
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _SECCOMP_MODE_FILTER: Final = 2
+
+_SIOCSIFFLAGS: Final = 0x8914
+_IFF_UP: Final = 1
 
 _AT_FDCWD: Final = -100
 _AT_EMPTY_PATH: Final = 0x1000
@@ -125,6 +130,13 @@ def set_dumpable(*, is_dumpable: bool) -> None:
 def forbid_new_privileges() -> None:
     """No program that is run from here on gains anything; inherited, and cannot be undone."""
     _prctl(_PR_SET_NO_NEW_PRIVS, "prctl(PR_SET_NO_NEW_PRIVS)", 1)
+
+
+def raise_loopback() -> None:
+    """Let this network namespace talk to itself; a new one has its loopback down."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = struct.pack("16sh14x", b"lo", _IFF_UP)
+        fcntl.ioctl(control, _SIOCSIFFLAGS, request)
 
 
 def drop_bounding_set() -> None:

@@ -31,6 +31,9 @@ _PARKED: Final = 32
 _sending: Final = threading.Lock()
 """A thread of the tool may tell progress while another tells it, or answers."""
 
+_PROXIES: Final = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+"""The variables by which programs find the way out."""
+
 _READ_BYTES: Final = 1 << 16
 _SAID_CHARS: Final = 1000
 
@@ -51,11 +54,13 @@ class Prepared:
     """Empty where the level has no filter."""
     pid_marks: tuple[int, ...]
     limits: tuple[tuple[int, int], ...]
-    confine: Callable[[Grant], int] | None
+    confine: Callable[[Grant, int], int] | None
     """Hides what is not granted and makes the Landlock rules; None where the level has none."""
     scratch: str
     """Options of the scratch tmpfs; empty for none."""
     has_proc: bool
+    connects: bool
+    """Whether it has a way out to the network, through the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +70,28 @@ class Ends:
     request: int
     reply: int
     null: int
+    port: int = 0
+    """Of the way out, which listens in this network namespace; 0 where there is none."""
 
 
 def run(plan: Prepared, ends: Ends) -> NoReturn:
     """Be the worker. Never returns, and never lets an exception out into the zygote's code."""
     try:
         _keep_only(ends)
-        if _is_narrowed(plan):
-            _answer_once(plan)
+        if _is_narrowed(plan, ends.port):
+            _answer_once(plan, ends.port)
     finally:
         os._exit(0)
 
 
-def _is_narrowed(plan: Prepared) -> bool:
+def _is_narrowed(plan: Prepared, port: int) -> bool:
     try:
         _mount_own(plan)
         answer.rehearse()
         granted = _hear()
         if granted is None:
             return False
-        _narrow(plan, json.loads(granted))
+        _narrow(plan, json.loads(granted), port)
     except Exception as error:  # noqa: BLE001 -- a protection that cannot be put on: no tool is run
         _say({"unprepared": str(error)[:_SAID_CHARS]})
         return False
@@ -115,8 +122,8 @@ def _mount_own(plan: Prepared) -> None:
         os.chdir(root.SCRATCH)
 
 
-def _narrow(plan: Prepared, grant: Grant) -> None:
-    rules = plan.confine(grant) if plan.confine else None
+def _narrow(plan: Prepared, grant: Grant, port: int) -> None:
+    rules = plan.confine(grant, port) if plan.confine else None
     kernel.unshare(kernel.CLONE_NEWUSER)  # after the mounts: they need the zygote's namespace
     for kind, most in plan.limits:
         resource.setrlimit(kind, (most, most))
@@ -139,9 +146,11 @@ def _for_this_process(plan: Prepared) -> bytes:
     return bytes(code)
 
 
-def _answer_once(plan: Prepared) -> None:
+def _answer_once(plan: Prepared, port: int) -> None:
     os.environ.clear()
     os.environ.update(plan.environment)
+    if port:
+        os.environ.update(dict.fromkeys(_PROXIES, f"http://127.0.0.1:{port}"))
     sys.path[:0] = plan.import_paths
     load.show_packages(plan.packages)
     gc.enable()

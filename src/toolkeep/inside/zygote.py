@@ -41,6 +41,7 @@ _LIMITS: Final = {
     "open_files": resource.RLIMIT_NOFILE,
     "processes": resource.RLIMIT_NPROC,
 }
+_BACKLOG: Final = 64
 _EXHAUSTED: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
 _NOTHING: Final = (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -81,6 +82,8 @@ def _settle(plan: dict[str, Any], control: socket.socket) -> int:
         root.build(plan, ordinary_id=None)
     root.enter(has_proc=plan["has_proc"])
     socket.sethostname("toolkeep")
+    if plan["closes_network"]:
+        kernel.raise_loopback()
     kernel.drop_bounding_set()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     kernel.set_dumpable(is_dumpable=False)  # only now: before, the uid map could not have been written
@@ -187,9 +190,10 @@ class _Zygote:
             confine=functools.partial(self._confine, plan) if plan["has_rules"] else None,
             scratch=_scratch_options(plan["limits"]),
             has_proc=self._plan["has_proc"],
+            connects=plan["connects"],
         )
 
-    def _confine(self, plan: dict[str, Any], grant: worker.Grant) -> int:
+    def _confine(self, plan: dict[str, Any], grant: worker.Grant, port: int) -> int:
         """In the worker: hide what is not granted, and make the rules from what is left."""
         for folder, shown in _veils(self._plan, grant):
             root.veil(folder, shown)
@@ -203,17 +207,18 @@ class _Zygote:
         grants += [(path, landlock.USE_DEVICE) for path in _DEVICES]
         if plan["limits"]["scratch_bytes"]:
             grants.append((root.BOX, landlock.WRITE))
-        return landlock.make_ruleset(grants, plan["connect_ports"])
+        return landlock.make_ruleset(grants, [port] if port else [])
 
     def _fork(self, prepared: worker.Prepared, ticket: int) -> None:
         opened: list[int] = []
         try:
             request_out, request_in = _pipe(opened)
             reply_out, reply_in = _pipe(opened)
-            child = self._forked(prepared, worker.Ends(request_out, reply_in, self._null))
+            way_out, port = _listener(opened) if prepared.connects else ([], 0)
+            child = self._forked(prepared, worker.Ends(request_out, reply_in, self._null, port))
             pidfd = self._watched(child)
             message = _encoded({"ticket": ticket})
-            socket.send_fds(self._control, [message], [request_in, reply_out, pidfd])
+            socket.send_fds(self._control, [message], [request_in, reply_out, pidfd, *way_out])
         finally:
             for descriptor in opened:
                 os.close(descriptor)
@@ -269,6 +274,14 @@ def _pipe(opened: list[int]) -> tuple[int, int]:
     ends = os.pipe()
     opened += ends
     return ends
+
+
+def _listener(opened: list[int]) -> tuple[list[int], int]:
+    """A socket that listens in this network namespace, for the host to serve; and its port."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
+    port: int = listener.getsockname()[1]
+    opened.append(listener.detach())
+    return opened[-1:], port
 
 
 def _scratch_options(limits: dict[str, int]) -> str:

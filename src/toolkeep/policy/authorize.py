@@ -259,6 +259,7 @@ class Authorizer:
         kinds += [one.kind for one in touched if one.kind == PROCESS_SPAWN]
         found: list[tuple[str, str]] = []
         for kind in dict.fromkeys(kinds):
+            found += [(kind, scope) for scope in holdings.hosts(kind)]
             for place in holdings.places(kind):
                 with place:
                     writes = kind == FS_WRITE

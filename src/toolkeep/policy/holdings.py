@@ -41,6 +41,12 @@ class Holdings:
                 with contextlib.suppress(PlaceRefused):  # what is not there grants nothing
                     yield scope.place()
 
+    def hosts(self, kind: str) -> Iterator[str]:
+        """The scopes of hosts of a kind."""
+        yield from (
+            str(scope) for held, _, scope in self._scopes if held == kind and isinstance(scope, HostScope)
+        )
+
     def root_of(self, touched: Touched) -> str | None:
         """The scope, as it was granted, that a thing lies in."""
         for kind, text, scope in self._scopes:

@@ -8,6 +8,9 @@ before the tool's code runs. Whoever calls this ends the worker afterwards, what
 import asyncio
 import base64
 import os
+import socket
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -80,6 +83,11 @@ class Request:
     """When there must be a reply, in the loop's time."""
     output_bytes: int
     on_progress: Listener = nobody
+    serve: "Serve | None" = None
+    """Serves the way out of a worker that has one."""
+
+
+Serve = Callable[[socket.socket], AbstractAsyncContextManager[object]]
 
 
 class Exchange:

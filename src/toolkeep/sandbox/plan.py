@@ -119,7 +119,8 @@ class WorkerPlan:
     import_paths: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     """Folders of packages and files of modules that can be imported though the folder around is not shown."""
-    connect_ports: tuple[int, ...] = ()
+    connects: bool = False
+    """Whether it has a way out to the network, which the host serves."""
     may_spawn: bool = False
     """Whether it may start processes; at standard all may."""
     memory_by: Mechanism = Mechanism.MEMORY_LIMIT
@@ -136,6 +137,8 @@ class WorkerPlan:
             raise ValueError(
                 "the memory of several processes is bounded by a cgroup or a watch, and only theirs"
             )
+        if self.connects and self.level is not Isolation.STRICT:
+            raise ValueError("a way out is for strict workers: restricted has none, standard needs none")
         for path in (*self.import_paths, *self.packages):
             _check_canonical(path)
         place, _, name = self.tool.rpartition(":")
@@ -157,7 +160,7 @@ class WorkerPlan:
             "packages": self.packages,
             "environment": dict(self.environment),
             "has_rules": self.level is not Isolation.STANDARD,
-            "connect_ports": self.connect_ports,
+            "connects": self.connects,
             "filter": base64.b64encode(self.filter.code if self.filter else b"").decode("ascii"),
             "pid_marks": self.filter.pid_marks if self.filter else (),
             "limits": limits,

@@ -14,12 +14,13 @@ import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Coroutine, Hashable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from toolkeep.sandbox.bounds import TreeBounds
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
-from toolkeep.sandbox.exchange import Ending, Exchange, Reply, Request
+from toolkeep.sandbox.exchange import Ending, Exchange, Reply, Request, Serve
 from toolkeep.sandbox.frames import frame
 from toolkeep.sandbox.levels import Isolation
 from toolkeep.sandbox.plan import NOTHING, Grant, Recipe, WorkerPlan, ZygotePlan
@@ -102,13 +103,15 @@ class Pool:
         deadline_s: float,
         output_bytes: int,
         on_progress: Listener = nobody,
+        serve: Serve | None = None,
     ) -> Reply:
         """Give the request to a fresh worker. Raises SandboxBroken or SandboxExhausted if none can be had.
 
-        `on_progress` is called in this event loop, for nothing that is told after the reply.
+        `on_progress` is called in this event loop, for nothing that is told after the reply; `serve` makes
+        what serves the way out of a worker that has one, as long as the call takes.
         """
         until = asyncio.get_running_loop().time() + deadline_s
-        asked = Request(request, until, output_bytes, on_progress)
+        asked = Request(request, until, output_bytes, on_progress, serve)
         return await self._here().run(key, self._recipes[key], asked)
 
     async def close(self) -> None:
@@ -191,7 +194,8 @@ class _LoopPool:
         exchange = Exchange(worker, request, grant)
         try:
             worker.attend(closely=True)
-            reply = await exchange.run()
+            async with _served(worker, request):
+                reply = await exchange.run()
             if reply.ending is Ending.DIED and worker.is_out_of_memory():
                 return Reply(Ending.OUT_OF_MEMORY)
             is_over = reply.ending in _ENDED_BY_ITSELF
@@ -401,3 +405,9 @@ _ENDED_BY_ITSELF: Final = frozenset({Ending.OK, Ending.FAILED, Ending.RAISED})
 def _said(grant: Grant) -> bytes:
     """A grant as a worker is told."""
     return frame(json.dumps(grant.to_json()).encode())
+
+
+def _served(worker: Worker, request: Request) -> AbstractAsyncContextManager[object]:
+    if worker.way_out is None or request.serve is None:
+        return contextlib.nullcontext()
+    return request.serve(worker.way_out)

@@ -29,6 +29,7 @@ START_SECONDS: Final = 20.0
 
 _MESSAGE_BYTES: Final = 1 << 17
 _DESCRIPTORS: Final = 3
+_MOST_DESCRIPTORS: Final = 4
 
 
 class ZygoteGone(Exception):
@@ -43,6 +44,8 @@ class Worker:
     reply: int
     pidfd: int
     zygote: "Zygote"
+    way_out: socket.socket | None = None
+    """Where it asks for the network, listening inside its own; whoever serves it closes it too."""
     bound: TreeBound | None = None
     """On its memory, where it may have several processes."""
 
@@ -78,6 +81,8 @@ class Worker:
         self.kill()
         if self.bound is not None:
             self.bound.release()
+        if self.way_out is not None:
+            self.way_out.close()
         for descriptor in (self.request, self.reply, self.pidfd):
             os.close(descriptor)
 
@@ -165,6 +170,8 @@ class Zygote:
     def bury(self, worker: Worker) -> "asyncio.Future[None]":
         """Kill a worker and let go of it; the future is done when its whole tree is gone."""
         worker.kill()
+        if worker.way_out is not None:
+            worker.way_out.close()
         os.close(worker.request)
         os.close(worker.reply)
         gone: asyncio.Future[None] = self._loop.create_future()
@@ -222,7 +229,7 @@ class Zygote:
     def _hear(self) -> None:
         try:
             message, descriptors, flags, _ = socket.recv_fds(
-                self._control, _MESSAGE_BYTES, _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+                self._control, _MESSAGE_BYTES, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
             )
         except BlockingIOError:
             return
@@ -251,12 +258,13 @@ class Zygote:
             _fail(asked, SandboxBroken(message["broken"]))
         elif "exhausted" in message:
             _fail(asked, SandboxExhausted(message["exhausted"]))
-        elif is_cut or len(descriptors) != _DESCRIPTORS:
+        elif is_cut or len(descriptors) != _DESCRIPTORS + (plan is not None and plan.connects):
             for descriptor in descriptors:
                 os.close(descriptor)
             _fail(asked, SandboxExhausted("this process has no file descriptor left"))
         else:
-            worker = Worker(descriptors[0], descriptors[1], descriptors[2], self)
+            way_out = socket.socket(fileno=descriptors[3]) if descriptors[3:] else None
+            worker = Worker(descriptors[0], descriptors[1], descriptors[2], self, way_out)
             self.workers += 1
             os.set_blocking(worker.request, False)
             os.set_blocking(worker.reply, False)

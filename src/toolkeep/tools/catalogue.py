@@ -226,6 +226,36 @@ RUN_COMMAND: Final = _defined(
     required_permissions=["tool.system.run"],
 )
 
+HTTP_FETCH: Final = _defined(
+    "http_fetch",
+    "Fetch a URL and give its text; HTML comes without markup, with the addresses of links in brackets.",
+    _object(
+        ["url"],
+        url={
+            "type": "string",
+            "description": "The address, http or https.",
+            "minLength": 1,
+            "maxLength": 4096,
+            "pattern": "^https?://",
+            "x-touches": "net.read",
+        },
+        headers={
+            "type": "object",
+            "description": "Headers to send.",
+            "additionalProperties": {"type": "string", "maxLength": 4096},
+            "maxProperties": 20,
+        },
+    ),
+    aliases=["web_fetch"],
+    category="network",
+    danger="low",
+    determinism="NonDeterministic",
+    side_effects=["NetRead"],
+    capabilities=["net.read"],
+    constraints=_STRICT,
+    required_permissions=["tool.network.fetch"],
+)
+
 _GIT: Final[dict[str, Any]] = {
     "category": "version_control",
     "determinism": "NonDeterministic",
@@ -324,6 +354,7 @@ BUILT_IN_TOOLS: Final = (
     (GREP_SEARCH, BuiltIn("toolkeep.tools.searching:grep_search")),
     (EDIT_CODE, BuiltIn("toolkeep.tools.writing:edit_code")),
     (RUN_COMMAND, BuiltIn("toolkeep.tools.running:run_command")),
+    (HTTP_FETCH, BuiltIn("toolkeep.tools.fetching:http_fetch")),
     (GIT_STATUS, BuiltIn("toolkeep.tools.gitting:git_status")),
     (GIT_DIFF, BuiltIn("toolkeep.tools.gitting:git_diff")),
     (GIT_LOG, BuiltIn("toolkeep.tools.gitting:git_log")),

@@ -1,0 +1,88 @@
+"""`http_fetch`: what a URL leads to, as text that a model can read; HTML without its markup.
+
+Runs in a sandbox whose only way to the network is a proxy of the keep, which lets it reach the host of the
+URL at its public addresses and nobody else. Redirects are followed as far as that goes.
+"""
+
+import codecs
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Final
+
+from toolkeep.definitions.context import ToolFailed
+from toolkeep.tools.page_text import page_text
+from toolkeep.tools.reading import TEXT_CHARS
+
+_BYTES: Final = 4 << 20
+_SECONDS: Final = 20.0
+_OURS: Final = frozenset(
+    (
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "accept-encoding",
+        "te",
+        "upgrade",
+        "expect",
+    )
+)
+_SAID_CHARS: Final = 500
+
+
+def http_fetch(url: str, headers: Mapping[str, str] | None = None) -> str:
+    """The text behind a URL; the first line says what it is."""
+    request = urllib.request.Request(url, headers=_checked(headers or {}))  # noqa: S310 -- policy has read it
+    request.add_header("Accept-Encoding", "identity")
+    if not request.has_header("User-agent"):
+        request.add_header("User-Agent", "toolkeep")
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 -- the same
+            return _told(answer, answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            said = _told(error, error.code)[:_SAID_CHARS]
+        raise ToolFailed(f"{url} answered with {error.code} {error.reason}:\n{said}") from error
+    except urllib.error.URLError as error:
+        raise ToolFailed(f"{url} cannot be reached: {error.reason}") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise ToolFailed(f"{url} cannot be read: {type(error).__name__}") from error
+
+
+def _checked(headers: Mapping[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        folded = name.lower()
+        if folded in _OURS or folded.startswith("proxy-"):
+            raise ToolFailed(f"the header {name} is not the caller's to set")
+        if not name.isascii() or not name.replace("-", "").isalnum() or not value.isprintable():
+            raise ToolFailed(f"{name!r} is no header that can be sent")
+    return dict(headers)
+
+
+def _told(answer: http.client.HTTPResponse | urllib.error.HTTPError, status: int) -> str:
+    data = answer.read(_BYTES + 1)
+    is_cut, data = len(data) > _BYTES, data[:_BYTES]
+    kind = answer.headers.get_content_type()
+    address = answer.url or ""
+    head = f"[{status} {kind}, {len(data):,} bytes from {address}]"
+    if not _is_text(kind):
+        return f"{head}\n[not text, so it is left out]"
+    text = data.decode(_charset(answer.headers.get_content_charset()), "replace")
+    if kind in ("text/html", "application/xhtml+xml"):
+        text = page_text(text, address)
+    if is_cut or len(text) > TEXT_CHARS:
+        text = f"{text[:TEXT_CHARS]}\n[cut: this is the beginning]"
+    return f"{head}\n{text}"
+
+
+def _is_text(kind: str) -> bool:
+    return kind.startswith("text/") or kind.endswith(("json", "xml", "javascript", "yaml"))
+
+
+def _charset(named: str | None) -> str:
+    try:
+        return codecs.lookup(named or "utf-8").name
+    except LookupError:
+        return "utf-8"

@@ -1,0 +1,107 @@
+"""What a confined worker reaches through its way out. Run by `tests/execution/test_way_out.py`."""
+
+import asyncio
+from typing import Any
+
+from tests.network.inside.egress import Server
+from tests.network.inside.http_tools import answer, redirect, serve
+from tests.network.world import LOCAL, OTHER_PUBLIC, PRIVATE, PUBLIC, World
+from toolkeep import Code, Keep, ToolResult
+from toolkeep.tools.provider import BUILT_IN
+
+PAGE = b"<html><head><title>Shelf</title><script>x()</script></head><body><h1>Books</h1><a href='/b'>Dune</a>"
+
+
+class BuiltIns:
+    """The built-in tools, as any other provider would bring them."""
+
+    name = "mine"
+    priority = 50
+
+    def get_tool_definitions(self) -> list[Any]:
+        return list(BUILT_IN)
+
+
+async def fetch(url: str, *granted: str, **arguments: Any) -> ToolResult:
+    async with Keep() as keep:
+        keep.load(BuiltIns())
+        held = [f"net.read:{host}" for host in granted or ("shop.example",)]
+        keep.declare_agent("ada", capabilities=held, permissions=["tool.network.fetch"])
+        result = await keep.call("http_fetch", {"url": url, **arguments}, agent="ada")
+    assert PRIVATE not in result.text, "an address tells of the network here"
+    return result
+
+
+async def test_a_page_is_fetched_and_read(world: World) -> None:
+    server = await serve(world, answer(PAGE, kind="text/html; charset=utf-8"))
+    result = await fetch("http://shop.example/shelf?a=b", headers={"Accept-Language": "de"})
+    assert (result.isolation, result.status) == ("strict", "ok"), result.text
+    assert result.value == (
+        f"[200 text/html, {len(PAGE)} bytes from http://shop.example/shelf?a=b]\n"
+        "Shelf\n\n# Books\nDune [http://shop.example/b]"
+    )
+    assert b"GET /shelf?a=b HTTP/1.1" in server.heard[0]
+    assert b"Accept-Language: de" in server.heard[0]
+
+
+async def test_tls_is_checked_inside(world: World) -> None:
+    world.name("shop.example", [PUBLIC])
+    await world.serve(Server(answer(b'"ok"')), PUBLIC, 443, names=["other.example"])
+    result = await fetch("https://shop.example/")
+    assert (result.code, "CERTIFICATE_VERIFY_FAILED" in result.text) == (Code.TOOL_FAILED, True), result.text
+
+
+async def test_another_host_than_the_granted_is_refused_before_anything_runs(world: World) -> None:
+    await serve(world, answer(b"x"), "other.example")
+    result = await fetch("http://other.example/")
+    assert result.code is Code.NOT_PERMITTED, result.text
+
+
+async def test_a_redirect_leads_no_further_than_the_call(world: World) -> None:
+    await serve(world, redirect("http://other.example/"))
+    other = Server(answer(b"loot"))
+    world.name("other.example", [OTHER_PUBLIC])
+    await world.serve(other, OTHER_PUBLIC, 80)
+    result = await fetch("http://shop.example/", "shop.example", "other.example")
+    assert (result.code, other.heard) == (Code.TOOL_FAILED, []), result.text
+
+
+async def test_a_name_that_leads_inside_is_refused(world: World) -> None:
+    inside = Server(answer(b"loot"))
+    world.name("shop.example", [LOCAL])
+    await world.serve(inside, LOCAL, 80)
+    result = await fetch("http://shop.example/")
+    assert (result.code, inside.heard) == (Code.TOOL_FAILED, []), result.text
+
+
+async def test_headers_that_are_not_the_callers_are_refused(world: World) -> None:
+    server = await serve(world, answer(b"x"))
+    for headers in ({"Host": "a"}, {"Proxy-Authorization": "a"}, {"A": "b\r\nC: d"}, {"A b": "c"}):
+        result = await fetch("http://shop.example/", headers=headers)
+        assert result.code is Code.TOOL_FAILED, result.text
+    assert server.heard == []
+
+
+async def test_an_error_of_the_server_is_told(world: World) -> None:
+    await serve(world, answer(b"no such book", status="404 Not Found", kind="text/plain"))
+    result = await fetch("http://shop.example/")
+    assert (result.code, "404" in result.text, "no such book" in result.text) == (
+        Code.TOOL_FAILED,
+        True,
+        True,
+    )
+
+
+async def test_what_is_not_text_is_left_out(world: World) -> None:
+    await serve(world, answer(b"\x89PNG", kind="image/png"))
+    result = await fetch("http://shop.example/")
+    assert result.value == "[200 image/png, 4 bytes from http://shop.example/]\n[not text, so it is left out]"
+
+
+async def test_two_calls_at_once_have_ways_of_their_own(world: World) -> None:
+    await serve(world, answer(b"shop", kind="text/plain"))
+    await serve(world, answer(b"other", kind="text/plain"), "other.example", OTHER_PUBLIC)
+    results = await asyncio.gather(
+        fetch("http://shop.example/"), fetch("http://other.example/", "other.example")
+    )
+    assert [result.value.splitlines()[1] for result in results] == ["shop", "other"]
