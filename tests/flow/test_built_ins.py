@@ -187,3 +187,13 @@ def test_a_planted_program_is_not_started(keep: Keep, work: Path) -> None:
         call(keep, name)
     call(keep, "git_commit", message="x", files=["src/a.py"])
     assert not (work / "marker").exists()
+
+
+def test_a_file_that_git_would_change_on_its_way_in_is_not_committed(keep: Keep, work: Path) -> None:
+    git("init", "-q", ".")
+    (work / ".gitattributes").write_text("*.bin filter=lfs\n")
+    (work / "src" / "a.bin").write_text("large")
+    for files in (["src/a.bin"], ["src"], ["."], ["./src/"]):
+        result = call(keep, "git_commit", message="x", files=files)
+        assert "'src/a.bin' goes through a filter" in result.text, result.text
+    assert call(keep, "git_status").value.count("??") == 2
