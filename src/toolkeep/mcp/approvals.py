@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from toolkeep.approval.question import Answer, Question
 from toolkeep.approval.view import view
+from toolkeep.definitions.context import ToolFailed
 from toolkeep.mcp.client import Client, current_client
 
 WAY: Final = "client"
@@ -39,7 +40,13 @@ async def ask_client(question: Question) -> Answer | None:
 
 async def _asked(client: Client, question: Question) -> Answer | None:
     message = "\n".join(line.text for line in view(question, now=time.time()))
-    said = await client.elicit(message, _SCHEMA, name="approval")
+    try:
+        # Under a name that nobody could answer before it was asked.
+        said = await client.elicit(message, _SCHEMA, name=f"approval-{question.id}")
+    except ToolFailed:
+        client.error = None  # the call may still find a person
+        client.person_is_asked()
+        return None
     content = said.get("content") or {}
     approver = f"client of {question.agent}"
     if said["action"] == "accept" and content.get("approve") is True:

@@ -17,8 +17,27 @@ Emit = Callable[[bytes], None]
 """Hands one encoded message to the client; called in the thread of the loop."""
 
 
+_ASKABLE = frozenset(("elicitation", "sampling", "roots", "extensions"))
+
+
 class Connection:
     """One client."""
+
+    __slots__ = (
+        "_asked",
+        "_numbers",
+        "agent",
+        "capabilities",
+        "client_info",
+        "emit",
+        "is_modern",
+        "log_level",
+        "may_answer",
+        "running",
+        "session",
+        "version",
+        "watched",
+    )
 
     def __init__(self, agent: str, version: str = "", *, is_modern: bool = False, session: str = "") -> None:
         self.agent = agent
@@ -50,6 +69,11 @@ class Connection:
         """Note what the client says of itself."""
         self.capabilities = capabilities if isinstance(capabilities, dict) else {}
         self.client_info = client_info if isinstance(client_info, dict) else {}
+
+    @property
+    def is_askable(self) -> bool:
+        """Whether the client can be asked for anything, or knows tasks."""
+        return not _ASKABLE.isdisjoint(self.capabilities)
 
     @property
     def has_tasks(self) -> bool:
