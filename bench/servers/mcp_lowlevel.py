@@ -2,7 +2,7 @@
 
 import sys
 
-import anyio
+import anyio  # type: ignore[import-not-found, unused-ignore]
 import mcp_types as types  # type: ignore[import-not-found, unused-ignore]
 from mcp.server.lowlevel import Server  # type: ignore[import-not-found, unused-ignore]
 from mcp.server.stdio import stdio_server  # type: ignore[import-not-found, unused-ignore]

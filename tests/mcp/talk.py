@@ -14,7 +14,7 @@ from toolkeep.mcp.stdio import Speaker
 
 HANDSHAKE = "2025-11-25"
 MODERN = "2026-07-28"
-TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 
 
 async def until(happened: Callable[[], object]) -> None:

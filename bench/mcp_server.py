@@ -18,12 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-# This file has the name of a rival: without its own folder first, `import mcp` finds the rival.
-sys.path = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent]
-sys.path.append(str(Path(__file__).resolve().parent))
-
-from measures.home import empty_home  # noqa: E402 -- the path comes first
-from measures.mcp_load import (  # noqa: E402
+from measures.home import empty_home
+from measures.mcp_load import (
     IN_MEMORY,
     HttpClient,
     Load,
@@ -33,8 +29,8 @@ from measures.mcp_load import (  # noqa: E402
     http_server,
     stdio_server,
 )
-from measures.statistics import median  # noqa: E402
-from tables import print_notes, print_table  # noqa: E402
+from measures.statistics import median
+from tables import print_notes, print_table
 
 OURS = "toolkeep"
 OURS_IN_MEMORY = "toolkeep, log in memory"
