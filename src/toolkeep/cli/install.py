@@ -159,6 +159,9 @@ def _write(path: Path, text: str) -> None:
     try:
         real = path.resolve()  # a link stays a link
         real.parent.mkdir(parents=True, exist_ok=True)
+        mode = real.stat().st_mode & 0o777 if real.exists() else None
         write_whole(real, text.encode())
+        if mode is not None:
+            real.chmod(mode)
     except OSError as error:
         raise FileUnreadable(str(path), error.strerror or "cannot be written") from error
