@@ -23,7 +23,9 @@ def main(where: str, count: int) -> None:
     import uvicorn
 
     app = server.http_app(path="/mcp", json_response=True)
-    uvicorn.run(app, host="127.0.0.1", port=int(where), log_level="error", access_log=False)
+    uvicorn.run(
+        app, host="127.0.0.1", port=int(where), log_level="error", access_log=False, proxy_headers=False
+    )
 
 
 if __name__ == "__main__":

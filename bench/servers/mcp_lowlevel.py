@@ -42,7 +42,9 @@ def main(where: str, count: int) -> None:
     import uvicorn
 
     app = server.streamable_http_app(json_response=True)  # type: ignore[attr-defined]
-    uvicorn.run(app, host="127.0.0.1", port=int(where), log_level="error", access_log=False)
+    uvicorn.run(
+        app, host="127.0.0.1", port=int(where), log_level="error", access_log=False, proxy_headers=False
+    )
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ from toolkeep.mcp.stdio import serve_stdio
 
 POLICY = """
 @id("everyone") permit (principal, action == Action::"call", resource);
-@id("not-too-long") forbid (principal, action == Action::"call", resource == Tool::"echo")
-when { context.arguments has text && context.arguments.text == "forbidden" };
+@id("nothing-dangerous") forbid (principal, action == Action::"call", resource) when { resource.danger > 2 };
+@id("known-hosts-only") forbid (principal, action == Action::"call", resource)
+unless { ["docs.example.org", "api.example.org"].containsAll(context.hosts) };
 """
 
 
@@ -39,7 +40,9 @@ def main(where: str, count: int) -> None:
     import uvicorn
 
     app = McpApp(server, path="/mcp")
-    uvicorn.run(app, host="127.0.0.1", port=int(where), log_level="error", access_log=False)
+    uvicorn.run(
+        app, host="127.0.0.1", port=int(where), log_level="error", access_log=False, proxy_headers=False
+    )
 
 
 if __name__ == "__main__":

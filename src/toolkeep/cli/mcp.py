@@ -98,7 +98,7 @@ def _serve_http(server: "McpServer", host: str, port: int) -> None:
         import uvicorn  # noqa: F401 -- whether it is there
     except ImportError as error:
         raise click.UsageError("Serving over HTTP needs the extra `server`: toolkeep[server]") from error
-    asyncio.run(serve_http(server, host, port))
+    serve_http(server, host, port)
 
 
 @contextlib.contextmanager

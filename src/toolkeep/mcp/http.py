@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import jiter
 
+from toolkeep.calls import RegisteredTool
 from toolkeep.mcp.connection import Connection
 from toolkeep.mcp.era import HANDSHAKE_VERSIONS, http_status
 from toolkeep.mcp.headers import (
@@ -19,6 +20,7 @@ from toolkeep.mcp.headers import (
     SESSION_HEADER,
     VERSION_HEADER,
     Headers,
+    annotated,
     check_modern,
     check_params,
     is_spoken_to,
@@ -49,6 +51,9 @@ Identify = Callable[[Scope], str | None]
 _WATCH_AFTER_S: Final = 0.05
 """Most calls are over by then; for the others somebody looks whether the client is still there."""
 
+_REMEMBERED: Final = 64
+_REMEMBERED_TOOLS: Final = 10_000
+
 
 class TooLong(Exception):
     """A body beyond the limit."""
@@ -75,6 +80,8 @@ class McpApp:
         self._identify = identify or (lambda _: server.agent)
         self._path = path
         self._sessions = Sessions(server.hub)
+        self._spoken_to: dict[tuple[bytes, bytes], bool] = {}
+        self._has_headers: dict[str, bool] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the life of the server around all of them."""
@@ -96,7 +103,7 @@ class McpApp:
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope["headers"])
         reply = Reply(send)
-        if not is_spoken_to(headers, self._hosts):
+        if not self._is_spoken_to(headers):
             return await reply.status(403)
         if self._path is not None and scope["path"] != self._path:
             return await reply.status(404)
@@ -116,6 +123,16 @@ class McpApp:
             case _:
                 await reply.status(405, [(b"allow", b"POST")])
         return None
+
+    def _is_spoken_to(self, headers: Headers) -> bool:
+        """As `is_spoken_to`, remembered: a client says the same each time."""
+        said = (headers.raw(b"host"), headers.raw(b"origin"))
+        known = self._spoken_to.get(said)
+        if known is None or headers.is_doubled(b"host") or headers.is_doubled(b"origin"):
+            known = is_spoken_to(headers, self._hosts)
+            if known and len(self._spoken_to) < _REMEMBERED:
+                self._spoken_to[said] = True
+        return known
 
     async def _post(self, agent: str, headers: Headers, receive: Receive, reply: Reply) -> None:
         if headers.raw(b"content-type").partition(b";")[0].strip().lower() != b"application/json":
@@ -224,13 +241,23 @@ class McpApp:
     def _check_params(self, message: Message, agent: str, headers: Headers) -> None:
         name = message.params.get("name")
         tool = self._server.keep.look_up(name, agent=agent) if isinstance(name, str) else None
-        if tool is None or not (headers.has_params or _has_headers(tool.definition.parameters)):
+        if tool is None or not (headers.has_params or self._wants_headers(tool)):
             return
         arguments: Any = message.arguments
         if isinstance(arguments, bytes):
             with contextlib.suppress(ValueError):  # the door says what is wrong with them
                 arguments = jiter.from_json(arguments)
         check_params(headers, tool.definition.parameters, arguments)
+
+    def _wants_headers(self, tool: RegisteredTool) -> bool:
+        """Whether arguments of a tool are repeated in headers."""
+        known = self._has_headers.get(tool.definition_hash)
+        if known is None:
+            known = any(annotated(tool.definition.parameters))
+            if len(self._has_headers) >= _REMEMBERED_TOOLS:
+                self._has_headers.clear()
+            self._has_headers[tool.definition_hash] = known
+        return known
 
     def _handshaken(self, message: Message, agent: str, headers: Headers) -> Connection | None:
         if message.method == "initialize":
@@ -260,10 +287,6 @@ class McpApp:
 def _check_new(message: Message, connection: Connection) -> None:
     if message.id in connection.running:
         raise ProtocolError(INVALID_REQUEST, "A request of this id is under way")
-
-
-def _has_headers(schema: Any) -> bool:
-    return "x-mcp-header" in str(schema)
 
 
 def _is_modern(headers: Headers) -> bool:

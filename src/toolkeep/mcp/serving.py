@@ -18,12 +18,17 @@ def check_loopback(host: str) -> None:
         raise ValueError(f"{host} can be reached by others, and nobody is asked who they are yet")
 
 
-async def serve_http(server: McpServer, host: str = "127.0.0.1", port: int = 0) -> None:
+def serve_http(server: McpServer, host: str = "127.0.0.1", port: int = 0) -> None:
     """Serve until the process is told to end."""
     check_loopback(host)
     import uvicorn
 
     config = uvicorn.Config(
-        McpApp(server, path=PATH), host=host, port=port, access_log=False, log_level="warning"
+        McpApp(server, path=PATH),
+        host=host,
+        port=port,
+        access_log=False,
+        log_level="warning",
+        proxy_headers=False,
     )
-    await uvicorn.Server(config).serve()
+    uvicorn.Server(config).run()

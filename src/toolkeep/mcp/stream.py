@@ -22,7 +22,7 @@ class Reply:
     def __init__(self, send: Callable[[MutableMapping[str, Any]], Awaitable[None]]) -> None:
         self._send = send
         self._waiting: list[bytes] = []
-        self._more = asyncio.Event()
+        self._more: asyncio.Event
         self._pump: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._is_over = False
@@ -49,6 +49,7 @@ class Reply:
     def open(self) -> None:
         """Begin a stream."""
         if self._pump is None:
+            self._more = asyncio.Event()
             self._pump = asyncio.ensure_future(self._carry())
 
     def emit(self, frame: bytes) -> None:
