@@ -3,8 +3,8 @@
 python bench/tools.py [--quick] [--tree DIR]
 
 Every tool is called through the public face of a keep with its log on disk: validated, permitted, recorded,
-and run in a fresh confined process. Beside it, in the same rounds: plain Python, `grep` and `rg` where there are
-any, a bare `subprocess.run`, and bubblewrap. Without `--tree` one of 4,000 small files is made.
+and run in a fresh confined process. Beside it, in the same rounds: plain Python, `grep` and `rg` where there
+are any, a bare `subprocess.run`, and bubblewrap. Without `--tree` one of 4,000 small files is made.
 """
 
 import argparse
