@@ -1,6 +1,7 @@
 """The method table: what a client gets for what it asks, in either era."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from tests.mcp.talk import HANDSHAKE, MODERN, Lines, lines, until
 from toolkeep import Keep, ToolDefinition, tool
 from toolkeep.limits import MCP_PAGE, McpLimits
+from toolkeep.mcp.connection import Connection
 from toolkeep.mcp.features import Prompt, Resource
 from toolkeep.mcp.server import McpServer
+from toolkeep.mcp.wire import Message
 
 Talk = Callable[[Lines], Coroutine[Any, Any, Any]]
 
@@ -350,6 +353,33 @@ def test_logs_reach_only_those_who_want_that_level(keep: Keep) -> None:
 async def _modern_logs(client: Lines) -> Any:
     await client.modern("tools/call", {"name": "tell", "arguments": {}})
     return client.heard
+
+
+def test_a_client_that_cannot_be_asked_is_not(server: McpServer) -> None:
+    answer = shaken(server, lambda client: client.call("ask_name"))
+    assert answer["error"]["code"] == -32021
+    assert answer["error"]["data"] == {"requiredCapabilities": {"elicitation": {}}}
+
+
+@pytest.mark.spec("MCP-1")
+def test_a_client_that_can_be_asked_is(server: McpServer) -> None:
+    said = {"elicitation/create": {"action": "accept", "content": {"name": "Ada"}}}
+    answer = shaken(server, lambda client: client.call("ask_name"), said, elicitation={})
+    assert answer["result"]["content"][0]["text"] == "Hello, Ada"
+
+
+def test_a_second_answer_to_the_same_question_is_none() -> None:
+    async def run() -> list[bool]:
+        connection = Connection("a")
+        frames: list[bytes] = []
+        asked = asyncio.ensure_future(connection.ask("ping", {}, frames.append))
+        await until(lambda: frames)
+        name = json.loads(frames[0])["id"]
+        taken = [connection.answered(Message(name, "", {}, None, {"n": n})) for n in range(2)]
+        assert await asked == {"n": 0}
+        return taken
+
+    assert asyncio.run(run()) == [True, False]
 
 
 # --- limits --------------------------------------------------------------------------------------
