@@ -1,10 +1,11 @@
-"""What does a fresh, confined process for each call cost? Prints a table.
+"""What does a fresh, confined process for each call cost? Prints tables.
 
 python bench/sandbox.py [--quick]
 
-Calls go through the public face of a keep in memory. `warm`: a worker was ready, as after a pause. In flight:
-so many calls together that most have to fork. Beside them, in the same rounds: the same tool in this process,
-a live process that answers over a pipe, a bare fork of Python, and a cold start of it.
+First the sandbox alone, by its pool: a worker that waits with the same grant, one that has yet to narrow
+itself to another, and one that is forked on demand; beside a live process that is reused, a bare fork of
+Python, and cold starts with and without bubblewrap, each in turn in the same rounds. Then whole calls through
+the public face of a keep in memory; in flight: so many together that most have to fork.
 """
 
 import argparse
@@ -14,10 +15,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
 
 from measures.home import empty_home
 from measures.statistics import median, median_ratio, percentile
+from measures.workers import Lane, Lanes
 from tables import print_notes, print_table
 from toolkeep import Keep
 from workloads import isolated
@@ -29,8 +30,6 @@ REFILL_S = 0.25
 
 ECHO = "import sys\nfor line in sys.stdin:\n    print(line, end='', flush=True)\n"
 
-Lane = Callable[[], Awaitable[None]]
-
 
 def main() -> None:
     """Measure and print."""
@@ -38,8 +37,34 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a short run, to see that everything works")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
+    rounds = 5 if options.quick else 40
     with empty_home():
-        asyncio.run(_measure(rounds=5 if options.quick else 40))
+        asyncio.run(_measure_alone(rounds))
+        asyncio.run(_measure(rounds))
+
+
+async def _measure_alone(rounds: int) -> None:
+    """The sandbox without a keep around it."""
+    lanes = Lanes()
+    try:
+        named = await lanes.open()
+        for lane in (*named.values(), *named.values()):
+            await lane()
+        found = await _interleaved(named, rounds)
+    finally:
+        await lanes.close()
+    beside = ("live reused process", "bare os.fork", "cold python -I -S -E")
+    rows = [
+        [
+            name,
+            f"{median(one) * 1e3:.2f}",
+            f"{percentile(one, 0.99) * 1e3:.2f}",
+            *(f"{median_ratio(one, found[other]):.2f}" for other in beside),
+        ]
+        for name, one in found.items()
+    ]
+    heads = ["", "median", "p99", "× live", "× fork", "× cold"]
+    print_table("One call of a process after a pause, ms", heads, rows)
 
 
 async def _measure(rounds: int) -> None:
@@ -52,8 +77,6 @@ async def _measure(rounds: int) -> None:
         "in this process": lambda: _call(keep, "add_here"),
         **{f"{level}, warm": _warm(keep, f"add_{level}") for level in LEVELS},
         LIVE: lambda: _echo(live),
-        "bare os.fork": _fork,
-        "cold python -I -S -E": _cold,
     }
     async with keep:
         for lane in lanes.values():
@@ -98,18 +121,6 @@ async def _echo(live: "subprocess.Popen[str]") -> None:
     live.stdout.readline()
 
 
-async def _fork() -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)  # noqa: ASYNC222 -- that is what is timed
-
-
-async def _cold() -> None:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-I", "-S", "-E", "-c", "pass")
-    await process.wait()
-
-
 def _print_alone(found: dict[str, list[float]]) -> None:
     rows = [
         [
@@ -117,11 +128,10 @@ def _print_alone(found: dict[str, list[float]]) -> None:
             f"{median(one) * 1e3:.2f}",
             f"{percentile(one, 0.99) * 1e3:.2f}",
             f"{median_ratio(one, found[LIVE]):.1f}",
-            f"{median_ratio(one, found['cold python -I -S -E']):.3f}",
         ]
         for name, one in found.items()
     ]
-    print_table("One call after a pause, ms", ["", "median", "p99", "× live", "× cold start"], rows)
+    print_table("One call of a keep after a pause, ms", ["", "median", "p99", "× live"], rows)
 
 
 async def _print_together(keep: Keep, count: int) -> None:

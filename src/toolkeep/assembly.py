@@ -70,7 +70,9 @@ def open_keep(
         record=partial(_open_record, state, settings) if state else None,
         logs=LogListener(validation_failure_level=settings.validation_failure_level),
     )
-    providers: list[ToolProvider] = [CoreToolsProvider(settings.tier)] if built_in else []
+    providers: list[ToolProvider] = (
+        [CoreToolsProvider(settings.tier, settings.search_url)] if built_in else []
+    )
     named, failed = _named_providers(settings)
     keep.load(*named, own=[*providers, *_config_providers(settings)], failed=failed)
     keep.hold_back(*(file for file in settings.files if not file.counts))

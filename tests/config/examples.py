@@ -83,6 +83,7 @@ permissions: [mail.send]
 audit:
   checkpoint_file: /mnt/elsewhere/checkpoint
   checkpoint_webhook: https://example.org/checkpoints
+web_search: {url: https://search.example.org/search}
 policies: [policies/main.cedar]
 approvals: {wait: 60, paranoid: true}
 agents:

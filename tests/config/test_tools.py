@@ -13,7 +13,7 @@ from toolkeep.calls import CheckedCall, Refusal
 from toolkeep.cli.main import cli
 from toolkeep.config.settings import Run
 from toolkeep.errors import Code, DefinitionError, ToolkeepError
-from toolkeep.tools.provider import BUILT_IN
+from toolkeep.tools.provider import built_in
 
 pytestmark = pytest.mark.spec("REG-5")
 
@@ -287,7 +287,7 @@ def test_the_others_load_and_the_skipped_are_counted(
     caplog.set_level("INFO", logger="toolkeep")
     keep = open_keep(project=tmp_path)
     assert custom(keep) == ["first", "last"]
-    built_in = len(BUILT_IN)
+    count = len(built_in())
     assert [(skip.provider, skip.tool, skip.error.code) for skip in keep.start_up.skipped] == [
         ("project", "BAD", Code.DEFINITION_INVALID),
         ("project", "#3", Code.DEFINITION_INVALID),
@@ -296,8 +296,8 @@ def test_the_others_load_and_the_skipped_are_counted(
         ("project", "aliased", Code.DUPLICATE_TOOL),
     ]
     (ended,) = (vars(record) for record in caplog.records if record.message == "start-up ended")
-    assert (ended["tool_count"], ended["skipped_count"]) == (built_in + 2, 5)
-    assert keep.start_up.tool_count == built_in + 2
+    assert (ended["tool_count"], ended["skipped_count"]) == (count + 2, 5)
+    assert keep.start_up.tool_count == count + 2
 
 
 def test_versions_of_a_tool_stand_beside_each_other(tmp_path: Path) -> None:

@@ -95,20 +95,21 @@ def test_only_workers_that_may_start_processes_are_watched_and_only_while_they_l
 def test_a_tree_is_looked_at_from_its_root() -> None:
     before = tree_bytes(os.getpid(), 1 << 50)
     ready, tell = os.pipe()
+    over, end = os.pipe()
     if (child := os.fork()) == 0:
         taken = bytearray(b"x") * (64 << 20)
         os.write(tell, b"." if taken else b"")
-        os.read(ready, 1)
+        os.read(over, 1)
         os._exit(0)
     try:
         os.read(ready, 1)
         assert tree_bytes(os.getpid(), 1 << 50) - before > 64 << 20
         assert tree_bytes(child, 1 << 50) > 64 << 20
     finally:
-        os.write(tell, b".")
+        os.write(end, b".")
         os.waitpid(child, 0)
-        os.close(ready)
-        os.close(tell)
+        for descriptor in (ready, tell, over, end):
+            os.close(descriptor)
 
 
 @pytest.mark.parametrize(

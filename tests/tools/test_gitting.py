@@ -381,6 +381,7 @@ def test_what_the_caller_has_in_its_environment_does_not_count(
 ) -> None:
     for name in ("GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_EDITOR", "GIT_ASKPASS", "GIT_SSH_COMMAND", "PAGER"):
         monkeypatch.setenv(name, str(trap.path))
+    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", f"'core.fsmonitor={trap.path}'")
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     (repository / "a.txt").write_text("changed\n")
     use_every_tool(repository)

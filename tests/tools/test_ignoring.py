@@ -100,12 +100,14 @@ def test_any_rules_leave_out_what_git_leaves_out(tree: Path, rules: dict[str, st
         ({"": "[a\nab"}, "ab", True),
         ({"": "\ufeffab"}, "ab", True),
         ({"": "b.a\fab"}, "ab", False),
+        ({"": "a**/a"}, "a/b/a", True),
     ],
     ids=[
         "a-name-at-any-depth", "anchored-at-the-top", "anchored-not-below", "a-folder-hides-what-it-holds",
         "a-slash-means-folders", "two-stars-are-no-folder-too", "all-but-these", "and-not-those",
         "nothing-comes-back-out-of-a-folder", "the-inner-file-decides", "the-inner-file-only-inside",
         "a-broken-rule-spoils-no-other", "a-mark-at-the-beginning", "only-a-newline-ends-a-line",
+        "two-stars-behind-plain-text",
     ],
 )  # fmt: skip
 def test_rules(tree: Path, rules: dict[str, str], path: str, is_left_out: bool) -> None:

@@ -100,6 +100,9 @@ class Effects:
         for key in self._data.get("audit") or ():
             what = f"checkpoints of the log go to {self._written('audit', key)}"
             yield self._effect("grants", what, f"/audit/{key}")
+        if self._data.get("web_search"):
+            what = f"searches of the web go to {self._written('web_search', 'url')}"
+            yield self._effect("grants", what, "/web_search/url")
         for name, pointer in self._variables:
             yield self._effect("grants", f"the file reads the environment variable {name}", pointer)
 

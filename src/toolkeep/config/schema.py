@@ -124,6 +124,19 @@ FILE_SCHEMA: Schema = {
                 },
             },
         },
+        "web_search": {
+            "type": "object",
+            "description": "The search engine that the tool web_search asks.",
+            "properties": {
+                "url": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 4096,
+                    "pattern": "^https://[^/@?#]+/[^?#]*$",
+                    "description": "Where a SearXNG answers with JSON, such as https://search.example.org/search.",
+                },
+            },
+        },
         "policies": {
             "type": "array",
             "description": "Files of Cedar policies, relative to the folder of this file.",

@@ -90,6 +90,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     approval_wait_s: float = 0.0
     checkpoint_file: str = ""
     checkpoint_webhook: str = ""
+    search_url: str = ""
+    """The search engine that `web_search` asks."""
     tools: tuple[ConfiguredTool, ...] = ()
     files: tuple[ConfigFile, ...] = ()
 

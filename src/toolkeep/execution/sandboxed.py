@@ -158,8 +158,10 @@ class SandboxRunner:
         arguments = resolved_arguments(call, is_built_in=_is_built_in(call.tool))
         if _is_command(call.tool):
             return {"arguments": self._command(call, arguments)}
-        request: dict[str, Any] = {"arguments": arguments}
         runner = call.tool.runner
+        if _is_built_in(call.tool):
+            return {"arguments": {**arguments, **dict(runner.fixed)}}
+        request: dict[str, Any] = {"arguments": arguments}
         if isinstance(runner, FunctionTool) and not runner.takes_context:
             return request  # what it cannot ask for need not lie in its memory
         ids = ("agent", "correlation_id", "conversation_id", "session_id")

@@ -6,6 +6,7 @@ Nothing of what runs them is imported here: that happens in a sandbox.
 from typing import Any, Final, NamedTuple
 
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.network.hosts import read_url
 
 GIT: Final = "/usr/bin/git"
 
@@ -14,6 +15,8 @@ class BuiltIn(NamedTuple):
     """What runs a built-in tool: a function of ours, by name."""
 
     target: str
+    fixed: tuple[tuple[str, str], ...] = ()
+    """What the function is told beside the arguments of the call, by the configuration."""
     kind: str = "built_in"
 
 
@@ -361,3 +364,36 @@ BUILT_IN_TOOLS: Final = (
     (GIT_COMMIT, BuiltIn("toolkeep.tools.gitting:git_commit")),
 )
 """Each tool, and what runs it."""
+
+
+def web_search(url: str) -> tuple[ToolDefinition, BuiltIn]:
+    """The tool that asks a search engine: which one is for the configuration to say."""
+    scope = f"net.read:{read_url(url)}" if url else "net.read"
+    definition = _defined(
+        "web_search",
+        "Search the web, and give titles, addresses and a few words of what was found.",
+        _object(
+            ["query"],
+            query={
+                "type": "string",
+                "description": "What to search for.",
+                "minLength": 1,
+                "maxLength": 1000,
+            },
+            max_results={
+                "type": "integer",
+                "description": "How many results to give.",
+                "minimum": 1,
+                "maximum": 50,
+                "default": 10,
+            },
+        ),
+        category="network",
+        danger="safe",
+        determinism="NonDeterministic",
+        side_effects=["NetRead"],
+        capabilities=[scope],
+        constraints=_STRICT,
+        required_permissions=["tool.network.fetch"],
+    )
+    return definition, BuiltIn("toolkeep.tools.fetching:web_search", fixed=(("endpoint", url),))

@@ -1,12 +1,15 @@
-"""`http_fetch`: what a URL leads to, as text that a model can read; HTML without its markup.
+"""`http_fetch` and `web_search`: what a URL leads to, as text for a model; what is found for words.
 
-Runs in a sandbox whose only way to the network is a proxy of the keep, which lets it reach the host of the
-URL at its public addresses and nobody else. Redirects are followed as far as that goes.
+Both run in a sandbox whose only way to the network is a proxy of the keep, which lets them reach their host
+at its public addresses and nobody else. Redirects are followed as far as that goes.
 """
 
 import codecs
+import http
 import http.client
+import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from typing import Final
@@ -49,6 +52,31 @@ def http_fetch(url: str, headers: Mapping[str, str] | None = None) -> str:
         raise ToolFailed(f"{url} cannot be reached: {error.reason}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise ToolFailed(f"{url} cannot be read: {type(error).__name__}") from error
+
+
+def web_search(query: str, max_results: int = 10, *, endpoint: str = "") -> str:
+    """What a SearXNG found: for each result a title, an address and a few words."""
+    if not endpoint:
+        raise ToolFailed("No search engine is configured: the operator has to set web_search.url")
+    asked = f"{endpoint}?{urllib.parse.urlencode({'q': query, 'format': 'json'})}"
+    request = urllib.request.Request(asked, headers={"User-Agent": "toolkeep", "Accept-Encoding": "identity"})  # noqa: S310 -- the operator's own
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 -- the same
+            said = json.loads(answer.read(_BYTES))
+            found = [_result(one) for one in said["results"][:max_results]]
+    except urllib.error.HTTPError as error:
+        hint = "; it must allow the format json" if error.code == http.HTTPStatus.FORBIDDEN else ""
+        raise ToolFailed(f"The search engine answered with {error.code} {error.reason}{hint}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise ToolFailed("The search engine cannot be reached") from error
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise ToolFailed("The search engine gave something that is no list of results") from error
+    return "\n\n".join(found) if found else "[nothing was found]"
+
+
+def _result(one: Mapping[str, object]) -> str:
+    title, address, words = (" ".join(str(one.get(key) or "").split()) for key in ("title", "url", "content"))
+    return "\n".join(filter(None, (title[:200], address[:500], words[:_SAID_CHARS])))
 
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:

@@ -94,6 +94,9 @@ def git_commit(path: Sequence[str], message: str, files: Sequence[str] | None = 
     if not message.strip():
         raise ToolFailed("The message of a commit must not be blank")
     if files:
+        if filtered := repository.first_filtered(files):
+            why = "goes through a filter of the repository (such as LFS), and filters are off here"
+            raise ToolFailed(f"'{filtered}' {why}: commit it by hand")
         repository.said("add", "--", *files)
     if repository.run(*_DIFF, "--cached", "--quiet").status == 0 and not repository.is_merging():
         raise ToolFailed("Nothing is staged, so that there is nothing to commit; name the files to commit")
@@ -129,6 +132,21 @@ class _Repository:
             capture_stderr=capture_stderr,
             environment={**_ENVIRONMENT, **self._off},
         )
+
+    def first_filtered(self, files: Sequence[str]) -> str:
+        """The first of these files, or in these folders, that git would not commit as it is; or nothing."""
+        names = self._listed("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *files)
+        told = self._listed("check-attr", "-z", "filter", "--", *names) if names else []
+        for name, value in zip(told[::3], told[2::3], strict=True):
+            if value not in ("unspecified", "unset"):
+                return name
+        return ""
+
+    def _listed(self, command: str, *arguments: str) -> list[str]:
+        listed = self.run(command, *arguments, capture_stderr=False)
+        if listed.status != 0 or listed.left_out:
+            raise ToolFailed("These are too many files at once; name fewer")
+        return os.fsdecode(listed.head + listed.tail).split("\0")[:-1]
 
     def is_merging(self) -> bool:
         """Whether a commit would be the end of a merge, which may change nothing."""

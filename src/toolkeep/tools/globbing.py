@@ -12,6 +12,7 @@ import re2
 from toolkeep.definitions.context import ToolFailed
 
 _PATTERN_CHARS: Final = 500
+_WILD: Final = frozenset("*?[\\")
 _CLASSES: Final = {
     "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "blank": r" \t", "cntrl": r"\x00-\x1f\x7f", "digit": "0-9",
     "graph": "!-.0-~", "lower": "a-z", "print": " -.0-~", "punct": r"!-.:-@\[-`{-~", "space": r"\s\x0b",
@@ -32,7 +33,7 @@ class Glob:
             raise ToolFailed(f"a pattern for names has at most {_PATTERN_CHARS} characters")
         self._is_about_names = "/" not in pattern.rstrip("/")
         try:
-            self._expression = compiled(pattern.removeprefix("./").strip("/"), has_braces=True)
+            self._expression = compiled(pattern.removeprefix("./").strip("/"))
         except NoPattern as error:
             hint = "write something like *.py, and a backslash before a character that is meant as it is"
             raise ToolFailed(f"'{pattern}' is no pattern for names ({error}); {hint}") from error
@@ -58,17 +59,17 @@ class Expression:
         return self._matches(name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")) is not None
 
 
-def compiled(pattern: str, *, has_braces: bool = False) -> Expression:
-    """The pattern as an expression; raises `NoPattern`."""
-    return Expression(_Translation(pattern, has_braces=has_braces).written())
+def compiled(pattern: str, *, is_gits: bool = False) -> Expression:
+    """The pattern as an expression, where it is git's by its rules and without braces; raises `NoPattern`."""
+    return Expression(_Translation(pattern, is_gits=is_gits).written())
 
 
 class _Translation:
     """Turns a pattern into a regular expression, from left to right."""
 
-    def __init__(self, pattern: str, *, has_braces: bool) -> None:
+    def __init__(self, pattern: str, *, is_gits: bool) -> None:
         self._pattern = pattern
-        self._has_braces = has_braces
+        self._is_gits = is_gits
         self._at = 0
         self._depth = 0
         self._parts: list[str] = []
@@ -91,7 +92,7 @@ class _Translation:
             return self._one_of()
         if character == "\\":
             return _escaped(self._taken("a backslash at its end takes nothing"))
-        if self._has_braces and character in "{},":
+        if not self._is_gits and character in "{},":
             return self._braces(character)
         return _escaped(character)
 
@@ -106,13 +107,17 @@ class _Translation:
         while self._pattern.startswith("*", self._at):
             self._at += 1
         before, after = self._pattern[:begin], self._pattern[self._at :]
-        if self._at - begin == 2 and (not before or before.endswith("/")):
+        if self._at - begin > 1 and self._is_step_begun(before):
             if after.startswith("/"):
                 self._at += 1
                 return "(?:.*/)?"
             if not after:
                 return ".*"
         return "[^/]*"
+
+    def _is_step_begun(self, before: str) -> bool:
+        """Whether a step of a path begins here; for git also behind plain text, which it compares first."""
+        return not before or before.endswith("/") or (self._is_gits and _WILD.isdisjoint(before))
 
     def _braces(self, character: str) -> str:
         if character == "{":

@@ -79,4 +79,6 @@ def _rule(line: str) -> _Rule | None:
     pattern = pattern[:-1] if is_about_folders else pattern
     if not pattern:
         return None
-    return _Rule(compiled(pattern.removeprefix("/")), "/" not in pattern, is_about_folders, leaves_out)
+    return _Rule(
+        compiled(pattern.removeprefix("/"), is_gits=True), "/" not in pattern, is_about_folders, leaves_out
+    )

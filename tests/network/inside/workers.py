@@ -1,13 +1,14 @@
 """What a confined worker reaches through its way out. Run by `tests/execution/test_way_out.py`."""
 
 import asyncio
+import json
 from typing import Any
 
 from tests.network.inside.egress import Server
 from tests.network.inside.http_tools import answer, redirect, serve
 from tests.network.world import LOCAL, OTHER_PUBLIC, PRIVATE, PUBLIC, World
 from toolkeep import Code, Keep, ToolResult
-from toolkeep.tools.provider import BUILT_IN
+from toolkeep.tools.provider import built_in
 
 PAGE = b"<html><head><title>Shelf</title><script>x()</script></head><body><h1>Books</h1><a href='/b'>Dune</a>"
 
@@ -18,8 +19,11 @@ class BuiltIns:
     name = "mine"
     priority = 50
 
+    def __init__(self, search_url: str = "") -> None:
+        self._search_url = search_url
+
     def get_tool_definitions(self) -> list[Any]:
-        return list(BUILT_IN)
+        return built_in(self._search_url)
 
 
 async def fetch(url: str, *granted: str, **arguments: Any) -> ToolResult:
@@ -105,3 +109,59 @@ async def test_two_calls_at_once_have_ways_of_their_own(world: World) -> None:
         fetch("http://shop.example/"), fetch("http://other.example/", "other.example")
     )
     assert [result.value.splitlines()[1] for result in results] == ["shop", "other"]
+
+
+# --- the web, searched ------------------------------------------------------------------------------
+
+
+async def search(url: str, query: str = "dune", *granted: str) -> ToolResult:
+    async with Keep() as keep:
+        keep.load(BuiltIns(url))
+        held = [f"net.read:{host}" for host in granted or ("search.example",)]
+        keep.declare_agent("ada", capabilities=held, permissions=["tool.network.fetch"])
+        return await keep.call("web_search", {"query": query, "max_results": 2}, agent="ada")
+
+
+async def engine(world: World, said: bytes) -> Server:
+    server = Server(said)
+    world.name("search.example", [PUBLIC])
+    await world.serve(server, PUBLIC, 80)
+    return server
+
+
+URL = "http://search.example/search"  # no worker trusts the authority of this world
+
+
+async def test_results_are_told_in_words(world: World) -> None:
+    results = [
+        {"title": f"Book {n}", "url": f"https://b.example/{n}", "content": "A\n book."} for n in range(3)
+    ]
+    server = await engine(world, answer(json.dumps({"results": results}).encode()))
+    result = await search(URL, "düne & co")
+    assert result.value == "Book 0\nhttps://b.example/0\nA book.\n\nBook 1\nhttps://b.example/1\nA book.", (
+        result.text
+    )
+    assert b"GET /search?q=d%C3%BCne+%26+co&format=json HTTP/1.1" in server.heard[0]
+
+
+async def test_what_is_no_list_of_results_is_said_so(world: World) -> None:
+    server = await engine(world, b"")
+    for said in (b"<html>", b"[]", b"{}", b'{"results": 5}', b'{"results": [5]}', b"[" * 100_000):
+        server.answer = answer(said)
+        assert "no list of results" in (await search(URL)).text
+
+
+async def test_an_engine_that_gives_no_json_is_said_so(world: World) -> None:
+    await engine(world, answer(b"", status="403 Forbidden"))
+    assert "it must allow the format json" in (await search(URL)).text
+
+
+async def test_without_an_engine_the_answer_says_what_to_do(world: World) -> None:
+    assert "set web_search.url" in (await search("")).text
+
+
+async def test_the_engine_is_asked_for_agents_that_may_talk_to_it(world: World) -> None:
+    server = await engine(world, answer(b'{"results": []}'))
+    assert (await search(URL)).value == "[nothing was found]"
+    assert (await search(URL, "dune", "other.example")).code is Code.NOT_PERMITTED
+    assert len(server.heard) == 1
