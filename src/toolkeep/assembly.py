@@ -38,6 +38,7 @@ def open_keep(
     call_limits: CallLimits = DEFAULT_CALL_LIMITS,
     tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
     approver: "Approver | None" = None,
+    approval_wait_s: float | None = None,
 ) -> Keep:
     """A keep that is ready to use, with the tools of `.agent/config.yml` where there is one.
 
@@ -47,7 +48,7 @@ def open_keep(
     built-in tools; `formats` are checks of your own for `format` in schemas; `normalizers` make results of
     tools with `normalization: custom` comparable; `call_limits` bound how many calls run at once;
     `tool_secrets` are what `context.secret` gives, by tool; `approver` asks a person where one
-    must agree.
+    must agree; `approval_wait_s` is how long a call waits for one elsewhere, instead of as configured.
     """
     root = project_folder(project)
     state = open_state(root)
@@ -64,7 +65,7 @@ def open_keep(
         call_limits=call_limits,
         tool_secrets=tool_secrets,
         closed=settings.disabled,
-        policy=_policy_settings(settings, root, state),
+        policy=_policy_settings(settings, root, state, approval_wait_s),
         approver=approver,
         state=state,
         record=partial(_open_record, state, settings) if state else None,
@@ -79,7 +80,9 @@ def open_keep(
     return keep
 
 
-def _policy_settings(settings: Settings, project: Path, state: KeepState | None) -> PolicySettings:
+def _policy_settings(
+    settings: Settings, project: Path, state: KeepState | None, wait_s: float | None
+) -> PolicySettings:
     grants = {
         name: Grant(capabilities=held.capabilities, permissions=held.permissions)
         for name, held in settings.agents.items()
@@ -92,7 +95,7 @@ def _policy_settings(settings: Settings, project: Path, state: KeepState | None)
         project=str(project),
         state_folder=str(protected_folder(state.folder)) if state else None,
         is_paranoid=settings.is_paranoid,
-        wait_s=settings.approval_wait_s,
+        wait_s=settings.approval_wait_s if wait_s is None else wait_s,
     )
 
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from toolkeep.results.output import Normalizers
 
 LOCAL_AGENT = "local"
-KNOWN_AGENTS = (LOCAL_AGENT, "operator")
-"""Agents that need no declaration: the host's own code, and the person at the command line."""
+KNOWN_AGENTS = (LOCAL_AGENT, "operator", "mcp-local")
+"""Agents that need no declaration: the host's own code, the person at the command line, an MCP client."""
 
 
 class Keep(KeepsTools):
@@ -123,6 +123,10 @@ class Keep(KeepsTools):
         grant = Grant(capabilities=tuple(map(Capability.read, capabilities)), permissions=tuple(permissions))
         self._authorization.declare(name, grant)
         self._grants[name] = grant
+
+    def has_agent(self, name: str) -> bool:
+        """Whether an agent of that name was declared."""
+        return name in self._grants
 
     def use_policies(self, *texts: str) -> None:
         """Decide by these Cedar policies from now on; raises `PoliciesRefused`, and the ones before stay."""
@@ -320,6 +324,12 @@ class Keep(KeepsTools):
         if sees is None:
             return super().search(text, limit=limit)
         return list(filter(sees, super().search(text, limit=len(self))))[:limit]
+
+    def look_up(self, name: str, *, agent: str) -> RegisteredTool | None:
+        """The tool that a name stands for, if the agent may know of it."""
+        found = self.try_get(name)
+        sees = self._sees(agent)
+        return found if found is None or sees is None or sees(found) else None
 
     # --- does a call fit -------------------------------------------------------------------------
 

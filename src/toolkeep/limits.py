@@ -328,3 +328,69 @@ class Limits:
 
 
 DEFAULT_LIMITS: Final = Limits()
+
+
+# --- MCP (MCP-1) -------------------------------------------------------------------------------
+
+MCP_ID_CHARS: Final = 256
+"""The longest id of a request; clients count, or draw a UUID."""
+
+MCP_CLIENT_CHARS: Final = 200
+"""What of a client's name for itself is recorded."""
+
+MCP_ASKED: Final = 64
+"""Questions to one client that wait for its answer."""
+
+MCP_PARKED: Final = 256
+"""Calls that wait for a client to come back with answers; each holds its slots."""
+
+MCP_PARKED_SECONDS: Final = 300
+"""How long; people go for coffee."""
+
+MCP_TASKS: Final = 10_000
+"""Tasks of one server that can be asked about; beyond, calls are answered when they end."""
+
+MCP_TASK_SECONDS: Final = 3_600
+"""How long a task can be asked about: an hour, and its call is in the log."""
+
+MCP_TASK_POLL_MS: Final = 500
+"""How often a client should ask."""
+
+MCP_TASK_AFTER_SECONDS: Final = 5.0
+"""When a call becomes a task, where the client knows them: people look up after that long."""
+
+MCP_PAGE: Final = 2_000
+"""Tools in one page of a list. Many clients read the first page only."""
+
+MCP_CACHE_MS: Final = 60_000
+"""How long a client may keep a list; whoever subscribes hears of changes at once."""
+
+MCP_STREAM_MESSAGES: Final = 1_000
+"""Messages that wait for a client to read them; beyond, it is cut off."""
+
+MCP_SESSION_SECONDS: Final = 3_600
+"""How long a session over HTTP may be silent."""
+
+MCP_SESSIONS: Final = 1_000
+"""Sessions over HTTP; beyond, the one that was silent longest ends."""
+
+FOUND_TOOLS: Final = 20
+"""Definitions in one answer of `find_tools`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpLimits:
+    """What one MCP server takes; zero messages a second means any number."""
+
+    message_bytes: int = 4 * MIB
+    """A call's arguments have a MiB; a client may send as much again in answers and metadata."""
+    in_flight: int = 1024
+    messages_per_second: float = 0.0
+    burst: float = 1000.0
+    grace_s: float = 60.0
+    """How long calls may still run after their client has sent its last message."""
+    watched: int = 1000
+    """Resources that one connection watches."""
+
+
+DEFAULT_MCP_LIMITS: Final = McpLimits()

@@ -22,10 +22,14 @@ _HELP_CHARS = 60
 
 
 def keep_with(
-    files: Sequence[Path] = (), project: Path | None = None, *, approver: "Approver | None" = None
+    files: Sequence[Path] = (),
+    project: Path | None = None,
+    *,
+    approver: "Approver | None" = None,
+    approval_wait_s: float | None = None,
 ) -> Keep:
     """A keep with the tools of project and files; what cannot be used is named on stderr and left out."""
-    keep = open_keep(project=project, approver=approver)
+    keep = open_keep(project=project, approver=approver, approval_wait_s=approval_wait_s)
     for skipped in keep.start_up.skipped[:LISTED_NAMES]:
         _say_skipped(skipped.tool or f"provider {skipped.provider}", skipped.error)
     if (more := len(keep.start_up.skipped) - LISTED_NAMES) > 0:

@@ -1,0 +1,257 @@
+"""The load on an MCP server: the same bytes for everyone, over a pipe or over HTTP, so many in flight.
+
+The client reads no more of an answer than it must, so that the server is what is measured.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent.parent
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What one run gave: calls a second, and how long single calls took."""
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+
+
+def call(number: int) -> bytes:
+    params = {"name": "echo", "arguments": {"text": f"hello {number}"}, "_meta": META}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode()
+
+
+def discover(number: int) -> bytes:
+    message = {"jsonrpc": "2.0", "id": number, "method": "server/discover", "params": {"_meta": META}}
+    return json.dumps(message).encode()
+
+
+IN_MEMORY = " in memory"
+"""What a module's name ends with whose log lies in a file system without a disk."""
+
+
+def command(module: str, where: str, tools: int) -> list[str]:
+    script = BENCH / "servers" / f"{module.removesuffix(IN_MEMORY)}.py"
+    return [sys.executable, str(script), where, str(tools)]
+
+
+@contextmanager
+def environment(module: str) -> Iterator[dict[str, str]]:
+    if not module.endswith(IN_MEMORY):
+        yield dict(os.environ)
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as home:  # a file system in memory, on Linux
+        yield {**os.environ, "TOOLKEEP_HOME": home}
+
+
+def summary(times: list[float], elapsed: float) -> Load:
+    ordered = sorted(times)
+    return Load(
+        rate=len(times) / elapsed,
+        p50_ms=ordered[len(ordered) // 2] * 1000,
+        p99_ms=ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)] * 1000,
+    )
+
+
+# --- stdio ---------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def stdio_server(module: str, tools: int = 1) -> AsyncIterator["StdioClient"]:
+    with environment(module) as given:
+        process = await asyncio.create_subprocess_exec(
+            *command(module, "stdio", tools),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            limit=1 << 24,
+            env=given,
+        )
+        try:
+            client = StdioClient(process)
+            await client.expect(b'"supportedVersions"', discover(0))
+            await client.expect(b"hello 0", call(0))
+            yield client
+        finally:
+            process.kill()
+            await process.wait()
+
+
+class StdioClient:
+    """Speaks to a server over pipes."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("no pipes")
+        self._in, self._out = process.stdin, process.stdout
+
+    async def expect(self, part: bytes, message: bytes) -> None:
+        self._in.write(message + b"\n")
+        line = await self._out.readline()
+        if part not in line:
+            raise RuntimeError(line[:500].decode())
+
+    async def run(self, count: int, in_flight: int) -> Load:
+        messages = [call(number) + b"\n" for number in range(1, count + 1)]
+        sent: dict[int, float] = {}
+        times: list[float] = []
+        began = time.perf_counter()
+        upcoming = iter(enumerate(messages, start=1))
+
+        def send() -> None:
+            following = next(upcoming, None)
+            if following is not None:
+                sent[following[0]] = time.perf_counter()
+                self._in.write(following[1])
+
+        for _ in range(in_flight):
+            send()
+        while len(times) < count:
+            line = await self._out.readline()
+            if b'"result"' not in line or b"hello " not in line:
+                raise RuntimeError(line[:500].decode())
+            number = int(line.partition(b'"id":')[2].partition(b",")[0])
+            times.append(time.perf_counter() - sent.pop(number))
+            send()
+        return summary(times, time.perf_counter() - began)
+
+
+# --- HTTP ----------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def post(body: bytes, method: str, name: str = "") -> bytes:
+    named = f"Mcp-Name: {name}\r\n" if name else ""
+    head = (
+        "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:80\r\nContent-Type: application/json\r\n"
+        "Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n"
+        f"Mcp-Method: {method}\r\n{named}Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+@asynccontextmanager
+async def http_server(module: str, tools: int = 1) -> AsyncIterator["HttpClient"]:
+    port = free_port()
+    with environment(module) as given:
+        process = await asyncio.create_subprocess_exec(
+            *command(module, str(port), tools), stderr=subprocess.DEVNULL, env=given
+        )
+        try:
+            client = HttpClient(port)
+            await client.wait()
+            yield client
+        finally:
+            process.kill()
+            await process.wait()
+
+
+class HttpClient:
+    """Speaks to a server over as many connections as there are calls in flight."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def wait(self) -> None:
+        for _ in range(3000):
+            try:
+                lane = await Lane.open(self._port)
+            except OSError:
+                await asyncio.sleep(0.01)
+                continue
+            answer = await lane.exchange(post(discover(0), "server/discover"))
+            if b'"supportedVersions"' not in answer:
+                raise RuntimeError(answer[:500].decode())
+            lane.close()
+            return
+        raise RuntimeError("the server does not answer")
+
+    async def run(self, count: int, in_flight: int) -> Load:
+        lanes = [await Lane.open(self._port) for _ in range(in_flight)]
+        messages = iter([post(call(number), "tools/call", "echo") for number in range(1, count + 1)])
+        times: list[float] = []
+
+        async def work(lane: Lane) -> None:
+            for message in messages:
+                start = time.perf_counter()
+                answer = await lane.exchange(message)
+                times.append(time.perf_counter() - start)
+                if b'"result"' not in answer or b"hello " not in answer:
+                    raise RuntimeError(answer[:500].decode())
+
+        began = time.perf_counter()
+        await asyncio.gather(*map(work, lanes))
+        elapsed = time.perf_counter() - began
+        for lane in lanes:
+            lane.close()
+        return summary(times, elapsed)
+
+
+class Lane(asyncio.Protocol):
+    """One connection, one answer at a time."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._held = b""
+        self._answer: asyncio.Future[bytes] | None = None
+
+    @classmethod
+    async def open(cls, port: int) -> "Lane":
+        _, lane = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+        return lane
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.Transport):
+            self._transport = transport
+
+    async def exchange(self, request: bytes) -> bytes:
+        self._answer = asyncio.get_running_loop().create_future()
+        if self._transport is not None:
+            self._transport.write(request)
+        return await self._answer
+
+    def data_received(self, data: bytes) -> None:
+        self._held += data
+        head, mark, body = self._held.partition(b"\r\n\r\n")
+        if not mark or self._answer is None or self._answer.done():
+            return
+        lowered = head.lower()
+        if b"content-length:" in lowered:
+            length = int(lowered.partition(b"content-length:")[2].split(b"\r\n")[0])
+            is_whole = len(body) >= length
+        else:
+            is_whole = body.endswith(b"0\r\n\r\n")
+        if is_whole:
+            self._held = b""
+            self._answer.set_result(body)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(exc or ConnectionError("closed"))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,49 @@
+"""toolkeep: `echo` in a keep with a policy and its log on disk."""
+
+import asyncio
+import sys
+
+from toolkeep import open_keep, tool
+from toolkeep.mcp.approvals import ask_client
+from toolkeep.mcp.http import McpApp
+from toolkeep.mcp.server import McpServer
+from toolkeep.mcp.stdio import serve_stdio
+
+POLICY = """
+@id("everyone") permit (principal, action == Action::"call", resource);
+@id("nothing-dangerous") forbid (principal, action == Action::"call", resource) when { resource.danger > 2 };
+@id("known-hosts-only") forbid (principal, action == Action::"call", resource)
+unless { ["docs.example.org", "api.example.org"].containsAll(context.hosts) };
+"""
+
+
+@tool(side_effects=[])
+async def echo(text: str) -> str:
+    """Give back a text.
+
+    Args:
+        text: What to give back.
+    """
+    return text
+
+
+def main(where: str, count: int) -> None:
+    keep = open_keep(built_in=False, approver=ask_client)
+    keep.register(echo)
+    for number in range(count - 1):
+        keep.register(tool(name=f"other_{number}", side_effects=[])(echo.function))
+    keep.use_policies(POLICY)
+    server = McpServer(keep)
+    if where == "stdio":
+        asyncio.run(serve_stdio(server))
+        return
+    import uvicorn
+
+    app = McpApp(server, path="/mcp")
+    uvicorn.run(
+        app, host="127.0.0.1", port=int(where), log_level="error", access_log=False, proxy_headers=False
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1)

@@ -1,0 +1,119 @@
+"""`toolkeep mcp`: the keep as an MCP server, for the configuration of a client."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from toolkeep.cli.options import common, files, project
+
+if TYPE_CHECKING:
+    from toolkeep.keep import Keep
+    from toolkeep.mcp.server import McpServer
+
+INBOX_WAIT_S = 50.0
+"""How long a call waits for `toolkeep approve` unless it is said: most clients give up after a minute."""
+
+
+@click.command("mcp")
+@click.option("--agent", default="mcp-local", show_default=True, help="Whose calls they are.")
+@click.option(
+    "--http", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve over HTTP instead."
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="With --http: an address of this machine."
+)
+@click.option("--find-tools", is_flag=True, help="List two tools that find and call all the others.")
+@click.option(
+    "--client-answers", is_flag=True, help="Let the client say whether calls of up to medium danger are made."
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0, 86_400),
+    metavar="SECONDS",
+    help="How long a call waits for `toolkeep approve`.  [default: as configured, or 50]",
+)
+@files
+@project
+@common
+def command(
+    agent: str,
+    port: int | None,
+    host: str,
+    find_tools: bool,  # noqa: FBT001 -- click hands options over by name
+    client_answers: bool,  # noqa: FBT001 -- the same
+    wait_s: float | None,
+    files: tuple[Path, ...],
+    project: Path | None,
+    *,
+    as_json: bool,  # noqa: ARG001 -- a server prints nothing but messages
+) -> None:
+    """Serve the tools over MCP, on standard input and output.
+
+    Calls are checked, decided, recorded and run as ever, as those of one agent. Where a person has to agree,
+    the call waits in the inbox: toolkeep approve.
+    """
+    streams = _take_streams() if port is None else contextlib.nullcontext()
+    with streams as taken, _open(files, project, wait_s) as keep:
+        if not keep.has_agent(agent):
+            raise click.BadParameter(f"{agent!r} is not declared under `agents`", param_hint="--agent")
+        from toolkeep.mcp.server import McpServer
+
+        server = McpServer(keep, agent=agent, find_tools=find_tools, client_answers=client_answers)
+        if taken is None:
+            _serve_http(server, host, port or 0)
+        else:
+            from toolkeep.mcp.stdio import serve_stdio
+
+            with contextlib.suppress(KeyboardInterrupt):
+                asyncio.run(serve_stdio(server, *taken))
+        server.close()
+
+
+def _open(files: tuple[Path, ...], project: Path | None, wait_s: float | None) -> "Keep":
+    from toolkeep.assembly import open_state, project_folder, read_configuration
+    from toolkeep.cli.tools import keep_with
+    from toolkeep.mcp.approvals import ask_client
+
+    if wait_s is None:
+        root = project_folder(project)
+        wait_s = read_configuration(root, open_state(root)).approval_wait_s or INBOX_WAIT_S
+    return keep_with(files, project, approver=ask_client, approval_wait_s=wait_s)
+
+
+def _serve_http(server: "McpServer", host: str, port: int) -> None:
+    from toolkeep.mcp.serving import check_loopback, serve_http
+
+    try:
+        check_loopback(host)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--host") from error
+    try:
+        import uvicorn  # noqa: F401 -- whether it is there
+    except ImportError as error:
+        raise click.UsageError("Serving over HTTP needs the extra `server`: toolkeep[server]") from error
+    serve_http(server, host, port)
+
+
+@contextlib.contextmanager
+def _take_streams() -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Standard input and output, for messages alone: a tool that prints, or reads, finds others there."""
+    sys.stdout.flush()
+    source, sink = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.dup2(2, 1)
+    os.close(nowhere)
+    try:
+        yield source, sink
+    finally:
+        os.dup2(sink.fileno(), 1)
+        os.dup2(source.fileno(), 0)
+        source.close()
+        sink.close()

@@ -1,0 +1,1 @@
+"""The MCP server: every client can use a keep."""

@@ -1,0 +1,253 @@
+"""`tools/call`: from a message to a call of the keep, and from what became of it to the answer.
+
+The agent is that of the connection. What the client says of itself goes into the record beside the call.
+"""
+
+import asyncio
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from toolkeep.calls import ToolResult
+from toolkeep.canonical import canonical_hash
+from toolkeep.errors import Code
+from toolkeep.keep import Keep
+from toolkeep.limits import MCP_TASK_AFTER_SECONDS
+from toolkeep.mcp.client import Client, Requests, forget_current, set_current
+from toolkeep.mcp.connection import Connection, Emit
+from toolkeep.mcp.finding import CALL, FIND, find, read_call
+from toolkeep.mcp.parked import Parked
+from toolkeep.mcp.running import Running, read_answers
+from toolkeep.mcp.tasks import Tasks, check_has_tasks
+from toolkeep.mcp.tools import for_mcp, result_data
+from toolkeep.mcp.wire import INTERNAL_ERROR, INVALID_PARAMS, Message, ProtocolError, notification
+
+_NO_SUCH_TOOL: Final = frozenset((Code.UNKNOWN_TOOL, Code.TOOL_DISABLED, Code.TOOL_QUARANTINED))
+_TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+
+Finish = Callable[[Any], dict[str, Any]]
+"""The answer to a request, from what its work gave back."""
+
+
+class DirectAsks:
+    """How a client of the older era is asked: by a request of ours."""
+
+    def __init__(self, connection: Connection, emit: Emit) -> None:
+        self._connection = connection
+        self._emit = emit
+
+    async def ask(self, requests: Requests) -> dict[str, Any]:
+        """The answers, one after the other."""
+        return {
+            name: await self._connection.ask(one["method"], one["params"], self._emit)
+            for name, one in requests.items()
+        }
+
+    def start_task(self) -> bool:
+        """There are none."""
+        return False
+
+    def person_is_asked(self) -> None:
+        """The client waits."""
+
+
+class Calling:
+    """Makes the calls of one server, and looks after what outlives its request."""
+
+    def __init__(self, keep: Keep, *, finds_tools: bool = False) -> None:
+        self._keep = keep
+        self._finds_tools = finds_tools
+        self.parked = Parked()
+        self.tasks = Tasks()
+
+    def close(self) -> None:
+        """End what waits."""
+        self.parked.close()
+        self.tasks.close()
+
+    async def call(self, message: Message, connection: Connection, emit: Emit) -> dict[str, Any]:
+        """The result of one `tools/call`."""
+        name, arguments = _named(message)
+        is_modern = connection.is_modern
+        if self._finds_tools and name in (FIND, CALL):
+            raw = arguments if isinstance(arguments, bytes) else b"{}"
+            if name == FIND:
+                return find(self._keep, connection.agent, raw, is_modern=is_modern)
+            called = read_call(raw)
+            if isinstance(called, dict):
+                return called
+            name, arguments = called
+        tool = self._keep.look_up(name, agent=connection.agent)
+        if tool is not None and for_mcp(tool.definition).get("task") == "required":
+            check_has_tasks(connection)
+
+        def finish(result: ToolResult) -> dict[str, Any]:
+            if result.code in _NO_SUCH_TOOL and result.error is not None:
+                raise ProtocolError(INVALID_PARAMS, result.error.text)
+            return result_data(result, tool, is_modern=is_modern)
+
+        work = self._keep.call(
+            name,
+            arguments,
+            agent=connection.agent,
+            session=connection.session,
+            conversation=connection.label,
+            correlation_id=_trace(message.meta),
+            on_progress=_progress(message, emit),
+        )
+        bound = (name, arguments, tool.definition_hash if tool else "")
+        return await self.run(work, finish, message, connection, emit, bound)
+
+    async def run(
+        self,
+        work: Coroutine[Any, Any, Any],
+        finish: Finish,
+        message: Message,
+        connection: Connection,
+        emit: Emit,
+        bound: tuple[Any, ...] = (),
+    ) -> dict[str, Any]:
+        """What comes of some work for a request, which may ask the client."""
+        # Who can neither be asked nor knows tasks waits for the end: 0.8 × the time of the longer way.
+        if connection.is_modern and (connection.is_askable or "requestState" in message.params):
+            return await self._run_modern(work, finish, message, connection, emit, bound)
+        client = Client(connection, emit, DirectAsks(connection, emit))
+        token = set_current(client)
+        try:
+            return _finished(client, await work, finish)
+        finally:
+            forget_current(token)
+
+    async def _run_modern(
+        self,
+        work: Coroutine[Any, Any, Any],
+        finish: Finish,
+        message: Message,
+        connection: Connection,
+        emit: Emit,
+        bound: tuple[Any, ...],
+    ) -> dict[str, Any]:
+        params = message.params
+        try:
+            answers = read_answers(params)
+            if "requestState" in params:
+                running = self.parked.take(params["requestState"], _seal(message, connection, bound))
+                work.close()
+                running.client.emit = emit
+                self._give(running, answers, message, connection, bound)
+            else:
+                running = Running(connection, emit, answers)
+                running.start(work)
+        except BaseException:
+            work.close()
+            raise
+        try:
+            await running.settle(MCP_TASK_AFTER_SECONDS)
+        except BaseException:
+            running.cancel()
+            raise
+        if running.is_task and not running.task.done() and not self.tasks.is_full:
+            return self.tasks.create(
+                connection.agent, running, lambda ended: _finished(ended.client, ended.task.result(), finish)
+            )
+        if running.asked and not running.task.done():
+            state = self.parked.put(running, _seal(message, connection, bound))
+            return {"resultType": "input_required", "inputRequests": running.asked, "requestState": state}
+        try:
+            result = await running.task
+        except asyncio.CancelledError:
+            if running.task.cancelled():
+                raise ProtocolError(INTERNAL_ERROR, "The call was cancelled") from None
+            running.cancel()
+            raise
+        return _finished(running.client, result, finish)
+
+    def _give(
+        self,
+        running: Running,
+        answers: dict[str, Any],
+        message: Message,
+        connection: Connection,
+        bound: tuple[Any, ...],
+    ) -> None:
+        """Hand answers over; answers that do not fit end nothing, the client may try once more."""
+        try:
+            running.give(answers)
+        except ProtocolError as error:
+            state = self.parked.put(running, _seal(message, connection, bound))
+            raise ProtocolError(error.code, error.message, {"requestState": state}) from error
+
+
+def _finished(client: Client, result: Any, finish: Finish) -> dict[str, Any]:
+    if client.error is not None:
+        raise client.error
+    return finish(result)
+
+
+def _named(message: Message) -> tuple[str, bytes | dict[str, Any]]:
+    name = message.params.get("name")
+    if not isinstance(name, str):
+        raise ProtocolError(INVALID_PARAMS, "name must be text")
+    arguments = message.arguments
+    return name, b"{}" if arguments is None or arguments == b"null" else arguments
+
+
+def _seal(message: Message, connection: Connection, bound: tuple[Any, ...]) -> bytes:
+    """What a request must have in common with the one before it: agent, method, and what it is about."""
+    about = message.params.get("name") or message.params.get("uri")
+    name, arguments, definition_hash = bound or (about, message.arguments or b"", "")
+    parts = (connection.agent, message.method, str(name), _digest(arguments), definition_hash)
+    return hashlib.sha256("\0".join(parts).encode()).digest()
+
+
+def _digest(arguments: bytes | dict[str, Any]) -> str:
+    """The same for the same arguments, however they are written."""
+    import jiter
+
+    try:
+        return canonical_hash(jiter.from_json(arguments) if isinstance(arguments, bytes) else arguments)
+    except ValueError:
+        return hashlib.sha256(bytes(arguments)).hexdigest() if isinstance(arguments, bytes) else ""
+
+
+def _trace(meta: dict[str, Any]) -> str:
+    """The trace that the call belongs to, where the client says one (W3C Trace Context)."""
+    said = meta.get("traceparent")
+    found = _TRACE.fullmatch(said) if isinstance(said, str) else None
+    return found.group(1) if found else ""
+
+
+def _progress(message: Message, emit: Emit) -> Callable[[float, float | None, str], None] | None:
+    """How a tool's progress reaches the client, if it asked for it: only ever forwards."""
+    token = message.meta.get("progressToken")
+    if type(token) not in (str, int):
+        return None
+    furthest = float("-inf")
+
+    def tell(done: float, total: float | None, words: str) -> None:
+        nonlocal furthest
+        if done <= furthest:
+            return
+        furthest = done
+        params: dict[str, Any] = {"progressToken": token, "progress": done}
+        params |= {"total": total} if total is not None else {}
+        params |= {"message": words} if words else {}
+        emit(notification("notifications/progress", params))
+
+    return tell
+
+
+def from_any_thread(emit: Emit) -> Emit:
+    """The same for callers in other threads, in which tools may run."""
+    loop = asyncio.get_running_loop()
+    home = threading.get_ident()
+
+    def tell(frame: bytes) -> None:
+        if threading.get_ident() == home:
+            emit(frame)
+        else:
+            loop.call_soon_threadsafe(emit, frame)
+
+    return tell

@@ -1,0 +1,164 @@
+"""What HTTP headers must say: who is spoken to, from where, and the same as the body (2026-07-28).
+
+A page in a browser can reach a server on this machine under any name that its owner points here. `Host` and
+`Origin` tell such requests from those of a client.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from toolkeep.mcp.era import NAMED_BY, VERSION_KEY, check_envelope
+from toolkeep.mcp.wire import HEADER_MISMATCH, Message, ProtocolError
+
+LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
+VERSION_HEADER: Final = b"mcp-protocol-version"
+SESSION_HEADER: Final = b"mcp-session-id"
+_METHOD_HEADER: Final = b"mcp-method"
+_NAME_HEADER: Final = b"mcp-name"
+_PARAM_PREFIX: Final = b"mcp-param-"
+_HOST: Final = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+)(?::[0-9]{1,5})?")
+_ENCODED: Final = re.compile(r"=\?base64\?(.*)\?=")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,400}(\.0+)?")
+_DEPTH: Final = 20
+
+
+class Headers:
+    """The headers of one request; one that is given twice is told."""
+
+    __slots__ = ("_found", "_twice")
+
+    def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
+        self._found: dict[bytes, bytes] = dict(raw)
+        self._twice: frozenset[bytes] = frozenset()
+        if len(self._found) != len(raw):
+            names = [name for name, _ in raw]
+            self._twice = frozenset(name for name in names if names.count(name) > 1)
+
+    def get(self, name: bytes) -> str | None:
+        """The value, without the space around it; raises where there are two."""
+        value = self._found.get(name)
+        if value is None:
+            return None
+        if name in self._twice:
+            raise ProtocolError(HEADER_MISMATCH, f"{name.decode()} is given more than once")
+        return value.decode("latin-1").strip(" \t")
+
+    def raw(self, name: bytes) -> bytes:
+        """The value as it came; empty where there is none."""
+        return self._found.get(name, b"")
+
+    def is_doubled(self, name: bytes) -> bool:
+        """Whether there are two."""
+        return name in self._twice
+
+    @property
+    def has_params(self) -> bool:
+        """Whether arguments are repeated in headers."""
+        return any(name.startswith(_PARAM_PREFIX) for name in self._found)
+
+
+def is_spoken_to(headers: Headers, hosts: frozenset[str]) -> bool:
+    """Whether a request names one of these hosts, and no page of another sent it."""
+    if headers.is_doubled(b"host") or headers.is_doubled(b"origin"):
+        return False
+    if _host_of(headers.raw(b"host").decode("latin-1")) not in hosts:
+        return False
+    origin = headers.raw(b"origin").decode("latin-1")
+    if not origin:
+        return True
+    scheme, mark, host = origin.partition("://")
+    return mark != "" and scheme.lower() in ("http", "https") and _host_of(host) in hosts
+
+
+def _host_of(text: str) -> str:
+    found = _HOST.fullmatch(text.strip().lower())
+    return found.group(1) if found else ""
+
+
+def check_modern(headers: Headers, message: Message) -> str:
+    """The version of a modern request whose headers say what its body says; else raises."""
+    meta = message.params.get("_meta")
+    said = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+    version = headers.get(VERSION_HEADER)
+    if isinstance(said, str) and version != said:
+        raise _mismatch("MCP-Protocol-Version", "the protocol version of the body")
+    checked = check_envelope(meta)
+    if headers.get(_METHOD_HEADER) != message.method:
+        raise _mismatch("Mcp-Method", "the method of the body")
+    key = NAMED_BY.get(message.method)
+    if key is not None:
+        name = message.params.get(key)
+        header = headers.get(_NAME_HEADER)
+        if isinstance(name, str) and (header is None or decoded(header) != name):
+            raise _mismatch("Mcp-Name", f"{key} of the body")
+    return checked
+
+
+def check_params(headers: Headers, schema: Mapping[str, Any], arguments: object) -> None:
+    """Raise where arguments that a tool wants repeated in `Mcp-Param-…` headers differ from them."""
+    given = arguments if isinstance(arguments, dict) else {}
+    for path, token, kind in annotated(schema):
+        shown = f"Mcp-Param-{token}"
+        header = headers.get(_PARAM_PREFIX + token.lower().encode())
+        value = _at(given, path)
+        rendered = _rendered(value)
+        if rendered is None and header is None:
+            continue
+        if header is None or rendered is None or not _same(decoded(header), value, rendered, kind):
+            raise _mismatch(shown, f"the argument {'.'.join(path)}")
+
+
+def annotated(
+    schema: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+    """The properties of a schema that have a header: their path, its name, their type."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict) or len(path) >= _DEPTH:
+        return
+    for name, inner in properties.items():
+        if isinstance(inner, dict):
+            token = inner.get("x-mcp-header")
+            if isinstance(token, str) and _TOKEN.fullmatch(token):
+                yield (*path, name), token, inner.get("type")
+            yield from annotated(inner, (*path, name))
+
+
+def decoded(value: str) -> str | None:
+    """What a header stands for; text that headers cannot carry comes as `=?base64?…?=`."""
+    found = _ENCODED.fullmatch(value)
+    if found is None:
+        return value if value.isascii() and value.isprintable() else None
+    try:
+        return base64.b64decode(found.group(1), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def _at(arguments: dict[str, Any], path: tuple[str, ...]) -> Any:
+    value: Any = arguments
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _rendered(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, (str, int, float)) else None
+
+
+def _same(said: str | None, value: Any, rendered: str, kind: Any) -> bool:
+    if said is None:
+        return False
+    is_whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value)
+    if kind == "integer" and is_whole and _DECIMAL.fullmatch(said):
+        return int(said.partition(".")[0]) == int(value)
+    return said == rendered
+
+
+def _mismatch(header: str, other: str) -> ProtocolError:
+    return ProtocolError(HEADER_MISMATCH, f"The header {header} does not say what {other} says")

@@ -1,0 +1,91 @@
+"""Who wants to hear that something changed; each kind of change is told once in a turn of the loop."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Literal
+
+from toolkeep.mcp.connection import Connection, Emit
+from toolkeep.mcp.era import SUBSCRIPTION_KEY
+from toolkeep.mcp.wire import Id, notification
+
+Kind = Literal["tools", "prompts", "resources"]
+_FILTERS: dict[str, Kind] = {
+    "toolsListChanged": "tools",
+    "promptsListChanged": "prompts",
+    "resourcesListChanged": "resources",
+}
+
+
+class Subscription:
+    """One stream of the newer era, with what it asked for."""
+
+    def __init__(self, stream_id: Id, wanted: object, emit: Emit) -> None:
+        asked = wanted if isinstance(wanted, dict) else {}
+        uris = asked.get("resourceSubscriptions")
+        self.kinds = {kind for key, kind in _FILTERS.items() if asked.get(key) is True}
+        self.uris = {uri for uri in uris if isinstance(uri, str)} if isinstance(uris, list) else set()
+        self._meta = {SUBSCRIPTION_KEY: stream_id}
+        self._emit = emit
+
+    def acknowledge(self) -> None:
+        """Say what will be told; it comes first."""
+        honored: dict[str, Any] = {key: True for key, kind in _FILTERS.items() if kind in self.kinds}
+        if self.uris:
+            honored["resourceSubscriptions"] = sorted(self.uris)
+        self.tell("notifications/subscriptions/acknowledged", {"notifications": honored})
+
+    def tell(self, method: str, params: dict[str, Any]) -> None:
+        """One notification, with the name of the stream."""
+        self._emit(notification(method, {**params, "_meta": self._meta}))
+
+
+class Hub:
+    """Everyone who listens to one server."""
+
+    def __init__(self) -> None:
+        self.connections: set[Connection] = set()
+        self.subscriptions: set[Subscription] = set()
+        self._changed: set[Kind] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def attend(self) -> None:
+        """Remember the loop in which clients are told; changes may come from any thread."""
+        self._loop = asyncio.get_running_loop()
+
+    def changed(self, kind: Kind) -> None:
+        """A list is not what it was."""
+        self._soon(lambda: self._note(kind))
+
+    def updated(self, uri: str) -> None:
+        """A resource is not what it was."""
+        self._soon(lambda: self._tell_updated(uri))
+
+    def _soon(self, act: Callable[[], None]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(act)
+
+    def _note(self, kind: Kind) -> None:
+        if not self._changed and self._loop is not None:
+            self._loop.call_soon(self._tell_changed)
+        self._changed.add(kind)
+
+    def _tell_changed(self) -> None:
+        changed, self._changed = sorted(self._changed), set()
+        for kind in changed:
+            method = f"notifications/{kind}/list_changed"
+            plain = notification(method)
+            for connection in list(self.connections):
+                if connection.emit is not None:
+                    connection.emit(plain)
+            for subscription in list(self.subscriptions):
+                if kind in subscription.kinds:
+                    subscription.tell(method, {})
+
+    def _tell_updated(self, uri: str) -> None:
+        method, params = "notifications/resources/updated", {"uri": uri}
+        for connection in list(self.connections):
+            if connection.emit is not None and uri in connection.watched:
+                connection.emit(notification(method, params))
+        for subscription in list(self.subscriptions):
+            if uri in subscription.uris:
+                subscription.tell(method, params)

@@ -1,0 +1,110 @@
+"""Work for one request that may outlive it (2026-07-28): parked until the client answers, or as a task.
+
+The request waits for the first of three: the work ends, the work asks the client for something, or it becomes
+a task. Whoever gives the request up before ends the work.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from toolkeep.mcp.client import Client, Requests, fits, set_current
+from toolkeep.mcp.connection import Connection, Emit
+from toolkeep.mcp.wire import INVALID_PARAMS, ProtocolError
+
+
+class Running:
+    """One piece of work, and what it asks."""
+
+    def __init__(self, connection: Connection, emit: Emit, answers: dict[str, Any]) -> None:
+        self.client = Client(connection, emit, self)
+        self.task: asyncio.Task[Any]
+        self.asked: Requests = {}
+        """What the work waits for."""
+        self.is_task = False
+        """Whether it has become a task, or shall."""
+        self.waits_for_person = False
+        self._may_be_task = connection.has_tasks
+        self._answers = answers
+        self._answered: asyncio.Future[None] | None = None
+        self._asking = asyncio.Lock()
+        self._woken: asyncio.Future[None] | None = None
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Begin."""
+        set_current(self.client)
+        self.task = asyncio.ensure_future(work)
+        self.task.add_done_callback(self.wake)
+
+    def wake(self, _: object = None) -> None:
+        """Let whoever waits look again."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    async def settle(self, task_after_s: float) -> None:
+        """Wait until it ends, asks, or becomes a task: after this long, if the client knows tasks."""
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(task_after_s, self.start_task) if self._may_be_task else None
+        try:
+            while not (self.task.done() or self.asked or self.is_task):
+                self._woken = loop.create_future()
+                await self._woken
+        finally:
+            self._woken = None
+            if timer is not None:
+                timer.cancel()
+
+    # --- how the work asks -----------------------------------------------------------------------
+
+    async def ask(self, requests: Requests) -> dict[str, Any]:
+        """The answers: those that came along already, and those that the client sends for the rest."""
+        async with self._asking:
+            missing = {name: one for name, one in requests.items() if name not in self._answers}
+            if missing:
+                self.asked = missing
+                self._answered = asyncio.get_running_loop().create_future()
+                self.wake()
+                try:
+                    await self._answered
+                finally:
+                    self.asked = {}
+            return {name: self._answers.pop(name) for name in requests}
+
+    def start_task(self) -> bool:
+        """Go on as a task, where the client knows them."""
+        if self._may_be_task:
+            self.is_task = True
+            self.wake()
+        return self._may_be_task
+
+    def person_is_asked(self) -> None:
+        """The call waits in the inbox: nobody knows how long."""
+        self.waits_for_person = True
+        self.start_task()
+
+    # --- how the client answers ------------------------------------------------------------------
+
+    def give(self, answers: dict[str, Any]) -> None:
+        """Take answers; what was not asked for is ignored, and what does not fit is refused."""
+        fitting = {name: answer for name, answer in answers.items() if name in self.asked}
+        for name, answer in fitting.items():
+            if not fits(self.asked[name]["method"], answer):
+                raise ProtocolError(INVALID_PARAMS, f"inputResponses.{name} does not answer what was asked")
+        self._answers.update(fitting)
+        self.asked = {name: one for name, one in self.asked.items() if name not in fitting}
+        if not self.asked and self._answered is not None and not self._answered.done():
+            self._answered.set_result(None)
+
+    def cancel(self) -> None:
+        """End the work."""
+        self.task.cancel()
+
+
+def read_answers(params: dict[str, Any]) -> dict[str, Any]:
+    """`inputResponses` of a request; raises where they are no object of objects."""
+    if "inputResponses" not in params:
+        return {}
+    answers = params["inputResponses"]
+    if not isinstance(answers, dict) or not all(isinstance(one, dict) for one in answers.values()):
+        raise ProtocolError(INVALID_PARAMS, "inputResponses must be an object of objects")
+    return dict(answers)

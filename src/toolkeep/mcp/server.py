@@ -1,0 +1,368 @@
+"""`McpServer`: a keep as MCP clients see it. One method table for both eras and both transports.
+
+A transport hands in messages with the connection they came over, and carries the answers back. It trusts
+neither: what is not in the table is refused, and an agent is only ever the one of the connection.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import jiter
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.events import (
+    Event,
+    ToolAccepted,
+    ToolQuarantined,
+    ToolRegistered,
+    ToolSwitched,
+    ToolUnregistered,
+)
+from toolkeep.keep import Keep
+from toolkeep.limits import DEFAULT_MCP_LIMITS, MCP_CACHE_MS, MCP_PAGE, McpLimits
+from toolkeep.mcp.calling import Calling, from_any_thread
+from toolkeep.mcp.connection import Connection, Emit
+from toolkeep.mcp.era import (
+    LOG_LEVEL_KEY,
+    LOG_LEVELS,
+    MODERN_VERSIONS,
+    ONLY_HANDSHAKE,
+    ONLY_MODERN,
+    SERVER_KEY,
+    TASKS,
+    negotiated,
+)
+from toolkeep.mcp.features import Completer, Features, Prompt, Resource
+from toolkeep.mcp.finding import STANDING_FOR_ALL
+from toolkeep.mcp.hub import Hub, Subscription
+from toolkeep.mcp.tools import ToolList
+from toolkeep.mcp.wire import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    OVERLOADED,
+    Message,
+    ProtocolError,
+    encode,
+)
+
+DEFAULT_AGENT = "mcp-local"
+Handler = Callable[[Message, Connection, Emit], Awaitable[dict[str, Any]]]
+_LIST_CHANGES = (ToolRegistered, ToolSwitched, ToolUnregistered, ToolQuarantined, ToolAccepted)
+
+
+class McpServer:
+    """Serves a keep over MCP; `toolkeep.mcp.stdio` and `toolkeep.mcp.http` carry it."""
+
+    def __init__(
+        self,
+        keep: Keep,
+        *,
+        agent: str = DEFAULT_AGENT,
+        instructions: str = "",
+        find_tools: bool = False,
+        client_answers: bool = False,
+        limits: McpLimits = DEFAULT_MCP_LIMITS,
+    ) -> None:
+        """`agent` is whose calls they are; `find_tools` lists two tools that stand for all.
+
+        `client_answers` lets the client of a connection say whether a call of up to medium danger is made
+        (POL-4); without it, people answer elsewhere.
+        """
+        self.keep = keep
+        self.agent = agent
+        self.limits = limits
+        self.client_answers = client_answers
+        self.features = Features()
+        self.hub = Hub()
+        self.calling = Calling(keep, finds_tools=find_tools)
+        self._finds_tools = find_tools
+        self._instructions = instructions
+        self._info = {"name": "toolkeep", "title": "toolkeep", "version": _version()}
+        self._tools = ToolList()
+        self._in_flight = 0
+        self._allowance = _Allowance(limits.messages_per_second, limits.burst)
+        self._methods = self._table()
+        self._stop_listening = keep.subscribe(self._hear)
+
+    def close(self) -> None:
+        """End what waits, and listen no more."""
+        self._stop_listening()
+        self.calling.close()
+
+    # --- what the host's own code registers ------------------------------------------------------
+
+    def add_resource(self, resource: Resource) -> None:
+        """Offer something to read."""
+        self.features.resources[resource.uri] = resource
+        self.hub.changed("resources")
+
+    def add_prompt(self, prompt: Prompt) -> None:
+        """Offer a prompt."""
+        self.features.prompts[prompt.name] = prompt
+        self.hub.changed("prompts")
+
+    def remove_prompt(self, name: str) -> None:
+        """Offer it no more."""
+        self.features.prompts.pop(name, None)
+        self.hub.changed("prompts")
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell those who watch a resource."""
+        self.hub.updated(uri)
+
+    def complete_with(self, completer: Completer) -> None:
+        """Offer completion of arguments."""
+        self.features.completer = completer
+
+    def enable_logging(self) -> None:
+        """Let tools send log messages to clients that want them."""
+        self.features.has_logging = True
+
+    # --- messages --------------------------------------------------------------------------------
+
+    async def handle(self, message: Message, connection: Connection, emit: Emit) -> bytes:
+        """The encoded result of one request; raises `ProtocolError`."""
+        method = message.method
+        handler = self._methods.get(method)
+        foreign = ONLY_HANDSHAKE if connection.is_modern else ONLY_MODERN
+        if handler is None or method in foreign or not self._offers(method):
+            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:64]}")
+        if not connection.version and method not in ("initialize", "ping"):
+            raise ProtocolError(INVALID_REQUEST, "Begin with initialize")
+        self._admit()
+        connection.may_answer = self.client_answers
+        self._in_flight += 1
+        try:
+            result = await handler(message, connection, from_any_thread(emit))
+        finally:
+            self._in_flight -= 1
+        return self._encode(result, method, connection)
+
+    def notice(self, message: Message, connection: Connection) -> None:
+        """Take a notification; those that mean nothing here are left alone."""
+        if message.method == "notifications/cancelled":
+            wanted = message.params.get("requestId")
+            task = connection.running.get(wanted) if isinstance(wanted, (str, int)) else None
+            if task is not None:
+                task.cancel()
+
+    def _admit(self) -> None:
+        if self._in_flight >= self.limits.in_flight:
+            raise ProtocolError(OVERLOADED, "Too many requests at once; wait for answers")
+        if not self._allowance.take():
+            raise ProtocolError(OVERLOADED, "Too many requests; slow down")
+
+    def _offers(self, method: str) -> bool:
+        features = self.features
+        match method.partition("/")[0]:
+            case "resources":
+                return bool(features.resources)
+            case "prompts":
+                return bool(features.prompts)
+            case "completion":
+                return features.completer is not None
+            case "logging":
+                return features.has_logging
+        return True
+
+    def _encode(self, result: dict[str, Any], method: str, connection: Connection) -> bytes:
+        if connection.is_modern:
+            meta = {**result.get("_meta", {}), SERVER_KEY: self._info}
+            kind = result.get("resultType", "complete")
+            result = {**result, **_CACHED.get(method, {}), "resultType": kind, "_meta": meta}
+        return encode(result)
+
+    def _table(self) -> dict[str, Handler]:
+        return {
+            "initialize": self._initialize,
+            "ping": _nothing,
+            "server/discover": self._discover,
+            "tools/list": self._list_tools,
+            "tools/call": self.calling.call,
+            "tasks/get": self._now(self.calling.tasks.get),
+            "tasks/update": self._now(self.calling.tasks.update),
+            "tasks/cancel": self._now(self.calling.tasks.cancel),
+            "subscriptions/listen": self._listen,
+            "resources/list": self._now(lambda *_: self.features.list_resources()),
+            "resources/templates/list": self._now(lambda *_: self.features.list_templates()),
+            "resources/read": self._read_resource,
+            "resources/subscribe": self._now(self._watch),
+            "resources/unsubscribe": self._now(self._unwatch),
+            "prompts/list": self._now(lambda *_: self.features.list_prompts()),
+            "prompts/get": self._get_prompt,
+            "completion/complete": self._complete,
+            "logging/setLevel": self._now(_set_level),
+        }
+
+    @staticmethod
+    def _now(handle: Callable[[Connection, dict[str, Any]], dict[str, Any]]) -> Handler:
+        """A handler that needs neither time nor the client."""
+
+        async def handler(message: Message, connection: Connection, _: Emit) -> dict[str, Any]:
+            return handle(connection, message.params)
+
+        return handler
+
+    # --- handlers --------------------------------------------------------------------------------
+
+    def _capabilities(self, *, is_modern: bool) -> dict[str, Any]:
+        found = {"tools": {"listChanged": True}, **self.features.capabilities(is_modern=is_modern)}
+        return {**found, "extensions": {TASKS: {}}} if is_modern else found
+
+    def _said(self) -> dict[str, Any]:
+        return {"instructions": self._instructions} if self._instructions else {}
+
+    async def _initialize(self, message: Message, connection: Connection, _: Emit) -> dict[str, Any]:
+        if connection.version:
+            raise ProtocolError(INVALID_REQUEST, "The handshake is over already")
+        params = message.params
+        connection.version = negotiated(params.get("protocolVersion"))
+        connection.introduce(params.get("capabilities"), params.get("clientInfo"))
+        connection.log_level = "info" if self.features.has_logging else ""
+        return {
+            "protocolVersion": connection.version,
+            "capabilities": self._capabilities(is_modern=False),
+            "serverInfo": self._info,
+            **self._said(),
+        }
+
+    async def _discover(self, *_: object) -> dict[str, Any]:
+        return {
+            "supportedVersions": list(MODERN_VERSIONS),
+            "capabilities": self._capabilities(is_modern=True),
+            **self._said(),
+        }
+
+    async def _list_tools(self, message: Message, connection: Connection, _: Emit) -> dict[str, Any]:
+        if self._finds_tools:
+            return {"tools": STANDING_FOR_ALL}
+        tools, cursor = self._page(connection.agent, message.params.get("cursor"))
+        encoded = self._tools.encode(tools, is_modern=connection.is_modern)
+        return {"tools": encoded, **({"nextCursor": cursor} if cursor else {})}
+
+    def _page(self, agent: str, cursor: object) -> tuple[list[RegisteredTool], str]:
+        """The tools after a cursor, which is the last name before; stable while tools come and go."""
+        if cursor is not None and not isinstance(cursor, str):
+            raise ProtocolError(INVALID_PARAMS, "cursor must be text")
+        tools = sorted(self.keep.tools(enabled=True, agent=agent), key=lambda tool: tool.name)
+        if cursor is not None:
+            tools = [tool for tool in tools if tool.name > cursor]
+        shown = tools[:MCP_PAGE]
+        return shown, shown[-1].name if len(tools) > len(shown) else ""
+
+    async def _listen(self, message: Message, _: Connection, emit: Emit) -> dict[str, Any]:
+        """Tell of changes until the client closes the stream."""
+        if message.id is None or len(self.hub.subscriptions) >= self.limits.in_flight:
+            raise ProtocolError(OVERLOADED, "Too many subscriptions")
+        subscription = Subscription(message.id, message.params.get("notifications"), emit)
+        subscription.acknowledge()
+        self.hub.subscriptions.add(subscription)
+        self._in_flight -= 1  # it only waits
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._in_flight += 1
+            self.hub.subscriptions.discard(subscription)
+        return {}
+
+    async def _read_resource(self, message: Message, connection: Connection, emit: Emit) -> dict[str, Any]:
+        work = self.features.read_resource(message.params, is_modern=connection.is_modern)
+        return await self.calling.run(work, dict, message, connection, emit)
+
+    async def _get_prompt(self, message: Message, connection: Connection, emit: Emit) -> dict[str, Any]:
+        arguments = message.arguments
+        if isinstance(arguments, bytes):
+            try:
+                arguments = jiter.from_json(arguments, allow_inf_nan=False, catch_duplicate_keys=True)
+            except ValueError as error:
+                raise ProtocolError(INVALID_PARAMS, "arguments are not strict JSON") from error
+        work = self.features.get_prompt(message.params, arguments)
+        return await self.calling.run(work, dict, message, connection, emit)
+
+    async def _complete(self, message: Message, *_: object) -> dict[str, Any]:
+        return await self.features.complete(message.params)
+
+    def _watch(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
+        uri = _uri(params)
+        if len(connection.watched) >= self.limits.watched:
+            raise ProtocolError(OVERLOADED, "Too many resources are watched")
+        connection.watched.add(uri)
+        return {}
+
+    def _unwatch(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
+        connection.watched.discard(_uri(params))
+        return {}
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, _LIST_CHANGES):
+            self.hub.changed("tools")
+
+
+_FRESH: dict[str, Any] = {"ttlMs": MCP_CACHE_MS, "cacheScope": "private"}
+_CACHED = dict.fromkeys(
+    (
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    ),
+    _FRESH,
+)
+"""What a client may keep, and for whom: lists differ from agent to agent."""
+
+
+class _Allowance:
+    """Messages in a second, with a burst; zero a second means any number."""
+
+    def __init__(self, a_second: float, burst: float) -> None:
+        self._a_second = a_second
+        self._burst = self._left = burst
+        self._at = time.monotonic()
+
+    def take(self) -> bool:
+        """Whether one more may come."""
+        if not self._a_second:
+            return True
+        now = time.monotonic()
+        self._left = min(self._burst, self._left + (now - self._at) * self._a_second)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+async def _nothing(*_: object) -> dict[str, Any]:
+    return {}
+
+
+def _set_level(connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
+    level = params.get("level")
+    if level not in LOG_LEVELS:
+        raise ProtocolError(INVALID_PARAMS, f"level must be one of {', '.join(LOG_LEVELS)}")
+    connection.log_level = level
+    return {}
+
+
+def log_level_of(meta: dict[str, Any]) -> str:
+    """The level that a modern request asks for; empty for none."""
+    level = meta.get(LOG_LEVEL_KEY)
+    return level if level in LOG_LEVELS else ""
+
+
+def _uri(params: dict[str, Any]) -> str:
+    uri = params.get("uri")
+    if not isinstance(uri, str):
+        raise ProtocolError(INVALID_PARAMS, "uri must be text")
+    return uri
+
+
+def _version() -> str:
+    from toolkeep import __version__
+
+    return __version__

@@ -1,0 +1,258 @@
+"""MCP over standard input and output: a message a line, one client, as long as the process lives.
+
+Loads nothing that the first answer does not need. What cannot be read is answered as far as it can be, and
+the next line is looked at; a client that does not read what it is sent is not read from either.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Awaitable, Callable
+from typing import IO, Final
+
+from toolkeep.mcp.connection import Connection, Emit
+from toolkeep.mcp.era import check_envelope, is_modern_request
+from toolkeep.mcp.server import McpServer, log_level_of
+from toolkeep.mcp.wire import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    Message,
+    ProtocolError,
+    Unreadable,
+    answer,
+    read_message,
+    refusal,
+)
+
+log = logging.getLogger("toolkeep.mcp")
+
+_CHUNK: Final = 1 << 18
+_UNREAD_BYTES: Final = 1 << 20
+"""What may wait for the client to read before nothing more is taken from it."""
+
+
+class Lines:
+    """Cuts what comes in into lines; a line beyond the limit is dropped while it comes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._held = 0
+        self._is_dropping = False
+
+    def feed(self, data: bytes) -> list[bytes | None]:
+        """The lines that are whole now; None for one that was too long."""
+        *ended, rest = data.split(b"\n")
+        lines: list[bytes | None] = []
+        for end in ended:
+            whole = b"".join((*self._parts, end)) if self._parts else end
+            is_long = self._is_dropping or len(whole) > self._limit
+            lines.append(None if is_long else whole)
+            self._parts, self._held, self._is_dropping = [], 0, False
+        self._hold(rest)
+        return lines
+
+    def _hold(self, rest: bytes) -> None:
+        if not rest or self._is_dropping:
+            return
+        self._parts.append(rest)
+        self._held += len(rest)
+        if self._held > self._limit:
+            self._parts, self._held, self._is_dropping = [], 0, True
+
+
+class Speaker:
+    """Handles the messages of one client, several at once."""
+
+    def __init__(self, server: McpServer, emit: Emit) -> None:
+        self._server = server
+        self._emit = emit
+        self.session = secrets.token_hex(16)
+        self.connection = Connection(server.agent, session=self.session)
+        self.connection.emit = emit
+        server.hub.attend()
+        server.hub.connections.add(self.connection)
+
+    def close(self) -> None:
+        """The client is gone."""
+        self._server.hub.connections.discard(self.connection)
+        self.connection.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether as much is under way as may be."""
+        return len(self.connection.running) >= self._server.limits.in_flight
+
+    def take(self, line: bytes | None) -> None:
+        """One line."""
+        if line is None:
+            self._refuse(None, ProtocolError(INVALID_REQUEST, "The message is too long"))
+            return
+        if not line.strip():
+            return
+        try:
+            message = read_message(line)
+        except Unreadable as error:
+            self._refuse(error.id, error)
+            return
+        if not message.method:
+            self.connection.answered(message)
+        elif message.id is None:
+            self._server.notice(message, self.connection)
+        elif message.id in self.connection.running:
+            self._refuse(message.id, ProtocolError(INVALID_REQUEST, "A request of this id is under way"))
+        else:
+            self.connection.running[message.id] = asyncio.ensure_future(self._answer(message))
+
+    async def _answer(self, message: Message) -> None:
+        try:
+            if message.id is None:
+                return
+            connection = self._connection_of(message)
+            self._emit(answer(message.id, await self._server.handle(message, connection, self._emit)))
+        except ProtocolError as error:
+            self._refuse(message.id, error)
+        except Exception:
+            log.exception("a message broke the server", extra={"method": message.method[:64]})
+            self._refuse(message.id, ProtocolError(INTERNAL_ERROR, "Internal error"))
+        finally:
+            if message.id is not None:
+                self.connection.running.pop(message.id, None)
+
+    def _connection_of(self, message: Message) -> Connection:
+        meta = message.meta
+        if self.connection.version or not (is_modern_request(meta) or message.method == "server/discover"):
+            return self.connection
+        version = check_envelope(message.params.get("_meta"))
+        connection = Connection.of_request(self._server.agent, version, meta, session=self.session)
+        connection.log_level = log_level_of(meta) if self._server.features.has_logging else ""
+        return connection
+
+    def _refuse(self, message_id: int | str | None, error: ProtocolError) -> None:
+        self._emit(refusal(message_id, error))
+
+
+async def serve_stdio(
+    server: McpServer, source: IO[bytes] | None = None, sink: IO[bytes] | None = None
+) -> None:
+    """Serve one client until it closes its end."""
+    writer = await _open_writer(sink or sys.stdout.buffer)
+    speaker = Speaker(server, writer.write)
+    lines = Lines(server.limits.message_bytes)
+    read = await _open_reader(source or sys.stdin.buffer)
+    try:
+        while data := await read():
+            for line in lines.feed(data):
+                speaker.take(line)
+            while speaker.is_busy:
+                await asyncio.wait(speaker.connection.running.values(), return_when=asyncio.FIRST_COMPLETED)
+            await writer.drain()
+        if speaker.connection.running:  # what was asked for is answered, though nothing more will come
+            await asyncio.wait(speaker.connection.running.values(), timeout=server.limits.grace_s)
+    except (BrokenPipeError, ConnectionError):
+        pass
+    finally:
+        speaker.close()
+        await writer.close()
+
+
+class PipeWriter:
+    """Writes lines to a pipe, all of one turn of the loop at once."""
+
+    def __init__(self, transport: asyncio.WriteTransport, protocol: "_Flow") -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self._waiting: list[bytes] = []
+
+    def write(self, frame: bytes) -> None:
+        """One message; it goes out at the end of this turn."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._waiting += (frame, b"\n")
+
+    def _flush(self) -> None:
+        data, self._waiting = b"".join(self._waiting), []
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Wait while the client does not read."""
+        await self._protocol.drained()
+
+    async def close(self) -> None:
+        """Send what waits."""
+        self._flush()
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            await asyncio.wait_for(self._protocol.drained(), 1)
+        self._transport.close()
+
+
+class _Flow(asyncio.Protocol):
+    """Whether a pipe takes more."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Event()
+        self._free.set()
+        self._is_lost = False
+
+    def pause_writing(self) -> None:
+        self._free.clear()
+
+    def resume_writing(self) -> None:
+        self._free.set()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._is_lost = True
+        self._free.set()
+
+    async def drained(self) -> None:
+        await self._free.wait()
+        if self._is_lost:
+            raise BrokenPipeError
+
+
+class FileWriter:
+    """Writes lines to a file, which never waits."""
+
+    def __init__(self, sink: IO[bytes]) -> None:
+        self._sink = sink
+
+    def write(self, frame: bytes) -> None:
+        """One message."""
+        self._sink.write(frame + b"\n")
+        self._sink.flush()
+
+    async def drain(self) -> None:
+        """Nothing waits."""
+
+    async def close(self) -> None:
+        """Nothing waits."""
+
+
+async def _open_writer(sink: IO[bytes]) -> PipeWriter | FileWriter:
+    if not _is_pipe(sink):
+        return FileWriter(sink)
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.connect_write_pipe(_Flow, os.fdopen(os.dup(sink.fileno()), "wb", 0))
+    transport.set_write_buffer_limits(high=_UNREAD_BYTES)
+    return PipeWriter(transport, protocol)
+
+
+async def _open_reader(source: IO[bytes]) -> Callable[[], Awaitable[bytes]]:
+    """How the next piece is read; nothing at the end."""
+    loop = asyncio.get_running_loop()
+    if not _is_pipe(source):
+        return lambda: asyncio.to_thread(os.read, source.fileno(), _CHUNK)
+    reader = asyncio.StreamReader(limit=_CHUNK)
+    pipe = os.fdopen(os.dup(source.fileno()), "rb", 0)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return lambda: reader.read(_CHUNK)
+
+
+def _is_pipe(stream: IO[bytes]) -> bool:
+    mode = os.fstat(stream.fileno()).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

@@ -1,0 +1,119 @@
+"""One HTTP response: JSON where one message is all there is, a stream of events once there is more."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from toolkeep.limits import MCP_STREAM_MESSAGES
+
+_JSON: Final = (b"content-type", b"application/json")
+_EVENTS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+_PING_S: Final = 15.0
+"""How often a silent stream shows that it lives; proxies give up after a minute."""
+
+
+class Reply:
+    """The response to one request."""
+
+    def __init__(self, send: Callable[[MutableMapping[str, Any]], Awaitable[None]]) -> None:
+        self._send = send
+        self._waiting: list[bytes] = []
+        self._more: asyncio.Event
+        self._pump: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._is_over = False
+        self.is_gone = False
+        """Whether the client closed the response."""
+
+    # --- at once ---------------------------------------------------------------------------------
+
+    async def status(self, status: int, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+        """No body."""
+        await self._whole(status, b"", headers or [])
+
+    async def json(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+        """One message."""
+        await self._whole(status, body, [_JSON, *(headers or ())])
+
+    async def _whole(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        length = (b"content-length", b"%d" % len(body))
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+        await self._send({"type": "http.response.body", "body": body})
+
+    # --- as a stream -----------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Begin a stream."""
+        if self._pump is None:
+            self._more = asyncio.Event()
+            self._pump = asyncio.ensure_future(self._carry())
+
+    def emit(self, frame: bytes) -> None:
+        """One message of several; a client that does not read is cut off."""
+        if self._is_over or len(self._waiting) >= MCP_STREAM_MESSAGES:
+            return
+        self.open()
+        self._waiting.append(b"event: message\r\ndata: " + frame + b"\r\n\r\n")
+        self._more.set()
+
+    async def finish(self, status: int, frame: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        """The last message."""
+        if self._pump is None:
+            await self.json(status, frame, headers)
+            return
+        self._waiting.append(b"event: message\r\ndata: " + frame + b"\r\n\r\n")
+        self._end()
+        await self._pump
+
+    async def until_closed(self) -> None:
+        """Wait for the end of the stream."""
+        if self._pump is not None:
+            await self._pump
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._more.set()
+
+    async def _carry(self) -> None:
+        await self._send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
+        while True:
+            if self._waiting:
+                body, self._waiting = b"".join(self._waiting), []
+                await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            elif self._is_over:
+                await self._send({"type": "http.response.body", "body": b""})
+                return
+            else:
+                self._more.clear()
+                try:
+                    await asyncio.wait_for(self._more.wait(), _PING_S)
+                except TimeoutError:
+                    self._waiting.append(b": \r\n\r\n")
+
+    # --- whether the client is there -------------------------------------------------------------
+
+    def watch(
+        self, receive: Callable[[], Awaitable[MutableMapping[str, Any]]], task: "asyncio.Task[Any]"
+    ) -> None:
+        """Cancel a task when the client closes the response."""
+        if self._watcher is None:
+            self._watcher = asyncio.ensure_future(self._look(receive, task))
+
+    async def _look(
+        self, receive: Callable[[], Awaitable[MutableMapping[str, Any]]], task: "asyncio.Task[Any]"
+    ) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.is_gone = True
+        if self._pump is not None:
+            self._pump.cancel()
+        task.cancel()
+
+    def stop_watching(self) -> None:
+        """The answer is there."""
+        if self._watcher is not None and not self.is_gone:
+            self._watcher.cancel()

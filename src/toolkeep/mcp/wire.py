@@ -1,0 +1,152 @@
+"""JSON-RPC as MCP speaks it: one message in bytes, a `Message` or a `ProtocolError` out, and answers back.
+
+Whatever comes in is hostile. It is strict JSON without duplicate keys. Only the arguments of a call are left
+as the bytes that they came in: the door of validation reads those itself, and says what is wrong with them in
+words that a model can use.
+"""
+
+from typing import Any, Final
+
+import jiter
+import msgspec
+
+from toolkeep.limits import MCP_ID_CHARS
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+OVERLOADED: Final = -32000
+"""Ours: too many requests at once, or too fast."""
+NOT_FOUND_BEFORE_2026: Final = -32002
+HEADER_MISMATCH: Final = -32020
+MISSING_CAPABILITY: Final = -32021
+UNSUPPORTED_VERSION: Final = -32022
+
+Id = int | str
+encode = msgspec.json.encode
+
+_ELSEWHERE: Final = b"0"
+_WIDEST_ID: Final = 2**63
+
+
+class ProtocolError(Exception):
+    """What is answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error object."""
+        shown: dict[str, Any] = {"code": self.code, "message": self.message}
+        return shown if self.data is None else {**shown, "data": self.data}
+
+
+class Unreadable(ProtocolError):
+    """A frame that is no message; `id` is that of the request it was meant to be, where that can be told."""
+
+    def __init__(self, code: int, message: str, message_id: Id | None = None) -> None:
+        super().__init__(code, message)
+        self.id = message_id
+
+
+class Message(msgspec.Struct, eq=False):
+    """One request, notification or answer."""
+
+    id: Id | None
+    """None for a notification."""
+    method: str
+    """Empty for an answer."""
+    params: dict[str, Any]
+    arguments: bytes | dict[str, Any] | None = None
+    """`params.arguments`, as it came."""
+    result: Any = None
+    error: Any = None
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """`params._meta`; empty where it is no object."""
+        meta = self.params.get("_meta")
+        return meta if isinstance(meta, dict) else {}
+
+
+class _Params(msgspec.Struct):
+    arguments: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Outline(msgspec.Struct):
+    params: _Params | None = None
+
+
+_outline = msgspec.json.Decoder(_Outline)
+
+
+def read_message(raw: bytes) -> Message:
+    """The message; raises `Unreadable`."""
+    arguments = _raw_arguments(raw)
+    # Without the arguments, in which whatever is wrong is told to the model and not to the client.
+    skeleton = raw.replace(arguments, _ELSEWHERE, 1) if arguments is not None else raw
+    try:
+        data = jiter.from_json(skeleton, allow_inf_nan=False, catch_duplicate_keys=True)
+    except ValueError as error:
+        raise Unreadable(PARSE_ERROR, "Parse error: not one strict JSON value") from error
+    if type(data) is not dict or data.get("jsonrpc") != "2.0":
+        raise Unreadable(INVALID_REQUEST, "Invalid request: not one JSON-RPC 2.0 object")
+    message_id = _read_id(data)
+    method = data.get("method")
+    if method is None and message_id is not None and ("result" in data or "error" in data):
+        return Message(message_id, "", {}, None, data.get("result"), data.get("error"))
+    params = data.get("params", {})
+    if type(method) is not str or type(params) is not dict:
+        text = "Invalid request: method must be text and params an object"
+        raise Unreadable(INVALID_REQUEST, text, message_id)
+    if arguments is None and isinstance(params.get("arguments"), dict):
+        return Message(message_id, method, params, params["arguments"])
+    return Message(message_id, method, params, arguments)
+
+
+def _raw_arguments(raw: bytes) -> bytes | None:
+    if b'"arguments"' not in raw:
+        return None
+    try:
+        params = _outline.decode(raw).params
+    except (ValueError, RecursionError):
+        return None
+    found = bytes(params.arguments) if params is not None else b""
+    return found or None
+
+
+def _read_id(data: dict[str, Any]) -> Id | None:
+    if "id" not in data:
+        return None
+    given = data["id"]
+    if type(given) is str and len(given) <= MCP_ID_CHARS:
+        return given
+    if type(given) is int and -_WIDEST_ID <= given < _WIDEST_ID:
+        return given
+    raise Unreadable(INVALID_REQUEST, "Invalid request: id must be text or an integer")
+
+
+def answer(message_id: Id, result: bytes) -> bytes:
+    """A response, its result encoded already."""
+    return b'{"jsonrpc":"2.0","id":' + encode(message_id) + b',"result":' + result + b"}"
+
+
+def refusal(message_id: Id | None, error: ProtocolError) -> bytes:
+    """An error response."""
+    return encode({"jsonrpc": "2.0", "id": message_id, "error": error.to_dict()})
+
+
+def notification(method: str, params: dict[str, Any] | None = None) -> bytes:
+    """A notification."""
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    return encode(message if params is None else {**message, "params": params})
+
+
+def request(message_id: Id, method: str, params: dict[str, Any]) -> bytes:
+    """A request of ours to the client."""
+    return encode({"jsonrpc": "2.0", "id": message_id, "method": method, "params": params})

@@ -1,0 +1,164 @@
+"""Tasks: calls that go on while the client does something else."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.mcp.conftest import begun, ended
+from tests.mcp.talk import TASKS, Lines, lines, until
+from toolkeep import Keep, tool
+from toolkeep.mcp import calling
+from toolkeep.mcp.client import current_client
+from toolkeep.mcp.server import McpServer
+
+ASKABLE: dict[str, Any] = {**TASKS, "elicitation": {}}
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls become tasks at once."""
+    monkeypatch.setattr(calling, "MCP_TASK_AFTER_SECONDS", 0.0)
+
+
+def run(keep: Keep, act: Any) -> Any:
+    async def talk() -> Any:
+        server = McpServer(keep)
+        async with lines(server) as client:
+            found = await act(client)
+        server.close()
+        return found
+
+    return asyncio.run(talk())
+
+
+async def get(client: Lines, task: str, capabilities: Any = None) -> dict[str, Any]:
+    answer = await client.modern("tasks/get", {"taskId": task}, capabilities or TASKS)
+    result: dict[str, Any] = answer["result"]
+    return result
+
+
+async def start(client: Lines, label: str, capabilities: Any = None) -> str:
+    params = {"name": "wait_for_ever", "arguments": {"label": label}}
+    created = (await client.modern("tools/call", params, capabilities or TASKS))["result"]
+    assert created["resultType"] == "task"
+    assert isinstance(created["ttlMs"], int)
+    name: str = created["taskId"]
+    return name
+
+
+@pytest.mark.spec("MCP-1")
+def test_a_long_call_becomes_a_task_that_can_be_cancelled(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        task = await start(client, "long")
+        working = await get(client, task)
+        await until(lambda: begun)
+        ack = (await client.modern("tasks/cancel", {"taskId": task}, TASKS))["result"]
+        await until(lambda: ended)
+        again = (await client.modern("tasks/cancel", {"taskId": task}, TASKS))["result"]
+        return working["status"], ack["resultType"], again["resultType"], (await get(client, task))["status"]
+
+    assert run(keep, act) == ("working", "complete", "complete", "cancelled")
+
+
+def test_closing_the_connection_does_not_end_a_task(keep: Keep) -> None:
+    async def talk() -> Any:
+        server = McpServer(keep)
+        async with lines(server) as client:
+            task = await start(client, "goes on")
+            await until(lambda: begun)
+        async with lines(server) as client:
+            status = (await get(client, task))["status"]
+        return status, list(ended)
+
+    assert asyncio.run(talk()) == ("working", [])
+
+
+def test_a_client_that_knows_no_tasks_gets_none(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        return await client.modern(
+            "tools/call", {"name": "echo", "arguments": {"text": "x"}}, {"elicitation": {}}
+        )
+
+    assert run(keep, act)["result"]["resultType"] == "complete"
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+def test_tasks_are_for_clients_that_know_them(keep: Keep, method: str) -> None:
+    async def act(client: Lines) -> Any:
+        task = await start(client, "x")
+        return await client.modern(method, {"taskId": task}, {})
+
+    assert run(keep, act)["error"]["code"] == -32021
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+def test_the_task_of_another_agent_is_not_there(keep: Keep, method: str) -> None:
+    keep.declare_agent("other")
+
+    async def talk() -> Any:
+        mine, other = McpServer(keep), McpServer(keep, agent="other")
+        other.calling = mine.calling
+        other._methods = other._table()
+        async with lines(mine) as client, lines(other) as thief:
+            task = await start(client, "mine")
+            stolen = await thief.modern(method, {"taskId": task}, TASKS)
+            invented = await thief.modern(method, {"taskId": "x" * 32}, TASKS)
+            status = (await get(client, task))["status"]
+        mine.close()
+        return stolen["error"] == invented["error"], stolen["error"]["code"], status
+
+    assert asyncio.run(talk()) == (True, -32602, "working")
+
+
+@pytest.mark.parametrize("task", [None, 5, "", [], "nothing"])
+def test_an_unknown_task_is_an_error(keep: Keep, task: Any) -> None:
+    answer = run(keep, lambda client: client.modern("tasks/get", {"taskId": task}, TASKS))
+    assert answer["error"]["code"] == -32602
+
+
+def test_a_task_that_asks_goes_on_with_the_answer(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        created = (await client.modern("tools/call", {"name": "ask_name"}, ASKABLE))["result"]
+        if created["resultType"] == "input_required":  # it asked before it became a task
+            return "Hello, Ada"
+        task = created["taskId"]
+        asking = await get(client, task, ASKABLE)
+        while asking["status"] == "working":
+            asking = await get(client, task, ASKABLE)
+        assert list(asking["inputRequests"]) == ["name"]
+        answers = {"name": {"action": "accept", "content": {"name": "Ada"}}}
+        await client.modern("tasks/update", {"taskId": task, "inputResponses": answers}, ASKABLE)
+        done = asking
+        while done["status"] in ("working", "input_required"):
+            done = await get(client, task, ASKABLE)
+        return done["result"]["content"][0]["text"]
+
+    assert run(keep, act) == "Hello, Ada"
+
+
+def test_what_breaks_in_a_task_is_an_error_of_it(keep: Keep) -> None:
+    @tool(side_effects=[])
+    async def breaks() -> str:
+        """Break."""
+        client = current_client()
+        if client is not None:
+            client.start_task()
+            await asyncio.sleep(0)
+            raise client.fail(-32050, "broken", {"why": "it is"})
+        return "never"
+
+    keep.register(breaks)
+
+    async def act(client: Lines) -> Any:
+        task = (await client.modern("tools/call", {"name": "breaks"}, TASKS))["result"]["taskId"]
+        done = await get(client, task)
+        while done["status"] == "working":
+            done = await get(client, task)
+        return done["status"], done["error"], "result" in done
+
+    assert run(keep, act) == (
+        "failed",
+        {"code": -32050, "message": "broken", "data": {"why": "it is"}},
+        False,
+    )

@@ -1,0 +1,88 @@
+"""One message in bytes: read strictly, and the arguments left to the door of validation."""
+
+from typing import Any
+
+import pytest
+
+from toolkeep.mcp.wire import INVALID_REQUEST, PARSE_ERROR, Message, Unreadable, read_message
+
+
+def read(raw: bytes) -> Message:
+    return read_message(raw)
+
+
+def refused(raw: bytes) -> Unreadable:
+    with pytest.raises(Unreadable) as caught:
+        read_message(raw)
+    return caught.value
+
+
+def test_arguments_stay_the_bytes_that_they_were() -> None:
+    raw = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"a": 1, "a":2}}}'
+    message = read(raw)
+    assert (message.id, message.method, message.arguments) == (1, "tools/call", b'{"a": 1, "a":2}')
+    assert message.params["name"] == "t"
+
+
+def test_arguments_under_an_escaped_name_are_read_all_the_same() -> None:
+    raw = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"\\u0061rguments":{"a":1}}}'
+    assert read(raw).arguments == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}',
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","name":"b","arguments":{}}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{"a":1},"arguments":{"a":2}}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{},"params":{"arguments":{}}}',
+        b'{"jsonrpc":"2.0","id":NaN,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":1,"method":"ping"',
+        b'{"jsonrpc":"2.0","id":1,"method":"ping"} {}',
+        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b"[" * 500 + b"]" * 500 + b"}",
+        b'{"jsonrpc":"2.0","id":1,"method":"p","params":{"x":' + b'{"a":' * 900 + b"1" + b"}" * 900 + b"}}",
+        b"\xff\xfe",
+        b"",
+    ],
+)
+def test_what_is_no_strict_json_is_refused(raw: bytes) -> None:
+    assert (refused(raw).code, refused(raw).id) == (PARSE_ERROR, None)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"[]",
+        b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]',
+        b"1",
+        b'{"id":1,"method":"ping"}',
+        b'{"jsonrpc":"1.0","id":1,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":null,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":true,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":{},"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":99999999999999999999,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":"' + b"x" * 300 + b'","method":"ping"}',
+    ],
+)
+def test_what_is_no_request_is_refused(raw: bytes) -> None:
+    assert (refused(raw).code, refused(raw).id) == (INVALID_REQUEST, None)
+
+
+@pytest.mark.parametrize(
+    "part", [b'"method":5', b'"method":"ping","params":[1]', b'"method":"ping","params":7', b'"x":1']
+)
+def test_a_broken_request_with_an_id_is_refused_under_it(part: bytes) -> None:
+    assert refused(b'{"jsonrpc":"2.0","id":"a",' + part + b"}").id == "a"
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b'{"jsonrpc":"2.0","id":"s","result":{"a":1}}', {"a": 1}),
+        (b'{"jsonrpc":"2.0","id":"s","result":null}', None),
+    ],
+)
+def test_an_answer_has_no_method(raw: bytes, expected: Any) -> None:
+    message = read(raw)
+    assert (message.id, message.method, message.result) == ("s", "", expected)
