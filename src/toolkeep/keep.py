@@ -180,6 +180,7 @@ class Keep(KeepsTools):
                         limits=self._call_limits,
                         authorizer=self._authorization,
                         project=self._policy.project,
+                        state_folder=self._policy.state_folder or "",
                         approver=self._approver,
                         is_paranoid=self._policy.is_paranoid,
                         approval_wait_s=self._policy.wait_s,

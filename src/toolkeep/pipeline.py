@@ -72,6 +72,7 @@ class Pipeline:
         limits: CallLimits,
         authorizer: Authorizer,
         project: str,
+        state_folder: str,
         approver: Approver | None,
         is_paranoid: bool,
         approval_wait_s: float,
@@ -88,7 +89,7 @@ class Pipeline:
             wait_s=approval_wait_s,
         )
         self.admission = Admission(limits)
-        self.sandbox = SandboxRunner(project)
+        self.sandbox = SandboxRunner(project, state_folder)
         runners: list[Runner] = [
             InProcessRunner(),
             self.sandbox,

@@ -21,6 +21,9 @@ from toolkeep.registry.given import Offer
     [
         (["x", "{a}"], {"a": "b c; rm -rf /"}, ["x", "b c; rm -rf /"], {}),
         (["x", "--name={a}"], {"a": "-y"}, ["x", "--name=-y"], {}),
+        (["x", "-e", "{a}", "--", "{b}"], {"a": "", "b": "-y"}, ["x", "-e", "", "--", "-y"], {}),
+        (["x", "--not", "{a}", "{b}"], {"a": "", "b": "y"}, ["x", "--not", "", "y"], {}),
+        (["x", "{a}"], {"a": None}, ["x"], {}),
         (["x", "{a}{b}"], {"a": 1, "b": True}, ["x", "1true"], {}),
         (["x", "--", "{a}"], {"a": "-rf"}, ["x", "--", "-rf"], {}),
         (["x", "{a}"], {"a": "{b}", "b": 2}, ["x", "{b}"], {"b": 2}),
@@ -40,11 +43,12 @@ def test_words_are_filled_and_the_rest_is_read(
 @pytest.mark.parametrize(
     ("words", "arguments", "why"),
     [
-        (["x", "{a}"], {"a": "-rf"}, "'a' begins with a dash"),
-        (["x", "{a}{b}"], {"a": "--o=", "b": "y"}, "'a' begins with a dash"),
+        (["x", "{a}"], {"a": "-rf"}, "begins with a dash"),
+        (["x", "{a}{b}"], {"a": "--o=", "b": "y"}, "begins with a dash"),
+        (["x", "{a}{b}"], {"a": "", "b": "--help"}, "begins with a dash"),
         (["x", "{a}"], {"a": "b\0c"}, "'a' holds a null character"),
         (["x", "{a}"], {"a": "y" * 100_001}, "too long"),
-        (["x", "{a}", "--"], {"a": "-rf"}, "'a' begins with a dash"),
+        (["x", "{a}", "--"], {"a": "-rf"}, "begins with a dash"),
     ],
 )
 def test_an_argument_that_would_be_more_than_one_is_refused(

@@ -39,28 +39,13 @@ def test_the_configuration_and_the_lock_are_held_down(work: Path) -> None:
 
 
 @pytest.mark.spec("POL-7")
-def test_of_a_repository_what_runs_programs_is_held_down(work: Path) -> None:
-    repository(work / "a" / "b", "hooks", "config", "modules", "objects")
-    assert held_down(work) == [
-        "a/", "a/b/", "a/b/.git/", "a/b/.git/config", "a/b/.git/hooks", "a/b/.git/modules",
-    ]  # fmt: skip
-
-
-@pytest.mark.spec("POL-7")
-@pytest.mark.parametrize("missing", ["hooks", "config"])
-def test_a_repository_in_which_one_of_them_could_be_made_is_held_down_whole(missing: str, work: Path) -> None:
-    repository(work, *({"hooks", "config"} - {missing}))
-    assert held_down(work) == [".git"]
+def test_a_repository_is_held_down_whole(work: Path) -> None:
+    repository(work / "a" / "b", "hooks", "config", "objects")
+    assert held_down(work) == ["a/", "a/b/", "a/b/.git"]
 
 
 def test_a_repository_that_lies_elsewhere_is_held_down_by_its_file(work: Path) -> None:
     (work / ".git").write_text("gitdir: /elsewhere")
-    assert held_down(work) == [".git"]
-
-
-def test_hooks_that_are_a_link_hold_down_the_whole_repository(work: Path) -> None:
-    repository(work, "config")
-    (work / ".git" / "hooks").symlink_to("/elsewhere")
     assert held_down(work) == [".git"]
 
 

@@ -95,10 +95,14 @@ def test_another_file_of_the_same_grant_is_not_reached_either(keep: Keep, tmp_pa
     assert result.code is Code.TOOL_FAILED
 
 
-def test_the_network_is_closed_at_strict_and_the_call_says_so(keep: Keep) -> None:
-    result = call(keep, "fetch", {"url": "https://example.org/"})
-    assert result.code is Code.ISOLATION_UNAVAILABLE
-    assert "the network is closed" in result.text
+def test_a_folder_that_is_granted_and_not_there_is_not_granted_from_above(keep: Keep, tmp_path: Path) -> None:
+    """Nothing but the folder around it could be: it holds what nobody granted."""
+    keep.declare_agent("bob", capabilities=["fs.write:./new", "fs.write:./absent.txt"])
+    for path in ("new/a.txt", "absent.txt"):
+        arguments = {"path": path, "really": str(tmp_path / "secret")}
+        result = keep.call_sync("write", arguments, agent="bob")
+        assert "the folder that is granted does not exist" in result.text
+    assert (tmp_path / "secret").read_text() == "loot"
 
 
 def test_a_file_that_was_replaced_is_reached_by_the_next_call(keep: Keep, tmp_path: Path) -> None:
@@ -231,7 +235,8 @@ def test_a_call_that_failed_says_so_too_and_so_does_its_record(how: str, code: C
 
 
 def test_a_call_that_was_not_run_was_not_confined(keep: Keep) -> None:
-    result = call(keep, "fetch", {"url": "https://example.org/"})
+    keep.declare_agent("ada", capabilities=["fs.write:./absent"])
+    result = call(keep, "write", {"path": "absent/a"})
     assert (result.code, result.isolation, result.enforced) == (Code.ISOLATION_UNAVAILABLE, "", ())
 
 

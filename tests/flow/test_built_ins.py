@@ -1,6 +1,7 @@
 """The built-in tools as a model calls them: through the keep, in the sandbox, inside what the agent holds."""
 
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,18 @@ def test_each_call_reaches_its_own_file(keep: Keep, work: Path) -> None:
 
 @pytest.mark.spec("POL-7")
 @pytest.mark.parametrize(
-    "path", [".agent/config.yml", "toolkeep.lock", ".git/hooks/pre-commit", ".git/config", "sub/.git/hooks/x"]
+    "path",
+    [
+        ".agent/config.yml",
+        "toolkeep.lock",
+        ".git/hooks/pre-commit",
+        ".git/config",
+        "sub/.git/hooks/x",
+        ".git/commondir",
+        ".git/index",
+        "sub/.git/x",
+        ".GIT/commondir",
+    ],
 )
 def test_what_no_tool_may_write_is_not_written(path: str, keep: Keep, work: Path) -> None:
     git("init", "-q", ".")
@@ -197,3 +209,95 @@ def test_a_file_that_git_would_change_on_its_way_in_is_not_committed(keep: Keep,
         result = call(keep, "git_commit", message="x", files=files)
         assert "'src/a.bin' goes through a filter" in result.text, result.text
     assert call(keep, "git_status").value.count("??") == 2
+
+
+def test_git_tools_start_git_and_nothing_else_that_the_agent_holds(keep: Keep, work: Path) -> None:
+    git("init", "-q", ".")
+    assert call(keep, "git_status").ok
+    assert call(keep, "run_command", command="ls").ok
+    assert [name for name in programs_of(keep, "git_status") if name.startswith(("git", "ls", "dash"))] == [
+        "git"
+    ]
+    assert {"git", "ls"} <= set(programs_of(keep, "run_command"))
+
+
+def programs_of(keep: Keep, name: str) -> list[str]:
+    """What the workers of a tool may execute."""
+    tool = keep.look_up(name, agent="dev")
+    keys: Any = keep._pipeline.sandbox._keys
+    return [
+        Path(path).name
+        for key in keys
+        if tool is not None and key.definition == tool.definition_hash
+        for path in key.grant.grant.run
+    ]
+
+
+# --- what attackers found ---------------------------------------------------------------------------
+
+
+def test_the_state_is_not_seen_from_a_folder_above_it(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLKEEP_HOME", str(tmp_path / "above" / "state"))
+    with open_keep() as keep:
+        keep.declare_agent("dev", capabilities=[f"fs.read:{tmp_path}/above"], permissions=PERMISSIONS)
+        (tmp_path / "above").mkdir(exist_ok=True)
+        (tmp_path / "above" / "free").write_text("PRIVATE KEY of nobody")
+        assert call(keep, "read_file", path=f"{tmp_path}/above/free").ok  # the log has its key now
+        keys = [path for path in (tmp_path / "above" / "state").rglob("*") if path.name == "log.key"]
+        found = call(keep, "grep_search", path=f"{tmp_path}/above", pattern="PRIVATE")
+        listed = call(keep, "list_directory", path=f"{tmp_path}/above", recursive=True, max_depth=9)
+    assert keys, "there is no key to be found"
+    assert "free" in found.value and "log.key" not in found.value  # noqa: PT018 -- one thing
+    assert "log.key" not in listed.value
+
+
+@pytest.mark.spec("POL-7")
+def test_what_the_host_replaced_is_held_down_in_the_next_call_too(keep: Keep, work: Path) -> None:
+    """A mount goes with the file that it lies on; workers that wait have mounts of before."""
+    git("init", "-q", ".")
+    (work / "toolkeep.lock").write_text("old")
+    (work / "x.sh").write_text(
+        "echo x >> toolkeep.lock; echo x >> .git/config; echo x > .git/hooks/x; echo done"
+    )
+    for _ in range(3):
+        assert call(keep, "run_command", command="sh x.sh", capture_stderr=False).ok
+    time.sleep(1)
+    (work / "new").write_text("new")
+    (work / "new").replace(work / "toolkeep.lock")
+    git("config", "foo.bar", "1")
+    assert call(keep, "run_command", command="sh x.sh", capture_stderr=False).ok
+    assert (work / "toolkeep.lock").read_text() == "new"
+    assert "x" not in (work / ".git" / "config").read_text().splitlines()
+
+
+def test_a_commit_follows_no_link_out_of_its_repository(keep: Keep, work: Path) -> None:
+    git("init", "-q", ".")
+    git("init", "-q", "n")
+    for name in ("user.name", "user.email"):
+        git("config", name, "a@b")
+    before = (work / "n" / ".git" / "config").read_text()
+    (work / ".git" / "COMMIT_EDITMSG").symlink_to("../n/.git/config")
+    result = call(keep, "git_commit", message="[core]", files=["src/a.py"])
+    assert "holds the link 'COMMIT_EDITMSG'" in result.text, result.text
+    assert (work / "n" / ".git" / "config").read_text() == before
+
+
+def test_a_difference_is_never_one_of_files_outside(keep: Keep, work: Path) -> None:
+    git("init", "-q", ".")
+    (work / "--").write_text("x")
+    for revision in ("/usr/lib/os-release", "../secret", "./x"):
+        result = call(keep, "git_diff", revision=revision)
+        assert "is no revision" in result.text, result.text
+
+
+def test_a_link_on_the_way_to_a_new_file_is_not_followed(work: Path) -> None:
+    from toolkeep.definitions.context import ToolFailed
+    from toolkeep.tools.writing import write_file
+
+    (work / "real").mkdir()
+    (work / "w").symlink_to("real")
+    with pytest.raises(ToolFailed):
+        write_file(("w/x/y", f"{work}/w/x/y"), "x")
+    assert list((work / "real").iterdir()) == []

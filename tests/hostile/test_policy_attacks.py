@@ -1046,7 +1046,7 @@ def test_what_decides_what_runs_is_written_by_no_spelling(path: str, project: Pa
         assert called(keep, "scribble", {"path": spelling}).code is Code.NOT_PERMITTED
     assert sorted(map(str, project.rglob("*"))) == before
     assert (project / ".agent" / "config.yml").read_text() == "kept"
-    assert called(keep, "scribble", {"path": ".git/refs/x"}).ok
+    assert called(keep, "scribble", {"path": ".github/x"}).ok
 
 
 # --- arguments that hide what they touch ---------------------------------------------------------

@@ -285,6 +285,10 @@ def mounted(base: Path, state: Path, shown: str, text: str, writes: str) -> bool
 # --- names ---------------------------------------------------------------------------------------
 
 KEPT = [
+    ".git/HEAD",
+    ".git/commondir",
+    ".git/refs/heads/hooks",
+    ".git/configuration",
     ".agent",
     ".agent/config.yml",
     "docs/.agent/deep/new.yml",
@@ -329,9 +333,6 @@ def test_what_decides_what_runs_may_be_read_and_not_written(base: Path, state: P
         "mytoolkeep.lock",
         ".gitignore",
         ".github/hooks/x",
-        ".git/HEAD",
-        ".git/refs/heads/hooks",
-        ".git/configuration",
         "hooks/pre-commit",
         "config",
         "docs/x.git/config",

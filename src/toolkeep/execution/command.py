@@ -41,23 +41,27 @@ def fill(words: Sequence[str], arguments: Mapping[str, Any], *, program: str) ->
     """The command of one call; ValueError says which argument cannot be used."""
     used: set[str] = set()
     argv: list[str] = []
-    for word in words:
-        argv.append(_filled(word, arguments, used, is_after_dashes="--" in argv))
-        if argv[-1] == "" and word:  # an optional argument that was left out
-            argv.pop()
+    for number, word in enumerate(words):
+        filled = _filled(word, arguments, used)
+        if filled is None:  # an optional argument that was left out
+            continue
+        if filled.startswith("-") and not word.startswith("-") and "--" not in words[:number]:
+            raise ValueError(f"an argument begins with a dash, and would be an option of '{words[0]}'")
+        argv.append(filled)
     rest = {name: value for name, value in arguments.items() if name not in used}
     named = os.path.basename(program)  # noqa: PTH119 -- text; where it lies is nobody's business
     return Command(program, (named, *argv[1:]), json.dumps(rest, ensure_ascii=False))
 
 
-def _filled(word: str, arguments: Mapping[str, Any], used: set[str], *, is_after_dashes: bool) -> str:
+def _filled(word: str, arguments: Mapping[str, Any], used: set[str]) -> str | None:
+    """A word with its arguments; nothing where it is one argument alone, and that is absent."""
+    if (alone := _PLACE.fullmatch(word)) and arguments.get(alone[1]) is None:
+        used.add(alone[1])
+        return None
+
     def value(match: re.Match[str]) -> str:
-        name = match[1]
-        used.add(name)
-        text = _text(name, arguments.get(name))
-        if match.start() == 0 and text.startswith("-") and not is_after_dashes:
-            raise ValueError(f"'{name}' begins with a dash, and would be an option of the program")
-        return text
+        used.add(match[1])
+        return _text(match[1], arguments.get(match[1]))
 
     filled = _PLACE.sub(value, word)
     if len(filled) > _WORD_CHARS:

@@ -7,9 +7,8 @@ read there, and not be moved.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from toolkeep.calls import PermittedCall, RecordedCall, TouchedThing
@@ -20,13 +19,10 @@ from toolkeep.sandbox.plan import NOTHING, Grant
 
 READ, WRITE, SPAWN = "fs.read", "fs.write", "process.spawn"
 
-_FOLDERS: Final = frozenset((".agent", ".git"))
-_LOCK: Final = "toolkeep.lock"
-_OF_GIT: Final = ("hooks", "config", "config.worktree", "modules", "worktrees")
+_PROTECTED: Final = (".agent", ".git", "toolkeep.lock")
+_GIT: Final = ".git"
+_OF_GIT: Final = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees", "info")
 """What makes git run programs, and further repositories with the same."""
-
-_NEEDED: Final = ("hooks", "config")
-"""Where one of these is missing it could be made, so that nothing of the repository may be written."""
 
 
 class Reach(NamedTuple):
@@ -44,7 +40,8 @@ class Reach(NamedTuple):
 class _Found:
     """Gathers what is granted."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: str) -> None:
+        self._hidden = hidden
         self.read: list[str] = []
         self.write: list[str] = []
         self.frozen: list[str] = []
@@ -59,18 +56,39 @@ class _Found:
             read=_set(self.read),
             write=_set(self.write),
             frozen=_set(self.frozen),
+            hidden=self._hidden_inside(),
             run=_set(path for program in self.programs for path in executables(program)),
         )
         roots = _set(self.read_roots), _set(self.write_roots)
-        return Reach(grant, *roots, _set(self.identities), self.connects)
+        identities = (*self.identities, *map(_identity, grant.frozen))
+        return Reach(grant, *roots, _set(identities), self.connects)
+
+    def _hidden_inside(self) -> tuple[str, ...]:
+        """The folder that no tool may see, where it lies in one that is shown."""
+        hidden = self._hidden and os.path.realpath(self._hidden)
+        shown = (*self.read, *self.write, *self.read_roots, *self.write_roots)
+        is_inside = any(hidden.startswith(f"{place.rstrip('/')}/") for place in shown)
+        return (hidden,) if hidden and is_inside and os.path.isdir(hidden) else ()  # noqa: PTH112 -- text
 
 
-def reach_of(call: PermittedCall, *, is_built_in: bool, programs: Sequence[str] = ()) -> Reach:
+class Tool(NamedTuple):
+    """What there is to know of a tool, to say what its worker needs."""
+
+    is_built_in: bool = False
+    writes: str = ""
+    """Of a folder that our own tool names to write, the one in it that it really writes."""
+    programs: tuple[str, ...] = ()
+    """What it starts itself."""
+    hidden: str = ""
+    """A folder that no tool may see, wherever it lies."""
+
+
+def reach_of(call: PermittedCall, tool: Tool) -> Reach:
     """What a call may reach, and what its tool itself starts; ValueError says what stands against it."""
-    if not call.touched and not call.held and not programs:
+    if not call.touched and not call.held and not tool.programs:
         return Reach()
-    found = _Found()
-    found.programs += programs
+    found = _Found(tool.hidden)
+    found.programs += tool.programs
     for one in call.touched:
         if one.kind.startswith("net."):
             found.connects = True
@@ -79,7 +97,7 @@ def reach_of(call: PermittedCall, *, is_built_in: bool, programs: Sequence[str] 
         if one.kind == SPAWN:
             found.programs.append(one.shown)
         elif one.root_path is not None:
-            _add_place(found, one, one.root_path, is_built_in=is_built_in)
+            _add_place(found, one, one.root_path, tool)
     for kind, held in call.held:
         if kind.startswith("net."):
             found.connects = True
@@ -124,23 +142,38 @@ def resolved_arguments(call: RecordedCall, *, is_built_in: bool = False) -> dict
     return arguments
 
 
-def _add_place(found: _Found, one: TouchedThing, root: str, *, is_built_in: bool) -> None:
+def _add_place(found: _Found, one: TouchedThing, root: str, tool: Tool) -> None:
     if one.kind == READ:
         found.read.append(one.shown)
         found.read_roots.append(root)
         return
-    place = _existing(one.shown)
-    if is_built_in and not os.path.isdir(place):  # noqa: PTH112 -- text
+    place = _existing(one.shown, root)
+    is_folder = os.path.isdir(place)  # noqa: PTH112 -- text
+    if tool.writes and is_folder:
+        _add_part(found, place, tool.writes)
+        return
+    if tool.is_built_in and not is_folder:
         # Our own tools put a new file in the place of the old one, for which they need its folder.
         place = os.path.dirname(place)  # noqa: PTH120 -- text
     found.write.append(place)
     found.write_roots.append(root if os.path.isdir(root) else place)  # noqa: PTH112 -- text
-    found.frozen += _held_down(place, is_deep=not is_built_in)
+    found.frozen += _held_down(place, is_deep=not tool.is_built_in)
+
+
+def _add_part(found: _Found, place: str, name: str) -> None:
+    """A folder to be read, of which one part is written."""
+    part = f"{place}/{name}"
+    found.read.append(place)
+    found.read_roots.append(place)
+    if os.path.isdir(part) and not os.path.islink(part):  # noqa: PTH112, PTH114 -- text
+        found.write.append(part)
+        found.write_roots.append(part)
+        found.frozen += [inside for inside in _of_git(part) if os.path.lexists(inside)]
+        found.identities.append(_identity(part))
 
 
 def _add_held(found: _Found, kind: str, path: str) -> None:
-    status = os.stat(path)  # noqa: PTH116 -- text
-    found.identities.append(f"{status.st_dev}:{status.st_ino}")
+    found.identities.append(_identity(path))
     if kind == SPAWN:
         found.programs.append(path)
     elif kind == READ:
@@ -156,10 +189,17 @@ def _set(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(paths)))
 
 
-def _existing(path: str) -> str:
-    """A file that does not exist yet is made in its folder, which has to be there."""
-    while not Path(path).exists():
-        path = str(Path(path).parent)
+def _identity(path: str) -> str:
+    status = os.stat(path)  # noqa: PTH116 -- text
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+def _existing(path: str, root: str) -> str:
+    """A file that does not exist yet is made in its folder, which has to be there, and granted."""
+    while not os.path.lexists(path):
+        if path == root or not path.startswith(f"{root.rstrip('/')}/"):
+            raise ValueError("the folder that is granted does not exist; make it first")
+        path = os.path.dirname(path)  # noqa: PTH120 -- text
     return path
 
 
@@ -184,28 +224,38 @@ def _held_down(folder: str, *, is_deep: bool) -> Iterator[str]:
 
 
 def _protected(folder: str, *, is_deep: bool) -> Iterator[str]:
+    if not is_deep:
+        yield from _refused_links(f"{folder}/{name}" for name in _PROTECTED)
+        return
     seen = 0
     for top, folders, files in os.walk(folder, onerror=_refuse_unseen):
         seen += len(folders) + len(files)
-        if seen > PROTECTED_ENTRIES and is_deep:
+        if seen > PROTECTED_ENTRIES:
             raise ValueError("its folder holds too much to look through; grant a folder below it")
-        for name in [name for name in (*folders, *files) if name.casefold() in (*_FOLDERS, _LOCK)]:
-            path = f"{top}/{name}"
-            if os.path.islink(path):  # noqa: PTH114 -- text
-                raise ValueError(f"its folder holds a link named '{name}', which no tool may write")
-            yield from _repository(path) if name.casefold() == ".git" else (path,)
-        folders[:] = [name for name in folders if name.casefold() not in _FOLDERS] if is_deep else []
+        kept = [name for name in (*folders, *files) if name.casefold() in _PROTECTED]
+        yield from _refused_links(f"{top}/{name}" for name in kept)
+        folders[:] = [name for name in folders if name not in kept]
 
 
-def _repository(path: str) -> Iterator[str]:
-    """What is held down of a repository: all of it, where it is a file or not as git makes it."""
-    parts = {name: f"{path}/{name}" for name in _OF_GIT}
-    there = {name: part for name, part in parts.items() if os.path.lexists(part)}
-    is_whole = any(name not in there for name in _NEEDED) or any(map(os.path.islink, there.values()))
-    if is_whole or not os.path.isdir(path):  # noqa: PTH112 -- text
-        yield path
-    else:
-        yield from there.values()
+def _refused_links(paths: Iterable[str]) -> Iterator[str]:
+    """Those of these paths that are there; a link cannot be held down."""
+    for path in paths:
+        if os.path.islink(path):  # noqa: PTH114 -- text
+            name = os.path.basename(path)  # noqa: PTH119 -- text
+            raise ValueError(f"its folder holds a link named '{name}', which no tool may write")
+        if os.path.lexists(path):
+            yield path
+
+
+def _of_git(repository: str) -> list[str]:
+    """What no tool may write of a repository, not even one that commits."""
+    parts = [f"{repository}/{name}" for name in _OF_GIT]
+    if not all(map(os.path.lexists, parts[:2])):
+        raise ValueError("its repository has no hooks or no config, which could be made")
+    links = [entry.name for entry in os.scandir(repository) if entry.is_symlink()]
+    if links:
+        raise ValueError(f"its repository holds the link '{links[0]}', which git would follow")
+    return parts
 
 
 def _refuse_unseen(error: OSError) -> None:

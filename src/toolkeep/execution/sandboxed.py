@@ -23,7 +23,7 @@ from toolkeep.definitions.reference import Unreachable, find_reference, is_live
 from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.command import COMMAND, RUNNER, fill, find_program
-from toolkeep.execution.reach import SPAWN, Reach, hosts_of, reach_of, resolved_arguments
+from toolkeep.execution.reach import SPAWN, Reach, Tool, hosts_of, reach_of, resolved_arguments
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.tool_code import find_code
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MIB, OUTPUT_CAP_BYTES
@@ -60,9 +60,10 @@ _KINDS: Final = frozenset(("python", BUILT_IN, COMMAND))
 class SandboxRunner:
     """Runs what is not to run in this process."""
 
-    def __init__(self, project: str = "") -> None:
-        """`project` is looked through for the modules of its own tools."""
+    def __init__(self, project: str = "", hidden: str = "") -> None:
+        """`project` is looked through for the modules of its own tools; no tool sees `hidden`."""
         self._project = project
+        self._hidden = hidden
         self._pool = Pool()
         self._keys: dict[Key, None] = {}
         self._plans: dict[tuple[object, ...], tuple[ZygotePlan, WorkerPlan]] = {}
@@ -137,11 +138,7 @@ class SandboxRunner:
             self._findings.require(level)
         reach = Reach()
         if level is Isolation.STRICT:
-            reach = reach_of(
-                call.approved.permitted,
-                is_built_in=_is_built_in(call.tool),
-                programs=(self._program(call.tool),) if _is_command(call.tool) else (),
-            )
+            reach = reach_of(call.approved.permitted, self._described(call.tool))
         key = Key(call.tool.definition_hash, level, reach)
         if key not in self._keys:
             zygote, worker = self._plans_of(call.tool, level, reach)
@@ -177,6 +174,14 @@ class SandboxRunner:
             "seconds": call.deadline_s,
             "gives_text": call.tool.definition.result_type is ResultType.STRING,
         }
+
+    def _described(self, tool: RegisteredTool) -> Tool:
+        return Tool(
+            is_built_in=_is_built_in(tool),
+            writes=tool.runner.writes if _is_built_in(tool) else "",
+            programs=(self._program(tool),) if _is_command(tool) else (),
+            hidden=self._hidden,
+        )
 
     def _program(self, tool: RegisteredTool) -> str:
         base = self._project if tool.provider == "project" and self._project else "/"

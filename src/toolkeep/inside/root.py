@@ -92,6 +92,14 @@ def veil(folder: str, shown: Sequence[str]) -> None:
     kernel.set_mount_attributes(folder, kernel.ATTR_RDONLY)
 
 
+def hide(folders: Sequence[str]) -> None:
+    """Leave nothing to see of these folders, in whatever they lie."""
+    for folder in folders:
+        if Path(folder).is_dir():  # else it is veiled already
+            kernel.mount("tmpfs", folder, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=4k,mode=000")
+            kernel.set_mount_attributes(folder, kernel.ATTR_RDONLY)
+
+
 def freeze(paths: Sequence[str]) -> None:
     """Let these paths inside folders that may be written only be read, and neither moved nor removed.
 

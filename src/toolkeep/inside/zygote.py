@@ -82,8 +82,6 @@ def _settle(plan: dict[str, Any], control: socket.socket) -> int:
         root.build(plan, ordinary_id=None)
     root.enter(has_proc=plan["has_proc"])
     socket.sethostname("toolkeep")
-    if plan["closes_network"]:
-        kernel.raise_loopback()
     kernel.drop_bounding_set()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     kernel.set_dumpable(is_dumpable=False)  # only now: before, the uid map could not have been written
@@ -197,6 +195,7 @@ class _Zygote:
         """In the worker: hide what is not granted, and make the rules from what is left."""
         for folder, shown in _veils(self._plan, grant):
             root.veil(folder, shown)
+        root.hide(grant["hidden"])
         root.freeze(grant["frozen"])
         system = map(os.path.realpath, self._plan["system"])
         code = [path for path in (*system, *self._plan["code"]) if Path(path).exists()]
@@ -278,6 +277,7 @@ def _pipe(opened: list[int]) -> tuple[int, int]:
 
 def _listener(opened: list[int]) -> tuple[list[int], int]:
     """A socket that listens in this network namespace, for the host to serve; and its port."""
+    kernel.raise_loopback()  # only where somebody needs it
     listener = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
     port: int = listener.getsockname()[1]
     opened.append(listener.detach())

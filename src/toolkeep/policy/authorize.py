@@ -251,12 +251,13 @@ class Authorizer:
     def _held(
         self, tool: RegisteredTool, holdings: Holdings, touched: list[Touched]
     ) -> tuple[tuple[str, str], ...]:
-        """What a call takes as a whole: of what it does not name, and programs, which start others."""
+        """What a call takes as a whole: what it does not name, and programs where it may be any."""
         plan = self._plan(tool)
         if plan.touches_nothing:
             return ()
         kinds = [capability.kind for capability in plan.wholes(touched) if capability.scope in ANY_SCOPE]
-        kinds += [one.kind for one in touched if one.kind == PROCESS_SPAWN]
+        if Capability(PROCESS_SPAWN) in plan.required:  # any program, and what it starts in turn
+            kinds.append(PROCESS_SPAWN)
         found: list[tuple[str, str]] = []
         for kind in dict.fromkeys(kinds):
             found += [(kind, scope) for scope in holdings.hosts(kind)]

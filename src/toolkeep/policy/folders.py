@@ -60,11 +60,8 @@ def _is_at_or_below(path: str, prefix: str) -> bool:
 
 # --- what no grant covers ------------------------------------------------------------------------
 
-_GIT_CONFIGURATION: Final = frozenset(("hooks", "config", "config.worktree"))
-"""What makes git run programs."""
-
-_GIT_INNER: Final = frozenset(("modules", "worktrees"))
-"""Folders of further repositories, each with hooks and a configuration of its own."""
+_KEPT: Final = frozenset((".agent", "toolkeep.lock", ".git"))
+"""What decides what toolkeep and git run: of a repository nearly everything can."""
 
 
 class Protected:
@@ -162,15 +159,8 @@ def _has_inode(state: Place, inode: int) -> bool:
 
 def _is_kept_name(path: str) -> bool:
     """Whether writing a path would change what toolkeep or git runs."""
-    names = [_fold(name) for name in path.split("/")]
-    if ".agent" in names or "toolkeep.lock" in names:
-        return True
-    return any(name == ".git" and _is_kept_in_git(names[index + 1 :]) for index, name in enumerate(names))
-
-
-def _is_kept_in_git(names: list[str]) -> bool:
-    """`.git` itself too: as a folder it could be moved, as a file it says where the repository is."""
-    return not names or names[0] in _GIT_CONFIGURATION or names[0] in _GIT_INNER
+    names = {_fold(name) for name in path.split("/")}
+    return not names.isdisjoint(_KEPT)
 
 
 def _fold(name: str) -> str:

@@ -176,16 +176,18 @@ class Grant:
     frozen: tuple[str, ...] = ()
     """What may only be read though it lies in a folder that may be written; with a slash at its end, only
     held in its place."""
+    hidden: tuple[str, ...] = ()
+    """Folders inside granted ones that are not to be seen."""
     run: tuple[str, ...] = ()
     """Programs, and what they are loaded by; folders of them too."""
 
     def __post_init__(self) -> None:
-        for path in (*self.read, *self.write, *self.frozen, *self.run):
+        for path in (*self.read, *self.write, *self.frozen, *self.hidden, *self.run):
             _check_canonical(path.rstrip("/"))
 
     def to_json(self) -> dict[str, Any]:
         """What the worker is told."""
-        return {"read": self.read, "write": self.write, "frozen": self.frozen, "run": self.run}
+        return asdict(self)
 
 
 NOTHING: Final = Grant()

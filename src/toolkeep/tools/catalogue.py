@@ -17,6 +17,8 @@ class BuiltIn(NamedTuple):
     target: str
     fixed: tuple[tuple[str, str], ...] = ()
     """What the function is told beside the arguments of the call, by the configuration."""
+    writes: str = ""
+    """Of the folder that it names to write, the one in it that it really writes."""
     kind: str = "built_in"
 
 
@@ -239,7 +241,7 @@ HTTP_FETCH: Final = _defined(
             "description": "The address, http or https.",
             "minLength": 1,
             "maxLength": 4096,
-            "pattern": "^https?://",
+            "pattern": "^https?://.+$",
             "x-touches": "net.read",
         },
         headers={
@@ -361,7 +363,7 @@ BUILT_IN_TOOLS: Final = (
     (GIT_STATUS, BuiltIn("toolkeep.tools.gitting:git_status")),
     (GIT_DIFF, BuiltIn("toolkeep.tools.gitting:git_diff")),
     (GIT_LOG, BuiltIn("toolkeep.tools.gitting:git_log")),
-    (GIT_COMMIT, BuiltIn("toolkeep.tools.gitting:git_commit")),
+    (GIT_COMMIT, BuiltIn("toolkeep.tools.gitting:git_commit", writes=".git")),
 )
 """Each tool, and what runs it."""
 

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from toolkeep.definitions.context import ToolFailed
 from toolkeep.tools.page_text import page_text
@@ -35,6 +35,16 @@ _OURS: Final = frozenset(
 _SAID_CHARS: Final = 500
 
 
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect that would send in the clear what was said in confidence."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """The next request."""
+        if req.full_url.startswith("https:") and not newurl.startswith("https:"):
+            raise urllib.error.URLError("it leads on to an address without TLS")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def http_fetch(url: str, headers: Mapping[str, str] | None = None) -> str:
     """The text behind a URL; the first line says what it is."""
     request = urllib.request.Request(url, headers=_checked(headers or {}))  # noqa: S310 -- policy has read it
@@ -42,7 +52,7 @@ def http_fetch(url: str, headers: Mapping[str, str] | None = None) -> str:
     if not request.has_header("User-agent"):
         request.add_header("User-Agent", "toolkeep")
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 -- the same
+        with urllib.request.build_opener(_Redirects).open(request, timeout=_SECONDS) as answer:
             return _told(answer, answer.status)
     except urllib.error.HTTPError as error:
         with error:

@@ -58,7 +58,7 @@ _NO_SUBMODULES: Final = "--ignore-submodules=all"
 
 _STATUS: Final = ("status", "--short", "--branch", "--untracked-files=normal", _NO_SUBMODULES)
 _DIFF: Final = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", _NO_SUBMODULES)
-_REVISION: Final = re.compile(r"(?!-)[A-Za-z0-9_./@{}^~:+-]{1,200}")
+_REVISION: Final = re.compile(r"(?![-/.])[A-Za-z0-9_./@{}^~:+-]{1,200}")
 
 
 def git_status(path: Sequence[str]) -> str:
@@ -73,7 +73,7 @@ def git_diff(
     """What changed, as a unified diff."""
     chosen = ["--cached"] if staged else []
     chosen += ["--end-of-options", _checked(revision)] if revision else []
-    chosen += ["--", file] if file else ["--"]
+    chosen += ["--", file or "."]  # with a place, so that git never compares files outside
     said = _Repository(path).said(*_DIFF, *chosen)
     return said or "[no differences]"
 
@@ -84,7 +84,7 @@ def git_log(
     """The commits, newest first, a line each."""
     shape = f"--max-count={max_count}", "--date=iso-strict", "--format=%h %ad %an: %s"
     chosen = ["--end-of-options", _checked(revision)] if revision else []
-    chosen += ["--", file] if file else ["--"]
+    chosen += ["--", file or "."]  # with a place, so that git never compares files outside
     return _Repository(path).said("log", "--no-color", "--no-show-signature", *shape, *chosen)
 
 

@@ -16,6 +16,8 @@ from typing import Final, Self
 from toolkeep.definitions.context import ToolFailed
 from toolkeep.tools.place import Place, kind_of, reason
 
+_OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_STEP: Final = _OPEN | os.O_PATH
 _EDITED_BYTES: Final = 32 << 20
 _LOOKED_AT: Final = 8192
 _SHOWN_PLACES: Final = 10
@@ -40,9 +42,7 @@ def write_file(
     data = _encoded(place, content, encoding)
     try:
         folder, name = os.path.split(place.real)
-        if create_directories:
-            os.makedirs(folder, exist_ok=True)  # noqa: PTH103 -- text
-        with _Folder(folder) as held:
+        with _Folder(folder, creates=create_directories) as held:
             old = held.status(name)
             if old is not None and not stat.S_ISREG(old.st_mode):
                 raise ToolFailed(f"'{place.named}' is {kind_of(old.st_mode)}, not a file")
@@ -89,8 +89,28 @@ def edit_code(path: Sequence[str], old_content: str, new_content: str) -> str:
 class _Folder:
     """A folder that is held open: whatever happens to its name, this is the one that is written to."""
 
-    def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    def __init__(self, path: str, *, creates: bool = False) -> None:
+        """Step by step, so that no link is followed on the way; what is missing is made if it may be."""
+        self._descriptor = os.open("/", _STEP)
+        try:
+            for name in filter(None, path.split("/")):
+                self._enter(name, creates=creates)
+            self._enter(".", creates=False, flags=_OPEN)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def _enter(self, name: str, *, creates: bool, flags: int = _STEP) -> None:
+        above = self._descriptor
+        try:
+            below = os.open(name, flags, dir_fd=above)
+        except FileNotFoundError:
+            if not creates:
+                raise
+            os.mkdir(name, dir_fd=above)
+            below = os.open(name, flags, dir_fd=above)
+        self._descriptor = below
+        os.close(above)
 
     def __enter__(self) -> Self:
         return self
