@@ -46,7 +46,7 @@ def fill(words: Sequence[str], arguments: Mapping[str, Any], *, program: str) ->
         if filled is None:  # an optional argument that was left out
             continue
         if filled.startswith("-") and not word.startswith("-") and "--" not in words[:number]:
-            raise ValueError(f"an argument begins with a dash, and would be an option of '{words[0]}'")
+            raise ValueError("an argument begins with a dash, and would be an option of the program")
         argv.append(filled)
     rest = {name: value for name, value in arguments.items() if name not in used}
     named = os.path.basename(program)  # noqa: PTH119 -- text; where it lies is nobody's business
