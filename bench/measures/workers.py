@@ -1,6 +1,7 @@
 """Lanes for one call in a process: fresh confined workers of the pool, and what one could have instead."""
 
 import asyncio
+import importlib.util
 import json
 import os
 import shutil
@@ -56,6 +57,8 @@ class Lanes:
         }
         if shutil.which("bwrap"):
             lanes["bwrap and cold python"] = _bwrap
+        if importlib.util.find_spec("sandlock"):
+            lanes["sandlock and cold python"] = _sandlock
         return lanes
 
     async def close(self) -> None:
@@ -121,6 +124,15 @@ async def _cold() -> None:
 async def _bwrap() -> None:
     flags = ("--ro-bind", "/", "/", "--dev", "/dev", "--unshare-all", "--die-with-parent")
     await _started("bwrap", *flags, sys.executable, "-I", "-S", "-E", "-c", "pass")
+
+
+async def _sandlock() -> None:
+    from sandlock import Sandbox
+
+    box = Sandbox(fs_readable=["/"], max_memory="512M", max_processes=10)
+    result = await asyncio.to_thread(box.run, [sys.executable, "-I", "-S", "-E", "-c", "pass"])
+    if not result.success:
+        raise RuntimeError("sandlock failed")
 
 
 async def _started(*command: str) -> None:
