@@ -150,8 +150,9 @@ def test_an_unknown_tool_is_answered_with_the_nearest_names(keep: Keep) -> None:
     error = check.errors[0]
     assert error.code is Code.UNKNOWN_TOOL
     assert error.expected is not None
-    assert error.expected.startswith("one of 14 tools: transfer, ")
-    assert error.expected.count(", ") == 6
+    count = len(keep)
+    assert error.expected.startswith(f"one of {count} tools: transfer, ")
+    assert error.expected.count(", ") == count - 1
     assert error.suggestion == "Did you mean 'transfer'?"
 
 
