@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import logging
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from workloads import isolated
 
 LEVELS = ("standard", "strict", "restricted")
 LIVE = "live process, one line each way"
+COLD = "cold python -I -S -E"
 REFILL_S = 0.25
 """Longer than a worker takes to be ready again."""
 
@@ -40,6 +42,7 @@ def main() -> None:
     rounds = 5 if options.quick else 40
     with empty_home():
         asyncio.run(_measure_alone(rounds))
+        asyncio.run(_measure_processor(5 * rounds))
         asyncio.run(_measure(rounds))
 
 
@@ -53,7 +56,7 @@ async def _measure_alone(rounds: int) -> None:
         found = await _interleaved(named, rounds)
     finally:
         await lanes.close()
-    beside = ("live reused process", "bare os.fork", "cold python -I -S -E")
+    beside = ("live reused process", "bare os.fork", COLD)
     rows = [
         [
             name,
@@ -65,6 +68,33 @@ async def _measure_alone(rounds: int) -> None:
     ]
     heads = ["", "median", "p99", "× live", "× fork", "× cold"]
     print_table("One call of a process after a pause, ms", heads, rows)
+
+
+async def _measure_processor(calls: int) -> None:
+    """Processor time of the host and everything it started, for a call; zygotes are started before."""
+    found: dict[str, float] = {}
+    for name in ("restricted, pooled", "strict, pooled, same grant", "strict, forked on demand", COLD):
+        found[name] = await _processor_of(name, 2 * calls) - await _processor_of(name, calls)
+    rows = [[name, f"{used / calls * 1e3:.2f}", f"{used / found[COLD]:.2f}"] for name, used in found.items()]
+    print_table("Processor time of a call, ms", ["", "", "× cold"], rows)
+
+
+async def _processor_of(name: str, calls: int) -> float:
+    """What so many calls take, with all that was started for them, from its start to its end."""
+    before = _processor_time()
+    lanes = Lanes()
+    try:
+        lane = (await lanes.open())[name]
+        for _ in range(calls):
+            await lane()
+    finally:
+        await lanes.close()
+    return _processor_time() - before
+
+
+def _processor_time() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 async def _measure(rounds: int) -> None:
