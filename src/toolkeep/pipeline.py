@@ -93,7 +93,7 @@ class Pipeline:
         runners: list[Runner] = [
             InProcessRunner(),
             self.sandbox,
-            WasmRunner(project, _compiled_modules(record)),
+            WasmRunner(project, state_folder, _compiled_modules(record)),
             HttpRunner(),
         ]
         self.executor = Executor(runners, Breaker(limits), ResultCache())

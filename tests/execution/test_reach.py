@@ -1,8 +1,11 @@
 """What a worker is granted: what no tool may write is held down, also deep inside a granted folder."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -130,3 +133,22 @@ def test_a_script_of_itself_ends(tmp_path: Path) -> None:
     script = Path(os.path.realpath(tmp_path)) / "script"
     script.write_text(f"#!{script}\n")
     assert set(executables(str(script))) == {str(script)}
+
+
+# --- what no tool may see ---------------------------------------------------------------------------
+
+
+@pytest.mark.spec("POL-7")
+@pytest.mark.parametrize(
+    ("folder", "is_refused"),
+    [("above", True), ("above/state", False), ("above/stat", False), ("other", False)],
+)
+def test_a_folder_that_holds_the_state_is_refused_where_it_cannot_be_hidden(
+    folder: str, is_refused: bool, work: Path
+) -> None:
+    (work / "above" / "state").mkdir(parents=True)
+    one = SimpleNamespace(shown=str(work / folder), root_path=str(work))
+    call: Any = SimpleNamespace(touched=(one,))
+    expected = pytest.raises(ValueError, match="holds the state") if is_refused else contextlib.nullcontext()
+    with expected:
+        reach.check_hidden(call, str(work / "above" / "state"))

@@ -14,6 +14,7 @@ from toolkeep.audit.memory import MemoryLog
 from toolkeep.execution import sandboxed
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.levels import Isolation, Mechanism
+from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.probe import Finding, Findings, probe
 
 SPAWN = "process.spawn:sh"
@@ -285,3 +286,17 @@ def test_a_level_that_this_machine_cannot_give_is_refused_by_name(
     result = call(keep, f"where_{level}")
     assert result.code is Code.ISOLATION_UNAVAILABLE
     assert f"isolation '{level}' is not available here" in result.text
+
+
+@pytest.mark.parametrize(
+    "error", [NotThere("'/srv/x' is not a canonical path"), OSError(2, "gone", "/srv/x")]
+)
+def test_places_that_changed_while_a_worker_was_prepared_are_not_named(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def changed(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(sandboxed, "reach_of", changed)
+    result = call(keep, "read", {"path": "docs/a.md"})
+    assert (result.code, "/srv" in result.text) == (Code.TOUCHED_CHANGED, False), result.text

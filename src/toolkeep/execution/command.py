@@ -33,7 +33,7 @@ def find_program(word: str, base: str) -> str:
     path = os.path.expanduser(word)  # noqa: PTH111 -- text
     found = shutil.which(os.path.join(base, path) if "/" in path else path)  # noqa: PTH118 -- text
     if found is None:
-        raise ValueError(f"there is no program '{word}' that can be executed")
+        raise ValueError("the program that its configuration names is not there, or cannot be executed")
     return os.path.realpath(found)
 
 

@@ -20,7 +20,6 @@ from toolkeep.sandbox.plan import NOTHING, Grant
 READ, WRITE, SPAWN = "fs.read", "fs.write", "process.spawn"
 
 _PROTECTED: Final = (".agent", ".git", "toolkeep.lock")
-_GIT: Final = ".git"
 _OF_GIT: Final = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees", "info")
 """What makes git run programs, and further repositories with the same."""
 
@@ -67,8 +66,7 @@ class _Found:
         """The folder that no tool may see, where it lies in one that is shown."""
         hidden = self._hidden and os.path.realpath(self._hidden)
         shown = (*self.read, *self.write, *self.read_roots, *self.write_roots)
-        is_inside = any(hidden.startswith(f"{place.rstrip('/')}/") for place in shown)
-        return (hidden,) if hidden and is_inside and os.path.isdir(hidden) else ()  # noqa: PTH112 -- text
+        return (hidden,) if _lies_in(hidden, shown) and os.path.isdir(hidden) else ()  # noqa: PTH112 -- text
 
 
 class Tool(NamedTuple):
@@ -211,6 +209,17 @@ def check_unprotected(folder: str) -> None:
     for path in _protected(folder, is_deep=True):
         name = path.removeprefix(f"{folder}/")
         raise ValueError(f"its folder holds '{name}', which no tool may write; grant a folder below it")
+
+
+def check_hidden(call: PermittedCall, hidden: str) -> None:
+    """Raise ValueError where a folder of the call holds what no tool may see, for who cannot hide that."""
+    shown = [one.shown for one in call.touched if one.root_path is not None]
+    if _lies_in(hidden and os.path.realpath(hidden), shown):
+        raise ValueError("its folder holds the state of toolkeep, which no tool may see; name one below it")
+
+
+def _lies_in(path: str, folders: Iterable[str]) -> bool:
+    return bool(path) and any(path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
 
 def _held_down(folder: str, *, is_deep: bool) -> Iterator[str]:

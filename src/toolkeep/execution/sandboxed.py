@@ -32,7 +32,7 @@ from toolkeep.sandbox.exchange import Ending, Reply, Serve, Unloaded
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.filters import for_level
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
-from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
+from toolkeep.sandbox.plan import NotThere, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool
 from toolkeep.sandbox.probe import Findings, probe
 
@@ -112,6 +112,10 @@ class SandboxRunner:
             raise RunRefused(error.code, reason) from error
         except ToolkeepError as error:
             raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
+        except (NotThere, OSError) as error:
+            log.warning("a worker was not granted its places", extra={"reason": str(error)})
+            reason = f"Tool '{call.tool.name}' was not run: what it would touch has changed meanwhile"
+            raise RunRefused(Code.TOUCHED_CHANGED, reason) from error
         except (ValueError, Unreachable) as error:
             reason = f"Tool '{call.tool.name}' was not run: {error}"
             raise RunRefused(Code.ISOLATION_UNAVAILABLE, reason) from error

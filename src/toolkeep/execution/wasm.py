@@ -21,7 +21,7 @@ from toolkeep.definitions.wasm import WasmTool
 from toolkeep.errors import Code
 from toolkeep.execution.in_process import in_thread
 from toolkeep.execution.opened import HeldPlaces
-from toolkeep.execution.reach import resolved_arguments
+from toolkeep.execution.reach import check_hidden, resolved_arguments
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.limits import CANCEL_GRACE_SECONDS, FUEL_PER_SECOND, LOGGED_CHARS, OUTPUT_CAP_BYTES
 from toolkeep.sandbox.frames import FrameRefused, parse_value
@@ -65,9 +65,13 @@ class _Target(NamedTuple):
 class WasmRunner:
     """Runs what a configuration, or a `WasmTool`, names as a WASM module."""
 
-    def __init__(self, project: str, compiled: CompiledModules | None) -> None:
-        """Relative paths of the project's own tools start from `project`; `compiled` outlives the process."""
+    def __init__(self, project: str, hidden: str, compiled: CompiledModules | None) -> None:
+        """Relative paths of the project's own tools start from `project`; no tool sees `hidden`.
+
+        `compiled` outlives the process.
+        """
         self._project = project
+        self._hidden = hidden
         self._compiled = compiled
         self._lock = threading.Lock()
         self._runtime: Runtime | None = None
@@ -89,6 +93,7 @@ class WasmRunner:
         """What the module gives. It ends within a tick after this is cancelled, or holds its slot."""
         try:
             _check_level(call.tool)
+            check_hidden(call.approved.permitted, self._hidden)
             places = HeldPlaces.of(call)
         except ValueError as error:
             raise _not_run(call, Code.ISOLATION_UNAVAILABLE, str(error)) from error

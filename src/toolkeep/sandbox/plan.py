@@ -216,12 +216,16 @@ class Recipe:
         yield from (("write", path) for path in self.grant.write)
 
 
+class NotThere(ValueError):
+    """A path that leads elsewhere by now, or nowhere. It names a place of the machine: not for a model."""
+
+
 def _check_canonical(path: str) -> None:
     """A path that leads where it says; a link could be changed between the check and the mount."""
     if not path.startswith("/") or path == "/" or os.path.realpath(path) != path:
-        raise ValueError(f"{path!r} is not a canonical path to a folder or file")
+        raise NotThere(f"{path!r} is not a canonical path to a folder or file")
     if not Path(path).exists():
-        raise ValueError(f"{path!r} does not exist")
+        raise NotThere(f"{path!r} does not exist")
 
 
 def _is_within(path: str, folders: tuple[str, ...]) -> bool:

@@ -241,7 +241,7 @@ def see_mounts_of_the_host() -> str:
 
 @attempt("fs-metadata", "done")
 def see_devices_and_buses() -> str:
-    return "done" if os.listdir("/sys/class") and os.listdir("/sys/kernel") else "empty"  # noqa: PTH208
+    return "done" if os.listdir("/sys/class") and os.listdir("/sys/kernel") else "empty"  # noqa: PTH208 -- names
 
 
 @attempt("fs-read", "done", only_for="root", needs="a disk that is a block device")
