@@ -394,6 +394,18 @@ def test_a_module_reads_in_the_folder_of_its_call_and_not_beyond(name: str, foun
     assert run(keep, wat.opens(name), {"path": "docs"}, definition=touching("fs.read")).value == found
 
 
+@pytest.mark.spec("POL-7")
+@pytest.mark.usefixtures("keep")
+def test_a_folder_that_holds_the_state_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = Path("docs").absolute()
+    monkeypatch.setenv("TOOLKEEP_HOME", str(docs / "state"))
+    monkeypatch.chdir("out")
+    with open_keep() as other:
+        other.declare_agent("ada", capabilities=[f"fs.read:{docs}"])
+        result = run(other, wat.opens("a.md"), {"path": str(docs)}, definition=touching("fs.read"))
+    assert (result.code, "holds the state" in result.text) == (Code.ISOLATION_UNAVAILABLE, True), result.text
+
+
 @pytest.mark.spec("POL-1")
 @pytest.mark.parametrize(("name", "create"), [("a.md", False), ("new", True)])
 def test_a_folder_that_is_read_is_not_written(name: str, create: bool, keep: Keep) -> None:
