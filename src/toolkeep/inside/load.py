@@ -10,6 +10,8 @@ import importlib.util
 import inspect
 import json
 import logging
+import os
+import pkgutil
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -62,6 +64,14 @@ def show_packages(places: Sequence[str]) -> None:
     """Let these packages and modules be imported, by their names."""
     named = {Path(place).name.removesuffix(".py"): place for place in places}
     sys.meta_path.insert(0, _Packages(named))
+
+
+def list_folders(folders: Sequence[str]) -> None:
+    """List the folders that modules are looked for in, once for all forks; runs nothing of what is there."""
+    for folder in filter(os.path.isdir, folders):
+        finder = pkgutil.get_importer(folder)
+        if finder is not None:
+            finder.find_spec("")
 
 
 def load(reference: str) -> Call:
