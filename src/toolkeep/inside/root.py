@@ -91,8 +91,15 @@ def veil(folder: str, shown: Sequence[str]) -> None:
 
 
 def _make_place(path: str, *, is_folder: bool) -> None:
-    """Something to mount on."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 -- as above
+    """Something to mount on. The folders above it are there in most cases."""
+    try:
+        _make(path, is_folder=is_folder)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path))  # noqa: PTH103, PTH120 -- as above
+        _make(path, is_folder=is_folder)
+
+
+def _make(path: str, *, is_folder: bool) -> None:
     if is_folder:
         os.mkdir(path)  # noqa: PTH102 -- as above
     else:

@@ -47,7 +47,7 @@ class Prepared:
 
     tool: str
     import_paths: tuple[str, ...]
-    packages: tuple[str, ...]
+    packages: load.Packages
     environment: dict[str, str]
     filter: kernel.Filter | None
     """None where the level has none."""
@@ -79,7 +79,7 @@ def run(plan: Prepared, ends: Ends) -> NoReturn:
     try:
         _keep_only(ends)
         if _is_narrowed(plan, ends.port):
-            _answer_once(plan, ends.port)
+            _answer_once(plan)
     finally:
         os._exit(0)
 
@@ -88,7 +88,9 @@ def _is_narrowed(plan: Prepared, port: int) -> bool:
     try:
         _mount_own(plan)
         rules = plan.allow_common() if plan.allow_common else None
+        _set_variables(plan, port)
         answer.rehearse()
+        load.rehearse()
         granted = _hear()
         if granted is None:
             return False
@@ -140,13 +142,17 @@ def _narrow(plan: Prepared, rules: int | None) -> None:
         plan.filter.install()
 
 
-def _answer_once(plan: Prepared, port: int) -> None:
+def _set_variables(plan: Prepared, port: int) -> None:
     os.environ.clear()
     os.environ.update(plan.environment)
     if port:
         os.environ.update(dict.fromkeys(_PROXIES, f"http://127.0.0.1:{port}"))
+
+
+def _answer_once(plan: Prepared) -> None:
+    # Only now: whatever is imported from here on may be the tool's, by whatever name.
     sys.path[:0] = plan.import_paths
-    load.show_packages(plan.packages)
+    sys.meta_path.insert(0, plan.packages)
     gc.enable()
     try:
         call = load.load(plan.tool)

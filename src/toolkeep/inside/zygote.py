@@ -182,7 +182,7 @@ class _Zygote:
         return worker.Prepared(
             tool=plan["tool"],
             import_paths=tuple(plan["import_paths"]),
-            packages=tuple(plan["packages"]),
+            packages=load.Packages(plan["packages"]),
             environment=plan["environment"],
             filter=kernel.Filter(base64.b64decode(plan["filter"])) if plan["filter"] else None,
             limits=(*limits, *((kind, 0) for kind in _NOTHING)),
@@ -310,7 +310,7 @@ def _warm(plan: dict[str, Any]) -> None:
     sys.dont_write_bytecode = True
     asyncio.new_event_loop().close()
     sys.path[:0] = plan["import_paths"]
-    load.show_packages(plan["packages"])
+    sys.meta_path.insert(0, load.Packages(plan["packages"]))
     for name in plan["preload"]:
         with contextlib.suppress(Exception):  # the worker that needs it will say what is wrong
             importlib.import_module(name)
