@@ -99,7 +99,7 @@ class Keep(KeepsTools):
 
     async def __aexit__(self, *_: object) -> None:
         if self._made is not None:
-            await self._made.sandbox.close()
+            await self._made.end_processes()
         self.close()
 
     def close(self) -> None:

@@ -249,6 +249,14 @@ PROGRESS_BYTES: Final = 2 * KIB
 PROGRESS_AT_ONCE: Final = 32
 """After so many the event loop turns to others; a flood must not hold up other calls."""
 
+RESIDENTS: Final = 32
+"""Programs that stay between calls, in one event loop; each holds memory for as long as it does."""
+
+RESIDENT_IDLE_SECONDS: Final = (1.0, 86_400.0)
+"""How long a program that stays may go without a call: between a second and a day."""
+
+DEFAULT_RESIDENT_IDLE_SECONDS: Final = 300.0
+
 CANCEL_GRACE_SECONDS: Final = 1.0
 """How long a cancelled async tool may take to clean up before it is answered for."""
 

@@ -36,7 +36,10 @@ from toolkeep.execution.execute import Executor
 from toolkeep.execution.http import HttpRunner
 from toolkeep.execution.in_process import InProcessRunner
 from toolkeep.execution.ledger import NO_CLAIM, Claim, claim
+from toolkeep.execution.machine import Machine
 from toolkeep.execution.pending import PendingCalls
+from toolkeep.execution.process import ProcessRunner
+from toolkeep.execution.residents import Residents
 from toolkeep.execution.runner import Runner
 from toolkeep.execution.sandboxed import SandboxRunner
 from toolkeep.execution.wasm import WasmRunner
@@ -89,12 +92,15 @@ class Pipeline:
             wait_s=approval_wait_s,
         )
         self.admission = Admission(limits)
-        self.sandbox = SandboxRunner(project, state_folder)
+        machine = Machine()
+        self.sandbox = SandboxRunner(project, state_folder, machine)
+        self.residents = Residents()
         runners: list[Runner] = [
             InProcessRunner(),
             self.sandbox,
             WasmRunner(project, state_folder, _compiled_modules(record)),
             HttpRunner(),
+            ProcessRunner(self.residents, machine, project, state_folder),
         ]
         self.executor = Executor(runners, Breaker(limits), ResultCache())
         self.recorder = Recorder(record.log, record.bodies, record.secret_key)
@@ -106,9 +112,15 @@ class Pipeline:
         self._secrets = tool_secrets
         self._is_closed = False
 
+    async def end_processes(self) -> None:
+        """End every confined process of this event loop."""
+        await self.residents.close()
+        await self.sandbox.close()
+
     def close(self) -> None:
         """Let go of the record; calls after this are refused."""
         self._is_closed = True
+        self.residents.close_soon()
         self.sandbox.close_soon()
         self.record.close()
 

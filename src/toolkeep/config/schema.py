@@ -277,6 +277,29 @@ def _tool() -> Schema:
         "properties": {
             "python": {"type": "string", "description": "module:function, imported by a sandboxed worker."},
             "command": {**texts, "minItems": 1, "description": "Program and arguments; no shell."},
+            "process": {
+                "type": ["array", "object"],
+                "items": text,
+                "minItems": 1,
+                "required": ["argv"],
+                "properties": {
+                    "argv": {**texts, "minItems": 1, "description": "Program and arguments; no shell."},
+                    "environment": {
+                        "type": "object",
+                        "additionalProperties": text,
+                        "description": "Variables; {secret:NAME} is filled with a secret of the tool.",
+                    },
+                    "code": {**texts, "description": "Folders and files that the program is made of."},
+                    "idle_s": {
+                        "type": "number",
+                        "minimum": 1,
+                        "maximum": 86400,
+                        "description": "Seconds without a call after which the program ends.",
+                    },
+                },
+                "additionalProperties": False,
+                "description": "A program that stays between calls: argv, or an object with argv.",
+            },
             "http": {
                 "type": ["string", "object"],
                 "required": ["url"],

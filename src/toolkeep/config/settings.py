@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from toolkeep.documents import Place
 
 EffectKind = Literal["runs", "grants", "loosens"]
-RunKind = Literal["python", "command", "http", "wasm"]
+RunKind = Literal["python", "command", "process", "http", "wasm"]
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):

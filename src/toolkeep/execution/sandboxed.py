@@ -5,13 +5,11 @@ and nothing else; at standard it is only bounded. Nothing of the tool is importe
 machine cannot give is refused, never weakened.
 """
 
-import asyncio
 import json
 import logging
 import math
 import socket
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
@@ -23,6 +21,7 @@ from toolkeep.definitions.reference import Unreachable, find_reference, is_live
 from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.command import COMMAND, RUNNER, fill, find_program
+from toolkeep.execution.machine import Machine
 from toolkeep.execution.reach import SPAWN, Reach, Tool, hosts_of, reach_of, resolved_arguments
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.tool_code import find_code
@@ -34,7 +33,6 @@ from toolkeep.sandbox.filters import for_level
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import NotThere, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool
-from toolkeep.sandbox.probe import Findings, probe
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -60,15 +58,14 @@ _KINDS: Final = frozenset(("python", BUILT_IN, COMMAND))
 class SandboxRunner:
     """Runs what is not to run in this process."""
 
-    def __init__(self, project: str = "", hidden: str = "") -> None:
+    def __init__(self, project: str = "", hidden: str = "", machine: Machine | None = None) -> None:
         """`project` is looked through for the modules of its own tools; no tool sees `hidden`."""
         self._project = project
         self._hidden = hidden
         self._pool = Pool()
         self._keys: dict[Key, None] = {}
         self._plans: dict[tuple[object, ...], tuple[ZygotePlan, WorkerPlan]] = {}
-        self._lock = threading.Lock()
-        self._findings: Findings | None = None
+        self._machine = machine or Machine()
 
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it is Python code or a program, and asks for isolation."""
@@ -89,14 +86,14 @@ class SandboxRunner:
     def _memory_by(self, level: Isolation, *, may_spawn: bool) -> Mechanism:
         """What bounds the memory: a limit for one process, the best that this machine has for several."""
         has_processes = may_spawn or level is Isolation.STANDARD
-        best = self._findings.tree_bound if self._findings is not None and has_processes else None
+        best = self._machine.tree_bound if has_processes else None
         return best or Mechanism.MEMORY_LIMIT
 
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:  # noqa: ARG002 -- nothing outlives it
         """What the tool gives back. The worker is killed when this is cancelled."""
         try:
-            if self._findings is None:
-                await asyncio.to_thread(self._look)
+            findings = await self._machine.findings()
+            findings.require(_level(call.tool))
             key = self._admitted(call)
             known = context()
             request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
@@ -129,17 +126,9 @@ class SandboxRunner:
         """End all workers, from wherever."""
         self._pool.close_soon()
 
-    def _look(self) -> None:
-        """See what this machine can enforce; once is enough."""
-        with self._lock:
-            if self._findings is None:
-                self._findings = probe()
-
     def _admitted(self, call: RecordedCall) -> Key:
-        """The key of the workers that may run a call. Raises where this machine cannot give its level."""
+        """The key of the workers that may run a call."""
         level = _level(call.tool)
-        if self._findings is not None:
-            self._findings.require(level)
         reach = Reach()
         if level is Isolation.STRICT:
             reach = reach_of(call.approved.permitted, self._described(call.tool))

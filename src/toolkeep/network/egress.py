@@ -58,10 +58,13 @@ class Egress:
         listener: socket.socket,
         allowed: Iterable[HostScope],
         *,
-        max_seconds: float,
+        max_seconds: float | None,
         budget: Budget | None = None,
     ) -> None:
-        """The listener listens already, maybe in another network namespace; it is closed with this."""
+        """The listener listens already, maybe in another network namespace; it is closed with this.
+
+        `max_seconds` is None for who is closed when the one that it serves ends.
+        """
         self.contacts: list[Contact] = []
         """What was asked for, in the order in which it ended; the first so many."""
         self.budget = budget or Budget()
