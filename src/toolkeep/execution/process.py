@@ -87,7 +87,7 @@ class ProcessRunner:
 
             async with self._residents.use(wanted.key, start, idle_s=wanted.idle_s) as talker:
                 talker.renew_budget(call.tool)
-                return await _answer(call, talker.resident, self._request(call))
+                said = await _answer(call, talker.resident, self._request(call))
         except ResidentOver as over:
             raise _ended(call, over, known) from over
         except SandboxBroken as error:
@@ -104,6 +104,9 @@ class ProcessRunner:
             raise RunRefused(Code.TOUCHED_CHANGED, reason) from error
         except ValueError as error:
             raise RunRefused(Code.NOT_RUNNABLE, f"Tool '{call.tool.name}' was not run: {error}") from error
+        if said.failure is not None:
+            raise ToolFailed(said.failure)
+        return said.value
 
     def _wanted(self, call: RecordedCall, known: ToolContext) -> _Wanted:
         tool = call.tool
@@ -174,12 +177,19 @@ class _WayOut:
             self._egress.budget = Budget(tool.definition.resource_bounds.max_network)
 
 
-async def _answer(call: RecordedCall, resident: Resident, request: dict[str, Any]) -> Any:
+class _Said(NamedTuple):
+    """What a program answered: both are well, and it stays."""
+
+    value: Any = None
+    failure: str | None = None
+
+
+async def _answer(call: RecordedCall, resident: Resident, request: dict[str, Any]) -> _Said:
     await resident.send(json.dumps(request, ensure_ascii=False).encode() + b"\n")
-    return _value(call, await resident.line(), request["id"])
+    return _understood(call, await resident.line(), request["id"])
 
 
-def _value(call: RecordedCall, line: bytes, wanted: str) -> Any:
+def _understood(call: RecordedCall, line: bytes, wanted: str) -> _Said:
     try:
         said = parse(line)
     except FrameRefused as refused:
@@ -189,9 +199,9 @@ def _value(call: RecordedCall, line: bytes, wanted: str) -> Any:
         case {"id": str(given)} if given != wanted:
             raise _invalid(call, "answered another request than the one it was asked")
         case {"id": str(), "result": value, **rest} if not rest:
-            return value
+            return _Said(value)
         case {"id": str(), "error": str(text), **rest} if not rest:
-            raise ToolFailed(text)
+            return _Said(failure=text)
         case _:
             raise _invalid(call, 'wrote an object that is no answer: it has "id" and "result", or "error"')
 

@@ -25,6 +25,8 @@ _PROCESSES: Final = 256
 """Threads count too, and a runtime starts a dozen before it does anything."""
 
 _FILE_BYTES: Final = 1 << 30
+_CPU_S: Final = 3600
+"""Of each process, over all calls: one that spins while nobody calls it ends after an hour of that."""
 
 
 class Residence(NamedTuple):
@@ -86,6 +88,7 @@ def recipe(place: Residence, findings: Findings) -> Recipe:
                 memory_bytes=place.memory_bytes,
                 open_files=_OPEN_FILES,
                 processes=_PROCESSES,
+                cpu_s=_CPU_S,
                 file_bytes=_FILE_BYTES,
             ),
         ),

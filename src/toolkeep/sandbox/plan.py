@@ -61,14 +61,13 @@ class ResourceLimits:
     scratch_files: int = 4096
 
     def to_json(self, *, stays: bool) -> dict[str, int]:
-        """What the kernel is told; of a program that stays, no seconds of processor are counted.
+        """What the kernel is told.
 
-        Such a program brings its own idea of memory: engines of other languages reserve gigabytes of
+        A program that stays brings its own idea of memory: engines of other languages reserve gigabytes of
         addresses and use a few of them, so that what it can write to is bounded instead.
         """
         limits = asdict(self)
         if stays:
-            del limits["cpu_s"]
             limits["data_bytes"] = limits.pop("memory_bytes")
         return limits
 
