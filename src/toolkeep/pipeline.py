@@ -32,6 +32,7 @@ from toolkeep.events import Bus, CallEnded
 from toolkeep.execution.admission import Admission, Slot
 from toolkeep.execution.breaker import Breaker
 from toolkeep.execution.cache import ResultCache, is_cacheable
+from toolkeep.execution.contacts import Contacts
 from toolkeep.execution.execute import Executor
 from toolkeep.execution.http import HttpRunner
 from toolkeep.execution.in_process import InProcessRunner
@@ -92,15 +93,15 @@ class Pipeline:
             wait_s=approval_wait_s,
         )
         self.admission = Admission(limits)
-        machine = Machine()
-        self.sandbox = SandboxRunner(project, state_folder, machine)
+        machine, contacts = Machine(), Contacts(bus)
+        self.sandbox = SandboxRunner(project, state_folder, machine, contacts)
         self.residents = Residents()
         runners: list[Runner] = [
             InProcessRunner(),
             self.sandbox,
             WasmRunner(project, state_folder, _compiled_modules(record)),
             HttpRunner(),
-            ProcessRunner(self.residents, machine, project, state_folder),
+            ProcessRunner(self.residents, machine, contacts, project, state_folder),
         ]
         self.executor = Executor(runners, Breaker(limits), ResultCache())
         self.recorder = Recorder(record.log, record.bodies, record.secret_key)

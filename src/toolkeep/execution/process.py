@@ -13,11 +13,12 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from toolkeep.calls import RecordedCall, RegisteredTool
 from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.errors import Code, SecretUnavailable, ToolkeepError
+from toolkeep.execution.contacts import Contacts, Told
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.reach import resolved_arguments
 from toolkeep.execution.residence import Residence, level_of, recipe, residence
@@ -25,7 +26,7 @@ from toolkeep.execution.residents import Residents
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.staying import Staying, find_staying
 from toolkeep.limits import OUTPUT_CAP_BYTES
-from toolkeep.network.hosts import HostScope
+from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.frames import FrameRefused, parse
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
@@ -34,6 +35,9 @@ from toolkeep.sandbox.pool import Pool
 from toolkeep.sandbox.probe import Findings
 from toolkeep.sandbox.resident import Over, Program, Resident, ResidentOver
 from toolkeep.wording import HIDDEN, shorten, visible_lines
+
+if TYPE_CHECKING:
+    from toolkeep.network.egress import Contact, Egress
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -55,10 +59,18 @@ class _Wanted(NamedTuple):
 class ProcessRunner:
     """Runs what a configuration, or a `ProcessSource`, says that a program answers."""
 
-    def __init__(self, residents: Residents, machine: Machine, project: str = "", hidden: str = "") -> None:
+    def __init__(
+        self,
+        residents: Residents,
+        machine: Machine,
+        contacts: Contacts,
+        project: str = "",
+        hidden: str = "",
+    ) -> None:
         """`project` is where the paths of its own tools begin; no program sees `hidden`."""
         self._residents = residents
         self._machine = machine
+        self._contacts = contacts
         self._project = project
         self._hidden = hidden
 
@@ -86,7 +98,7 @@ class ProcessRunner:
                 return await _Talker.start(pool, wanted, findings)
 
             async with self._residents.use(wanted.key, start, idle_s=wanted.idle_s) as talker:
-                talker.renew_budget(call.tool)
+                talker.begin(call.tool, self._contacts.of(call))
                 said = await _answer(call, talker.resident, self._request(call))
         except ResidentOver as over:
             raise _ended(call, over, known) from over
@@ -138,7 +150,7 @@ class _Talker:
             recipe(wanted.place, findings),
             wanted.program,
             line_bytes=OUTPUT_CAP_BYTES + _ENVELOPE_BYTES,
-            serve=way_out.serve if wanted.place.hosts else None,
+            serve=None if wanted.place.hosts.is_empty else way_out.serve,
         )
         return cls(resident, way_out)
 
@@ -152,29 +164,36 @@ class _Talker:
     async def close(self) -> None:
         await self.resident.close()
 
-    def renew_budget(self, tool: RegisteredTool) -> None:
-        """Count requests and bytes anew: a budget is for one call."""
-        self._way_out.renew(tool)
+    def begin(self, tool: RegisteredTool, told: Told) -> None:
+        """Count requests and bytes anew, and tell of contacts: both are of one call."""
+        self._way_out.begin(tool, told)
 
 
 class _WayOut:
     """Leads a program that stays to its hosts, for as long as it does."""
 
-    def __init__(self, hosts: tuple[HostScope, ...]) -> None:
+    def __init__(self, hosts: HostReach) -> None:
         self._hosts = hosts
-        self._egress: Any = None
+        self._egress: Egress | None = None
+        self._told: Told | None = None
 
     def serve(self, listener: socket.socket) -> AbstractAsyncContextManager[object]:
         from toolkeep.network.egress import Egress  # with it comes HTTP, which most keeps never need
 
-        self._egress = Egress(listener, self._hosts, max_seconds=None)
-        return self._egress  # type: ignore[no-any-return]
+        self._egress = Egress(listener, self._hosts, max_seconds=None, on_contact=self._tell)
+        return self._egress
 
-    def renew(self, tool: RegisteredTool) -> None:
+    def begin(self, tool: RegisteredTool, told: Told) -> None:
+        self._told = told
         if self._egress is not None:
             from toolkeep.network.budget import Budget
 
             self._egress.budget = Budget(tool.definition.resource_bounds.max_network)
+            self._egress.contacts.clear()
+
+    def _tell(self, contact: "Contact") -> None:
+        if self._told is not None:
+            self._told(contact)
 
 
 class _Said(NamedTuple):

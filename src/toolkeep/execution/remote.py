@@ -17,10 +17,11 @@ from toolkeep.errors import Code, SecretUnavailable
 from toolkeep.execution.runner import RunRefused
 from toolkeep.limits import OUTPUT_CAP_BYTES, REDIRECTS
 from toolkeep.network.budget import Budget
-from toolkeep.network.endpoint import READING, ArgumentUnfit, Endpoint, Request
+from toolkeep.network.endpoint import ArgumentUnfit, Endpoint, Request
 from toolkeep.network.errors import AnswerTooBig, HostTooSlow, NetworkError, NetworkRefused
-from toolkeep.network.fetching import Answer, Reach, fetch
+from toolkeep.network.fetching import Answer, fetch
 from toolkeep.network.hosts import HostScope
+from toolkeep.network.reaching import READING, HostReach
 from toolkeep.sandbox.frames import FrameRefused, weigh
 from toolkeep.wording import HIDDEN, shorten, visible
 
@@ -67,14 +68,14 @@ def _request(call: RecordedCall, context: ToolContext) -> Request:
         raise RunRefused(Code.NOT_RUNNABLE, f"Tool '{name}' was not run: its run.http {error}") from error
 
 
-def _reach(call: RecordedCall) -> Reach:
+def _reach(call: RecordedCall) -> HostReach:
     """The hosts that authorization resolved for this call."""
     found: dict[str, list[HostScope]] = {"net.read": [], "net.write": []}
     for one in call.approved.permitted.touched:
         if one.kind in found:
             is_bare_ipv6 = ":" in one.shown and "[" not in one.shown and one.shown.count(":") > 1
             found[one.kind].append(HostScope.read(f"[{one.shown}]" if is_bare_ipv6 else one.shown))
-    return Reach(reads=tuple(found["net.read"]), writes=tuple(found["net.write"]))
+    return HostReach(reads=tuple(found["net.read"]), writes=tuple(found["net.write"]))
 
 
 def _budget(call: RecordedCall) -> Budget:

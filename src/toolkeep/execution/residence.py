@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from toolkeep.calls import PermittedCall, RegisteredTool, TouchedThing
 from toolkeep.execution.reach import SPAWN, Reach, Tool, hosts_of, reach_of
-from toolkeep.network.hosts import HostScope
+from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.filters import for_level
 from toolkeep.sandbox.levels import Isolation, Mechanism
@@ -34,14 +34,14 @@ class Residence(NamedTuple):
 
     level: Isolation
     reach: Reach
-    hosts: tuple[HostScope, ...]
+    hosts: HostReach
     code: tuple[str, ...]
     memory_bytes: int
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells two of them apart."""
-        return (self.level, self.reach, tuple(map(str, self.hosts)), self.code, self.memory_bytes)
+        return (self.level, self.reach, str(self.hosts), self.code, self.memory_bytes)
 
 
 def level_of(tool: RegisteredTool) -> Isolation:
@@ -57,10 +57,10 @@ def residence(call: PermittedCall, program: str, code: tuple[str, ...], hidden: 
     shown = outermost((*code, *(path for path in started if not path.startswith("/usr/"))))
     _check_code(shown, hidden)
     reach = Reach()
-    hosts: tuple[HostScope, ...] = ()
+    hosts = HostReach()
     if level is Isolation.STRICT:
         reach = reach_of(_widened(call, base), Tool(programs=started, hidden=hidden))
-        hosts = tuple(hosts_of(call))
+        hosts = hosts_of(call)
     bounds = call.tool.definition.resource_bounds
     memory = bounds.memory_bytes(call.tool.definition.constraints.isolation)
     return Residence(level, reach, hosts, shown, memory)
@@ -68,7 +68,7 @@ def residence(call: PermittedCall, program: str, code: tuple[str, ...], hidden: 
 
 def recipe(place: Residence, findings: Findings) -> Recipe:
     """How its worker is made. Raises SandboxUnavailable where this machine cannot give the level."""
-    findings.require(place.level)
+    findings.require(place.level, connects=place.reach.connects)
     return Recipe(
         zygote=ZygotePlan(
             level=place.level,

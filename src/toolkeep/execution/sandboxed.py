@@ -21,6 +21,7 @@ from toolkeep.definitions.reference import Unreachable, find_reference, is_live
 from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.command import COMMAND, RUNNER, fill, find_program
+from toolkeep.execution.contacts import Contacts, Told
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.reach import SPAWN, Reach, Tool, hosts_of, reach_of, resolved_arguments
 from toolkeep.execution.runner import Held, RunRefused
@@ -33,6 +34,7 @@ from toolkeep.sandbox.filters import for_level
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import NotThere, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool
+from toolkeep.sandbox.probe import Findings
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -58,7 +60,13 @@ _KINDS: Final = frozenset(("python", BUILT_IN, COMMAND))
 class SandboxRunner:
     """Runs what is not to run in this process."""
 
-    def __init__(self, project: str = "", hidden: str = "", machine: Machine | None = None) -> None:
+    def __init__(
+        self,
+        project: str = "",
+        hidden: str = "",
+        machine: Machine | None = None,
+        contacts: Contacts | None = None,
+    ) -> None:
         """`project` is looked through for the modules of its own tools; no tool sees `hidden`."""
         self._project = project
         self._hidden = hidden
@@ -66,6 +74,7 @@ class SandboxRunner:
         self._keys: dict[Key, None] = {}
         self._plans: dict[tuple[object, ...], tuple[ZygotePlan, WorkerPlan]] = {}
         self._machine = machine or Machine()
+        self._contacts = contacts or Contacts()
 
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it is Python code or a program, and asks for isolation."""
@@ -93,14 +102,18 @@ class SandboxRunner:
         """What the tool gives back. The worker is killed when this is cancelled."""
         try:
             findings = await self._machine.findings()
-            findings.require(_level(call.tool))
-            key = self._admitted(call)
+            key = self._admitted(call, findings)
             known = context()
             request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
             # A moment longer than the call: whoever runs it gives up first, and says so.
             deadline_s = call.deadline_s + CANCEL_GRACE_SECONDS
             reply = await self._pool.run(
-                key, request, deadline_s, OUTPUT_CAP_BYTES, known.on_progress, _way_out(call)
+                key,
+                request,
+                deadline_s,
+                OUTPUT_CAP_BYTES,
+                known.on_progress,
+                _way_out(call, self._contacts.of(call)),
             )
         except SandboxBroken as error:
             # What went wrong names places of this machine, which are none of a model's business.
@@ -126,12 +139,14 @@ class SandboxRunner:
         """End all workers, from wherever."""
         self._pool.close_soon()
 
-    def _admitted(self, call: RecordedCall) -> Key:
-        """The key of the workers that may run a call."""
+    def _admitted(self, call: RecordedCall, findings: Findings) -> Key:
+        """The key of the workers that may run a call. Raises where this machine cannot give its level."""
         level = _level(call.tool)
+        findings.require(level)
         reach = Reach()
         if level is Isolation.STRICT:
             reach = reach_of(call.approved.permitted, self._described(call.tool))
+            findings.require(level, connects=reach.connects)
         key = Key(call.tool.definition_hash, level, reach)
         if key not in self._keys:
             zygote, worker = self._plans_of(call.tool, level, reach)
@@ -234,10 +249,10 @@ class SandboxRunner:
         return zygote, worker
 
 
-def _way_out(call: RecordedCall) -> Serve | None:
+def _way_out(call: RecordedCall, told: Told) -> Serve | None:
     """What leads a worker to the hosts of its call; made only for one that has any."""
-    hosts = hosts_of(call.approved.permitted)
-    if not hosts:
+    hosts = hosts_of(call.approved.permitted, trusts_tunnels=_is_built_in(call.tool))
+    if hosts.is_empty:
         return None
 
     def serve(listener: socket.socket) -> AbstractAsyncContextManager[object]:
@@ -245,7 +260,7 @@ def _way_out(call: RecordedCall) -> Serve | None:
         from toolkeep.network.egress import Egress
 
         budget = Budget(call.tool.definition.resource_bounds.max_network)
-        return Egress(listener, hosts, max_seconds=call.deadline_s, budget=budget)
+        return Egress(listener, hosts, max_seconds=call.deadline_s, budget=budget, on_contact=told)
 
     return serve
 

@@ -13,12 +13,10 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from toolkeep.network.hosts import Host, HostRefused, read_url
+from toolkeep.network.reaching import READING
 from toolkeep.wording import echo, echo_name
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
-READING: Final = frozenset({"GET"})
-"""Methods for which `net.read` is enough."""
-
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _KEYS: Final = frozenset({"url", "method", "headers"})
 _PLACE: Final = re.compile(r"\{([^{}/?#&=\s]+)\}")
