@@ -107,7 +107,7 @@ class Keep(KeepsTools):
         with self._making:
             loop, self._loop = self._loop, None
         if loop is not None:
-            loop.close()
+            loop.close(self._made.end_processes if self._made is not None else None)
         self._is_closed = True
         if self._made is not None:
             self._made.close()

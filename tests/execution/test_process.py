@@ -26,7 +26,7 @@ PARAMETERS = {
     },
 }
 
-pytestmark = pytest.mark.spec("SBX-3")
+pytestmark = pytest.mark.spec("SBX-1")
 
 
 def definition(name: str = "talk", **fields: Any) -> dict[str, Any]:

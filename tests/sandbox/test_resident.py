@@ -23,7 +23,7 @@ SCRIPT = f"{HERE}/staying.py"
 MEMORY_BYTES = 256 << 20
 LINE_BYTES = 1000
 
-pytestmark = pytest.mark.spec("SBX-3")
+pytestmark = pytest.mark.spec("SBX-1")
 
 
 def recipe(level: Isolation = Isolation.STRICT) -> Recipe:

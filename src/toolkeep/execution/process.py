@@ -164,6 +164,9 @@ class _Talker:
     async def close(self) -> None:
         await self.resident.close()
 
+    def abandon(self) -> None:
+        self.resident.abandon()
+
     def begin(self, tool: RegisteredTool, told: Told) -> None:
         """Count requests and bytes anew, and tell of contacts: both are of one call."""
         self._way_out.begin(tool, told)

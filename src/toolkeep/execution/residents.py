@@ -30,6 +30,9 @@ class Living(Protocol):
     async def close(self) -> None:
         """End it."""
 
+    def abandon(self) -> None:
+        """Let go of it when no event loop is left."""
+
 
 L = TypeVar("L", bound=Living)
 Start = Callable[[Pool], Awaitable[L]]
@@ -82,15 +85,17 @@ class Residents:
         with self._lock:
             loops, self._loops = self._loops, {}
         for loop, part in loops.items():
-            with contextlib.suppress(RuntimeError):  # the loop was closed
+            try:
                 loop.call_soon_threadsafe(part.close_by_itself)
+            except RuntimeError:  # the loop was closed
+                part.abandon()
         self._pool.close_soon()
 
     def _here(self) -> "_LoopResidents":
         loop = asyncio.get_running_loop()
         with self._lock:
             for other in [other for other in self._loops if other.is_closed()]:
-                del self._loops[other]
+                self._loops.pop(other).abandon()
             if loop not in self._loops:
                 self._loops[loop] = _LoopResidents(self._pool, self._most)
             return self._loops[loop]
@@ -187,6 +192,13 @@ class _LoopResidents:
         self._kept.clear()
         while self._endings:
             await asyncio.wait(self._endings)
+
+    def abandon(self) -> None:
+        """End them after the loop was closed without `close`."""
+        for kept in self._kept.values():
+            if kept.one is not None:
+                kept.one.abandon()
+        self._kept.clear()
 
     def close_by_itself(self) -> None:
         """Close as a task of this loop."""

@@ -8,6 +8,7 @@ machine cannot give is refused, never weakened.
 import json
 import logging
 import math
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -49,7 +50,7 @@ _PRELOADED: Final = (
 
 _TOOLS: Final = (
     "toolkeep.tools.reading", "toolkeep.tools.listing", "toolkeep.tools.searching", "toolkeep.tools.writing",
-    "toolkeep.tools.running", "toolkeep.tools.gitting", "toolkeep.tools.fetching",
+    "toolkeep.tools.running", "toolkeep.tools.gitting", "toolkeep.tools.pushing", "toolkeep.tools.fetching",
 )  # fmt: skip
 """The modules of the built-in tools: they are ours, and need not wait for a call."""
 
@@ -165,7 +166,8 @@ class SandboxRunner:
             return {"arguments": self._command(call, arguments)}
         runner = call.tool.runner
         if _is_built_in(call.tool):
-            return {"arguments": {**arguments, **dict(runner.fixed)}}
+            told: dict[str, Any] = {"arguments": {**arguments, **dict(runner.fixed)}}
+            return told | ({"context": _host_secrets(call, known)} if runner.takes_host_secrets else {})
         request: dict[str, Any] = {"arguments": arguments}
         if isinstance(runner, FunctionTool) and not runner.takes_context:
             return request  # what it cannot ask for need not lie in its memory
@@ -187,9 +189,16 @@ class SandboxRunner:
         return Tool(
             is_built_in=_is_built_in(tool),
             writes=tool.runner.writes if _is_built_in(tool) else "",
-            programs=(self._program(tool),) if _is_command(tool) else (),
+            programs=self._programs(tool),
             hidden=self._hidden,
         )
+
+    def _programs(self, tool: RegisteredTool) -> tuple[str, ...]:
+        """What a tool starts beside what its definition says."""
+        if _is_command(tool):
+            return (self._program(tool),)
+        named = tool.runner.programs if _is_built_in(tool) else ()
+        return tuple(path for path in named if os.path.exists(path))  # noqa: PTH110 -- text
 
     def _program(self, tool: RegisteredTool) -> str:
         base = self._project if tool.provider == "project" and self._project else "/"
@@ -247,6 +256,12 @@ class SandboxRunner:
             packages=code.ours if preload else (),
         )
         return zygote, worker
+
+
+def _host_secrets(call: RecordedCall, known: ToolContext) -> dict[str, Any]:
+    """The secrets that are named as the hosts of a call; no other leaves this process."""
+    hosts = {one.shown for one in call.approved.permitted.touched if one.kind.startswith("net.")}
+    return {"secrets": {name: value for name, value in known.secrets.items() if name in hosts}}
 
 
 def _way_out(call: RecordedCall, told: Told) -> Serve | None:

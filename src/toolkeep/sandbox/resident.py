@@ -9,19 +9,19 @@ What lines mean, when to give up and whether to start another is for the caller.
 
 import asyncio
 import contextlib
-import functools
 import json
 import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.exchange import Serve
 from toolkeep.sandbox.frames import HEADER_BYTES, FrameRefused, frame, parse
 from toolkeep.sandbox.plan import SCRATCH, Recipe
 from toolkeep.sandbox.pool import BURIAL_SECONDS, Pool
+from toolkeep.sandbox.streams import Inlet, Lines, LineTooLong, Tail
 from toolkeep.sandbox.zygote import Streams, Worker
 
 _SAID_BYTES: Final = 16 * 1024
@@ -79,14 +79,11 @@ class Resident:
     """One running program. Belongs to one event loop."""
 
     def __init__(self, worker: Worker, streams: Streams, line_bytes: int) -> None:
-        self._loop = asyncio.get_running_loop()
         self._worker = worker
-        self._streams = streams
         self._control = _Control(worker)
-        self._output = asyncio.StreamReader(limit=line_bytes)
-        self._errors = _LastWords()
-        self._transports: list[asyncio.BaseTransport] = []
-        self._writer: asyncio.StreamWriter | None = None
+        self._output = Lines(streams.output.fileno(), line_bytes)
+        self._errors = Tail(streams.errors.fileno(), _LAST_WORDS_BYTES, _ERRORS_PAUSE_S)
+        self._input = Inlet(streams.input.fileno())
         self._served = AsyncExitStack()
         self._is_closed = False
 
@@ -117,25 +114,9 @@ class Resident:
         self._worker.attend(closely=True)
         if serve is not None and self._worker.way_out is not None:
             await self._served.enter_async_context(serve(self._worker.way_out))
-        await self._connect()
         grant = json.dumps(recipe.grant.to_json()).encode()
         order = json.dumps(program.to_json()).encode()
         await self._control.start(frame(grant) + frame(order))
-
-    async def _connect(self) -> None:
-        """Read and write its streams from now on."""
-        loop, streams = self._loop, self._streams
-        reading = functools.partial(asyncio.StreamReaderProtocol, self._output)
-        output, _ = await loop.connect_read_pipe(reading, streams.output)
-        self._transports.append(output)
-        errors, _ = await loop.connect_read_pipe(lambda: self._errors, streams.errors)
-        self._transports.append(errors)
-        unused = asyncio.StreamReader()
-        stdin, protocol = await loop.connect_write_pipe(
-            lambda: asyncio.StreamReaderProtocol(unused), streams.input
-        )
-        self._transports.append(stdin)
-        self._writer = asyncio.StreamWriter(stdin, protocol, None, loop)
 
     @property
     def is_alive(self) -> bool:
@@ -147,6 +128,11 @@ class Resident:
         """The end of what it wrote to its standard error."""
         return self._errors.text
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How much of what it was sent it has not read yet."""
+        return self._input.waiting_bytes
+
     def attend(self, *, closely: bool) -> None:
         """Say whether it has a call now, or waits for one."""
         if not self._is_closed:
@@ -154,21 +140,20 @@ class Resident:
 
     async def send(self, data: bytes) -> None:
         """Write to its standard input; waits for as long as the program does not read."""
-        if self._writer is None or not self.is_alive:
+        if not self.is_alive:
             raise await self._over()
         try:
-            self._writer.write(data)
-            await self._writer.drain()
+            await self._input.send(data)
         except ConnectionError as error:
             raise await self._over() from error
 
     async def line(self) -> bytes:
         """Its next line, without its end."""
         try:
-            return (await self._output.readuntil(b"\n"))[:-1]
-        except asyncio.LimitOverrunError as error:
+            return await self._output.next()
+        except LineTooLong as error:
             raise ResidentOver(Over.TOO_LONG, last_words=self.last_words) from error
-        except asyncio.IncompleteReadError as error:
+        except EOFError as error:
             raise await self._over() from error
 
     async def _over(self) -> ResidentOver:
@@ -187,17 +172,17 @@ class Resident:
         if self._is_closed:
             return
         self._is_closed = True
-        self._control.close()
-        for transport in self._transports:
-            if transport.is_closing():
-                continue
-            if isinstance(transport, asyncio.WriteTransport):
-                transport.abort()
-            else:
-                transport.close()
+        for part in (self._control, self._output, self._errors, self._input):
+            part.close()
         gone = self._worker.zygote.bury(self._worker)
         await self._served.aclose()
         await asyncio.wait({gone}, timeout=BURIAL_SECONDS)
+
+    def abandon(self) -> None:
+        """Let go of it when no event loop is left."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._worker.abandon()
 
 
 class _Control:
@@ -289,31 +274,3 @@ class _Control:
         self._fail(SandboxExhausted("a worker ended before its program was started"))
         with contextlib.suppress(asyncio.InvalidStateError):
             self.ended.set_result(status)
-
-
-class _LastWords(asyncio.Protocol):
-    """Takes in standard error, slowly, and keeps its end."""
-
-    def __init__(self) -> None:
-        self._kept = b""
-        self._transport: asyncio.ReadTransport | None = None
-
-    @property
-    def text(self) -> str:
-        """What was said last."""
-        return self._kept.decode("utf-8", "replace").strip()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It can be heard."""
-        self._transport = cast("asyncio.ReadTransport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Keep the end, and hear nothing for a moment."""
-        self._kept = (self._kept + data)[-_LAST_WORDS_BYTES:]
-        if self._transport is not None:
-            self._transport.pause_reading()
-            asyncio.get_running_loop().call_later(_ERRORS_PAUSE_S, self._go_on)
-
-    def _go_on(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
