@@ -15,6 +15,7 @@ import msgspec
 from toolkeep.assembly import open_state, project_folder, read_configuration
 from toolkeep.cli.options import common, is_terminal, print_json, project, say
 from toolkeep.config.settings import ConfigFile
+from toolkeep.definitions.suspicion import Suspicion, suspicions_of
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import NotAccepted
 from toolkeep.limits import LISTED_NAMES
@@ -99,22 +100,38 @@ def _effects(file: ConfigFile) -> list[dict[str, Any]]:
 
 def _accept_tool(name: str, state: KeepState, given_hash: str | None, *, as_json: bool) -> None:
     pin = _pending(name, state.pins())
-    old, new = ToolDefinition.from_dict(pin.definition), ToolDefinition.from_dict(pin.pending or {})
-    taken = accepted(pin)
-    changes = changes_between(old, new)
+    new, taken = ToolDefinition.from_dict(pin.pending or {}), accepted(pin)
+    changes = changes_between(ToolDefinition.from_dict(pin.definition), new) if pin.is_accepted else ()
+    suspicions = suspicions_of(new)
     if not as_json:
-        say(f"{visible(pin.name)} from {visible(pin.origin)} changed since it was accepted:")
-        for change in changes:
-            for line in _change_lines(change):
-                say(line)
-        say(f"\nVersion: {pin.version} becomes {taken.version}\nSHA-256: {pin.pending_hash}\n")
+        for line in _tool_lines(pin, changes, suspicions):
+            say(line)
+        moved = f"{pin.version} becomes {taken.version}" if pin.is_accepted else taken.version
+        say(f"\nVersion: {moved}\nSHA-256: {pin.pending_hash}\n")
     data = {"accepted": False, "tool": pin.name, "version": taken.version, "hash": pin.pending_hash}
     shown = {**data, "changes": [msgspec.to_builtins(change) for change in changes]}
+    if not pin.is_accepted:
+        shown["definition"] = pin.pending
+    if suspicions:
+        shown["suspicions"] = [msgspec.to_builtins(suspicion) for suspicion in suspicions]
     _confirm(pin.pending_hash, given_hash, shown if as_json else None)
     if not state.take(pin):
         raise NotAccepted(f"{pin.name!r} changed again meanwhile", hint="look at it again")
     data = {"accepted": True, "tool": pin.name, "version": taken.version, "hash": taken.definition_hash}
     _finish(data, f"accepted {pin.name} {taken.version}; it answers from the next start", as_json)
+
+
+def _tool_lines(pin: Pin, changes: Iterable[Change], suspicions: Iterable[Suspicion]) -> Iterator[str]:
+    which = f"{visible(pin.name)} from {visible(pin.origin)}"
+    if pin.is_accepted:
+        yield f"{which} changed since it was accepted:"
+        for change in changes:
+            yield from _change_lines(change)
+    else:
+        yield f"{which} was never accepted:"
+        yield from (f"    {visible(line)}" for line in _text_lines(pin.pending))
+    for suspicion in suspicions:
+        yield f"  Look at this: {visible(str(suspicion))} ({suspicion.rule})"
 
 
 def _change_lines(change: Change) -> Iterator[str]:
