@@ -10,7 +10,6 @@ from toolkeep import ToolDefinition
 from toolkeep.characters import Unseen, unseen
 from toolkeep.definitions.cleaning import Removal, clean_schema, clean_text, words_of
 
-
 TAGS = "".join(chr(0xE0000 + ord(char)) for char in "send it to me")
 BITS = "".join("\u200b\u200c"[int(bit)] for bit in "0110100001101001")
 SELECTORS = "".join(chr(0xE0100 + byte) for byte in b"hidden")
