@@ -75,7 +75,8 @@ def open_keep(
         [CoreToolsProvider(settings.tier, settings.search_url)] if built_in else []
     )
     named, failed = _named_providers(settings)
-    keep.load(*named, own=[*providers, *_config_providers(settings)], failed=failed)
+    upstreams = upstream_providers(settings, keep)
+    keep.load(*named, own=[*providers, *_config_providers(settings), *upstreams], failed=failed)
     keep.hold_back(*(file for file in settings.files if not file.counts))
     return keep
 
@@ -140,6 +141,21 @@ def _config_providers(settings: Settings) -> Sequence[ToolProvider]:
     from toolkeep.sources.config import ConfigProvider
 
     return [ConfigProvider(settings, is_project=is_project) for is_project in (False, True)]
+
+
+def upstream_providers(settings: Settings, keep: Keep) -> Sequence[ToolProvider]:
+    """A provider for each upstream that the configuration names, in the order of the files."""
+    if not settings.upstreams:
+        return ()
+    from toolkeep.sources.openapi.provider import OpenApiProvider
+
+    def taken() -> list[str]:
+        return [name for tool in keep.tools() for name in (tool.name, *tool.definition.aliases)]
+
+    return [
+        OpenApiProvider(upstream, taken, priority=200 + index)
+        for index, upstream in enumerate(settings.upstreams.values())
+    ]
 
 
 def _named_providers(settings: Settings) -> tuple[list[ToolProvider], list[ProviderFailed]]:

@@ -265,11 +265,12 @@ class FileUnreadable(ToolkeepError):
 class SecretUnavailable(ToolkeepError):
     """A tool asked its context for a secret that nobody gave to this call."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, reason: str = "", hint: str = "") -> None:
+        said = f"the secret {name!r} cannot be had: {reason}" if reason else ""
         super().__init__(
             Code.SECRET_UNAVAILABLE,
-            f"no secret named {name!r} was given to this call",
-            hint="grant the secret to the tool where the keep is assembled",
+            said or f"no secret named {name!r} was given to this call",
+            hint=hint or "grant the secret to the tool where the keep is assembled",
         )
         self.name = name
 

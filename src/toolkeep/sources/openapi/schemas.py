@@ -1,7 +1,7 @@
 """Schemas of a document as JSON Schema 2020-12 that stand alone: what they refer to comes along, in `$defs`.
 
 Cycles stay references. What OpenAPI 3.0 says in its own way is said as JSON Schema says it. A property that
-only the other side may send is left out. The work is counted: a document can say more than anybody wants to read.
+only the other side may send is left out. The work is counted: a document can say more than anybody reads.
 """
 
 from typing import Any, Final, Literal
