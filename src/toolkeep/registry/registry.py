@@ -33,6 +33,27 @@ CHANGED = "its definition changed since it was accepted"
 NEW = "it is new since the tools of its upstream were accepted"
 
 
+class LockedSets(msgspec.Struct, frozen=True):
+    """What a project's toolkeep.lock says; it holds back and never lets in."""
+
+    origins: frozenset[str] = frozenset()
+    """The upstreams of the project, where it has a lock."""
+    hashes: Mapping[tuple[str, str], str] = {}
+    """Definition hashes by origin and folded name."""
+
+    def disagreement(self, pin: Pin) -> str:
+        """Why a pinned tool may not answer, where the lock says something else."""
+        if pin.origin not in self.origins:
+            return ""
+        if pin.key not in self.hashes:
+            return "it is not in toolkeep.lock"
+        if not pin.is_accepted:
+            return "toolkeep.lock names it, and nobody accepted that here"
+        if self.hashes[pin.key] != pin.definition_hash:
+            return "toolkeep.lock names another definition than the one that was accepted here"
+        return ""
+
+
 class ToolRegistry:
     """Registered tools by name, alias and version; look-up ignores case."""
 
@@ -43,6 +64,7 @@ class ToolRegistry:
         state: RegistryState | None = None,
         tier: Tier = Tier.ENTERPRISE,
         closed: Mapping[str, str] | None = None,
+        locked: LockedSets | None = None,
     ) -> None:
         self.snapshot = EMPTY
         """Replaced as a whole, never changed: hold it to see one moment."""
@@ -54,6 +76,7 @@ class ToolRegistry:
         """What the configuration disables, by `name` or `name@version`, with the reason."""
         self._switches = dict(self._state.switches())
         self._pins = {pin.key: pin for pin in self._state.pins()}
+        self._locked = locked or LockedSets()
 
     def add(self, tool: RegisteredTool) -> RegisteredTool:
         """Register one tool; see `add_all`."""
@@ -210,6 +233,7 @@ class ToolRegistry:
         """The tools in the states in which they enter; imports that are new are pinned, or wait."""
         sealed = {origin for origin, _ in self._pins} if is_whole else frozenset()
         arrived = [tool for tool in reversed(tools) if _arrives(tool)]
+        sealed = sealed | self._locked.origins
         new = {pin_key(tool): _pin(tool, waits=pin_key(tool)[0] in sealed) for tool in arrived}
         unknown = [pin for key, pin in new.items() if key not in self._pins]
         if unknown:
@@ -226,8 +250,9 @@ class ToolRegistry:
             if met is not pin:
                 self._pins[pin.key] = met
                 self._state.wait_for(met)
-            if met.definition_hash != tool.definition_hash:
-                return with_state(tool, ToolState.QUARANTINED, _why_it_waits(met, tool))
+            disagreement = self._locked.disagreement(met)
+            if met.definition_hash != tool.definition_hash or disagreement:
+                return with_state(tool, ToolState.QUARANTINED, _why_it_waits(met, tool, disagreement))
             tool = _with_version(tool, met.version)
         return self._in_its_state(tool)
 
@@ -352,8 +377,11 @@ def _pin(tool: RegisteredTool, *, waits: bool) -> Pin:
     )
 
 
-def _why_it_waits(pin: Pin, tool: RegisteredTool) -> str:
-    reasons = [CHANGED] if pin.is_accepted else [] if tool.suspicion else [NEW]
+def _why_it_waits(pin: Pin, tool: RegisteredTool, disagreement: str) -> str:
+    is_changed = pin.is_accepted and pin.definition_hash != tool.definition_hash
+    reasons = [CHANGED] if is_changed else [disagreement] if disagreement else []
+    if not reasons and not tool.suspicion:
+        reasons = [NEW]
     return "; ".join([*reasons, *filter(None, [tool.suspicion])])
 
 

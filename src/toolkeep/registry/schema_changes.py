@@ -112,7 +112,7 @@ class _Comparison:
 
     def _compare(self, old: Schema, new: Schema, place: str, *, is_top: bool) -> None:
         old, new = self._followed(old, self._old_root), self._followed(new, self._new_root)
-        key = (id(old), id(new), is_top)
+        key = (id(old), id(new), is_top and self._closes)
         if key in self._seen:
             return
         self._seen.add(key)

@@ -85,6 +85,9 @@ class RegistryState(Protocol):
     def take(self, pin: Pin) -> bool:
         """Put what waits in the place of what is pinned; False where something else waits by now."""
 
+    def replace_pins(self, origins: Iterable[str], pins: Iterable[Pin]) -> None:
+        """Put these in the place of all pins of these origins, at once."""
+
 
 class MemoryState:
     """Remembers for as long as it lives."""
@@ -121,3 +124,9 @@ class MemoryState:
             return False
         self._pins[pin.key] = accepted(pin)
         return True
+
+    def replace_pins(self, origins: Iterable[str], pins: Iterable[Pin]) -> None:
+        """Put these in the place of all pins of these origins, at once."""
+        gone = set(origins)
+        kept = {key: pin for key, pin in self._pins.items() if pin.origin not in gone}
+        self._pins = kept | {pin.key: pin for pin in pins}
