@@ -63,7 +63,7 @@ def _check(root: Path, offered: Lock, *, as_json: bool) -> None:
                 say(line)
         say(f" {len(found)} differences from {LOCK_FILE}", label="✗", color="red", err=True)
     else:
-        say(f" {LOCK_FILE} is what {len(offered.tools)} tools offer", label="✓", color="green")
+        say(f" {LOCK_FILE} agrees: {len(offered.tools)} tools are offered", label="✓", color="green")
     sys.exit(1 if found else 0)
 
 

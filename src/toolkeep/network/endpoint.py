@@ -317,9 +317,10 @@ def _filled_path(path: str, arguments: Mapping[str, Any], used: set[str]) -> str
 
 
 def _has_dots(path: str) -> bool:
-    """Whether a step is . or .. to a server that decodes once or twice, or takes a backslash for a slash."""
+    """Whether a step is . or .. to a server that decodes once or twice, takes a backslash for a slash, or
+    leaves out what stands behind a semicolon."""
     decoded = unquote(unquote(path)).replace("\\", "/")
-    return any(step in (".", "..") for step in decoded.split("/"))
+    return any(step.partition(";")[0] in (".", "..") for step in decoded.split("/"))
 
 
 def _filled_query(query: str, arguments: Mapping[str, Any], used: set[str]) -> str:

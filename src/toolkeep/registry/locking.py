@@ -1,8 +1,8 @@
 """`toolkeep.lock`: every upstream of a project and every definition of it, one line each, to be committed.
 
 Comes in: bytes that anybody may have written, or what is pinned. Goes out: a `Lock`, the same bytes for the
-same content, or the differences of two in plain words. A lock grants nothing: what it says counts once a person
-here has accepted it, and from then on the pins in the state hold it.
+same content, or the differences of two in plain words. A lock grants nothing: what it says counts once a
+person here has accepted it, and from then on the pins in the state hold it.
 """
 
 import json
