@@ -187,6 +187,9 @@ NETWORK_IDLE_SECONDS: Final = 30.0
 NETWORK_CONTACTS: Final = 1_000
 """Contacts of one call that are remembered."""
 
+RETRY_SECONDS: Final = 0.25
+"""Before a server that was not there is asked again; doubled each time."""
+
 HEAD_BYTES: Final = 32 * KIB
 """The head of a request or an answer: twice what most servers take."""
 

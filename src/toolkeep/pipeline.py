@@ -216,8 +216,16 @@ class Pipeline:
         if tool.definition.client_executed:
             return await self._hand_out(journey, recorded, slot)
         journey.executor = self.executor
-        raw = _passed(await self.executor.execute(recorded, slot, self._secrets.get(tool.name, {})))
+        raw = _passed(await self.executor.execute(recorded, slot, self._secrets_of(tool)))
         return self._finished(raw)
+
+    def _secrets_of(self, tool: RegisteredTool) -> Mapping[str, str]:
+        """What the host gave to a tool by its name, then what its upstream was given."""
+        given = self._secrets.get(tool.name, {})
+        of_upstream = getattr(tool.runner, "secrets", None)
+        if not isinstance(of_upstream, Mapping):
+            return given
+        return {**of_upstream, **given} if given else of_upstream
 
     def _visible(self, request: ToolCall) -> RegisteredTool | None:
         """The tool that a call names, unless its agent may not know of it."""
@@ -267,7 +275,7 @@ class Pipeline:
         """A call that the client executes: its server half runs here, the rest is pending (EXE-6)."""
         value = None
         if recorded.tool.runner is not None:
-            given = self._secrets.get(recorded.tool.name, {})
+            given = self._secrets_of(recorded.tool)
             journey.executor = self.executor
             raw = _passed(await self.executor.execute(recorded, slot, given))
             value = _passed(check_output(raw, {}, is_final=False)).value

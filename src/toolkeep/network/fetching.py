@@ -138,7 +138,7 @@ async def _send(
         "Connection": "close",
     }
     if request.body is not None:
-        headers |= {"Content-Type": "application/json", "Content-Length": str(len(request.body))}
+        headers |= {"Content-Type": request.content_type, "Content-Length": str(len(request.body))}
     own = {name.lower() for name, _ in request.headers}
     lines = [(name, value) for name, value in headers.items() if name.lower() not in own]
     target = "/" + request.url.partition("://")[2].partition("/")[2].partition("#")[0]
@@ -208,4 +208,5 @@ def _redirected(request: Request, status: int, location: str) -> Request:
         url=url,
         headers=request.headers if same else (),
         body=request.body if keeps_method else None,
+        content_type=request.content_type,
     )
