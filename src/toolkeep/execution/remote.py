@@ -58,7 +58,7 @@ async def ask(call: RecordedCall, context: ToolContext) -> Any:
     return _value(call, answer)
 
 
-async def _fetched(request: Request, reach: Reach, budget: Budget, retries: int) -> Answer:
+async def _fetched(request: Request, reach: HostReach, budget: Budget, retries: int) -> Answer:
     """The answer; an idempotent request whose server was not there is made again, as often as stated."""
     for attempt in range(retries):
         try:
