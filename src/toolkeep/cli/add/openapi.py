@@ -72,12 +72,13 @@ def _fetched(url: str) -> bytes:
     from toolkeep.network.budget import Budget
     from toolkeep.network.endpoint import Request
     from toolkeep.network.errors import NetworkError
-    from toolkeep.network.fetching import Reach, fetch
+    from toolkeep.network.fetching import fetch
     from toolkeep.network.hosts import HostRefused, HostScope, read_url
+    from toolkeep.network.reaching import HostReach
 
     try:
         scope = HostScope.read(str(read_url(url)))
-        reach = Reach(reads=(scope,))
+        reach = HostReach(reads=(scope,))
         most = NetworkBounds(max_requests=REDIRECTS + 1, max_bytes=DEFINITION_FILE_BYTES + 1_000_000)
         answer = asyncio.run(
             fetch(Request(method="GET", url=url), reach, Budget(most), DEFINITION_FILE_BYTES)
