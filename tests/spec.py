@@ -36,10 +36,7 @@ _STORE = "there is no store yet"
 NOT_YET = {
     "VAL-11": "shown by bench/validation.py, which measures; tests assert no times",
     "EXE-8": "tools tell their progress; output is not streamed yet",
-    "SBX-3": "Python functions and classes, programs, HTTP and WASM so far; MCP servers come with upstream",
-    "TLS-1": "git_push is missing",
-    "TLS-2": "git_push is missing",
-    "TLS-3": "tests/tools shows it for the tools there are; git_push is missing",
+    "SBX-3": "Python, programs, HTTP and WASM so far; MCP servers and OpenAPI come with upstream",
     **{f"STO-{n}": _STORE for n in range(1, 4)},
     "PRV-1": "a lone definition gives three provider shapes; the rest comes with the providers",
     "PRV-2": "there are no provider adapters yet",

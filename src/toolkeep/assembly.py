@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from toolkeep.config.paths import config_paths, find_project, home_folder
 from toolkeep.config.settings import DEFAULT_SETTINGS, Settings
 from toolkeep.errors import FileUnreadable, ProviderFailed
@@ -13,6 +15,8 @@ from toolkeep.keep import Keep
 from toolkeep.limits import DEFAULT_CALL_LIMITS, CallLimits, Limits
 from toolkeep.policy.settings import Grant, PolicySettings
 from toolkeep.registry.providers import ToolProvider
+from toolkeep.registry.registry import LockedSets
+from toolkeep.registry.state import MemoryState
 from toolkeep.registry.tiers import check_formats
 from toolkeep.storage.folder import protected_folder, state_folder
 from toolkeep.storage.state import KeepState
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
     from toolkeep.records import KeepRecord
     from toolkeep.results.output import Normalizers
+    from toolkeep.sources.openapi.provider import OpenApiProvider
 
 
 def open_keep(
@@ -68,6 +73,7 @@ def open_keep(
         policy=_policy_settings(settings, root, state, approval_wait_s),
         approver=approver,
         state=state,
+        locked=_locked_sets(root, settings),
         record=partial(_open_record, state, settings) if state else None,
         logs=LogListener(validation_failure_level=settings.validation_failure_level),
     )
@@ -75,7 +81,8 @@ def open_keep(
         [CoreToolsProvider(settings.tier, settings.search_url)] if built_in else []
     )
     named, failed = _named_providers(settings)
-    keep.load(*named, own=[*providers, *_config_providers(settings)], failed=failed)
+    upstreams = upstream_providers(settings, keep)
+    keep.load(*named, own=[*providers, *_config_providers(settings), *upstreams], failed=failed)
     keep.hold_back(*(file for file in settings.files if not file.counts))
     return keep
 
@@ -123,6 +130,23 @@ def read_configuration(project: Path, state: KeepState | None) -> Settings:
     return read_settings(paths, os.environ, state.is_accepted if state else lambda *_: False)
 
 
+def offered_by_project(project: Path) -> tuple[Keep, MemoryState, "Sequence[OpenApiProvider]"]:
+    """What the upstreams of a project offer now, in a keep that remembers nothing and runs nothing.
+
+    Acceptance does not matter here: documents are read, and no tool of theirs can be called.
+    """
+    from toolkeep.config.read import read_settings
+
+    settings = read_settings(config_paths(project, home_folder()), os.environ, lambda *_: True)
+    ours = {name: upstream for name, upstream in settings.upstreams.items() if upstream.is_project}
+    state = MemoryState()
+    keep = Keep(state=state, tier=settings.tier, limits=settings.limits)
+    providers = upstream_providers(msgspec.structs.replace(settings, upstreams=ours), keep)
+    others = [CoreToolsProvider(settings.tier, settings.search_url), *_config_providers(settings)]
+    keep.load(own=[*others, *providers])
+    return keep, state, providers
+
+
 def _open_record(state: KeepState, settings: Settings) -> "KeepRecord":
 
     from toolkeep.storage.record import FileRecord
@@ -140,6 +164,38 @@ def _config_providers(settings: Settings) -> Sequence[ToolProvider]:
     from toolkeep.sources.config import ConfigProvider
 
     return [ConfigProvider(settings, is_project=is_project) for is_project in (False, True)]
+
+
+def project_origins(settings: Settings) -> frozenset[str]:
+    """The upstreams that the project's own file names: those that its lock is about."""
+    return frozenset(f"{up.kind}:{up.name}" for up in settings.upstreams.values() if up.is_project)
+
+
+def _locked_sets(root: Path, settings: Settings) -> LockedSets | None:
+    origins = project_origins(settings)
+    if not origins:
+        return None
+    from toolkeep.storage.lock_file import read_lock_file
+
+    lock = read_lock_file(root)
+    if lock is None:
+        return None
+    return LockedSets(origins, {key: pin.definition_hash for key, pin in lock.tools.items()})
+
+
+def upstream_providers(settings: Settings, keep: Keep) -> "Sequence[OpenApiProvider]":
+    """A provider for each upstream that the configuration names, in the order of the files."""
+    if not settings.upstreams:
+        return ()
+    from toolkeep.sources.openapi.provider import OpenApiProvider
+
+    def taken() -> list[str]:
+        return [name for tool in keep.tools() for name in (tool.name, *tool.definition.aliases)]
+
+    return [
+        OpenApiProvider(upstream, taken, priority=200 + index)
+        for index, upstream in enumerate(settings.upstreams.values())
+    ]
 
 
 def _named_providers(settings: Settings) -> tuple[list[ToolProvider], list[ProviderFailed]]:

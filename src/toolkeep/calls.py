@@ -42,6 +42,8 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     state: ToolState = ToolState.ENABLED
     why: str = ""
     """Why it does not answer, where it does not."""
+    suspicion: str = ""
+    """What in the words of an import a person should look at before it answers."""
     compile_ms: float = 0.0
     may_write: bool = True
     """Whether a call may change the world; what is not declared is unknown, and counts (DEF-7)."""

@@ -20,7 +20,9 @@
     ├── NotAccepted            ACODE-TSR-024   a person did not accept what was shown
     ├── FeatureClosed          ACODE-TSR-025   the configuration switches a feature off
     ├── CalledAtImport         ACODE-TSR-038   a file makes calls while a worker imports it for its tools
-    └── NotRecorded            ACODE-TSR-041   there is no record to prove
+    ├── NotRecorded            ACODE-TSR-041   there is no record to prove
+    ├── LockInvalid            ACODE-TSR-075   toolkeep.lock cannot be read
+    └── ImportRefused          ACODE-TSR-076   nothing can be imported from a document or server
 
 An exception is for an author, an operator or a bug. What a better call could have avoided is a value,
 `toolkeep.calls.Refusal`, with one of the same codes.
@@ -91,6 +93,8 @@ class Code(StrEnum):
     TOUCHED_CHANGED = "ACODE-TSR-045"
     APPROVAL_DENIED = "ACODE-TSR-046"
     ANSWER_REFUSED = "ACODE-TSR-047"
+    LOCK_INVALID = "ACODE-TSR-075"
+    IMPORT_REFUSED = "ACODE-TSR-076"
 
 
 FAILURES: Final = frozenset(
@@ -146,6 +150,8 @@ TITLES: Final[dict[Code, str]] = {
     Code.TOUCHED_CHANGED: "what the call touches has changed",
     Code.APPROVAL_DENIED: "a person said no",
     Code.ANSWER_REFUSED: "answer not taken",
+    Code.LOCK_INVALID: "lock cannot be read",
+    Code.IMPORT_REFUSED: "nothing to import",
 }
 
 
@@ -265,11 +271,12 @@ class FileUnreadable(ToolkeepError):
 class SecretUnavailable(ToolkeepError):
     """A tool asked its context for a secret that nobody gave to this call."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, reason: str = "", hint: str = "") -> None:
+        said = f"the secret {name!r} cannot be had: {reason}" if reason else ""
         super().__init__(
             Code.SECRET_UNAVAILABLE,
-            f"no secret named {name!r} was given to this call",
-            hint="grant the secret to the tool where the keep is assembled",
+            said or f"no secret named {name!r} was given to this call",
+            hint=hint or "grant the secret to the tool where the keep is assembled",
         )
         self.name = name
 
@@ -349,6 +356,23 @@ class CalledAtImport(ToolkeepError):
             "a worker imports this file to run a tool that it defines, and nothing is called meanwhile",
             hint='put the calls below `if __name__ == "__main__":`',
         )
+
+
+class LockInvalid(ToolkeepError):
+    """A toolkeep.lock that nobody wrote like this, or that was merged by halves."""
+
+    def __init__(self, path: str, line: int, reason: str) -> None:
+        place = f"{path}:{line}" if line else path
+        hint = "take the file as it was, or write it anew with `toolkeep lock`"
+        super().__init__(Code.LOCK_INVALID, f"{place}: {reason}", hint=hint)
+        self.path, self.line = path, line
+
+
+class ImportRefused(ToolkeepError):
+    """A document or server that nothing can be imported from."""
+
+    def __init__(self, what: str, reason: str, *, hint: str = "") -> None:
+        super().__init__(Code.IMPORT_REFUSED, f"{what}: {reason}", hint=hint)
 
 
 class NotRecorded(ToolkeepError):

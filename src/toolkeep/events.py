@@ -178,6 +178,33 @@ class CallEnded(Event, frozen=True, kw_only=True):
     correlation_id: str
 
 
+class HostContacted(Event, frozen=True, kw_only=True):
+    """A confined tool talked to a host, through its way out."""
+
+    tool_name: str
+    agent: str
+    method: str
+    """`CONNECT` for TLS, into which nobody looks."""
+    host: str
+    port: int
+    sent_bytes: int
+    received_bytes: int
+    correlation_id: str
+
+
+class ContactRefused(Event, frozen=True, kw_only=True):
+    """A confined tool asked for a host and was refused, or what it said broke off."""
+
+    tool_name: str
+    agent: str
+    method: str
+    host: str
+    """Empty where the request named none."""
+    port: int
+    reason: str
+    correlation_id: str
+
+
 class ToolUnanswered(Event, frozen=True, kw_only=True):
     """A call named a tool that does not exist, is disabled or is quarantined."""
 

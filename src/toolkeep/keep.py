@@ -15,6 +15,7 @@ from toolkeep.events import Bus, ValidationPassed
 from toolkeep.limits import BATCH_CALLS, DEFAULT_CALL_LIMITS, DEFAULT_LIMITS, CallLimits, Limits
 from toolkeep.policy.settings import DEFAULT_GRANT, NO_POLICY_SETTINGS, Grant, PolicySettings, PolicySource
 from toolkeep.registry.keeping import KeepsTools
+from toolkeep.registry.registry import LockedSets
 from toolkeep.registry.state import RegistryState
 from toolkeep.registry.unanswered import answering
 from toolkeep.sandbox.importing import note_keep, refuse_calls
@@ -56,6 +57,7 @@ class Keep(KeepsTools):
         approver: "Approver | None" = None,
         tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
         state: RegistryState | None = None,
+        locked: LockedSets | None = None,
         record: "KeepRecord | Callable[[], KeepRecord] | None" = None,
         logs: LogListener | None = None,
     ) -> None:
@@ -72,6 +74,7 @@ class Keep(KeepsTools):
             formats=formats,
             closed=closed,
             state=state,
+            locked=locked,
         )
         self._refusals = RefusalMemory(bus=bus)
         self._policy = policy
@@ -99,7 +102,7 @@ class Keep(KeepsTools):
 
     async def __aexit__(self, *_: object) -> None:
         if self._made is not None:
-            await self._made.sandbox.close()
+            await self._made.end_processes()
         self.close()
 
     def close(self) -> None:
@@ -107,7 +110,7 @@ class Keep(KeepsTools):
         with self._making:
             loop, self._loop = self._loop, None
         if loop is not None:
-            loop.close()
+            loop.close(self._made.end_processes if self._made is not None else None)
         self._is_closed = True
         if self._made is not None:
             self._made.close()

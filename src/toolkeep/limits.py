@@ -187,6 +187,9 @@ NETWORK_IDLE_SECONDS: Final = 30.0
 NETWORK_CONTACTS: Final = 1_000
 """Contacts of one call that are remembered."""
 
+RETRY_SECONDS: Final = 0.25
+"""Before a server that was not there is asked again; doubled each time."""
+
 HEAD_BYTES: Final = 32 * KIB
 """The head of a request or an answer: twice what most servers take."""
 
@@ -248,6 +251,14 @@ PROGRESS_BYTES: Final = 2 * KIB
 
 PROGRESS_AT_ONCE: Final = 32
 """After so many the event loop turns to others; a flood must not hold up other calls."""
+
+RESIDENTS: Final = 32
+"""Programs that stay between calls, in one event loop; each holds memory for as long as it does."""
+
+RESIDENT_IDLE_SECONDS: Final = (1.0, 86_400.0)
+"""How long a program that stays may go without a call: between a second and a day."""
+
+DEFAULT_RESIDENT_IDLE_SECONDS: Final = 300.0
 
 CANCEL_GRACE_SECONDS: Final = 1.0
 """How long a cancelled async tool may take to clean up before it is answered for."""

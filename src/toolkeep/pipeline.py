@@ -32,11 +32,15 @@ from toolkeep.events import Bus, CallEnded
 from toolkeep.execution.admission import Admission, Slot
 from toolkeep.execution.breaker import Breaker
 from toolkeep.execution.cache import ResultCache, is_cacheable
+from toolkeep.execution.contacts import Contacts
 from toolkeep.execution.execute import Executor
 from toolkeep.execution.http import HttpRunner
 from toolkeep.execution.in_process import InProcessRunner
 from toolkeep.execution.ledger import NO_CLAIM, Claim, claim
+from toolkeep.execution.machine import Machine
 from toolkeep.execution.pending import PendingCalls
+from toolkeep.execution.process import ProcessRunner
+from toolkeep.execution.residents import Residents
 from toolkeep.execution.runner import Runner
 from toolkeep.execution.sandboxed import SandboxRunner
 from toolkeep.execution.wasm import WasmRunner
@@ -89,12 +93,15 @@ class Pipeline:
             wait_s=approval_wait_s,
         )
         self.admission = Admission(limits)
-        self.sandbox = SandboxRunner(project, state_folder)
+        machine, contacts = Machine(), Contacts(bus)
+        self.sandbox = SandboxRunner(project, state_folder, machine, contacts)
+        self.residents = Residents()
         runners: list[Runner] = [
             InProcessRunner(),
             self.sandbox,
             WasmRunner(project, state_folder, _compiled_modules(record)),
             HttpRunner(),
+            ProcessRunner(self.residents, machine, contacts, project, state_folder),
         ]
         self.executor = Executor(runners, Breaker(limits), ResultCache())
         self.recorder = Recorder(record.log, record.bodies, record.secret_key)
@@ -106,9 +113,15 @@ class Pipeline:
         self._secrets = tool_secrets
         self._is_closed = False
 
+    async def end_processes(self) -> None:
+        """End every confined process of this event loop."""
+        await self.residents.close()
+        await self.sandbox.close()
+
     def close(self) -> None:
         """Let go of the record; calls after this are refused."""
         self._is_closed = True
+        self.residents.close_soon()
         self.sandbox.close_soon()
         self.record.close()
 
@@ -203,8 +216,16 @@ class Pipeline:
         if tool.definition.client_executed:
             return await self._hand_out(journey, recorded, slot)
         journey.executor = self.executor
-        raw = _passed(await self.executor.execute(recorded, slot, self._secrets.get(tool.name, {})))
+        raw = _passed(await self.executor.execute(recorded, slot, self._secrets_of(tool)))
         return self._finished(raw)
+
+    def _secrets_of(self, tool: RegisteredTool) -> Mapping[str, str]:
+        """What the host gave to a tool by its name, then what its upstream was given."""
+        given = self._secrets.get(tool.name, {})
+        of_upstream = getattr(tool.runner, "secrets", None)
+        if not isinstance(of_upstream, Mapping):
+            return given
+        return {**of_upstream, **given} if given else of_upstream
 
     def _visible(self, request: ToolCall) -> RegisteredTool | None:
         """The tool that a call names, unless its agent may not know of it."""
@@ -254,7 +275,7 @@ class Pipeline:
         """A call that the client executes: its server half runs here, the rest is pending (EXE-6)."""
         value = None
         if recorded.tool.runner is not None:
-            given = self._secrets.get(recorded.tool.name, {})
+            given = self._secrets_of(recorded.tool)
             journey.executor = self.executor
             raw = _passed(await self.executor.execute(recorded, slot, given))
             value = _passed(check_output(raw, {}, is_final=False)).value

@@ -9,5 +9,10 @@ def refuse(
     request: ToolCall, code: Code, message: str, suggestion: str, *, expected: str = "", path: str = ""
 ) -> Refusal:
     """The refusal of one call; `path` points to the argument at fault."""
-    error = Violation(path, code, visible(message), expected, None, suggestion)
+    error = Violation(path, code, _shown(message), expected, None, suggestion)
     return Refusal(tool=echo_name(request.tool), errors=(error,), correlation_id=request.correlation_id)
+
+
+def _shown(message: str) -> str:
+    """Several lines stay several, further in than ours: what a tool says must not pass for what we say."""
+    return "\n    ".join(map(visible, message.split("\n")))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
+from toolkeep.characters import is_blank
 from toolkeep.limits import ECHOED_CHARS
 
 HIDDEN = "(hidden)"
@@ -19,18 +20,6 @@ _TYPE_NAMES = {
     bool: "boolean",
     type(None): "null",
 }
-
-
-_BLANK = frozenset(
-    map(
-        chr,
-        (
-            0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0,
-            *range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0),
-        ),
-    )
-)  # fmt: skip
-"""Letters and marks that show nothing."""
 
 
 def type_name(value: object) -> str:
@@ -49,7 +38,7 @@ def visible(text: str) -> str:
 
 def _is_plain(char: str) -> bool:
     category = unicodedata.category(char)
-    return char == " " or (category[0] not in "CZ" and char not in _BLANK)
+    return char == " " or (category[0] not in "CZ" and not is_blank(char))
 
 
 def _escape(char: str) -> str:

@@ -25,6 +25,7 @@ RICH = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
 Memory of tools that start processes: bounded by a cgroup
+Hosts of confined tools: those that a call may reach, through a proxy
 
 Mechanisms
   ✓ user-namespace
@@ -33,6 +34,7 @@ Mechanisms
   ✓ network-namespace
   ✓ ipc-namespace
   ✓ landlock
+  ✓ landlock-ports
   ✓ seccomp
   ✓ memory-limit
   ✓ memory-watch
@@ -50,6 +52,7 @@ WITHOUT_LANDLOCK = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
 Memory of tools that start processes: bounded by a cgroup
+Hosts of confined tools: those that a call may reach, through a proxy
 
 Mechanisms
   ✓ user-namespace
@@ -60,6 +63,7 @@ Mechanisms
   ✗ landlock
       it is not here
       hint: use Linux 6.2 or later with landlock in the kernel parameter lsm=
+  ✓ landlock-ports
   ✓ seccomp
   ✓ memory-limit
   ✓ memory-watch
@@ -91,6 +95,7 @@ WITHOUT_TREE_BOUND = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
 Memory of tools that start processes: not bounded, so that they are not run
+Hosts of confined tools: those that a call may reach, through a proxy
 
 Mechanisms
   ✓ user-namespace
@@ -99,6 +104,7 @@ Mechanisms
   ✓ network-namespace
   ✓ ipc-namespace
   ✓ landlock
+  ✓ landlock-ports
   ✓ seccomp
   ✓ memory-limit
   ✗ memory-watch
@@ -123,6 +129,7 @@ WITHOUT_NAMESPACES = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
 Memory of tools that start processes: bounded by a cgroup
+Hosts of confined tools: those that a call may reach, through a proxy
 
 Mechanisms
   ✗ user-namespace
@@ -142,6 +149,7 @@ kernel.apparmor_restrict_unprivileged_userns=0
       it is not here
       hint: allow user namespaces, and raise user.max_ipc_namespaces if it is 0
   ✓ landlock
+  ✓ landlock-ports
   ✓ seccomp
   ✓ memory-limit
   ✓ memory-watch
@@ -223,6 +231,14 @@ def test_root_is_told_who_workers_run_as(monkeypatch: pytest.MonkeyPatch) -> Non
     assert result.stdout == RICH.replace("Workers run as you: user 1000", whom)
 
 
+@pytest.mark.spec("SBX-4")
+def test_it_says_whether_hosts_can_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run_on(monkeypatch, absent={Mechanism.LANDLOCK_PORTS})
+    assert result.exit_code == 0  # every level is there
+    assert "Hosts of confined tools: none; landlock-ports would" in result.stdout
+    assert "hint: use Linux 6.7 or later; until then tools at strict reach no host" in result.stdout
+
+
 @pytest.mark.spec("SBX-1")
 def test_as_json_it_names_every_mechanism_and_every_level(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run_on(monkeypatch, "--json", absent={Mechanism.LANDLOCK}, user=0)
@@ -235,6 +251,7 @@ def test_as_json_it_names_every_mechanism_and_every_level(monkeypatch: pytest.Mo
         "user": 0,
         "worker_user": ORDINARY_ID,
         "tree_bound": "memory-cgroup",
+        "has_hosts": True,
         "mechanisms": [
             {"name": "landlock", "works": False, "reason": "it is not here", "remedy": remedy}
             if mechanism is Mechanism.LANDLOCK

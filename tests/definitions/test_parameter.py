@@ -225,3 +225,16 @@ def test_a_parameter_is_secret_in_three_ways(mark: dict[str, Any]) -> None:
 @pytest.mark.parametrize("mark", [{}, {"x-secret": False}, {"writeOnly": "true"}, {"format": "email"}])
 def test_other_parameters_are_not_secret(mark: dict[str, Any]) -> None:
     assert not is_secret({"type": "string", **mark})
+
+
+@pytest.mark.spec("DEF-1")
+def test_a_mark_says_whether_it_alone_names_its_kind() -> None:
+    assert Touches("fs.write", only=True).to_json() == {"kind": "fs.write", "only": True}
+    assert Touches.read({"kind": "fs.write", "only": True}) == Touches("fs.write", only=True)
+    assert Touches("net.read", TouchForm.HOST, only=True).to_json() == {
+        "kind": "net.read",
+        "form": "host",
+        "only": True,
+    }
+    with pytest.raises(ValueError, match="an object with kind, form and only"):
+        Touches.read({"kind": "fs.write", "only": 1})

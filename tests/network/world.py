@@ -18,6 +18,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,6 +66,10 @@ class World:
             context.load_cert_chain(self.authority.certificate(names))
         server = await asyncio.start_server(_closing(serve), address, port, ssl=context)
         self._stack.push_async_callback(_stop, server)
+
+    async def hold(self, held: AbstractAsyncContextManager[Any]) -> None:
+        """Have something closed when the scenario ends."""
+        await self._stack.enter_async_context(held)
 
     async def resolve(self) -> None:
         """Answer for the names, over UDP."""

@@ -384,3 +384,16 @@ def test_a_place_is_shown_by_its_real_path(folder: Path) -> None:
     assert isinstance(one.thing, Place)
     assert repr(one) == f"<fs.read of '{folder}/a'>"
     one.close()
+
+
+def test_a_parameter_that_alone_names_a_kind_leaves_nothing_to_touch_where_it_is_absent(folder: Path) -> None:
+    alone = {"type": "string", "x-touches": {"kind": "fs.read", "only": True}}
+    planned = plan({"it": alone}, "fs.read", "fs.write")
+    assert list(planned.wholes([])) == [Capability("fs.write")]
+    assert found(planned, folder, it="a") == [("fs.read", "/it", "ROOT/a")]
+
+
+def test_what_cannot_be_read_from_a_call_counts_as_touched_whatever_another_parameter_says() -> None:
+    alone = {"type": "string", "x-touches": {"kind": "fs.read", "only": True}}
+    hidden = {"type": "object", "additionalProperties": READS}
+    assert list(plan({"it": alone, "more": hidden}, "fs.read").wholes([])) == [Capability("fs.read")]

@@ -196,7 +196,7 @@ CHANGES = [
     pytest.param(
         parameters(PATH),
         parameters({"path": {"type": "string", "description": "The file.", "title": "Path"}}),
-        [("parameters", "PATCH")],
+        [(P, "PATCH")],
         "1.2.4",
         id="words about a parameter",
     ),
@@ -276,7 +276,7 @@ CHANGES = [
     pytest.param(
         parameters({"path": LISTED}),
         parameters({"path": {"type": "string", "enum": ["a", "b", "c"], "default": "c"}}),
-        [(P, "MAJOR")],
+        [(P, "MINOR"), (P, "MAJOR")],
         "2.0.0",
         id="more allowed values and something else",
     ),
@@ -290,7 +290,7 @@ CHANGES = [
     pytest.param(
         parameters({"path": {"$ref": "#/definitions/title"}}, definitions={"title": {"type": "string"}}),
         parameters({"path": {"$ref": "#/definitions/title"}}, definitions={"title": {"type": "integer"}}),
-        [("parameters", "MAJOR")],
+        [(P, "MAJOR")],
         "2.0.0",
         id="a shared schema called like an annotation",
     ),
@@ -311,8 +311,8 @@ CHANGES = [
     pytest.param(
         parameters(PATH),
         parameters(PATH, additionalProperties=True),
-        [("parameters", "MAJOR")],
-        "2.0.0",
+        [("parameters", "MINOR")],
+        "1.3.0",
         id="around the parameters",
     ),
     pytest.param({}, {"danger": "high"}, [("danger", "MAJOR")], "2.0.0", id="danger"),

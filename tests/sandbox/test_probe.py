@@ -77,7 +77,7 @@ def test_this_machine_gives_every_level() -> None:
     [
         (without("unshare"), NAMESPACES | {Mechanism.MEMORY_WATCH}, ALL),
         ("user-namespaces", NAMESPACES | {Mechanism.MEMORY_WATCH}, ALL),
-        ("landlock", {Mechanism.LANDLOCK}, CONFINED),
+        ("landlock", {Mechanism.LANDLOCK, Mechanism.LANDLOCK_PORTS}, CONFINED),
         ("seccomp", {Mechanism.SECCOMP}, ALL),
         (without("mount", "mount_setattr"), {Mechanism.MOUNT_NAMESPACE}, ALL),
         (without("prlimit64"), {Mechanism.MEMORY_LIMIT}, ALL),

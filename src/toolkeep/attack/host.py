@@ -19,6 +19,8 @@ from toolkeep.attack.baits import Ground
 from toolkeep.attack.catalog import ATTEMPTS, declared
 from toolkeep.attack.confined import Confined
 from toolkeep.attack.expected import levels_of
+from toolkeep.attack.staying import RESIDENT, Staying, is_for_residents
+from toolkeep.sandbox.levels import Isolation
 from toolkeep.sandbox.pool import Pool, PoolSize
 
 ENCLOSURE = "toolkeep.attack.enclosure"
@@ -53,6 +55,8 @@ async def main(kind: str, top: str, levels: Sequence[str]) -> None:
                 for level in levels_of(attempt):
                     if level in levels:
                         _tell(attempt, level, await confined.run(attempt, level))
+                if RESIDENT in levels and is_for_residents(attempt):
+                    _tell(attempt, RESIDENT, await Staying(ground, pool).run(attempt, Isolation.STRICT))
     except Exception as error:  # noqa: BLE001 -- whatever it is, the suite must hear of it
         _say({"failed": f"{type(error).__name__}: {error}"[:300]})
     finally:

@@ -40,7 +40,7 @@ class Run:
 
     attempt: str
     level: str
-    """Or `control`, for the run with nothing around it."""
+    """Or `control`, for the run with nothing around it; or `resident`, for one in a program that stays."""
     seen: tuple[str, ...]
     """Signs that something got out."""
     ending: str
@@ -128,7 +128,7 @@ def run_kind(
     kind: str,
     folder: Path,
     *,
-    levels: Collection[Isolation],
+    levels: Collection[str],
     tell: Tell = lambda _: None,
     leases: Leases | None = None,
     launcher: Sequence[str] = (),
@@ -142,7 +142,7 @@ def run_kind(
 
 
 def _started(
-    kind: str, folder: Path, levels: Collection[Isolation], launcher: Sequence[str]
+    kind: str, folder: Path, levels: Collection[str], launcher: Sequence[str]
 ) -> "subprocess.Popen[str]":
     host = _module("toolkeep.attack.host", kind, str(folder), *levels)
     return subprocess.Popen(  # noqa: S603 -- our own modules, by our own interpreter

@@ -9,6 +9,7 @@ from toolkeep.attack.attempts.declare import Attempt
 from toolkeep.attack.catalog import declared
 from toolkeep.attack.expected import levels_of
 from toolkeep.attack.signs import MEANINGS
+from toolkeep.attack.staying import RESIDENT, is_for_residents
 from toolkeep.attack.suite import CONTROL, KindRuns, Run
 from toolkeep.sandbox.levels import Isolation
 
@@ -48,6 +49,16 @@ def judge(kinds: Sequence[KindRuns], levels: Collection[Isolation], who: str) ->
     return tuple(verdict for runs in kinds for verdict in _of_kind(runs, levels, who))
 
 
+def judge_residents(kinds: Sequence[KindRuns], who: str) -> tuple[Verdict, ...]:
+    """A verdict for each attempt that a program which stays must contain as a worker does, at strict."""
+    return tuple(
+        Verdict(attempt.name, runs.kind, Isolation.STRICT, *_outcome(attempt, runs, RESIDENT))
+        for runs in kinds
+        for attempt in declared(runs.kind).values()
+        if attempt.only_for in ("", who) and is_for_residents(attempt)
+    )
+
+
 def _of_kind(runs: KindRuns, levels: Collection[Isolation], who: str) -> Iterator[Verdict]:
     for attempt in declared(runs.kind).values():
         if attempt.only_for in ("", who):
@@ -57,7 +68,7 @@ def _of_kind(runs: KindRuns, levels: Collection[Isolation], who: str) -> Iterato
                     yield Verdict(attempt.name, runs.kind, level, outcome, reason)
 
 
-def _outcome(attempt: Attempt, runs: KindRuns, level: Isolation) -> tuple[Outcome, str]:
+def _outcome(attempt: Attempt, runs: KindRuns, level: str) -> tuple[Outcome, str]:
     confined, control = runs.find(attempt.name, level), runs.find(attempt.name, CONTROL)
     if confined is None or control is None:
         return Outcome.NOT_RUN, runs.problem or "the host did not come to it"

@@ -1,5 +1,6 @@
 """`toolkeep accept`: a person says yes to a project's configuration, or to a tool that changed."""
 
+import hashlib
 import json
 import re
 import sys
@@ -12,14 +13,17 @@ from typing import Any
 import click
 import msgspec
 
-from toolkeep.assembly import open_state, project_folder, read_configuration
+from toolkeep.assembly import open_state, project_folder, project_origins, read_configuration
 from toolkeep.cli.options import common, is_terminal, print_json, project, say
 from toolkeep.config.settings import ConfigFile
+from toolkeep.definitions.suspicion import Suspicion, suspicions_of
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import NotAccepted
 from toolkeep.limits import LISTED_NAMES
 from toolkeep.registry.difference import Change, changes_between
+from toolkeep.registry.locking import LOCK_FILE, Difference, differences, of_origins, pinned_lock, read_lock
 from toolkeep.registry.state import Pin, accepted
+from toolkeep.storage.lock_file import lock_bytes
 from toolkeep.storage.state import KeepState
 from toolkeep.wording import echo_name, visible
 
@@ -37,6 +41,8 @@ _TITLES = {"loosens": "It would loosen:", "grants": "It would grant:", "runs": "
 def command(name: str | None, given_hash: str | None, project: Path | None, *, as_json: bool) -> None:
     """Show what .agent/config.yml would run, grant or loosen, and accept it; or the changed tool NAME.
 
+    A toolkeep.lock that says something else than what was accepted here comes next.
+
     Asks on a terminal. Without one, or with --json, nothing is accepted unless --hash names the SHA-256 of
     the file, or of the changed definition, that somebody has looked at.
     """
@@ -47,13 +53,66 @@ def command(name: str | None, given_hash: str | None, project: Path | None, *, a
             "there is no folder to remember it in", hint="set TOOLKEEP_HOME to a folder of yours"
         )
     if name is None:
-        _accept_file(root, state, given_hash, as_json=as_json)
+        _accept_project(root, state, given_hash, as_json=as_json)
     else:
-        _accept_tool(name, state, given_hash, as_json=as_json)
+        _accept_tool(name, root, state, given_hash, as_json=as_json)
 
 
-def _accept_file(root: Path, state: KeepState, given_hash: str | None, *, as_json: bool) -> None:
-    file = next((f for f in read_configuration(root, state).files if f.is_project), None)
+def _accept_project(root: Path, state: KeepState, given_hash: str | None, *, as_json: bool) -> None:
+    """The configuration first; once it counts, the lock that it comes with."""
+    settings = read_configuration(root, state)
+    file = next((f for f in settings.files if f.is_project), None)
+    if file is None or not file.counts:
+        _accept_file(file, root, state, given_hash, as_json=as_json)
+        if as_json or given_hash is not None:
+            return
+        settings = read_configuration(root, state)
+    origins = project_origins(settings)
+    raw = lock_bytes(root) if origins else None
+    proposed = [] if raw is None else _proposed(raw, root, state, origins)
+    if raw is None or not proposed:
+        if file is not None and file.counts:
+            _accept_file(file, root, state, given_hash, as_json=as_json)
+        return
+    _accept_lock(raw, root, state, proposed, given_hash, as_json=as_json)
+
+
+def _proposed(raw: bytes, root: Path, state: KeepState, origins: frozenset[str]) -> list[Difference]:
+    """In what the lock differs from what was accepted here, of the upstreams that the project names."""
+    lock = of_origins(read_lock(raw, str(root / LOCK_FILE)), origins)
+    return differences(pinned_lock(state.pins(), lock.upstreams), lock)
+
+
+def _accept_lock(
+    raw: bytes,
+    root: Path,
+    state: KeepState,
+    proposed: list[Difference],
+    given_hash: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    path, digest = str(root / LOCK_FILE), hashlib.sha256(raw).hexdigest()
+    shown = {
+        "accepted": False,
+        "path": path,
+        "hash": digest,
+        "differences": [one.to_dict() for one in proposed],
+    }
+    if not as_json:
+        say(f"{visible(path)}\nSHA-256: {digest}\n\nIt proposes, against what was accepted here:")
+        for difference in proposed:
+            for line in difference.lines():
+                say(f"  {visible(line)}")
+    _confirm(digest, given_hash, shown if as_json else None)
+    lock = of_origins(read_lock(raw, path), project_origins(read_configuration(root, state)))
+    state.replace_pins(lock.upstreams, lock.tools.values())
+    _finish({**shown, "accepted": True}, f"accepted {visible(path)}; it counts from the next start", as_json)
+
+
+def _accept_file(
+    file: ConfigFile | None, root: Path, state: KeepState, given_hash: str | None, *, as_json: bool
+) -> None:
     if file is None:
         raise NotAccepted(
             f"{visible(str(root))} has no .agent/config.yml", hint="write one with `toolkeep init`"
@@ -97,24 +156,42 @@ def _effects(file: ConfigFile) -> list[dict[str, Any]]:
     ]
 
 
-def _accept_tool(name: str, state: KeepState, given_hash: str | None, *, as_json: bool) -> None:
+def _accept_tool(name: str, root: Path, state: KeepState, given_hash: str | None, *, as_json: bool) -> None:
     pin = _pending(name, state.pins())
-    old, new = ToolDefinition.from_dict(pin.definition), ToolDefinition.from_dict(pin.pending or {})
-    taken = accepted(pin)
-    changes = changes_between(old, new)
+    new, taken = ToolDefinition.from_dict(pin.pending or {}), accepted(pin)
+    changes = changes_between(ToolDefinition.from_dict(pin.definition), new) if pin.is_accepted else ()
+    suspicions = suspicions_of(new)
     if not as_json:
-        say(f"{visible(pin.name)} from {visible(pin.origin)} changed since it was accepted:")
-        for change in changes:
-            for line in _change_lines(change):
-                say(line)
-        say(f"\nVersion: {pin.version} becomes {taken.version}\nSHA-256: {pin.pending_hash}\n")
+        for line in _tool_lines(pin, changes, suspicions):
+            say(line)
+        moved = f"{pin.version} becomes {taken.version}" if pin.is_accepted else taken.version
+        say(f"\nVersion: {moved}\nSHA-256: {pin.pending_hash}\n")
     data = {"accepted": False, "tool": pin.name, "version": taken.version, "hash": pin.pending_hash}
     shown = {**data, "changes": [msgspec.to_builtins(change) for change in changes]}
+    if not pin.is_accepted:
+        shown["definition"] = pin.pending
+    if suspicions:
+        shown["suspicions"] = [msgspec.to_builtins(suspicion) for suspicion in suspicions]
     _confirm(pin.pending_hash, given_hash, shown if as_json else None)
     if not state.take(pin):
         raise NotAccepted(f"{pin.name!r} changed again meanwhile", hint="look at it again")
     data = {"accepted": True, "tool": pin.name, "version": taken.version, "hash": taken.definition_hash}
     _finish(data, f"accepted {pin.name} {taken.version}; it answers from the next start", as_json)
+    if not as_json and (root / LOCK_FILE).exists():
+        say("  toolkeep.lock still names the definition before; write it anew: toolkeep lock", err=True)
+
+
+def _tool_lines(pin: Pin, changes: Iterable[Change], suspicions: Iterable[Suspicion]) -> Iterator[str]:
+    which = f"{visible(pin.name)} from {visible(pin.origin)}"
+    if pin.is_accepted:
+        yield f"{which} changed since it was accepted:"
+        for change in changes:
+            yield from _change_lines(change)
+    else:
+        yield f"{which} was never accepted:"
+        yield from (f"    {visible(line)}" for line in _text_lines(pin.pending))
+    for suspicion in suspicions:
+        yield f"  Look at this: {visible(str(suspicion))} ({suspicion.rule})"
 
 
 def _change_lines(change: Change) -> Iterator[str]:

@@ -85,6 +85,7 @@ def _data(host: Host, findings: Findings) -> dict[str, Any]:
         "user": host.user,
         "worker_user": host.worker_user,
         "tree_bound": findings.tree_bound,
+        "has_hosts": findings.has_hosts,
         "mechanisms": [_mechanism(finding) for finding in findings.findings],
         "levels": [_level(level, findings) for level in Isolation],
     }
@@ -116,6 +117,7 @@ def _print(host: Host, findings: Findings) -> None:
     say(f"Python {host.python}, {host.kernel}, {host.processor}")
     say(_whom(host))
     say(f"Memory of tools that start processes: {_TREE_BOUNDS[findings.tree_bound]}")
+    say(f"Hosts of confined tools: {_HOSTS[findings.has_hosts]}")
     say("\nMechanisms")
     for finding in findings.findings:
         _print_line(finding.mechanism, is_good=finding.works, details=_cure(finding))
@@ -137,6 +139,12 @@ _TREE_BOUNDS: Final[Mapping[Mechanism | None, str]] = {
     Mechanism.MEMORY_CGROUP: "bounded by a cgroup",
     Mechanism.MEMORY_WATCH: "watched; memory-cgroup would bound it exactly",
     None: "not bounded, so that they are not run",
+}
+
+
+_HOSTS: Final = {
+    True: "those that a call may reach, through a proxy",
+    False: "none; landlock-ports would let a call reach those that it is granted",
 }
 
 

@@ -7,6 +7,7 @@ import click
 
 COMMANDS = {
     "accept": "Accept a project's configuration, or a tool that changed.",
+    "add": "Import the tools of an HTTP API.",
     "approve": "Answer calls that wait for a person.",
     "audit": "Look into the log of calls, check it, prove from it.",
     "call": "Call a tool, guarded and recorded.",
@@ -18,6 +19,7 @@ COMMANDS = {
     "install": "Let an MCP client use the keep: write its configuration.",
     "lint": "Advise on definitions without registering them.",
     "list": "List the tools.",
+    "lock": "Write toolkeep.lock, or check it against what upstreams offer.",
     "mcp": "Serve the tools to an MCP client.",
     "new": "Write a tool with its tests.",
     "policy": "Check policies, explain decisions, replay them.",

@@ -6,7 +6,7 @@ A file without effects is inert: it only describes tools and closes things, and 
 import json
 import logging
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolkeep.config.environment import TOOL_LISTS, escaped
@@ -48,12 +48,15 @@ class Effects:
         variables: Iterable[tuple[str, str]],
         before: Settings,
         policy_files: Iterable["PolicyFile"] = (),
+        documents: Mapping[str, str] | None = None,
     ) -> None:
+        """`documents` says of each upstream which document it has, and with which hash."""
         self._document = document
         self._data = data
         self._variables = variables
         self._before = before
         self._policy_files = policy_files
+        self._documents = documents or {}
 
     def all(self) -> tuple[Effect, ...]:
         """Runs first, then grants, then loosens, each in the order of the file."""
@@ -81,6 +84,11 @@ class Effects:
             name = self._written("tool_registry", "providers", index)
             what = f"provider '{name}' runs its code in this process"
             yield self._effect("runs", what, f"/tool_registry/providers/{index}")
+        for name in self._data.get("upstreams") or ():
+            document = self._documents.get(name, "")
+            url = self._written("upstreams", name, "url")
+            what = f"upstream '{visible(name)}' asks {url} as {document} says"
+            yield self._effect("runs", what, f"/upstreams/{escaped(name)}")
 
     def _grants(self) -> Iterator[Effect]:
         for agent, grant in (self._data.get("agents") or {}).items():
@@ -103,6 +111,17 @@ class Effects:
         if self._data.get("web_search"):
             what = f"searches of the web go to {self._written('web_search', 'url')}"
             yield self._effect("grants", what, "/web_search/url")
+        for upstream, said in (self._data.get("upstreams") or {}).items():
+            for secret, where in (said.get("secrets") or {}).items():
+                ((kind, _),) = where.items()
+                source = self._written("upstreams", upstream, "secrets", secret, kind)
+                what = f"upstream '{visible(upstream)}' is given {visible(secret)} from {kind} {source}"
+                yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/secrets")
+            for operation, danger in (said.get("danger") or {}).items():
+                what = (
+                    f"{visible(operation)} of upstream '{visible(upstream)}' is called {visible(str(danger))}"
+                )
+                yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/danger")
         for name, pointer in self._variables:
             yield self._effect("grants", f"the file reads the environment variable {name}", pointer)
 

@@ -28,6 +28,8 @@ from toolkeep.config.settings import (
     AgentGrant,
     ConfigFile,
     ConfiguredTool,
+    ConfiguredUpstream,
+    SecretSource,
     Settings,
 )
 from toolkeep.definitions.capability import Capability
@@ -35,11 +37,11 @@ from toolkeep.definitions.data import OTHER_SPELLINGS
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.documents import Document, Place, read_yaml
 from toolkeep.errors import ConfigurationInvalid, FileUnreadable
-from toolkeep.limits import CONFIG_FILE_BYTES, CUSTOM_TOOLS, ERRORS
+from toolkeep.limits import CONFIG_FILE_BYTES, CUSTOM_TOOLS, DEFINITION_FILE_BYTES, ERRORS
 from toolkeep.policy.holdings import check_scopes
 from toolkeep.policy.settings import KNOWN_PERMISSIONS
 from toolkeep.validation.nearest import nearest_name
-from toolkeep.wording import echo_name, type_name
+from toolkeep.wording import echo_name, type_name, visible
 
 if TYPE_CHECKING:
     from toolkeep.config.policies import PolicyFile
@@ -111,7 +113,9 @@ class _File:
         unseen = Substitution(self._document, None)
         data = self._checked(unseen)
         policy_files = self._policy_files(data)
-        effects = Effects(self._document, data, unseen.variables, self._before, policy_files).all()
+        hashes = self._document_hashes(data)
+        documents = {name: _shown_document(data, name, digest) for name, digest in hashes.items()}
+        effects = Effects(self._document, data, unseen.variables, self._before, policy_files, documents).all()
         # Where the project really is, not where a link in it leads: that file may be accepted elsewhere.
         path = Path(self._path)
         real_path = str(Path(os.path.realpath(path.parent.parent)) / path.parent.name / path.name)
@@ -122,14 +126,14 @@ class _File:
         file = ConfigFile(
             path=real_path,
             # What a person names to accept it must change with every file that it brings into force.
-            file_hash=seal if policy_files else self._hash,
+            file_hash=seal if policy_files or documents else self._hash,
             seal=seal,
             is_project=self._is_project,
             effects=effects,
             counts=counts,
         )
         tools = tuple(self._tools(data, held_back="" if counts else f"{self._path} is not accepted yet"))
-        merged = self._merged(data) if counts else self._before
+        merged = self._merged(data, hashes) if counts else self._before
         if counts:
             merged = replace(
                 merged,
@@ -152,6 +156,12 @@ class _File:
 
         read = partial(_bytes, is_users=not self._is_project)
         return read_policy_files(Path(self._path).parent, data["policies"], read)
+
+    def _document_hashes(self, data: dict[str, Any]) -> dict[str, str]:
+        """Of the document of each upstream: what is accepted with the file is its content, too."""
+        folder = Path(self._path).parent
+        upstreams = (data.get("upstreams") or {}).items()
+        return {name: document_hash(folder / said["openapi"]) for name, said in upstreams}
 
     def _checked(self, substitution: Substitution) -> dict[str, Any]:
         """The data; raises `ConfigurationInvalid` with everything that is wrong with it."""
@@ -196,6 +206,10 @@ class _File:
                     if pointer not in unresolved:
                         yield f"{self._document.place(pointer)}: {error}"
         yield from self._unknown_permissions(data, unresolved)
+        for name in data.get("upstreams") or ():
+            if name in self._before.upstreams:
+                place = self._document.key_place(f"/upstreams/{escaped(name)}")
+                yield f"{place}: '{name}' is an upstream of yours already; give this one another name"
 
     def _unknown_permissions(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
         known = {*KNOWN_PERMISSIONS, *self._before.permissions, *(data.get("permissions") or ())}
@@ -207,7 +221,7 @@ class _File:
                     mend = f"did you mean '{meant}'?" if meant else "name it under `permissions` first"
                     yield f"{place}: there is no permission '{echo_name(held)}'; {mend}"
 
-    def _merged(self, data: dict[str, Any]) -> Settings:
+    def _merged(self, data: dict[str, Any], hashes: Mapping[str, str]) -> Settings:
         before = self._before
         registry = data.get("tool_registry") or {}
         level = registry.get("validation_failure_log_level")
@@ -229,8 +243,30 @@ class _File:
             is_paranoid=before.is_paranoid or at(data, "/approvals/paranoid") is True,
             approval_wait_s=before.approval_wait_s if wait_s is None else float(wait_s),
             permissions=tuple(dict.fromkeys((*before.permissions, *(data.get("permissions") or ())))),
+            upstreams={**before.upstreams, **dict(self._upstreams(data, hashes))},
             agents={**before.agents, **{n: _grant(g) for n, g in (data.get("agents") or {}).items()}},
         )
+
+    def _upstreams(
+        self, data: dict[str, Any], hashes: Mapping[str, str]
+    ) -> Iterator[tuple[str, ConfiguredUpstream]]:
+        for name, said in (data.get("upstreams") or {}).items():
+            secrets = {
+                secret: SecretSource(kind=kind, where=str(where))
+                for secret, source in (said.get("secrets") or {}).items()
+                for kind, where in source.items()
+            }
+            folder = str(Path(self._path).parent)
+            upstream = ConfiguredUpstream(
+                name=name,
+                kind="openapi",
+                data=said,
+                secrets=secrets,
+                folder=folder,
+                document_hash=hashes.get(name, ""),
+                is_project=self._is_project,
+            )
+            yield name, upstream
 
     def _disabled(self, data: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for pointer in ("/disabled_tools", "/tool_registry/disabled_tools"):
@@ -248,6 +284,23 @@ class _File:
                     is_project=self._is_project,
                     held_back=held_back,
                 )
+
+
+def _shown_document(data: dict[str, Any], name: str, digest: str) -> str:
+    shown = visible(data["upstreams"][name]["openapi"])
+    return f"{shown} with the SHA-256 {digest}" if digest else f"{shown}, which is not there,"
+
+
+def document_hash(path: Path) -> str:
+    """The SHA-256 of an ordinary file that is not too large; empty where there is none."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 -- the same
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return ""
+            raw = file.read(DEFINITION_FILE_BYTES + 1)
+    except OSError:
+        return ""
+    return hashlib.sha256(raw).hexdigest() if len(raw) <= DEFINITION_FILE_BYTES else ""
 
 
 def _wrong_with_url(url: str) -> str | None:
@@ -306,7 +359,7 @@ def _without_blanks(data: Any) -> Any:
 _SECTIONS = frozenset(
     {
         "features", "tool_registry", "tools", "agents", "audit", "disabled_tools", "permissions",
-        "custom_tools", "custom", "providers", "policies", "approvals", "web_search",
+        "custom_tools", "custom", "providers", "policies", "approvals", "web_search", "upstreams",
     }
 )  # fmt: skip
 

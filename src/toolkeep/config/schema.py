@@ -69,6 +69,50 @@ _TOOL_REGISTRY: Schema = {
     },
 }
 
+_WHERE: Schema = {"type": "string", "minLength": 1, "maxLength": 4096}
+_UPSTREAM: Schema = {
+    "type": "object",
+    "description": "An HTTP API with an OpenAPI document.",
+    "required": ["openapi", "url"],
+    "properties": {
+        "openapi": {**_WHERE, "description": "Path of the document, from the folder of this file."},
+        "url": {
+            **_WHERE,
+            "pattern": "^https?://[^/@?#]+[^?#]*$",
+            "description": "Where calls go, whatever the document says, such as https://api.example.org/v1.",
+        },
+        "operations": {
+            **_NAMES,
+            "maxItems": 2000,
+            "description": "Only these operations, by their name in the document; all by default.",
+        },
+        "danger": {
+            "type": "object",
+            "description": "What you say about the danger of an operation, by its name in the document.",
+            "additionalProperties": {"enum": ["safe", "low", "medium", "high", "critical"]},
+        },
+        "check_answers": {
+            "type": "boolean",
+            "description": "Whether answers must fit the document, by default true.",
+        },
+        "secrets": {
+            "type": "object",
+            "description": "Where each secret is read from, by the name of its security scheme.",
+            "maxProperties": 100,
+            "additionalProperties": {
+                "type": "object",
+                "minProperties": 1,
+                "maxProperties": 1,
+                "properties": {
+                    "env": {**_WHERE, "description": "An environment variable."},
+                    "file": {**_WHERE, "pattern": "^[/~]", "description": "A file, by its whole path or ~/."},
+                    "keyring": {**_WHERE, "pattern": "^[^/]+/.+$", "description": "service/name."},
+                },
+            },
+        },
+    },
+}
+
 FILE_SCHEMA: Schema = {
     "type": "object",
     "description": "Configuration of toolkeep: .agent/config.yml of a project or of a user.",
@@ -159,6 +203,13 @@ FILE_SCHEMA: Schema = {
                 },
             },
         },
+        "upstreams": {
+            "type": "object",
+            "description": "Servers whose tools are imported, by a name of yours.",
+            "propertyNames": {"type": "string", "pattern": "^[a-z][a-z0-9_-]*$", "maxLength": 32},
+            "maxProperties": 100,
+            "additionalProperties": {"$ref": "#/$defs/upstream"},
+        },
         "agents": {
             "type": "object",
             "description": "What each agent holds, by its name.",
@@ -185,13 +236,13 @@ FILE_SCHEMA: Schema = {
             },
         },
     },
-    "$defs": {"tool": {"type": "object", "additionalProperties": True}},
+    "$defs": {"tool": {"type": "object", "additionalProperties": True}, "upstream": _UPSTREAM},
 }
 
 
 def editor_schema() -> Schema:
     """The schema with custom tools described, for editors that read `yaml-language-server` comments."""
-    schema = _closed({**FILE_SCHEMA, "$defs": {"tool": _tool()}})
+    schema = _closed({**FILE_SCHEMA, "$defs": {"tool": _tool(), "upstream": _UPSTREAM}})
     for key in ("strict_mode", "cache_compiled_schemas"):
         schema["properties"]["tool_registry"]["properties"][key]["const"] = True
     return {
@@ -277,6 +328,29 @@ def _tool() -> Schema:
         "properties": {
             "python": {"type": "string", "description": "module:function, imported by a sandboxed worker."},
             "command": {**texts, "minItems": 1, "description": "Program and arguments; no shell."},
+            "process": {
+                "type": ["array", "object"],
+                "items": text,
+                "minItems": 1,
+                "required": ["argv"],
+                "properties": {
+                    "argv": {**texts, "minItems": 1, "description": "Program and arguments; no shell."},
+                    "environment": {
+                        "type": "object",
+                        "additionalProperties": text,
+                        "description": "Variables; {secret:NAME} is filled with a secret of the tool.",
+                    },
+                    "code": {**texts, "description": "Folders and files that the program is made of."},
+                    "idle_s": {
+                        "type": "number",
+                        "minimum": 1,
+                        "maximum": 86400,
+                        "description": "Seconds without a call after which the program ends.",
+                    },
+                },
+                "additionalProperties": False,
+                "description": "A program that stays between calls: argv, or an object with argv.",
+            },
             "http": {
                 "type": ["string", "object"],
                 "required": ["url"],

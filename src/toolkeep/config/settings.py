@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from toolkeep.documents import Place
 
 EffectKind = Literal["runs", "grants", "loosens"]
-RunKind = Literal["python", "command", "http", "wasm"]
+RunKind = Literal["python", "command", "process", "http", "wasm"]
+SecretKind = Literal["env", "file", "keyring"]
+UpstreamKind = Literal["openapi"]
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +36,34 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: RunKind
     target: Any
+    secrets: Mapping[str, str] | None = None
+    """What the upstream of the tool was given, read when a call needs it; never shown."""
+
+    def __repr__(self) -> str:
+        """Without what may be secret."""
+        return f"<run {self.kind}>"
+
+
+class SecretSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a secret is read from when a call needs it."""
+
+    kind: SecretKind
+    where: str
+    """A variable, a path, or `service/name` of the keyring."""
+
+
+class ConfiguredUpstream(msgspec.Struct, frozen=True, kw_only=True):
+    """A server of tools that a file names, as the file has it."""
+
+    name: str
+    kind: UpstreamKind
+    data: Mapping[str, Any]
+    secrets: Mapping[str, SecretSource]
+    folder: str
+    """Of the file: what its relative paths begin at."""
+    document_hash: str = ""
+    """The SHA-256 of its document, as it was when the file was read and accepted."""
+    is_project: bool = False
 
 
 class ConfiguredTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +123,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     search_url: str = ""
     """The search engine that `web_search` asks."""
     tools: tuple[ConfiguredTool, ...] = ()
+    upstreams: Mapping[str, ConfiguredUpstream] = msgspec.field(default_factory=dict)
+    """In the order of the files, the user's first."""
     files: tuple[ConfigFile, ...] = ()
 
 

@@ -36,11 +36,13 @@ class Touches:
     """Marks a parameter whose value names what the call would touch.
 
     In code `Annotated[str, Touches("fs.read")]`, in data `x-touches: fs.read`, or with a form,
-    `x-touches: {kind: net.read, form: host}`.
+    `x-touches: {kind: net.read, form: host}`. With `only`, a call that leaves the parameter out touches
+    nothing of that kind; without, it counts as touching all of it that the tool requires.
     """
 
     kind: str
     form: TouchForm | None = None
+    only: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in TOUCH_FORMS:
@@ -56,15 +58,19 @@ class Touches:
         """From `x-touches`; ValueError says what is wrong."""
         if isinstance(data, str):
             return cls(data)
-        if isinstance(data, Mapping) and isinstance(data.get("kind"), str) and set(data) <= {"kind", "form"}:
-            return cls(data["kind"], data.get("form"))
-        raise ValueError(f"{TOUCHES_KEY} is a kind such as 'fs.read', or an object with kind and form")
+        if isinstance(data, Mapping) and set(data) <= {"kind", "form", "only"}:
+            kind, only = data.get("kind"), data.get("only", False)
+            if isinstance(kind, str) and isinstance(only, bool):
+                return cls(kind, data.get("form"), only)
+        raise ValueError(f"{TOUCHES_KEY} is a kind such as 'fs.read', or an object with kind, form and only")
 
     def to_json(self) -> JsonValue:
         """The value of `x-touches`."""
-        if self.form is TOUCH_FORMS[self.kind]:
+        usual = self.form is TOUCH_FORMS[self.kind]
+        if usual and not self.only:
             return self.kind
-        return {"kind": self.kind, "form": TouchForm(self.form).value}
+        form = {} if usual else {"form": TouchForm(self.form).value}
+        return {"kind": self.kind, **form, **({"only": True} if self.only else {})}
 
     def __get_pydantic_json_schema__(
         self, core_schema: "CoreSchema", handler: "GetJsonSchemaHandler"

@@ -15,6 +15,7 @@ class LoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._farewell: Callable[[], Coroutine[Any, Any, None]] | None = None
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of a coroutine; works inside a notebook, whose own loop is running."""
@@ -30,10 +31,11 @@ class LoopThread:
             future.cancel()
             raise
 
-    def close(self) -> None:
-        """End the loop; what runs on it is cancelled first."""
+    def close(self, farewell: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """End the loop; what runs on it is cancelled first, and then `farewell` is run on it."""
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+            self._farewell = farewell
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
@@ -42,18 +44,19 @@ class LoopThread:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(
-                target=_serve, args=(self._loop,), name="toolkeep-loop", daemon=True
+                target=self._serve, args=(self._loop,), name="toolkeep-loop", daemon=True
             )
             self._thread.start()
         return self._loop
 
-
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        loop.run_forever()
-        loop.run_until_complete(_cancel_all())
-    finally:
-        loop.close()
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            loop.run_forever()
+            loop.run_until_complete(_cancel_all())
+            if self._farewell is not None:
+                loop.run_until_complete(self._farewell())
+        finally:
+            loop.close()
 
 
 async def _cancel_all() -> None:

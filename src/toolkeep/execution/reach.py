@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from toolkeep.calls import PermittedCall, RecordedCall, TouchedThing
 from toolkeep.limits import PROTECTED_ENTRIES
 from toolkeep.network.hosts import WEB_PORTS, HostScope
+from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.plan import NOTHING, Grant
 
@@ -104,15 +105,20 @@ def reach_of(call: PermittedCall, tool: Tool) -> Reach:
     return found.reach()
 
 
-def hosts_of(call: PermittedCall) -> list[HostScope]:
+def hosts_of(call: PermittedCall, *, trusts_tunnels: bool = False) -> HostReach:
     """Whom a call may talk to: the hosts that it names, on the ports of the web where those are granted."""
-    found = [HostScope.read(held) for kind, held in call.held if kind.startswith("net.")]
+    found: dict[str, list[HostScope]] = {"net.read": [], "net.write": []}
+    for kind, held in call.held:
+        if kind in found:
+            found[kind].append(HostScope.read(held))
     for one in call.touched:
-        if one.kind.startswith("net."):
+        if one.kind in found:
             named, granted = HostScope.read(one.shown), HostScope.read(one.root)
             on_the_web = replace(named, ports=WEB_PORTS)  # a server may send on from http to https
-            found.append(on_the_web if _is_web(named) and granted.covers(on_the_web) else named)
-    return found
+            is_wider = _is_web(named) and granted.covers(on_the_web)
+            found[one.kind].append(on_the_web if is_wider else named)
+    reads, writes = map(tuple, found.values())
+    return HostReach(reads=reads, writes=writes, trusts_tunnels=trusts_tunnels)
 
 
 def _is_web(scope: HostScope) -> bool:

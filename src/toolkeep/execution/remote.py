@@ -4,6 +4,7 @@ Comes in: a recorded call, and the hosts that policy resolved for it. It reaches
 addresses, and nothing else; what it says about failures holds neither addresses nor headers nor secrets.
 """
 
+import asyncio
 import codecs
 import json
 from email.message import Message
@@ -15,17 +16,22 @@ from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import Code, SecretUnavailable
 from toolkeep.execution.runner import RunRefused
-from toolkeep.limits import OUTPUT_CAP_BYTES, REDIRECTS
+from toolkeep.limits import OUTPUT_CAP_BYTES, REDIRECTS, RETRY_SECONDS
 from toolkeep.network.budget import Budget
-from toolkeep.network.endpoint import READING, ArgumentUnfit, Endpoint, Request
-from toolkeep.network.errors import AnswerTooBig, HostTooSlow, NetworkError, NetworkRefused
-from toolkeep.network.fetching import Answer, Reach, fetch
+from toolkeep.network.endpoint import Endpoint, Request
+from toolkeep.network.errors import AnswerTooBig, HostTooSlow, HostUnreachable, NetworkError, NetworkRefused
+from toolkeep.network.fetching import Answer, fetch
 from toolkeep.network.hosts import HostScope
+from toolkeep.network.placing import ArgumentUnfit
+from toolkeep.network.reaching import READING, HostReach
 from toolkeep.sandbox.frames import FrameRefused, weigh
 from toolkeep.wording import HIDDEN, shorten, visible
 
 _QUOTED_CHARS: Final = 300
 """How much of a server's complaint a model reads."""
+
+_NOT_THERE: Final = frozenset({502, 503, 504})
+"""Answers of whoever stands before a server that is not there at the moment."""
 
 _CHARSETS: Final = frozenset(
     codecs.lookup(name).name
@@ -41,9 +47,10 @@ _CHARSETS: Final = frozenset(
 
 async def ask(call: RecordedCall, context: ToolContext) -> Any:
     """What the server of a tool answers to a call. The connection is torn down when this is cancelled."""
-    request, reach = _request(call, context), _reach(call)
+    endpoint = _endpoint(call)
+    request, reach = _request(call, endpoint, context), _reach(call)
     try:
-        answer = await fetch(request, reach, _budget(call), OUTPUT_CAP_BYTES)
+        answer = await _fetched(request, reach, _budget(call, endpoint.retries), endpoint.retries)
     except NetworkError as error:
         raise _refused(call, request, error) from error
     if answer.status >= 300:
@@ -51,10 +58,31 @@ async def ask(call: RecordedCall, context: ToolContext) -> Any:
     return _value(call, answer)
 
 
-def _request(call: RecordedCall, context: ToolContext) -> Request:
+async def _fetched(request: Request, reach: HostReach, budget: Budget, retries: int) -> Answer:
+    """The answer; an idempotent request whose server was not there is made again, as often as stated."""
+    for attempt in range(retries):
+        try:
+            answer = await fetch(request, reach, budget, OUTPUT_CAP_BYTES)
+        except HostUnreachable:
+            pass
+        else:
+            if answer.status not in _NOT_THERE:
+                return answer
+        await asyncio.sleep(RETRY_SECONDS * 2**attempt)
+    return await fetch(request, reach, budget, OUTPUT_CAP_BYTES)
+
+
+def _endpoint(call: RecordedCall) -> Endpoint:
+    try:
+        return Endpoint.read(call.tool.runner.target)
+    except ValueError as error:
+        reason = f"Tool '{call.tool.name}' was not run: its run.http {error}"
+        raise RunRefused(Code.NOT_RUNNABLE, reason) from error
+
+
+def _request(call: RecordedCall, endpoint: Endpoint, context: ToolContext) -> Request:
     name = call.tool.name
     try:
-        endpoint = Endpoint.read(call.tool.runner.target)
         if not any(scope.contains(endpoint.host) for scope in _reach(call).by(endpoint.method)):
             reason = f"Tool '{name}' was not run: its definition does not require {endpoint.needs}"
             raise RunRefused(Code.NOT_PERMITTED, reason)
@@ -67,20 +95,21 @@ def _request(call: RecordedCall, context: ToolContext) -> Request:
         raise RunRefused(Code.NOT_RUNNABLE, f"Tool '{name}' was not run: its run.http {error}") from error
 
 
-def _reach(call: RecordedCall) -> Reach:
+def _reach(call: RecordedCall) -> HostReach:
     """The hosts that authorization resolved for this call."""
     found: dict[str, list[HostScope]] = {"net.read": [], "net.write": []}
     for one in call.approved.permitted.touched:
         if one.kind in found:
             is_bare_ipv6 = ":" in one.shown and "[" not in one.shown and one.shown.count(":") > 1
             found[one.kind].append(HostScope.read(f"[{one.shown}]" if is_bare_ipv6 else one.shown))
-    return Reach(reads=tuple(found["net.read"]), writes=tuple(found["net.write"]))
+    return HostReach(reads=tuple(found["net.read"]), writes=tuple(found["net.write"]))
 
 
-def _budget(call: RecordedCall) -> Budget:
+def _budget(call: RecordedCall, retries: int) -> Budget:
     """What the tool states; otherwise the output cap decides, and the number of redirects."""
     stated = call.tool.definition.resource_bounds.max_network
-    return Budget(stated or NetworkBounds(max_requests=REDIRECTS + 1, max_bytes=2 * OUTPUT_CAP_BYTES))
+    most = (REDIRECTS + 1) * (retries + 1)
+    return Budget(stated or NetworkBounds(max_requests=most, max_bytes=2 * OUTPUT_CAP_BYTES))
 
 
 def _refused(call: RecordedCall, request: Request, error: NetworkError) -> RunRefused:

@@ -5,13 +5,12 @@ and nothing else; at standard it is only bounded. Nothing of the tool is importe
 machine cannot give is refused, never weakened.
 """
 
-import asyncio
 import json
 import logging
 import math
+import os
 import socket
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
@@ -23,6 +22,8 @@ from toolkeep.definitions.reference import Unreachable, find_reference, is_live
 from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.command import COMMAND, RUNNER, fill, find_program
+from toolkeep.execution.contacts import Contacts, Told
+from toolkeep.execution.machine import Machine
 from toolkeep.execution.reach import SPAWN, Reach, Tool, hosts_of, reach_of, resolved_arguments
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.tool_code import find_code
@@ -34,7 +35,7 @@ from toolkeep.sandbox.filters import for_level
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import NotThere, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool
-from toolkeep.sandbox.probe import Findings, probe
+from toolkeep.sandbox.probe import Findings
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -49,7 +50,7 @@ _PRELOADED: Final = (
 
 _TOOLS: Final = (
     "toolkeep.tools.reading", "toolkeep.tools.listing", "toolkeep.tools.searching", "toolkeep.tools.writing",
-    "toolkeep.tools.running", "toolkeep.tools.gitting", "toolkeep.tools.fetching",
+    "toolkeep.tools.running", "toolkeep.tools.gitting", "toolkeep.tools.pushing", "toolkeep.tools.fetching",
 )  # fmt: skip
 """The modules of the built-in tools: they are ours, and need not wait for a call."""
 
@@ -60,15 +61,21 @@ _KINDS: Final = frozenset(("python", BUILT_IN, COMMAND))
 class SandboxRunner:
     """Runs what is not to run in this process."""
 
-    def __init__(self, project: str = "", hidden: str = "") -> None:
+    def __init__(
+        self,
+        project: str = "",
+        hidden: str = "",
+        machine: Machine | None = None,
+        contacts: Contacts | None = None,
+    ) -> None:
         """`project` is looked through for the modules of its own tools; no tool sees `hidden`."""
         self._project = project
         self._hidden = hidden
         self._pool = Pool()
         self._keys: dict[Key, None] = {}
         self._plans: dict[tuple[object, ...], tuple[ZygotePlan, WorkerPlan]] = {}
-        self._lock = threading.Lock()
-        self._findings: Findings | None = None
+        self._machine = machine or Machine()
+        self._contacts = contacts or Contacts()
 
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it is Python code or a program, and asks for isolation."""
@@ -89,22 +96,27 @@ class SandboxRunner:
     def _memory_by(self, level: Isolation, *, may_spawn: bool) -> Mechanism:
         """What bounds the memory: a limit for one process, the best that this machine has for several."""
         has_processes = may_spawn or level is Isolation.STANDARD
-        best = self._findings.tree_bound if self._findings is not None and has_processes else None
+        best = self._machine.tree_bound if has_processes else None
         return best or Mechanism.MEMORY_LIMIT
 
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:  # noqa: ARG002 -- nothing outlives it
         """What the tool gives back. The worker is killed when this is cancelled."""
         try:
-            if self._findings is None:
-                await asyncio.to_thread(self._look)
-            key = self._admitted(call)
+            findings = await self._machine.findings()
+            key = self._admitted(call, findings)
             known = context()
             request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
             # A moment longer than the call: whoever runs it gives up first, and says so.
             deadline_s = call.deadline_s + CANCEL_GRACE_SECONDS
             owner = call.request.agent
             reply = await self._pool.run(
-                key, request, deadline_s, OUTPUT_CAP_BYTES, known.on_progress, _way_out(call), owner
+                key,
+                request,
+                deadline_s,
+                OUTPUT_CAP_BYTES,
+                known.on_progress,
+                _way_out(call, self._contacts.of(call)),
+                owner,
             )
         except SandboxBroken as error:
             # What went wrong names places of this machine, which are none of a model's business.
@@ -130,20 +142,14 @@ class SandboxRunner:
         """End all workers, from wherever."""
         self._pool.close_soon()
 
-    def _look(self) -> None:
-        """See what this machine can enforce; once is enough."""
-        with self._lock:
-            if self._findings is None:
-                self._findings = probe()
-
-    def _admitted(self, call: RecordedCall) -> Key:
+    def _admitted(self, call: RecordedCall, findings: Findings) -> Key:
         """The key of the workers that may run a call. Raises where this machine cannot give its level."""
         level = _level(call.tool)
-        if self._findings is not None:
-            self._findings.require(level)
+        findings.require(level)
         reach = Reach()
         if level is Isolation.STRICT:
             reach = reach_of(call.approved.permitted, self._described(call.tool))
+            findings.require(level, connects=reach.connects)
         key = Key(call.tool.definition_hash, level, reach)
         if key not in self._keys:
             zygote, worker = self._plans_of(call.tool, level, reach)
@@ -162,7 +168,8 @@ class SandboxRunner:
             return {"arguments": self._command(call, arguments)}
         runner = call.tool.runner
         if _is_built_in(call.tool):
-            return {"arguments": {**arguments, **dict(runner.fixed)}}
+            told: dict[str, Any] = {"arguments": {**arguments, **dict(runner.fixed)}}
+            return told | ({"context": _host_secrets(call, known)} if runner.takes_host_secrets else {})
         request: dict[str, Any] = {"arguments": arguments}
         if isinstance(runner, FunctionTool) and not runner.takes_context:
             return request  # what it cannot ask for need not lie in its memory
@@ -184,9 +191,16 @@ class SandboxRunner:
         return Tool(
             is_built_in=_is_built_in(tool),
             writes=tool.runner.writes if _is_built_in(tool) else "",
-            programs=(self._program(tool),) if _is_command(tool) else (),
+            programs=self._programs(tool),
             hidden=self._hidden,
         )
+
+    def _programs(self, tool: RegisteredTool) -> tuple[str, ...]:
+        """What a tool starts beside what its definition says."""
+        if _is_command(tool):
+            return (self._program(tool),)
+        named = tool.runner.programs if _is_built_in(tool) else ()
+        return tuple(path for path in named if os.path.exists(path))  # noqa: PTH110 -- text
 
     def _program(self, tool: RegisteredTool) -> str:
         base = self._project if tool.provider == "project" and self._project else "/"
@@ -246,10 +260,16 @@ class SandboxRunner:
         return zygote, worker
 
 
-def _way_out(call: RecordedCall) -> Serve | None:
+def _host_secrets(call: RecordedCall, known: ToolContext) -> dict[str, Any]:
+    """The secrets that are named as the hosts of a call; no other leaves this process."""
+    hosts = {one.shown for one in call.approved.permitted.touched if one.kind.startswith("net.")}
+    return {"secrets": {name: value for name, value in known.secrets.items() if name in hosts}}
+
+
+def _way_out(call: RecordedCall, told: Told) -> Serve | None:
     """What leads a worker to the hosts of its call; made only for one that has any."""
-    hosts = hosts_of(call.approved.permitted)
-    if not hosts:
+    hosts = hosts_of(call.approved.permitted, trusts_tunnels=_is_built_in(call.tool))
+    if hosts.is_empty:
         return None
 
     def serve(listener: socket.socket) -> AbstractAsyncContextManager[object]:
@@ -257,7 +277,7 @@ def _way_out(call: RecordedCall) -> Serve | None:
         from toolkeep.network.egress import Egress
 
         budget = Budget(call.tool.definition.resource_bounds.max_network)
-        return Egress(listener, hosts, max_seconds=call.deadline_s, budget=budget)
+        return Egress(listener, hosts, max_seconds=call.deadline_s, budget=budget, on_contact=told)
 
     return serve
 

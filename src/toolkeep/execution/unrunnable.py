@@ -14,9 +14,9 @@ def why_not_run(tool: RegisteredTool) -> tuple[Code, str]:
     if kind == "http":
         why = f"asks for the isolation {wanted}, and is run by a server, of which nothing is known here"
         return Code.ISOLATION_UNAVAILABLE, why
-    if kind == "command" and wanted is Isolation.RESTRICTED:
+    if kind in ("command", "process") and wanted is Isolation.RESTRICTED:
         return Code.ISOLATION_UNAVAILABLE, "asks for the isolation restricted, at which no program is started"
-    if kind in ("python", "command") and wanted is Isolation.NONE:
+    if kind in ("python", "command", "process") and wanted is Isolation.NONE:
         why = (
             "asks for the isolation none, and what a configuration names never runs in the keep's own process"
         )

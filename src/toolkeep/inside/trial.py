@@ -25,6 +25,8 @@ _PROBED: Final = "/usr"
 
 
 _TAKEN_BYTES: Final = 16 << 20
+_DISCARD: Final = 9
+"""A port that is not the one which is let through."""
 
 
 class NoEffect(Exception):
@@ -138,6 +140,19 @@ def _try_landlock() -> None:
     _must_fail(lambda: os.close(os.open(_PROBED, os.O_RDONLY)), errno.EACCES, "Landlock")
 
 
+def _try_landlock_ports() -> None:
+    """Whether one port can be left open; what listens there does not matter."""
+    kernel.forbid_new_privileges()
+    with socket.socket() as held, socket.socket() as outward:
+        held.bind(("127.0.0.1", 0))
+        allowed = held.getsockname()
+        rules = landlock.make_ruleset()
+        landlock.allow_port(rules, allowed[1])
+        kernel.landlock_restrict(rules)
+        _must_fail(lambda: outward.connect((allowed[0], _DISCARD)), errno.EACCES, "Landlock")
+        _must_fail(lambda: outward.connect(allowed), errno.ECONNREFUSED, "an open port")
+
+
 def _try_seccomp() -> None:
     """A program that denies one call, to ask for the parent's id."""
     numbers = {"x86_64": 110, "aarch64": 173}
@@ -204,6 +219,7 @@ _TRIALS: Final[dict[str, Callable[[], None]]] = {
     "network-namespace": _try_network_namespace,
     "ipc-namespace": _try_ipc_namespace,
     "landlock": _try_landlock,
+    "landlock-ports": _try_landlock_ports,
     "seccomp": _try_seccomp,
     "memory-limit": _try_memory_limit,
     "clean-start": _try_clean_start,

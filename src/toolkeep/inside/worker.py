@@ -1,5 +1,5 @@
 """What a fork of the zygote does: it is told its grant and narrows itself to that for good, imports the tool,
-answers one call and ends.
+answers one call and ends. One that stays runs a program instead (`resident`).
 
 The order is the protection: everything is given up before the first line of the tool runs, so that a thread
 which the tool starts at import never holds more than the call does. The grant comes through the worker's own
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from . import answer, kernel, load, root
+from . import answer, kernel, load, resident, root
 
 REQUEST: Final = 3
 REPLY: Final = 4
@@ -61,6 +61,8 @@ class Prepared:
     has_proc: bool
     connects: bool
     """Whether it has a way out to the network, through the host."""
+    stays: bool
+    """Whether it is told a program, and runs that until it ends, instead of answering one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class Ends:
 
     request: int
     reply: int
-    null: int
+    streams: tuple[int, int, int]
+    """What are its standard input, output and error."""
     port: int = 0
     """Of the way out, which listens in this network namespace; 0 where there is none."""
 
@@ -79,7 +82,10 @@ def run(plan: Prepared, ends: Ends) -> NoReturn:
     try:
         _keep_only(ends)
         if _is_narrowed(plan, ends.port):
-            _answer_once(plan)
+            if plan.stays:
+                _stay()
+            else:
+                _answer_once(plan)
     finally:
         os._exit(0)
 
@@ -105,7 +111,7 @@ def _is_narrowed(plan: Prepared, port: int) -> bool:
 
 
 def _keep_only(ends: Ends) -> None:
-    wanted = {0: ends.null, 1: ends.null, 2: ends.null, REQUEST: ends.request, REPLY: ends.reply}
+    wanted = {**dict(enumerate(ends.streams)), REQUEST: ends.request, REPLY: ends.reply}
     parked = {
         number: fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _PARKED) for number, source in wanted.items()
     }
@@ -147,6 +153,13 @@ def _set_variables(plan: Prepared, port: int) -> None:
     os.environ.update(plan.environment)
     if port:
         os.environ.update(dict.fromkeys(_PROXIES, f"http://127.0.0.1:{port}"))
+
+
+def _stay() -> None:
+    """Run the program that the host names; what it was started with is told to nobody else."""
+    order = _hear()
+    if order is not None:
+        resident.stay(json.loads(order), _say)
 
 
 def _answer_once(plan: Prepared) -> None:

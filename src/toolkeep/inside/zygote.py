@@ -36,6 +36,7 @@ _NAMESPACES: Final = (
 )
 _LIMITS: Final = {
     "memory_bytes": resource.RLIMIT_AS,
+    "data_bytes": resource.RLIMIT_DATA,
     "cpu_s": resource.RLIMIT_CPU,
     "file_bytes": resource.RLIMIT_FSIZE,
     "open_files": resource.RLIMIT_NOFILE,
@@ -191,6 +192,7 @@ class _Zygote:
             scratch=_scratch_options(plan["limits"]),
             has_proc=self._plan["has_proc"],
             connects=plan["connects"],
+            stays=plan["stays"],
         )
 
     def _common(self, plan: dict[str, Any]) -> tuple[tuple[str, int], ...]:
@@ -220,10 +222,11 @@ class _Zygote:
             request_out, request_in = _pipe(opened)
             reply_out, reply_in = _pipe(opened)
             way_out, port = _listener(opened) if prepared.connects else ([], 0)
-            child = self._forked(prepared, worker.Ends(request_out, reply_in, self._null, port))
+            theirs, ours = _streams(opened) if prepared.stays else ((self._null,) * 3, ())
+            child = self._forked(prepared, worker.Ends(request_out, reply_in, theirs, port))
             pidfd = self._watched(child)
             message = _encoded({"ticket": ticket})
-            socket.send_fds(self._control, [message], [request_in, reply_out, pidfd, *way_out])
+            socket.send_fds(self._control, [message], [request_in, reply_out, pidfd, *way_out, *ours])
         finally:
             for descriptor in opened:
                 os.close(descriptor)
@@ -288,6 +291,14 @@ def _pipe(opened: list[int]) -> tuple[int, int]:
     ends = os.pipe()
     opened += ends
     return ends
+
+
+def _streams(opened: list[int]) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """The standard streams of a program that stays: its own ends, and those of the host."""
+    input_out, input_in = _pipe(opened)
+    output_out, output_in = _pipe(opened)
+    errors_out, errors_in = _pipe(opened)
+    return (input_out, output_in, errors_in), (input_in, output_out, errors_out)
 
 
 def _listener(opened: list[int]) -> tuple[list[int], int]:

@@ -1,6 +1,6 @@
 """The way out of a confined worker: an HTTP proxy that leads to granted hosts and nowhere else (SBX-4).
 
-Comes in: a listening socket that a worker can reach, the scopes that its call was granted, and a budget. Goes
+Comes in: a listening socket that a worker can reach, the hosts that its call was granted, and a budget. Goes
 out: TLS by CONNECT and plain http by whole URLs, to vetted addresses; a record of what was contacted, and of
 what was refused and why. Everything from the worker is hostile, and a host may be its accomplice.
 Not protected against: what is said to a granted host inside TLS, and other names that its server serves.
@@ -11,7 +11,7 @@ import contextlib
 import logging
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
@@ -23,8 +23,9 @@ from toolkeep.network.budget import Budget
 from toolkeep.network.errors import HostTooSlow, HostUnreachable, NetworkError
 from toolkeep.network.forwarding import forward
 from toolkeep.network.heads import forward_target, read_head, tunnel_target
-from toolkeep.network.hosts import Host, HostScope
+from toolkeep.network.hosts import Host
 from toolkeep.network.link import CHUNK_BYTES, Link
+from toolkeep.network.reaching import HostReach
 from toolkeep.network.tunneling import tunnel
 from toolkeep.network.vetting import vet
 
@@ -56,17 +57,22 @@ class Egress:
     def __init__(
         self,
         listener: socket.socket,
-        allowed: Iterable[HostScope],
+        reach: HostReach,
         *,
-        max_seconds: float,
+        max_seconds: float | None,
         budget: Budget | None = None,
+        on_contact: Callable[[Contact], None] | None = None,
     ) -> None:
-        """The listener listens already, maybe in another network namespace; it is closed with this."""
+        """The listener listens already, maybe in another network namespace; it is closed with this.
+
+        `max_seconds` is None for who is closed when the one that it serves ends.
+        """
         self.contacts: list[Contact] = []
         """What was asked for, in the order in which it ended; the first so many."""
         self.budget = budget or Budget()
         self._listener = listener
-        self._allowed = tuple(allowed)
+        self._reach = reach
+        self._on_contact = on_contact
         self._max_seconds = max_seconds
         self._serving: asyncio.Task[None] | None = None
 
@@ -142,7 +148,9 @@ class Egress:
         try:
             self.budget.take_request()
             host, path = (tunnel_target(request), b"") if is_tunnel else forward_target(request)
-            vetted = await vet(host, self._allowed)
+            method = request.method.decode()
+            self._reach.check(method, host)
+            vetted = await vet(host, self._reach.by(method))
             async with Link(vetted, reader, writer, self.budget) as link:
                 await (tunnel(link, host) if is_tunnel else forward(link, host, path, request, worker))
             problem = ""
@@ -159,16 +167,17 @@ class Egress:
     def _note(self, request: h11.Request | None, host: Host | None, link: Link | None, problem: str) -> None:
         if len(self.contacts) >= NETWORK_CONTACTS:
             return
-        self.contacts.append(
-            Contact(
-                method=request.method.decode() if request else "",
-                host=host.name if host else "",
-                port=host.port if host else 0,
-                problem=problem,
-                sent_bytes=link.sent_bytes if link else 0,
-                received_bytes=link.received_bytes if link else 0,
-            )
+        contact = Contact(
+            method=request.method.decode() if request else "",
+            host=host.name if host else "",
+            port=host.port if host else 0,
+            problem=problem,
+            sent_bytes=link.sent_bytes if link else 0,
+            received_bytes=link.received_bytes if link else 0,
         )
+        self.contacts.append(contact)
+        if self._on_contact is not None:
+            self._on_contact(contact)
 
 
 def _status(error: NetworkError) -> int:

@@ -1,9 +1,11 @@
 """What an HTTP tool asks, and whom: the `http` of `run`, checked, and made into the request of a call.
 
-Arguments go into the path, the query and the body, encoded; never into scheme, host or headers. Secrets go
-into headers and nowhere else. So whom a call asks is known before there is a call.
+Arguments go into the path, the query and the body, encoded, and into headers and cookies where `arguments`
+says so; never into scheme or host. Secrets go into headers, or into the query where `secret_query` says so,
+and nowhere else. So whom a call asks is known before there is a call.
 """
 
+import base64
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -13,19 +15,24 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from toolkeep.network.hosts import Host, HostRefused, read_url
+from toolkeep.network.placing import ArgumentUnfit, Placement, form_body
+from toolkeep.network.reaching import READING
 from toolkeep.wording import echo, echo_name
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
-READING: Final = frozenset({"GET"})
-"""Methods for which `net.read` is enough."""
+IDEMPOTENT: Final = frozenset({"GET", "PUT", "DELETE"})
+"""Methods that may be asked twice (RFC 9110, section 9.2.2)."""
+RETRIES: Final = 3
+"""How often an idempotent request may be tried again."""
 
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
-_KEYS: Final = frozenset({"url", "method", "headers"})
+_PLAIN_KEYS: Final = frozenset({"url", "method", "headers"})
+_KEYS: Final = _PLAIN_KEYS | {"arguments", "body", "secret_query", "retries"}
 _PLACE: Final = re.compile(r"\{([^{}/?#&=\s]+)\}")
 _URL_CHARS: Final = re.compile(r"[!$-;=?-Z_a-z~{}%]*")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE: Final = re.compile(r"[\t -~]*")
-_SECRET: Final = re.compile(r"\{secret:([^{}]+)\}")
+_SECRET: Final = re.compile(r"\{(secret|basic):([^{}]+)\}")
 _OURS: Final = frozenset(
     (
         *("host", "connection", "content-length", "transfer-encoding", "accept-encoding"),
@@ -33,10 +40,6 @@ _OURS: Final = frozenset(
     )
 )
 """Headers that say how a message is sent, which is not the tool's to say."""
-
-
-class ArgumentUnfit(ValueError):
-    """An argument that cannot stand where the URL wants it; another one could."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +50,57 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()
     """Those that the tool brings; they may hold secrets, and go to its own origin only."""
     body: bytes | None = None
+    content_type: str = "application/json"
+    """Of the body, where there is one."""
 
     def __repr__(self) -> str:
         """Without what may be secret."""
         return f"<{self.method} request>"
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    """What of the arguments is the body, and how it is written."""
+
+    argument: str
+    content_type: str
+    is_required: bool = False
+    fields: Mapping[str, Placement] = {}
+    """Of a form, the fields that are not written in the usual style."""
+
+    @classmethod
+    def read(cls, data: Any) -> "Body":
+        """From an object with argument, content_type and required; ValueError says what is wrong."""
+        known = {"argument", "content_type", "required", "fields"}
+        if not isinstance(data, Mapping) or set(data) - known or not isinstance(data.get("argument"), str):
+            raise ValueError("has a body that is no object with argument, content_type, required, fields")
+        content_type, fields = data.get("content_type", "application/json"), data.get("fields") or {}
+        if not isinstance(content_type, str) or not _CONTENT_TYPE.fullmatch(content_type):
+            raise ValueError("has a body whose content_type is none that can be sent")
+        placements = {name: Placement.read({"argument": name, **place}) for name, place in fields.items()}
+        return cls(
+            argument=data["argument"],
+            content_type=content_type,
+            is_required=data.get("required") is True,
+            fields=placements,
+        )
+
+    def write(self, arguments: Mapping[str, Any]) -> bytes | None:
+        """The bytes of the body; None where the call gives none."""
+        if self.argument not in arguments:
+            return b"" if self.is_required else None
+        value = arguments[self.argument]
+        if self.content_type == "application/x-www-form-urlencoded":
+            return form_body(value, self.fields)
+        if self.content_type.startswith("text/"):
+            if not isinstance(value, str):
+                raise ArgumentUnfit(f"'{echo_name(self.argument)}' must be a text")
+            return value.encode()
+        return json.dumps(value, ensure_ascii=False).encode()
+
+
+_CONTENT_TYPE: Final = re.compile(
+    r"application/(?:json|[a-z0-9!#$&^_.-]{1,100}\+json|x-www-form-urlencoded)|text/[a-z0-9.-]{1,40}"
+)
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +113,12 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     method: str
     headers: tuple[tuple[str, str], ...]
+    placements: tuple[Placement, ...] | None = None
+    """Where each argument goes; None for path, query and body by their names."""
+    body: Body | None = None
+    secret_query: tuple[tuple[str, str], ...] = ()
+    """Names of the query, and the secret that stands there."""
+    retries: int = 0
 
     @classmethod
     def read(cls, target: Any) -> "Endpoint":
@@ -71,13 +127,15 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(fields, Mapping) or not isinstance(fields.get("url"), str):
             raise ValueError("has no url")
         if unknown := set(fields) - _KEYS:
-            raise ValueError(
-                f"has the unknown key {echo(min(map(str, unknown)))}; there are url, method, headers"
-            )
+            known = "url, method, headers, arguments, body, secret_query, retries"
+            raise ValueError(f"has the unknown key {echo(min(map(str, unknown)))}; there are {known}")
         method, headers = fields.get("method", "POST"), _read_headers(fields.get("headers"))
         if method not in METHODS:
             raise ValueError(f"has a method that is not one of {', '.join(METHODS)}")
-        return cls(method=method, headers=headers, **_read_address(fields["url"]))
+        address = _read_address(fields["url"])
+        if not set(fields) - _PLAIN_KEYS:
+            return cls(method=method, headers=headers, **address)
+        return cls(method=method, headers=headers, **address, **_read_plan(fields, method, address["path"]))
 
     @property
     def needs(self) -> str:
@@ -86,6 +144,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def request(self, arguments: Mapping[str, Any], secret: Callable[[str], str]) -> Request:
         """The request of one call; raises `ArgumentUnfit`, and whatever `secret` raises."""
+        if self.placements is not None:
+            return self._placed(self.placements, arguments, secret)
         used: set[str] = set()
         path = _filled_path(self.path, arguments, used)
         query = _filled_query(self.query, arguments, used)
@@ -97,6 +157,86 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             query = "&".join(filter(None, [query, *_as_query(rest)]))
         url = f"{self.origin}{path}" + (f"?{query}" if query else "")
         return Request(method=self.method, url=url, headers=_with_secrets(self.headers, secret), body=body)
+
+    def _placed(
+        self, placements: tuple[Placement, ...], arguments: Mapping[str, Any], secret: Callable[[str], str]
+    ) -> Request:
+        """The request in which every argument stands where the plan says."""
+        pairs, headers, cookies = [self.query], list(_with_secrets(self.headers, secret)), list[str]()
+        in_path = {place.name: place for place in placements if place.where == "path"}
+        for place in placements:
+            value = arguments.get(place.argument)
+            if value is None or place.where == "path":
+                continue
+            if place.where == "query":
+                pairs += place.in_query(value)
+            elif place.where == "header":
+                headers.append((place.name, place.in_header(value)))
+            else:
+                cookies += place.in_cookie(value)
+        for name, secret_name in self.secret_query:
+            pairs.append(f"{quote(name, safe='')}={quote(secret(secret_name), safe='')}")
+        path = _placed_path(self.path, in_path, arguments)
+        query = "&".join(filter(None, pairs))
+        body = self.body.write(arguments) if self.body else None
+        return Request(
+            method=self.method,
+            url=f"{self.origin}{path}" + (f"?{query}" if query else ""),
+            headers=_with_cookies(headers, cookies),
+            body=body,
+            content_type=self.body.content_type if self.body else "application/json",
+        )
+
+
+def _read_plan(fields: Mapping[str, Any], method: str, path: str) -> dict[str, Any]:
+    listed, retries = fields.get("arguments") or [], fields.get("retries", 0)
+    if not isinstance(listed, (list, tuple)):
+        raise ValueError("has arguments that are no list of places")
+    placements = tuple(map(Placement.read, listed))
+    in_path = {place.name for place in placements if place.where == "path"}
+    if in_path != set(_PLACE.findall(path)):
+        raise ValueError("has a path whose {parameters} are not those that its arguments name")
+    for place in placements:
+        if place.where == "header":
+            _refuse_ours(place.name)
+    if type(retries) is not int or not 0 <= retries <= RETRIES or (retries and method not in IDEMPOTENT):
+        raise ValueError(f"has retries that are not 0 to {RETRIES}, or that {method} does not allow")
+    secret_query = fields.get("secret_query") or {}
+    if not isinstance(secret_query, Mapping) or not all(
+        isinstance(text, str) and text for pair in secret_query.items() for text in pair
+    ):
+        raise ValueError("has a secret_query that is no object of texts")
+    body = fields.get("body")
+    return {
+        "placements": placements,
+        "body": None if body is None else Body.read(body),
+        "secret_query": tuple(secret_query.items()),
+        "retries": retries,
+    }
+
+
+def _placed_path(path: str, placements: Mapping[str, Placement], arguments: Mapping[str, Any]) -> str:
+    def fill(match: re.Match[str]) -> str:
+        place = placements[match[1]]
+        value = arguments.get(place.argument)
+        text = "" if value is None else place.in_path(value)
+        if not text.strip(".;,="):
+            raise ArgumentUnfit(f"'{echo_name(place.argument)}' goes into the address and must not be empty")
+        return text
+
+    filled = _PLACE.sub(fill, path)
+    if _has_dots(filled):
+        raise ArgumentUnfit("an argument would lead to another place of the server: it holds '.' or '..'")
+    return filled
+
+
+def _with_cookies(headers: list[tuple[str, str]], cookies: list[str]) -> tuple[tuple[str, str], ...]:
+    """All cookies in one header, as RFC 6265 wants them."""
+    if not cookies:
+        return tuple(headers)
+    given = [value for name, value in headers if name.lower() == "cookie"]
+    others = [(name, value) for name, value in headers if name.lower() != "cookie"]
+    return (*others, ("Cookie", "; ".join([*given, *cookies])))
 
 
 def _read_address(url: str) -> dict[str, Any]:
@@ -128,8 +268,7 @@ def _read_headers(headers: Any) -> tuple[tuple[str, str], ...]:
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
             raise ValueError(f"has a header whose name cannot be: {echo(str(name))}")
-        if name.lower() in _OURS or name.lower().startswith("proxy-"):
-            raise ValueError(f"has the header {echo_name(name)}, which is not a tool's to set")
+        _refuse_ours(name)
         if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
             raise ValueError(f"has a header {echo_name(name)} that is no plain text of one line")
         if set(_SECRET.sub("", value)) & set("{}"):
@@ -137,12 +276,23 @@ def _read_headers(headers: Any) -> tuple[tuple[str, str], ...]:
     return tuple(headers.items())
 
 
+def _refuse_ours(name: str) -> None:
+    if name.lower() in _OURS or name.lower().startswith("proxy-"):
+        raise ValueError(f"has the header {echo_name(name)}, which is not a tool's to set")
+
+
+def _filled_secret(place: re.Match[str], secret: Callable[[str], str]) -> str:
+    """A secret as it is, or as RFC 7617 sends a name and a password."""
+    value = secret(place[2])
+    return value if place[1] == "secret" else base64.b64encode(value.encode()).decode()
+
+
 def _with_secrets(
     headers: tuple[tuple[str, str], ...], secret: Callable[[str], str]
 ) -> tuple[tuple[str, str], ...]:
     filled = []
     for name, value in headers:
-        text = _SECRET.sub(lambda place: secret(place[1]), value)
+        text = _SECRET.sub(lambda place: _filled_secret(place, secret), value)
         if not _HEADER_VALUE.fullmatch(text):
             raise ValueError(f"has a secret that cannot stand in the header {echo_name(name)}")
         filled.append((name, text))
@@ -165,9 +315,10 @@ def _filled_path(path: str, arguments: Mapping[str, Any], used: set[str]) -> str
 
 
 def _has_dots(path: str) -> bool:
-    """Whether a step is . or .. to a server that decodes once or twice, or takes a backslash for a slash."""
+    """Whether a step is . or .. to a server that decodes once or twice, takes a backslash for a slash, or
+    leaves out what stands behind a semicolon."""
     decoded = unquote(unquote(path)).replace("\\", "/")
-    return any(step in (".", "..") for step in decoded.split("/"))
+    return any(step.partition(";")[0] in (".", "..") for step in decoded.split("/"))
 
 
 def _filled_query(query: str, arguments: Mapping[str, Any], used: set[str]) -> str:

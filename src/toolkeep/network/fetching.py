@@ -19,7 +19,7 @@ import msgspec
 from toolkeep.limits import DIAL_SECONDS, HEAD_BYTES, REDIRECTS
 from toolkeep.network.budget import Budget
 from toolkeep.network.dialing import dial
-from toolkeep.network.endpoint import READING, Request
+from toolkeep.network.endpoint import Request
 from toolkeep.network.errors import (
     AnswerTooBig,
     AnswerUnusable,
@@ -27,7 +27,8 @@ from toolkeep.network.errors import (
     NetworkError,
     NetworkRefused,
 )
-from toolkeep.network.hosts import Host, HostRefused, HostScope, read_url
+from toolkeep.network.hosts import Host, HostRefused, read_url
+from toolkeep.network.reaching import READING, HostReach
 from toolkeep.network.vetting import Vetted, vet
 
 _CHUNK_BYTES: Final = 1 << 16
@@ -35,17 +36,6 @@ _KEEPS_METHOD: Final = frozenset((307, 308))
 _REDIRECTS: Final = frozenset((301, 302, 303, *_KEEPS_METHOD))
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """The hosts that a call may read from, and those that it may write to."""
-
-    reads: tuple[HostScope, ...] = ()
-    writes: tuple[HostScope, ...] = ()
-
-    def by(self, method: str) -> tuple[HostScope, ...]:
-        """The hosts that may be asked with a method."""
-        return (*self.reads, *self.writes) if method in READING else self.writes
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +47,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-async def fetch(request: Request, reach: Reach, budget: Budget, max_bytes: int) -> Answer:
+async def fetch(request: Request, reach: HostReach, budget: Budget, max_bytes: int) -> Answer:
     """The answer to a request, over redirects where they lead to what may be reached."""
     first = _host(request.url)
     for redirects in range(REDIRECTS + 1):
@@ -148,7 +138,7 @@ async def _send(
         "Connection": "close",
     }
     if request.body is not None:
-        headers |= {"Content-Type": "application/json", "Content-Length": str(len(request.body))}
+        headers |= {"Content-Type": request.content_type, "Content-Length": str(len(request.body))}
     own = {name.lower() for name, _ in request.headers}
     lines = [(name, value) for name, value in headers.items() if name.lower() not in own]
     target = "/" + request.url.partition("://")[2].partition("/")[2].partition("#")[0]
@@ -218,4 +208,5 @@ def _redirected(request: Request, status: int, location: str) -> Request:
         url=url,
         headers=request.headers if same else (),
         body=request.body if keeps_method else None,
+        content_type=request.content_type,
     )

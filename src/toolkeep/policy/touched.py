@@ -157,7 +157,8 @@ class TouchPlan:
 
     def wholes(self, touched: list[Touched]) -> Iterator[Capability]:
         """The requirements of which nothing in the call says how much of them it takes (POL-1)."""
-        named = {one.kind for one in touched} - self.unread
+        alone = {mark.kind for _, mark in self.marks if mark.only}
+        named = ({one.kind for one in touched} | alone) - self.unread
         yield from (capability for capability in self.required if capability.kind not in named)
         required = {capability.kind for capability in self.required}
         yield from (Capability(kind) for kind in self.unread - required)

@@ -27,6 +27,8 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     is_custom: bool = False
     held_back: str = ""
     """Why it is quarantined, where it is."""
+    suspicion: str = ""
+    """What in the words of an import a person should look at first."""
     problems: tuple[Problem, ...] = ()
     """What is wrong with how it is brought, whatever its definition says."""
     warnings: tuple[Problem, ...] = ()
@@ -72,6 +74,7 @@ def admit(
         is_custom=circumstances.is_custom,
         state=ToolState.QUARANTINED if circumstances.held_back else ToolState.ENABLED,
         why=circumstances.held_back,
+        suspicion=circumstances.suspicion,
         compile_ms=(time.perf_counter() - began) * 1000,
         may_write=effects is None or definition.has_write_effects,
         effect_names=None if effects is None else tuple(effect.value for effect in effects),

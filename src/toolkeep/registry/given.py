@@ -25,6 +25,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     is_custom: bool = False
     held_back: str = ""
     """Why it is quarantined, where it is."""
+    suspicion: str = ""
+    """What in the words of an import a person should look at before it answers."""
     aliases: tuple[str, ...] = ()
     """Its further names, where it cannot be read."""
     warnings: tuple[Problem, ...] = ()

@@ -13,7 +13,7 @@ from toolkeep.events import Bus, Listener, ProjectNotAccepted
 from toolkeep.limits import DEFAULT_LIMITS, Limits
 from toolkeep.registry.providers import ToolProvider
 from toolkeep.registry.register import Registrar, StartUp
-from toolkeep.registry.registry import ToolRegistry
+from toolkeep.registry.registry import LockedSets, ToolRegistry
 from toolkeep.registry.state import RegistryState
 from toolkeep.validation.compiler import Formats
 
@@ -36,9 +36,10 @@ class KeepsTools:
         formats: Formats | None = None,
         closed: Mapping[str, str] | None = None,
         state: RegistryState | None = None,
+        locked: LockedSets | None = None,
     ) -> None:
         self._bus = bus
-        self._registry = ToolRegistry(bus=bus, state=state, tier=tier, closed=closed)
+        self._registry = ToolRegistry(bus=bus, state=state, tier=tier, closed=closed, locked=locked)
         self._registrar = Registrar(
             self._registry,
             bus,

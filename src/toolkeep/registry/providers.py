@@ -27,5 +27,8 @@ class ToolProvider(Protocol):
     def priority(self) -> int:
         """Lower is loaded first, and the first to bring a name keeps it. The project's file comes last."""
 
+    # A provider of all that an upstream offers also has `lists_whole_set = True`: what it brings later
+    # under a new name waits for a person, so that no rename dodges a pin.
+
     def get_tool_definitions(self) -> Iterable[Any]:
         """Functions made with `@tool`, agent-tool classes, definitions, or definitions as data."""

@@ -156,7 +156,8 @@ class Registrar:
                 let_pass(error)
                 failure = error if isinstance(error, ToolkeepError) else _broken(provider_name, error, name)
                 skipped.append(self._skip(provider_name, name, failure, aliases))
-        outcomes = self._registry.add_each([tool for _, tool in admitted])
+        is_whole = getattr(provider, "lists_whole_set", False) is True
+        outcomes = self._registry.add_each([tool for _, tool in admitted], is_whole=is_whole)
         for ((name, *aliases), _), outcome in zip(admitted, outcomes, strict=True):
             if isinstance(outcome, ToolkeepError):
                 skipped.append(self._skip(provider_name, name, outcome, aliases))
@@ -186,6 +187,7 @@ class Registrar:
             is_built_in=provider == CORE,
             is_custom=bool(offer and offer.is_custom),
             held_back=offer.held_back if offer else "",
+            suspicion=_suspicion(definition, offer),
             problems=isolation_problems(given, definition, runner, self._services),
             warnings=offer.warnings if offer else (),
         )
@@ -231,6 +233,17 @@ class Registrar:
                     tool_name=name, constraint=constraint, value=value, max_value=most
                 )
                 self._bus.tell(violated)
+
+
+def _suspicion(definition: ToolDefinition, offer: Offer | None) -> str:
+    """What a person should look at first: every import is read, whoever brings it."""
+    if definition.source.is_by_hand:
+        return ""
+    if offer and offer.suspicion:
+        return offer.suspicion
+    from toolkeep.definitions.suspicion import held_back_for, suspicions_of
+
+    return held_back_for(suspicions_of(definition))
 
 
 def tools_of_tier(tools: Iterable[Any], tier: Tier) -> list[Any]:

@@ -30,6 +30,28 @@ from toolkeep.validation.nearest import nearest_name
 SWITCHED_OFF = "it was switched off"
 SAID_BY_DEFINITION = "its definition says enabled: false"
 CHANGED = "its definition changed since it was accepted"
+NEW = "it is new since the tools of its upstream were accepted"
+
+
+class LockedSets(msgspec.Struct, frozen=True):
+    """What a project's toolkeep.lock says; it holds back and never lets in."""
+
+    origins: frozenset[str] = frozenset()
+    """The upstreams of the project, where it has a lock."""
+    hashes: Mapping[tuple[str, str], str] = {}
+    """Definition hashes by origin and folded name."""
+
+    def disagreement(self, pin: Pin) -> str:
+        """Why a pinned tool may not answer, where the lock says something else."""
+        if pin.origin not in self.origins:
+            return ""
+        if pin.key not in self.hashes:
+            return "it is not in toolkeep.lock"
+        if not pin.is_accepted:
+            return "toolkeep.lock names it, and nobody accepted that here"
+        if self.hashes[pin.key] != pin.definition_hash:
+            return "toolkeep.lock names another definition than the one that was accepted here"
+        return ""
 
 
 class ToolRegistry:
@@ -42,6 +64,7 @@ class ToolRegistry:
         state: RegistryState | None = None,
         tier: Tier = Tier.ENTERPRISE,
         closed: Mapping[str, str] | None = None,
+        locked: LockedSets | None = None,
     ) -> None:
         self.snapshot = EMPTY
         """Replaced as a whole, never changed: hold it to see one moment."""
@@ -53,6 +76,7 @@ class ToolRegistry:
         """What the configuration disables, by `name` or `name@version`, with the reason."""
         self._switches = dict(self._state.switches())
         self._pins = {pin.key: pin for pin in self._state.pins()}
+        self._locked = locked or LockedSets()
 
     def add(self, tool: RegisteredTool) -> RegisteredTool:
         """Register one tool; see `add_all`."""
@@ -68,18 +92,24 @@ class ToolRegistry:
                 if isinstance(tried, ToolkeepError):
                     raise tried
             draft = Draft(self.snapshot, self._tier)
-            settled = self._settled(tools)
+            settled = self._settled(tools, is_whole=False)
             held = [draft.add(tool) for tool in settled]
             self.snapshot = draft.finish()
         self._tell_registered(settled, held)
         return held
 
-    def add_each(self, tools: Sequence[RegisteredTool]) -> list[RegisteredTool | ToolkeepError]:
-        """Register those that can be, and return for each what is held now, or why it is not."""
+    def add_each(
+        self, tools: Sequence[RegisteredTool], *, is_whole: bool = False
+    ) -> list[RegisteredTool | ToolkeepError]:
+        """Register those that can be, and return for each what is held now, or why it is not.
+
+        `is_whole`: they are all that their upstreams offer, so that one under a new name waits for a person.
+        """
         with self._lock:
             tried = self._tried_imports(tools)
             draft = Draft(self.snapshot, self._tier)
-            settled = self._settled([tool for tool in tried if isinstance(tool, RegisteredTool)])
+            usable = [tool for tool in tried if isinstance(tool, RegisteredTool)]
+            settled = self._settled(usable, is_whole=is_whole)
             held = [_tried(draft, tool) for tool in settled]
             self.snapshot = draft.finish()
         self._tell_registered(settled, held)
@@ -199,9 +229,12 @@ class ToolRegistry:
         outcomes = [(tool, _tried(trial, tool)) for tool in tools]
         return [outcome if isinstance(outcome, ToolkeepError) else tool for tool, outcome in outcomes]
 
-    def _settled(self, tools: Sequence[RegisteredTool]) -> list[RegisteredTool]:
-        """The tools in the states in which they enter; imports that are new are pinned."""
-        new = {pin_key(tool): _pin(tool) for tool in reversed(tools) if is_import(tool)}
+    def _settled(self, tools: Sequence[RegisteredTool], *, is_whole: bool) -> list[RegisteredTool]:
+        """The tools in the states in which they enter; imports that are new are pinned, or wait."""
+        sealed = {origin for origin, _ in self._pins} if is_whole else frozenset()
+        arrived = [tool for tool in reversed(tools) if _arrives(tool)]
+        sealed = sealed | self._locked.origins
+        new = {pin_key(tool): _pin(tool, waits=pin_key(tool)[0] in sealed) for tool in arrived}
         unknown = [pin for key, pin in new.items() if key not in self._pins]
         if unknown:
             self._pins.update((pin.key, pin) for pin in self._state.pin(unknown))
@@ -217,8 +250,9 @@ class ToolRegistry:
             if met is not pin:
                 self._pins[pin.key] = met
                 self._state.wait_for(met)
-            if met.definition_hash != tool.definition_hash:
-                return with_state(tool, ToolState.QUARANTINED, CHANGED)
+            disagreement = self._locked.disagreement(met)
+            if met.definition_hash != tool.definition_hash or disagreement:
+                return with_state(tool, ToolState.QUARANTINED, _why_it_waits(met, tool, disagreement))
             tool = _with_version(tool, met.version)
         return self._in_its_state(tool)
 
@@ -315,15 +349,40 @@ def _switch_key(name: str) -> str:
     return f"{fold(base)}{at}{version}"
 
 
-def _pin(tool: RegisteredTool) -> Pin:
+def _arrives(tool: RegisteredTool) -> bool:
+    """Whether it is an import that its provider lets in."""
+    return is_import(tool) and tool.state is not ToolState.QUARANTINED
+
+
+def _pin(tool: RegisteredTool, *, waits: bool) -> Pin:
+    """The pin of a new import: accepted as it first came, or waiting for a person."""
     origin, name = pin_key(tool)
+    definition = tool.definition.to_dict()
+    if waits or tool.suspicion:
+        return Pin(
+            origin=origin,
+            name=name,
+            definition_hash="",
+            version=tool.version,
+            definition={},
+            pending_hash=tool.definition_hash,
+            pending=definition,
+        )
     return Pin(
         origin=origin,
         name=name,
         definition_hash=tool.definition_hash,
         version=tool.version,
-        definition=tool.definition.to_dict(),
+        definition=definition,
     )
+
+
+def _why_it_waits(pin: Pin, tool: RegisteredTool, disagreement: str) -> str:
+    is_changed = pin.is_accepted and pin.definition_hash != tool.definition_hash
+    reasons = [CHANGED] if is_changed else [disagreement] if disagreement else []
+    if not reasons and not tool.suspicion:
+        reasons = [NEW]
+    return "; ".join([*reasons, *filter(None, [tool.suspicion])])
 
 
 def _met(pin: Pin, tool: RegisteredTool) -> Pin:

@@ -17,7 +17,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
     name: str
     definition_hash: str
-    """Of the definition as it arrives."""
+    """Of the definition as it arrives; empty where none was accepted yet and the first one waits."""
     version: str
     """Ours: it moves with each accepted change."""
     definition: dict[str, Any]
@@ -30,17 +30,25 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
         """What the pin is about."""
         return self.origin, self.name
 
+    @property
+    def is_accepted(self) -> bool:
+        """Whether a definition was accepted, whatever waits."""
+        return bool(self.definition_hash)
+
 
 def accepted(pin: Pin) -> Pin:
     """The pin after a person took the changed definition; the version moves by what changed."""
     if pin.pending is None:
         return pin
-    old, new = ToolDefinition.from_dict(pin.definition), ToolDefinition.from_dict(pin.pending)
+    new = ToolDefinition.from_dict(pin.pending)
+    version = new.version
+    if pin.is_accepted:
+        version = moved_version(pin.version, ToolDefinition.from_dict(pin.definition), new)
     return Pin(
         origin=pin.origin,
         name=pin.name,
         definition_hash=pin.pending_hash,
-        version=moved_version(pin.version, old, new),
+        version=version,
         definition=pin.pending,
     )
 
@@ -76,6 +84,9 @@ class RegistryState(Protocol):
 
     def take(self, pin: Pin) -> bool:
         """Put what waits in the place of what is pinned; False where something else waits by now."""
+
+    def replace_pins(self, origins: Iterable[str], pins: Iterable[Pin]) -> None:
+        """Put these in the place of all pins of these origins, at once."""
 
 
 class MemoryState:
@@ -113,3 +124,9 @@ class MemoryState:
             return False
         self._pins[pin.key] = accepted(pin)
         return True
+
+    def replace_pins(self, origins: Iterable[str], pins: Iterable[Pin]) -> None:
+        """Put these in the place of all pins of these origins, at once."""
+        gone = set(origins)
+        kept = {key: pin for key, pin in self._pins.items() if pin.origin not in gone}
+        self._pins = kept | {pin.key: pin for pin in pins}

@@ -53,6 +53,8 @@ class Mechanism(StrEnum):
     NETWORK_NAMESPACE = "network-namespace"
     IPC_NAMESPACE = "ipc-namespace"
     LANDLOCK = "landlock"
+    LANDLOCK_PORTS = "landlock-ports"
+    """No level needs it: without it a confined tool reaches no host, and all else holds."""
     SECCOMP = "seccomp"
     MEMORY_LIMIT = "memory-limit"
     MEMORY_WATCH = "memory-watch"

@@ -60,6 +60,17 @@ class ResourceLimits:
     """0 for no scratch folder."""
     scratch_files: int = 4096
 
+    def to_json(self, *, stays: bool) -> dict[str, int]:
+        """What the kernel is told.
+
+        A program that stays brings its own idea of memory: engines of other languages reserve gigabytes of
+        addresses and use a few of them, so that what it can write to is bounded instead.
+        """
+        limits = asdict(self)
+        if stays:
+            limits["data_bytes"] = limits.pop("memory_bytes")
+        return limits
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZygotePlan:
@@ -112,7 +123,7 @@ class WorkerPlan:
     """What one worker runs and what it may do; narrower than or equal to what its zygote sees."""
 
     tool: str
-    """`module:function` or `/path/file.py:function`."""
+    """`module:function` or `/path/file.py:function`; empty for a worker that is told a program, and stays."""
     level: Isolation
     filter: Program | None
     """The system call filter; strict and restricted demand one."""
@@ -123,6 +134,8 @@ class WorkerPlan:
     """Whether it has a way out to the network, which the host serves."""
     may_spawn: bool = False
     """Whether it may start processes; at standard all may."""
+    stays: bool = False
+    """Whether it runs a program for many calls, on pipes of its own, instead of a tool for one."""
     memory_by: Mechanism = Mechanism.MEMORY_LIMIT
     """What bounds its memory; a limit for each process is enough only if there is one."""
     limits: ResourceLimits = field(default_factory=ResourceLimits)
@@ -141,8 +154,12 @@ class WorkerPlan:
             raise ValueError("a way out is for strict workers: restricted has none, standard needs none")
         for path in (*self.import_paths, *self.packages):
             _check_canonical(path)
+        if self.stays and not self.has_processes:
+            raise ValueError("a program that stays is started, which takes a level that starts processes")
         place, _, name = self.tool.rpartition(":")
-        if not place or not name:
+        if self.stays == bool(self.tool):
+            raise ValueError("a worker has a tool, or is told a program and stays")
+        if not self.stays and (not place or not name):
             raise ValueError(f"{self.tool!r} names no function: write module:function")
 
     @property
@@ -153,7 +170,7 @@ class WorkerPlan:
     def to_json(self) -> dict[str, Any]:
         """The message that prepares a zygote for such workers."""
         has_scratch = self.level is not Isolation.RESTRICTED
-        limits = asdict(self.limits) | ({} if has_scratch else {"scratch_bytes": 0})
+        limits = self.limits.to_json(stays=self.stays) | ({} if has_scratch else {"scratch_bytes": 0})
         return {
             "tool": self.tool,
             "import_paths": self.import_paths,
@@ -161,6 +178,7 @@ class WorkerPlan:
             "environment": dict(self.environment),
             "has_rules": self.level is not Isolation.STANDARD,
             "connects": self.connects,
+            "stays": self.stays,
             "filter": base64.b64encode(self._filter_code()).decode("ascii"),
             "limits": limits,
         }

@@ -119,6 +119,13 @@ class Pool:
         asked = Request(request, until, output_bytes, on_progress, serve)
         return await self._here().run(key, self._recipes[key], asked, owner)
 
+    async def lend(self, recipe: Recipe) -> Worker:
+        """A worker for as long as the caller wants it, who tells it its grant, and buries it.
+
+        It ends with the pool at the latest. Raises SandboxBroken or SandboxExhausted if none can be had.
+        """
+        return await self._here().lend(recipe)
+
     async def close(self) -> None:
         """End all workers and zygotes of this event loop."""
         with self._lock:
@@ -212,6 +219,13 @@ class _LoopPool:
             self._loop.call_soon(self._after_call, key, recipe)
             if not is_over:
                 await asyncio.wait({gone}, timeout=BURIAL_SECONDS)
+
+    async def lend(self, recipe: Recipe) -> Worker:
+        """A worker that belongs to whoever asked."""
+        name = f"lent-{next(self._numbers)}"
+        worker = await self._forked(name, recipe)
+        worker.zygote.forget(name)
+        return worker
 
     def _waiting_worker(self, shelf: Shelf) -> Worker | None:
         waiting = self._idle.get(shelf)

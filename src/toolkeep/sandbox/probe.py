@@ -30,6 +30,7 @@ REMEDIES: Final[Mapping[Mechanism, str]] = {
     Mechanism.MOUNT_NAMESPACE: "allow mounts in user namespaces, and use Linux 5.12 or later",
     Mechanism.NETWORK_NAMESPACE: "allow user namespaces, and raise user.max_net_namespaces if it is 0",
     Mechanism.IPC_NAMESPACE: "allow user namespaces, and raise user.max_ipc_namespaces if it is 0",
+    Mechanism.LANDLOCK_PORTS: "use Linux 6.7 or later; until then tools at strict reach no host",
     Mechanism.LANDLOCK: "use Linux 6.2 or later with landlock in the kernel parameter lsm=",
     Mechanism.SECCOMP: "use a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
     Mechanism.MEMORY_LIMIT: "see why RLIMIT_AS has no effect here",
@@ -99,8 +100,17 @@ class Findings:
         """Whether a worker of this level has answered, with every mechanism that the level needs."""
         return not self.missing(level) and level not in self.unstarted
 
-    def require(self, level: Isolation) -> None:
-        """Raise `SandboxUnavailable` unless the level can be given."""
+    @property
+    def has_hosts(self) -> bool:
+        """Whether a confined tool can be led to single hosts here."""
+        found = (finding for finding in self.findings if finding.mechanism is Mechanism.LANDLOCK_PORTS)
+        return any(finding.works for finding in found)
+
+    def require(self, level: Isolation, *, connects: bool = False) -> None:
+        """Raise `SandboxUnavailable` unless the level can be given, with a way out where that is wanted."""
+        if connects and not self.has_hosts:
+            hint = REMEDIES[Mechanism.LANDLOCK_PORTS]
+            raise SandboxUnavailable(level, missing=["no hosts without landlock-ports"], hint=hint)
         lacking = self.missing(level)
         if lacking:
             causes = dict.fromkeys(finding for findings in lacking.values() for finding in findings)

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from toolkeep.sandbox.bounds import TreeBound, TreeBounds
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
@@ -29,7 +29,21 @@ START_SECONDS: Final = 20.0
 
 _MESSAGE_BYTES: Final = 1 << 17
 _DESCRIPTORS: Final = 3
-_MOST_DESCRIPTORS: Final = 4
+_STREAMS: Final = 3
+_MOST_DESCRIPTORS: Final = 7
+
+
+class Streams(NamedTuple):
+    """The host's ends of the standard streams of a program that stays; whoever reads them closes them."""
+
+    input: BinaryIO
+    output: BinaryIO
+    errors: BinaryIO
+
+    def close(self) -> None:
+        """Close those that are open."""
+        for stream in self:
+            stream.close()
 
 
 class ZygoteGone(Exception):
@@ -48,6 +62,8 @@ class Worker:
     """Where it asks for the network, listening inside its own; whoever serves it closes it too."""
     bound: TreeBound | None = None
     """On its memory, where it may have several processes."""
+    streams: Streams | None = None
+    """Of the program that it runs, where it stays."""
 
     def is_alive(self) -> bool:
         """Whether it still runs; a waiting worker can die of its tool's threads."""
@@ -83,6 +99,8 @@ class Worker:
             self.bound.release()
         if self.way_out is not None:
             self.way_out.close()
+        if self.streams is not None:
+            self.streams.close()
         for descriptor in (self.request, self.reply, self.pidfd):
             os.close(descriptor)
 
@@ -172,6 +190,8 @@ class Zygote:
         worker.kill()
         if worker.way_out is not None:
             worker.way_out.close()
+        if worker.streams is not None:
+            worker.streams.close()
         os.close(worker.request)
         os.close(worker.reply)
         gone: asyncio.Future[None] = self._loop.create_future()
@@ -258,20 +278,30 @@ class Zygote:
             _fail(asked, SandboxBroken(message["broken"]))
         elif "exhausted" in message:
             _fail(asked, SandboxExhausted(message["exhausted"]))
-        elif is_cut or len(descriptors) != _DESCRIPTORS + (plan is not None and plan.connects):
+        elif is_cut or len(descriptors) != _expected(plan):
             for descriptor in descriptors:
                 os.close(descriptor)
             _fail(asked, SandboxExhausted("this process has no file descriptor left"))
         else:
-            way_out = socket.socket(fileno=descriptors[3]) if descriptors[3:] else None
-            worker = Worker(descriptors[0], descriptors[1], descriptors[2], self, way_out)
+            worker = self._worker(descriptors)
             self.workers += 1
-            os.set_blocking(worker.request, False)
-            os.set_blocking(worker.reply, False)
             if plan is not None and plan.has_processes:
                 self._bound(asked, worker, plan)
             else:
                 self._hand_over(asked, worker)
+
+    def _worker(self, descriptors: list[int]) -> Worker:
+        request, reply, pidfd, *more = descriptors
+        for descriptor in (request, reply):
+            os.set_blocking(descriptor, False)
+        streams = None
+        if len(more) >= _STREAMS:
+            *more, stdin, stdout, stderr = more
+            streams = Streams(
+                os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb", 0), os.fdopen(stderr, "rb", 0)
+            )
+        way_out = socket.socket(fileno=more[0]) if more else None
+        return Worker(request, reply, pidfd, self, way_out, streams=streams)
 
     def _bound(self, asked: "asyncio.Future[Worker] | None", worker: Worker, plan: WorkerPlan) -> None:
         """Bound its memory before anybody has it: it runs nothing of a tool before it has its grant."""
@@ -310,6 +340,12 @@ class Zygote:
             _fail(asked, ZygoteGone())
         if not self._ready.done():
             self._ready.set_exception(ZygoteGone())
+
+
+def _expected(plan: WorkerPlan | None) -> int:
+    """How many descriptors come with a worker."""
+    more = 0 if plan is None else plan.connects + _STREAMS * plan.stays
+    return _DESCRIPTORS + more
 
 
 def _fail(asked: "asyncio.Future[Worker] | None", error: BaseException) -> None:

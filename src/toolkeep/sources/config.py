@@ -104,6 +104,7 @@ def _read_run(run: Any, problems: list[Problem]) -> Run | None:
 _MENDS = {
     "python": "write module:function",
     "command": "write a list: program, then arguments",
+    "process": "write a list: program, then arguments; or an object with argv, environment, code, idle_s",
     "http": "write a URL, or an object with url",
     "wasm": "write the path of a .wasm file, or an object with path, and perhaps output and fuel",
 }
@@ -115,12 +116,24 @@ def _wrong_with(kind: str, target: Any) -> str | None:
         return None if is_argv and target[0].strip() else "is no list of texts that begins with a program"
     if kind == "wasm" and isinstance(target, dict):
         return _wrong_with_wasm(target)
+    if kind == "process":
+        return _wrong_with_process(target)
     if kind == "http" and isinstance(target, (dict, str)) and target:
         return _wrong_with_endpoint(target)
     if not isinstance(target, str) or not target.strip():
         return "is no text"
     if kind == "python" and not all(part.strip() for part in target.partition(":")):
         return "does not name a module and a function"
+    return None
+
+
+def _wrong_with_process(target: Any) -> str | None:
+    from toolkeep.execution.staying import Staying
+
+    try:
+        Staying.read(target)
+    except ValueError as error:
+        return str(error)
     return None
 
 

@@ -98,6 +98,12 @@ class KeepState:
             )
             return changed.rowcount == 1
 
+    def replace_pins(self, origins: Iterable[str], pins: Iterable[Pin]) -> None:
+        """Put these in the place of all pins of these origins, at once."""
+        with self._writing() as connection:
+            connection.executemany("DELETE FROM pins WHERE origin = ?", [(origin,) for origin in origins])
+            connection.executemany(f"{_PUT} ON CONFLICT DO NOTHING", map(_row, pins))
+
     def is_accepted(self, path: str, file_hash: str) -> bool:
         """Whether a person accepted the file with exactly this content at this place."""
         query = "SELECT 1 FROM acceptances WHERE path = ? AND file_hash = ?"

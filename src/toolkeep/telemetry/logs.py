@@ -91,6 +91,8 @@ _LINES: dict[type[Event], _Line] = {
         "Name: %(tool_name)s, Constraint: %(constraint)s, Value: %(value)s, Max: %(max_value)s",
     ),
     events.CallEnded: _Line(_EXECUTION, logging.INFO, "call ended"),
+    events.HostContacted: _Line(_EXECUTION, logging.INFO, "host contacted"),
+    events.ContactRefused: _Line(_EXECUTION, logging.WARNING, "contact refused"),
     events.ValidationPassed: _Line(_VALIDATION, logging.DEBUG, "validation passed"),
     events.ValidationFailed: _Line(_VALIDATION, logging.WARNING, "validation failed", _failed),
 }

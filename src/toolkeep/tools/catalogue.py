@@ -19,6 +19,10 @@ class BuiltIn(NamedTuple):
     """What the function is told beside the arguments of the call, by the configuration."""
     writes: str = ""
     """Of the folder that it names to write, the one in it that it really writes."""
+    programs: tuple[str, ...] = ()
+    """What it starts beside what its definition says; those that are not there are left out."""
+    takes_host_secrets: bool = False
+    """Whether it is told the secrets that are named as the hosts of its call."""
     kind: str = "built_in"
 
 
@@ -352,6 +356,57 @@ GIT_COMMIT: Final = _defined(
     **_GIT,
 )
 
+GIT_PUSH: Final = _defined(
+    "git_push",
+    "Push a branch of a git repository to a server by https, or to a bare repository on this machine. "
+    "Nothing is forced; hooks do not run.",
+    _object(
+        [],
+        path=_REPOSITORY,
+        url={
+            "type": "string",
+            "description": "The https address to push to; either this or folder.",
+            "minLength": 10,
+            "maxLength": 2000,
+            "pattern": "^https://[^@?#\\s]+$",
+            "x-touches": {"kind": "net.write", "only": True},
+        },
+        folder={
+            **_path("The bare repository to push to; either this or url.", "fs.write"),
+            "x-touches": {"kind": "fs.write", "only": True},
+        },
+        branch={
+            "type": "string",
+            "description": "The branch to push; else the one that the repository is on.",
+            "minLength": 1,
+            "maxLength": 200,
+        },
+        to_branch={
+            "type": "string",
+            "description": "Its name there; else the same.",
+            "minLength": 1,
+            "maxLength": 200,
+        },
+    ),
+    category="version_control",
+    danger="high",
+    determinism="NonDeterministic",
+    side_effects=["FsRead", "FsWrite", "NetWrite", "ProcessSpawn"],
+    capabilities=["fs.read", "fs.write", "net.write", f"process.spawn:{GIT}"],
+    constraints={**_STRICT, "max_execution_time": 120},
+    resource_bounds={"max_network": {"max_requests": 50, "max_bytes": 512 << 20}},
+    required_permissions=["tool.vcs.write"],
+)
+
+_GIT_CORE: Final = ("/usr/lib/git-core", "/usr/libexec/git-core")
+"""Where distributions put the parts of git that it starts to reach a server."""
+
+_PUSH: Final = BuiltIn(
+    "toolkeep.tools.pushing:git_push",
+    programs=tuple(f"{folder}/{name}" for folder in _GIT_CORE for name in ("git", "git-remote-https")),
+    takes_host_secrets=True,
+)
+
 BUILT_IN_TOOLS: Final = (
     (READ_FILE, BuiltIn("toolkeep.tools.reading:read_file")),
     (WRITE_FILE, BuiltIn("toolkeep.tools.writing:write_file")),
@@ -364,6 +419,7 @@ BUILT_IN_TOOLS: Final = (
     (GIT_DIFF, BuiltIn("toolkeep.tools.gitting:git_diff")),
     (GIT_LOG, BuiltIn("toolkeep.tools.gitting:git_log")),
     (GIT_COMMIT, BuiltIn("toolkeep.tools.gitting:git_commit", writes=".git")),
+    (GIT_PUSH, _PUSH),
 )
 """Each tool, and what runs it."""
 

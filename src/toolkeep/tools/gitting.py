@@ -16,7 +16,7 @@ from toolkeep.tools.place import Place
 from toolkeep.tools.running import Run, run_program
 
 _SECONDS: Final = 50.0
-_ENVIRONMENT: Final = {
+ENVIRONMENT: Final = {
     "PATH": "/usr/bin:/bin",
     "LC_ALL": "C",
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -32,7 +32,7 @@ _ENVIRONMENT: Final = {
 """All that git gets. In C any byte is a character, so that no name escapes an expression by being no text.
 No transport is allowed: an object that is missing would be fetched by one."""
 
-_SETTINGS: Final = {
+SETTINGS: Final = {
     "core.fsmonitor": "false", "core.hooksPath": "/dev/null", "core.pager": "cat", "core.editor": "false",
     "core.askPass": "false", "core.sshCommand": "false", "core.gitProxy": "false", "core.quotePath": "false",
     "core.alternateRefsCommand": "", "credential.helper": "", "diff.external": "", "sequence.editor": "false",
@@ -63,7 +63,7 @@ _REVISION: Final = re.compile(r"(?![-/.])[A-Za-z0-9_./@{}^~:+-]{1,200}")
 
 def git_status(path: Sequence[str]) -> str:
     """The branch, and what differs from the last commit."""
-    said = _Repository(path).said(*_STATUS)
+    said = Repository(path).said(*_STATUS)
     return said if said.count("\n") > 1 else f"{said.rstrip()}\n[nothing has changed]"
 
 
@@ -74,7 +74,7 @@ def git_diff(
     chosen = ["--cached"] if staged else []
     chosen += ["--end-of-options", _checked(revision)] if revision else []
     chosen += ["--", file or "."]  # with a place, so that git never compares files outside
-    said = _Repository(path).said(*_DIFF, *chosen)
+    said = Repository(path).said(*_DIFF, *chosen)
     return said or "[no differences]"
 
 
@@ -85,12 +85,12 @@ def git_log(
     shape = f"--max-count={max_count}", "--date=iso-strict", "--format=%h %ad %an: %s"
     chosen = ["--end-of-options", _checked(revision)] if revision else []
     chosen += ["--", file or "."]  # with a place, so that git never compares files outside
-    return _Repository(path).said("log", "--no-color", "--no-show-signature", *shape, *chosen)
+    return Repository(path).said("log", "--no-color", "--no-show-signature", *shape, *chosen)
 
 
 def git_commit(path: Sequence[str], message: str, files: Sequence[str] | None = None) -> str:
     """Commit these files, or what is staged."""
-    repository = _Repository(path)
+    repository = Repository(path)
     if not message.strip():
         raise ToolFailed("The message of a commit must not be blank")
     if files:
@@ -107,15 +107,20 @@ def git_commit(path: Sequence[str], message: str, files: Sequence[str] | None = 
     return repository.good(done, "commit")
 
 
-class _Repository:
+class Repository:
     """A repository, by its top folder."""
+
+    @property
+    def named(self) -> str:
+        """As the caller named it."""
+        return self._place.named
 
     def __init__(self, path: Sequence[str]) -> None:
         self._place = Place(*path)
-        self._off = _as_environment(_SETTINGS)
+        self._off = as_environment(SETTINGS)
         if self.run("rev-parse", "--git-dir").status != 0:
             raise ToolFailed(f"'{self._place.named}' is not the top folder of a git repository")
-        self._off = _as_environment({**_SETTINGS, **self._named_settings()})
+        self._off = as_environment({**SETTINGS, **self._named_settings()})
 
     def said(self, command: str, *arguments: str) -> str:
         """What git wrote; `ToolFailed` with its words where it did not work."""
@@ -130,7 +135,7 @@ class _Repository:
             folder=self._place,
             seconds=_SECONDS,
             capture_stderr=capture_stderr,
-            environment={**_ENVIRONMENT, **self._off},
+            environment={**ENVIRONMENT, **self._off},
         )
 
     def first_filtered(self, files: Sequence[str]) -> str:
@@ -174,7 +179,7 @@ class _Repository:
         return {name: "false" if name.endswith(".required") else "" for name in names if name}
 
 
-def _as_environment(settings: Mapping[str, str]) -> dict[str, str]:
+def as_environment(settings: Mapping[str, str]) -> dict[str, str]:
     """Settings that win over the repository's, in a form in which a name may hold any character."""
     counted = {"GIT_CONFIG_COUNT": str(len(settings))}
     for number, (name, value) in enumerate(settings.items()):

@@ -121,6 +121,8 @@ def size_in_words(size: int) -> str:
     amount, unit = float(size), 0
     while amount >= 1000 and unit < len(_UNITS) - 1:
         amount, unit = amount / 1000, unit + 1
+    if size == 1:
+        return "1 byte"
     return f"{size:,} bytes" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
 
 

@@ -19,6 +19,7 @@ from toolkeep.definitions.command_line import NoCommand, split_command
 from toolkeep.definitions.context import ToolFailed
 from toolkeep.limits import OUTPUT_CAP_BYTES
 from toolkeep.tools.place import Place, reason
+from toolkeep.wording import visible
 
 _HEAD_BYTES: Final = 15_000
 _TAIL_BYTES: Final = 15_000
@@ -50,8 +51,17 @@ def run_command(
         seconds=timeout_seconds,
         capture_stderr=capture_stderr,
     )
-    text = run.text()
+    text = _readable(run)
     return f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}[{run.ending}]"
+
+
+def _readable(run: "Run") -> str:
+    """What the program wrote, with nothing in it that would act on a terminal or cannot be seen."""
+    if b"\0" in run.head or b"\0" in run.tail:
+        size = len(run.head) + len(run.tail) + run.left_out
+        return f"[{size:,} bytes that are not text, so they are left out]\n"
+    text = run.text().replace("\r\n", "\n")
+    return "\n".join("\t".join(map(visible, line.split("\t"))) for line in text.split("\n"))
 
 
 def run_configured(

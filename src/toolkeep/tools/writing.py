@@ -255,6 +255,8 @@ def _encoded(place: Place, content: str, encoding: str) -> bytes:
 
 
 def _unwritten(place: Place, error: OSError, *, create_directories: bool = True) -> str:
+    if os.path.isdir(place.real):  # noqa: PTH112 -- text
+        return f"'{place.named}' was not written: it is a folder"
     if isinstance(error, FileExistsError):
         return f"'{place.named}' was not written: it lies below something that is no folder"
     if isinstance(error, FileNotFoundError) and not create_directories:

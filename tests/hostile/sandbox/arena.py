@@ -15,8 +15,9 @@ from toolkeep.attack.attempts.declare import Attempt
 from toolkeep.attack.baits import SETUID_PROGRAM
 from toolkeep.attack.catalog import KINDS, declared
 from toolkeep.attack.expected import LEVELS, levels_of
+from toolkeep.attack.staying import RESIDENT, is_for_residents
 from toolkeep.attack.suite import KindRuns, new_folder, run_kind
-from toolkeep.attack.verdicts import Outcome, Verdict, judge
+from toolkeep.attack.verdicts import Outcome, Verdict, judge, judge_residents
 from toolkeep.sandbox.levels import Isolation
 
 IDENTITIES: Final = ("ordinary", "root")
@@ -45,12 +46,30 @@ def cases(kind: str) -> list[Any]:
     ]
 
 
+def resident_cases() -> list[Any]:
+    """The attempts that a program which stays must contain too."""
+    return [
+        pytest.param(kind, attempt, id=attempt.name)
+        for kind in KINDS
+        for attempt in declared(kind).values()
+        if attempt.only_for in ("", "ordinary") and is_for_residents(attempt)
+    ]
+
+
+def demand_resident_containment(kind: str, attempt: Attempt) -> None:
+    """Fail unless the attempt got nothing out of a program that stays, and its control did."""
+    _demand(attempt, _resident_verdicts(kind)[attempt.name])
+
+
 def demand_containment(case: Case) -> None:
     """Fail unless the attempt got nothing out, and its control did."""
     if case.identity == "root" and os.geteuid() != 0:
         pytest.skip("only root can be the host as root")
-    verdict = _verdicts(case.kind, case.identity)[case.attempt.name, case.level]
-    if verdict.outcome is Outcome.NOT_SHOWN and case.attempt.needs:
+    _demand(case.attempt, _verdicts(case.kind, case.identity)[case.attempt.name, case.level])
+
+
+def _demand(attempt: Attempt, verdict: Verdict) -> None:
+    if verdict.outcome is Outcome.NOT_SHOWN and attempt.needs:
         pytest.skip(verdict.reason)  # what a machine does not have cannot be attacked on it
     assert (verdict.outcome, verdict.reason) == (Outcome.CONTAINED, "")
 
@@ -59,6 +78,12 @@ def demand_containment(case: Case) -> None:
 def _verdicts(kind: str, identity: str) -> dict[tuple[str, Isolation], Verdict]:
     runs = _started()[kind, identity].result()
     return {(verdict.attempt, verdict.level): verdict for verdict in judge([runs], LEVELS, identity)}
+
+
+@functools.cache
+def _resident_verdicts(kind: str) -> dict[str, Verdict]:
+    runs = _started()[kind, "ordinary"].result()
+    return {verdict.attempt: verdict for verdict in judge_residents([runs], "ordinary")}
 
 
 @functools.cache
@@ -73,11 +98,12 @@ def _started() -> dict[tuple[str, str], "Future[KindRuns]"]:
 
 def _host(kind: str, identity: str) -> KindRuns:
     folder = new_folder()
+    levels = LEVELS if identity == "root" else (*LEVELS, RESIDENT)
     if os.geteuid() != 0 or identity == "root":
-        return run_kind(kind, folder, levels=LEVELS)
+        return run_kind(kind, folder, levels=levels)
     _prepare_for_ordinary(folder)
     become = str(Path(__file__).resolve().parent / "as_ordinary.py")
-    return run_kind(kind, folder, levels=LEVELS, launcher=(sys.executable, "-B", become, str(ORDINARY)))
+    return run_kind(kind, folder, levels=levels, launcher=(sys.executable, "-B", become, str(ORDINARY)))
 
 
 def _prepare_for_ordinary(top: Path) -> None:

@@ -20,6 +20,7 @@ from toolkeep.network import egress as egress_module
 from toolkeep.network.budget import Budget
 from toolkeep.network.egress import Contact, Egress
 from toolkeep.network.hosts import HostScope
+from toolkeep.network.reaching import HostReach
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -46,11 +47,15 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def way_out(*scopes: str, max_seconds: float = 20, **bounds: int) -> AsyncIterator[Egress]:
+async def way_out(
+    *scopes: str, reads: tuple[str, ...] = (), max_seconds: float = 20, **bounds: int
+) -> AsyncIterator[Egress]:
+    """Leads to these scopes, for whatever; and to `reads`, to read from."""
     listener = socket.create_server((LOCAL, 0))
     budget = Budget(NetworkBounds(**{"max_requests": 100, "max_bytes": 1 << 20, **bounds}))
-    allowed = [HostScope.read(scope) for scope in scopes]
-    async with Egress(listener, allowed, max_seconds=max_seconds, budget=budget) as egress:
+    writes, read = (tuple(map(HostScope.read, texts)) for texts in (scopes, reads))
+    reach = HostReach(reads=read, writes=writes)
+    async with Egress(listener, reach, max_seconds=max_seconds, budget=budget) as egress:
         egress.port = listener.getsockname()[1]  # type: ignore[attr-defined]
         yield egress
 
@@ -90,6 +95,38 @@ async def shop(world: World, *addresses: str, answer: bytes = OK) -> Server:
     for address in {*addresses, PUBLIC}:
         await world.serve(server, address, 80)
     return server
+
+
+# --- reading and writing -------------------------------------------------------------------------
+
+
+async def test_who_may_read_from_a_host_writes_nothing_to_it_in_plain_sight(world: World) -> None:
+    server = await shop(world)
+    async with way_out(reads=("shop.example",)) as egress:
+        assert status(await say(egress, get("http://shop.example/"))) == 200
+        head = get("http://shop.example/").replace(b"GET", b"HEAD", 1)
+        assert status(await say(egress, head)) == 200
+        for method in (b"POST", b"PUT", b"DELETE", b"PATCH", b"OPTIONS"):
+            request = get("http://shop.example/").replace(b"GET", method, 1)
+            assert is_refused(await say(egress, request), "takes net.write of 'shop.example"), method
+    assert len(server.heard) == 2
+
+
+async def test_tls_takes_leave_to_write_since_nobody_looks_into_it(world: World) -> None:
+    server = await shop(world)
+    await world.serve(server, PUBLIC, 443, names=["shop.example"])
+    async with way_out(reads=("shop.example",)) as egress:
+        answer = await say(egress, b"CONNECT shop.example:443 HTTP/1.1\r\nHost: shop.example:443\r\n\r\n")
+        assert is_refused(answer, "takes net.write of 'shop.example"), answer
+    assert [(one.method, bool(one.problem)) for one in egress.contacts] == [("CONNECT", True)]
+
+
+async def test_who_may_write_to_a_host_may_read_from_it(world: World) -> None:
+    await shop(world)
+    async with way_out("shop.example", reads=("other.example",)) as egress:
+        assert status(await say(egress, get("http://shop.example/"))) == 200
+        posted = get("http://shop.example/").replace(b"GET", b"DELETE", 1)
+        assert status(await say(egress, posted)) == 200
 
 
 # --- what gets through ---------------------------------------------------------------------------

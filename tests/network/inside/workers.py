@@ -2,12 +2,16 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 from tests.network.inside.egress import Server
 from tests.network.inside.http_tools import answer, redirect, serve
 from tests.network.world import LOCAL, OTHER_PUBLIC, PRIVATE, PUBLIC, World
 from toolkeep import Code, Keep, ToolResult
+from toolkeep.events import ContactRefused, Event, HostContacted
+from toolkeep.sandbox.zygote import interpreter
+from toolkeep.sources.process import ProcessSource
 from toolkeep.tools.provider import built_in
 
 PAGE = b"<html><head><title>Shelf</title><script>x()</script></head><body><h1>Books</h1><a href='/b'>Dune</a>"
@@ -165,3 +169,49 @@ async def test_the_engine_is_asked_for_agents_that_may_talk_to_it(world: World) 
     assert (await search(URL)).value == "[nothing was found]"
     assert (await search(URL, "dune", "other.example")).code is Code.NOT_PERMITTED
     assert len(server.heard) == 1
+
+
+# --- programs that stay, and what is told of contacts -------------------------------------------
+
+ASKER = str(Path(__file__).resolve().parent / "asker.py")
+
+
+async def ask(held: str, *urls: str) -> tuple[list[Any], list[tuple[str, str, str]]]:
+    """What a program that stays gets for some addresses, one call each, and what was told of its contacts."""
+    told: list[tuple[str, str, str]] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, HostContacted):
+            told.append((event.method, event.host, ""))
+        if isinstance(event, ContactRefused):
+            told.append((event.method, event.host, event.reason))
+
+    source = ProcessSource(argv=[interpreter(), "-I", "-S", ASKER], code=[ASKER])
+    definition = {
+        "name": "ask",
+        "description": "Asks.",
+        "side_effects": ["NetRead"],
+        "capabilities": [held],
+        "parameters": {"type": "object", "properties": {"url": {"type": "string"}}},
+        "resource_bounds": {"max_network": {"max_requests": 1, "max_bytes": 10_000}},
+    }
+    async with Keep() as keep:
+        keep.subscribe(note)
+        keep.register(source.tool(definition))
+        keep.declare_agent("ada", capabilities=[held])
+        return [(await keep.call("ask", {"url": url}, agent="ada")).text for url in urls], told
+
+
+async def test_a_program_that_stays_reaches_its_hosts_in_each_call_and_it_is_told(world: World) -> None:
+    await serve(world, answer(b"shop", kind="text/plain"))
+    said, told = await ask("net.read:shop.example", *["http://shop.example/"] * 3, "http://other.example/")
+    assert said[:3] == ["shop"] * 3, said  # the budget is of one request, and of one call
+    assert "is not among the hosts that this call may reach" in said[3], said
+    assert [one[:2] for one in told] == [("GET", "shop.example")] * 3 + [("GET", "other.example")]
+    assert [bool(one[2]) for one in told] == [False, False, False, True]
+
+
+async def test_a_program_that_may_only_read_has_no_tls(world: World) -> None:
+    await serve(world, answer(b"shop", kind="text/plain"))
+    said, _ = await ask("net.read:shop.example", "https://shop.example/")
+    assert "takes net.write of 'shop.example" in said[0], said

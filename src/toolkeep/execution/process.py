@@ -1,0 +1,264 @@
+"""Runs tools whose program stays between calls (`run.process`): one line of JSON in, one line out.
+
+In goes `{"id": …, "arguments": …}`, out comes `{"id": …, "result": …}` or `{"id": …, "error": text}`, with
+the same id. Calls of one agent take turns. A program that says anything else, says too much, says nothing in
+time or ends is ended whole, and the next call starts another. Its standard error goes to the log.
+"""
+
+import hashlib
+import json
+import logging
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from toolkeep.calls import RecordedCall, RegisteredTool
+from toolkeep.definitions.context import ToolContext, ToolFailed
+from toolkeep.errors import Code, SecretUnavailable, ToolkeepError
+from toolkeep.execution.contacts import Contacts, Told
+from toolkeep.execution.machine import Machine
+from toolkeep.execution.reach import resolved_arguments
+from toolkeep.execution.residence import Residence, level_of, recipe, residence
+from toolkeep.execution.residents import Residents
+from toolkeep.execution.runner import Held, RunRefused
+from toolkeep.execution.staying import Staying, find_staying
+from toolkeep.limits import OUTPUT_CAP_BYTES
+from toolkeep.network.reaching import HostReach
+from toolkeep.sandbox.errors import SandboxBroken
+from toolkeep.sandbox.frames import FrameRefused, parse
+from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
+from toolkeep.sandbox.plan import NotThere
+from toolkeep.sandbox.pool import Pool
+from toolkeep.sandbox.probe import Findings
+from toolkeep.sandbox.resident import Over, Program, Resident, ResidentOver
+from toolkeep.wording import HIDDEN, shorten, visible_lines
+
+if TYPE_CHECKING:
+    from toolkeep.network.egress import Contact, Egress
+
+log = logging.getLogger("toolkeep.execution")
+
+PROCESS: Final = "process"
+_ENVELOPE_BYTES: Final = 1024
+_NEXT: Final = "the next call starts it again"
+_LOGGED: Final = "what it wrote to its standard error is in the log"
+
+
+class _Wanted(NamedTuple):
+    """What one call wants to talk to."""
+
+    key: tuple[Any, ...]
+    place: Residence
+    program: Program
+    idle_s: float
+
+
+class ProcessRunner:
+    """Runs what a configuration, or a `ProcessSource`, says that a program answers."""
+
+    def __init__(
+        self,
+        residents: Residents,
+        machine: Machine,
+        contacts: Contacts,
+        project: str = "",
+        hidden: str = "",
+    ) -> None:
+        """`project` is where the paths of its own tools begin; no program sees `hidden`."""
+        self._residents = residents
+        self._machine = machine
+        self._contacts = contacts
+        self._project = project
+        self._hidden = hidden
+
+    def runs(self, tool: RegisteredTool) -> bool:
+        """Whether it is a program that stays, at a level at which one can be started."""
+        is_ours = getattr(tool.runner, "kind", "") == PROCESS
+        return is_ours and level_of(tool) in (Isolation.STANDARD, Isolation.STRICT)
+
+    def isolation(self, tool: RegisteredTool) -> str:
+        """The level that a call of the tool has."""
+        return level_of(tool).value
+
+    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
+        """The mechanisms that confine a call of the tool."""
+        return in_use(level_of(tool), self._machine.tree_bound or Mechanism.MEMORY_WATCH)
+
+    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:  # noqa: ARG002 -- nothing outlives it
+        """What the program answers. It is ended when this is cancelled."""
+        known = context()
+        try:
+            wanted = self._wanted(call, known)
+            findings = await self._machine.findings()
+
+            async def start(pool: Pool) -> _Talker:
+                return await _Talker.start(pool, wanted, findings)
+
+            async with self._residents.use(wanted.key, start, idle_s=wanted.idle_s) as talker:
+                talker.begin(call.tool, self._contacts.of(call))
+                said = await _answer(call, talker.resident, self._request(call))
+        except ResidentOver as over:
+            raise _ended(call, over, known) from over
+        except SandboxBroken as error:
+            log.error("a program could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
+            reason = f"Tool '{call.tool.name}' was not run: the sandbox could not be set up"
+            raise RunRefused(error.code, reason) from error
+        except SecretUnavailable as error:
+            raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
+        except ToolkeepError as error:
+            raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
+        except (NotThere, OSError) as error:
+            log.warning("a program was not granted its places", extra={"reason": str(error)})
+            reason = f"Tool '{call.tool.name}' was not run: what it would touch has changed meanwhile"
+            raise RunRefused(Code.TOUCHED_CHANGED, reason) from error
+        except ValueError as error:
+            raise RunRefused(Code.NOT_RUNNABLE, f"Tool '{call.tool.name}' was not run: {error}") from error
+        if said.failure is not None:
+            raise ToolFailed(said.failure)
+        return said.value
+
+    def _wanted(self, call: RecordedCall, known: ToolContext) -> _Wanted:
+        tool = call.tool
+        base = self._project if tool.provider == "project" and self._project else "/"
+        staying = Staying.read(tool.runner.target)
+        program = staying.program(base, known.secret)
+        path = find_staying(staying.argv[0], base)
+        place = residence(call.approved.permitted, path, staying.shown(base), self._hidden, base)
+        told = hashlib.sha256(json.dumps(program.environment).encode()).digest()
+        key = (tool.definition_hash, call.request.agent, program.argv, told, *place.key)
+        return _Wanted(key, place, program, staying.idle_s)
+
+    def _request(self, call: RecordedCall) -> dict[str, Any]:
+        return {"id": secrets.token_hex(8), "arguments": resolved_arguments(call)}
+
+
+class _Talker:
+    """A program, and its way out where it has one."""
+
+    def __init__(self, resident: Resident, way_out: "_WayOut") -> None:
+        self.resident = resident
+        self._way_out = way_out
+
+    @classmethod
+    async def start(cls, pool: Pool, wanted: _Wanted, findings: Findings) -> "_Talker":
+        way_out = _WayOut(wanted.place.hosts)
+        resident = await Resident.start(
+            pool,
+            recipe(wanted.place, findings),
+            wanted.program,
+            line_bytes=OUTPUT_CAP_BYTES + _ENVELOPE_BYTES,
+            serve=None if wanted.place.hosts.is_empty else way_out.serve,
+        )
+        return cls(resident, way_out)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.resident.is_alive
+
+    def attend(self, *, closely: bool) -> None:
+        self.resident.attend(closely=closely)
+
+    async def close(self) -> None:
+        await self.resident.close()
+
+    def abandon(self) -> None:
+        self.resident.abandon()
+
+    def begin(self, tool: RegisteredTool, told: Told) -> None:
+        """Count requests and bytes anew, and tell of contacts: both are of one call."""
+        self._way_out.begin(tool, told)
+
+
+class _WayOut:
+    """Leads a program that stays to its hosts, for as long as it does."""
+
+    def __init__(self, hosts: HostReach) -> None:
+        self._hosts = hosts
+        self._egress: Egress | None = None
+        self._told: Told | None = None
+
+    def serve(self, listener: socket.socket) -> AbstractAsyncContextManager[object]:
+        from toolkeep.network.egress import Egress  # with it comes HTTP, which most keeps never need
+
+        self._egress = Egress(listener, self._hosts, max_seconds=None, on_contact=self._tell)
+        return self._egress
+
+    def begin(self, tool: RegisteredTool, told: Told) -> None:
+        self._told = told
+        if self._egress is not None:
+            from toolkeep.network.budget import Budget
+
+            self._egress.budget = Budget(tool.definition.resource_bounds.max_network)
+            self._egress.contacts.clear()
+
+    def _tell(self, contact: "Contact") -> None:
+        if self._told is not None:
+            self._told(contact)
+
+
+class _Said(NamedTuple):
+    """What a program answered: both are well, and it stays."""
+
+    value: Any = None
+    failure: str | None = None
+
+
+async def _answer(call: RecordedCall, resident: Resident, request: dict[str, Any]) -> _Said:
+    await resident.send(json.dumps(request, ensure_ascii=False).encode() + b"\n")
+    return _understood(call, await resident.line(), request["id"])
+
+
+def _understood(call: RecordedCall, line: bytes, wanted: str) -> _Said:
+    try:
+        said = parse(line)
+    except FrameRefused as refused:
+        what = "an empty line" if not line.strip() else f"a line that is no answer: {refused}"
+        raise _invalid(call, f"wrote {what}") from refused
+    match said:
+        case {"id": str(given)} if given != wanted:
+            raise _invalid(call, "answered another request than the one it was asked")
+        case {"id": str(), "result": value, **rest} if not rest:
+            return _Said(value)
+        case {"id": str(), "error": str(text), **rest} if not rest:
+            return _Said(failure=text)
+        case _:
+            raise _invalid(call, 'wrote an object that is no answer: it has "id" and "result", or "error"')
+
+
+def _invalid(call: RecordedCall, what: str) -> RunRefused:
+    reason = f"Tool '{call.tool.name}' gave no answer: its program {what}; {_NEXT}"
+    return RunRefused(Code.OUTPUT_INVALID, reason)
+
+
+def _ended(call: RecordedCall, over: ResidentOver, known: ToolContext) -> RunRefused:
+    name = call.tool.name
+    if over.last_words or over.text:
+        fields = {"tool_name": name, "reason": _without_secrets(over.last_words or over.text, known)}
+        log.warning("a program that stays gave no answer", extra=fields)
+    if over.why is Over.UNSTARTED:
+        return RunRefused(Code.NOT_RUNNABLE, f"Tool '{name}' was not run: its program cannot be started")
+    if over.why is Over.TOO_LONG:
+        return RunRefused(Code.OUTPUT_TOO_BIG, f"Tool '{name}' gave more than {OUTPUT_CAP_BYTES} bytes")
+    if over.why is Over.OUT_OF_MEMORY:
+        return RunRefused(Code.TOOL_FAILED, f"Tool '{name}' took more memory than it is granted")
+    said = f"; {_LOGGED}" if over.last_words else ""
+    how = "closed its standard output" if over.why is Over.CLOSED else f"ended{_how(over.status)}"
+    reason = f"Tool '{name}' gave no answer: its program {how}{said}; {_NEXT}"
+    return RunRefused(Code.TOOL_FAILED, reason)
+
+
+def _how(status: int | None) -> str:
+    if status is None:
+        return ""
+    if status < 0:
+        return f" by signal {-status} ({signal.strsignal(-status) or 'unknown'})"
+    return f" with exit status {status}"
+
+
+def _without_secrets(text: str, known: ToolContext) -> str:
+    for secret in filter(None, known.secrets.values()):
+        text = text.replace(secret, HIDDEN)
+    return shorten(visible_lines(text), 1000)

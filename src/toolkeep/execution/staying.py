@@ -1,0 +1,151 @@
+"""What a program that stays is started by: the `process` of `run`, checked, and made into paths of here.
+
+Nothing is started here. Secrets go into the environment and nowhere else.
+"""
+
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from toolkeep.limits import DEFAULT_RESIDENT_IDLE_SECONDS, RESIDENT_IDLE_SECONDS
+from toolkeep.sandbox.resident import Program
+from toolkeep.wording import echo_name
+
+_KEYS: Final = ("argv", "environment", "code", "idle_s")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET: Final = re.compile(r"\{secret:([^{}]+)\}")
+_OURS: Final = re.compile(r"LD_.*|(https?|HTTPS?)_(proxy|PROXY)|GCONV_PATH|GLIBC_TUNABLES")
+"""Variables that decide what is loaded, and by which way out the network is reached."""
+
+
+class Staying(msgspec.Struct, frozen=True, kw_only=True):
+    """How a program that stays is named."""
+
+    argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+    """Texts in which `{secret:NAME}` is filled in."""
+    code: tuple[str, ...] = ()
+    """Folders and files that it is made of: it may read them, whatever the agent holds."""
+    idle_s: float = DEFAULT_RESIDENT_IDLE_SECONDS
+
+    @classmethod
+    def read(cls, target: Any) -> "Staying":
+        """From a list of words, or an object with `argv`; ValueError says what is wrong."""
+        fields = {"argv": target} if isinstance(target, list) else target
+        if not isinstance(fields, Mapping):
+            raise ValueError("is neither a list of texts nor an object with argv")
+        if unknown := set(map(str, fields)) - set(_KEYS):
+            raise ValueError(f"has the unknown key {echo_name(min(unknown))}; there are {', '.join(_KEYS)}")
+        argv = _texts(fields.get("argv"), "argv")
+        if not argv or not argv[0].strip():
+            raise ValueError("has no argv: a list of texts that begins with a program")
+        return cls(
+            argv=argv,
+            environment=_read_environment(fields.get("environment")),
+            code=_texts(fields.get("code"), "code"),
+            idle_s=_read_idle(fields.get("idle_s", DEFAULT_RESIDENT_IDLE_SECONDS)),
+        )
+
+    def program(self, base: str, secret: Callable[[str], str]) -> Program:
+        """What is started; ValueError where it is not there. Raises whatever `secret` raises."""
+        path = find_staying(self.argv[0], base)
+        words = (_absolute(word, base) for word in self.argv[1:])
+        return Program(path=path, argv=(path, *words), environment=_filled(self.environment, secret))
+
+    def shown(self, base: str) -> tuple[str, ...]:
+        """The real paths of all that it is made of; ValueError names what is not there."""
+        found = dict.fromkeys(_surroundings(find_staying(self.argv[0], base)))
+        for word in self.argv[1:]:
+            path = _absolute(word, base)
+            if path != word and os.path.lexists(path):
+                found.update(dict.fromkeys(_surroundings(path)))
+        for name in self.code:
+            path = os.path.realpath(_absolute(name, base))
+            if not os.path.lexists(path):
+                raise ValueError(f"its code '{echo_name(name)}' is not there")
+            found[path] = None
+        return tuple(found)
+
+
+def find_staying(word: str, base: str) -> str:
+    """The path of a program, links and all: Python knows its environment by the link that leads to it."""
+    path = _absolute(word, base)
+    found = shutil.which(os.path.join(base, path) if "/" in path else path)  # noqa: PTH118 -- text
+    if found is None:
+        raise ValueError("the program that its configuration names is not there, or cannot be executed")
+    return os.path.abspath(found)  # noqa: PTH100 -- text
+
+
+def _absolute(word: str, base: str) -> str:
+    """A word that names a place here as an absolute path; any other as it is."""
+    if word.startswith("~/"):
+        return os.path.expanduser(word)  # noqa: PTH111 -- text
+    return os.path.normpath(f"{base}/{word}") if word.startswith(("./", "../")) else word
+
+
+def _surroundings(path: str) -> Iterator[str]:
+    """What a program needs beside itself, where its place says so: all that was installed with it."""
+    real = os.path.realpath(path)
+    yield real
+    for place in dict.fromkeys((path, real)):
+        before, middle, _ = place.partition("/node_modules/")
+        if middle:
+            yield os.path.realpath(f"{before}/node_modules")
+        above = os.path.dirname(os.path.dirname(place))  # noqa: PTH120 -- text
+        if os.path.isfile(f"{above}/pyvenv.cfg"):  # noqa: PTH113 -- text
+            yield os.path.realpath(above)
+            yield from _interpreter_of(above)
+
+
+def _interpreter_of(environment: str) -> Iterator[str]:
+    """The installation of Python that an environment was made from."""
+    real = os.path.realpath(f"{environment}/bin/python")
+    installation = os.path.dirname(os.path.dirname(real))  # noqa: PTH120 -- text
+    if not real.startswith("/usr/") and os.path.isdir(f"{installation}/lib"):  # noqa: PTH112 -- text
+        yield installation
+
+
+def _texts(value: Any, name: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(word, str) and "\0" not in word for word in value):
+        raise ValueError(f"has a {name} that is no list of texts")
+    return tuple(value)
+
+
+def _read_environment(value: Any) -> tuple[tuple[str, str], ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping):
+        raise ValueError("has an environment that is no object of texts")
+    for name, text in value.items():
+        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+            raise ValueError("has an environment with a name that no variable can have")
+        if _OURS.fullmatch(name):
+            raise ValueError(f"sets the variable {name}, which is not a tool's to set")
+        if not isinstance(text, str) or "\0" in text:
+            raise ValueError(f"has an environment whose {name} is no text")
+    return tuple(value.items())
+
+
+def _read_idle(value: Any) -> float:
+    least, most = RESIDENT_IDLE_SECONDS
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or not least <= value <= most:
+        raise ValueError(f"has an idle_s that is no number from {least:g} to {most:g}")
+    return float(value)
+
+
+def _filled(
+    environment: tuple[tuple[str, str], ...], secret: Callable[[str], str]
+) -> tuple[tuple[str, str], ...]:
+    filled = tuple((name, _SECRET.sub(lambda place: secret(place[1]), text)) for name, text in environment)
+    for name, text in filled:
+        if "\0" in text:
+            raise ValueError(f"its secret for {name} holds a null character")
+    return filled

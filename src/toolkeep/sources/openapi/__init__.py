@@ -1,0 +1,1 @@
+"""Tools from OpenAPI documents: each operation becomes a tool, or is refused with a reason."""

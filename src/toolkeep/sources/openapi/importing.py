@@ -1,0 +1,234 @@
+"""A whole document becomes offers: a tool for each operation, or the reason why there is none.
+
+Trusts nothing that the document says: words are cleaned and read, danger is at least medium, calls go to one
+origin that a person named. Side effects and danger follow from the method.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from toolkeep.config.settings import Run
+from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.elsewhere import import_definition
+from toolkeep.definitions.naming import choose_names
+from toolkeep.definitions.vocabulary import Category, Danger, SideEffect
+from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
+from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS
+from toolkeep.network.endpoint import Endpoint
+from toolkeep.network.hosts import HostRefused, read_url
+from toolkeep.registry.given import Offer
+from toolkeep.sources.openapi.document import Document, Refused, shown_operation
+from toolkeep.sources.openapi.operations import answer_schema, plan_operation
+from toolkeep.sources.openapi.security import authentication_of
+from toolkeep.validation.compiler import compile_output
+from toolkeep.wording import echo, echo_name, shorten
+
+OPERATIONS: Final = 2_000
+RETRIES: Final = 2
+_DANGERS: Final = {"delete": Danger.HIGH}
+
+
+class Import(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation: what it would be called, and its offer or the reason why there is none."""
+
+    operation: str
+    """Such as `GET /books/{id}`."""
+    name: str
+    original: str
+    offer: Offer | None = None
+    reason: str = ""
+    secrets: tuple[str, ...] = ()
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person said about an upstream."""
+
+    name: str
+    url: str
+    """Where calls go; the document does not decide it."""
+    operations: tuple[str, ...] = ()
+    """Only these, by their name in the document; all where there are none."""
+    dangers: Mapping[str, Danger] = {}
+    """By the name in the document."""
+    checks_answers: bool = True
+    secrets: frozenset[str] = frozenset()
+
+
+def import_document(document: Document, wishes: Wishes, taken: Iterable[str] = ()) -> list[Import]:
+    """Every operation of the document, in its order."""
+    found = list(document.operations())
+    originals = _originals(found)
+    names = choose_names(originals, upstream=wishes.name, taken=taken)
+    imports: list[Import] = []
+    for (path, method, item, operation), original in zip(found, originals, strict=True):
+        if wishes.operations and original not in wishes.operations:
+            continue
+        made = Import(operation=shown_operation(path, method), name=names[original], original=original)
+        if len(imports) >= OPERATIONS:
+            imports.append(msgspec.structs.replace(made, reason=f"is beyond the first {OPERATIONS}"))
+            continue
+        try:
+            offer, secrets = _offer(document, wishes, made, path, method, item, operation)
+            imports.append(msgspec.structs.replace(made, offer=offer, secrets=secrets))
+        except Refused as error:
+            imports.append(msgspec.structs.replace(made, reason=str(error)))
+        except (DefinitionError, ValueError) as error:
+            imports.append(msgspec.structs.replace(made, reason=_in_words(error)))
+    return imports
+
+
+def refused_offer(made: Import) -> Offer:
+    """The offer of an operation that cannot be imported: it is skipped with its reason."""
+    problem = Problem(
+        field=made.operation,
+        code=Code.DEFINITION_INVALID,
+        message=made.reason,
+        mend="leave it out of `operations`, or ask whoever wrote the document",
+    )
+    return Offer(tool=DefinitionInvalid(made.name, [problem]), name=made.name)
+
+
+def server_urls(document: Document) -> list[str]:
+    """The addresses that a document names, variables at their defaults; a person chooses."""
+    servers = document.data.get("servers")
+    found = []
+    for server in servers if isinstance(servers, list) else ():
+        url = server.get("url") if isinstance(server, dict) else None
+        if isinstance(url, str):
+            variables = server.get("variables")
+            found.append(_filled(url, variables if isinstance(variables, dict) else {}))
+    return found
+
+
+def wrong_with_url(url: str) -> str | None:
+    """Why calls cannot go there, or None."""
+    if "{" in url:
+        return "has a variable in it that the document gives no value"
+    if "?" in url or "#" in url:
+        return "has a query or a fragment"
+    try:
+        host = read_url(url)
+    except HostRefused as refused:
+        return f"cannot be used: {refused.reason}"
+    return None if host.scheme in ("http", "https") else "is neither http nor https"
+
+
+def _filled(url: str, variables: dict[str, Any]) -> str:
+    def value(match: re.Match[str]) -> str:
+        variable = variables.get(match[1])
+        default = variable.get("default") if isinstance(variable, dict) else None
+        return default if isinstance(default, str) else match[0]
+
+    return re.sub(r"\{([^{}]+)\}", value, url)
+
+
+def _originals(found: list[tuple[str, str, dict[str, Any], dict[str, Any]]]) -> list[str]:
+    """How the document calls each operation; what it calls nothing, or twice, by method and path."""
+    used: set[str] = set()
+    originals = []
+    for path, method, _, operation in found:
+        wanted = operation.get("operationId")
+        name = wanted if isinstance(wanted, str) and wanted and wanted not in used else f"{method} {path}"
+        used.add(name)
+        originals.append(name)
+    return originals
+
+
+def _offer(
+    document: Document,
+    wishes: Wishes,
+    made: Import,
+    path: str,
+    method: str,
+    item: dict[str, Any],
+    operation: dict[str, Any],
+) -> tuple[Offer, tuple[str, ...]]:
+    _refuse_other_servers(wishes.url, item, operation)
+    authentication = authentication_of(document, operation, wishes.secrets)
+    plan = plan_operation(
+        document,
+        url=wishes.url,
+        path=path,
+        method=method,
+        item=item,
+        operation=operation,
+        authentication=authentication,
+        retries=RETRIES,
+    )
+    endpoint = Endpoint.read(plan.target)
+    data = {"name": made.original, "description": _words(operation), "parameters": plan.parameters}
+    warnings: tuple[Problem, ...] = ()
+    if wishes.checks_answers:
+        output, warnings = _answers(document, operation)
+        data["output_schema"] = output
+    imported = import_definition(data, kind="openapi", origin=wishes.name, name=made.name)
+    is_reading = method == "get"
+    definition = imported.definition.replace(
+        category=Category.EXTERNAL_API,
+        capabilities=(Capability.read(endpoint.needs),),
+        side_effects=(SideEffect.NET_READ if is_reading else SideEffect.NET_WRITE,),
+        idempotent=method in ("get", "put", "delete"),
+        danger=wishes.dangers.get(made.original, _DANGERS.get(method, Danger.MEDIUM)),
+        metadata={"request": {"method": method.upper(), "url": plan.target["url"]}},
+    )
+    offer = Offer(
+        tool=definition,
+        name=made.name,
+        runner=Run(kind="http", target=plan.target),
+        suspicion=imported.held_back,
+        warnings=(*imported.warnings, *warnings),
+    )
+    return offer, authentication.secrets
+
+
+def _answers(document: Document, operation: dict[str, Any]) -> tuple[Any, tuple[Problem, ...]]:
+    """The schema of what a success gives, or why answers are not checked."""
+    try:
+        schema = answer_schema(document, operation)
+    except Refused as error:
+        return None, (_unchecked(str(error)),)
+    if schema is None:
+        return None, ()
+    made = compile_output(schema, by_hand=False, limits=DEFAULT_LIMITS)
+    if made.compiled is None:
+        reason = made.problems[0].message if made.problems else "cannot be compiled"
+        return None, (_unchecked(f"its schema {reason}"),)
+    return schema, ()
+
+
+def _unchecked(reason: str) -> Problem:
+    return Problem(
+        field="output_schema",
+        code=Code.DEFINITION_INVALID,
+        message=f"answers are not checked: {reason}",
+        mend="ask whoever wrote the document",
+    )
+
+
+def _words(operation: dict[str, Any]) -> str:
+    """Summary and description, as far as a definition holds them."""
+    texts = [operation.get(key) for key in ("summary", "description")]
+    words = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
+    if len(words) == 2 and words[1].startswith(words[0]):
+        words = words[1:]
+    return shorten("\n\n".join(words), DESCRIPTION_CHARS)
+
+
+def _refuse_other_servers(url: str, item: dict[str, Any], operation: dict[str, Any]) -> None:
+    for holder in (operation, item):
+        servers = holder.get("servers")
+        urls = [s.get("url") for s in servers if isinstance(s, dict)] if isinstance(servers, list) else []
+        others = [one for one in urls if one != url]
+        if urls and len(others) == len(urls):
+            raise Refused(f"is answered by another server, {echo(others[0])}")
+        if urls:
+            return
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, DefinitionError):
+        return "; ".join(f"{echo_name(p.field)} {p.message}" for p in error.problems[:3])
+    return str(error)

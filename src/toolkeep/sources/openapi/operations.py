@@ -1,0 +1,258 @@
+"""An operation becomes a tool: its parameters and body one schema, and a plan of where each argument goes.
+
+Names of arguments are apart, whatever the document calls things in path, query, header, cookie and body. What
+cannot be sent as the document wants it is `Refused`, with the reason.
+"""
+
+import re
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from toolkeep.network.placing import STYLES
+from toolkeep.sources.openapi.document import Document, Refused
+from toolkeep.sources.openapi.schemas import Bundle
+from toolkeep.sources.openapi.security import Authentication
+from toolkeep.wording import echo, echo_name
+
+_ARGUMENT: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_ARGUMENT_CHARS: Final = 64
+_IGNORED_HEADERS: Final = frozenset({"accept", "content-type", "authorization"})
+"""Parameters of these names say nothing (OpenAPI, Parameter Object)."""
+_FORM: Final = "application/x-www-form-urlencoded"
+_SENDS_BODY: Final = frozenset({"post", "put", "patch", "delete"})
+_PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_PARAMETERS: Final = 500
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operation takes, and how it is asked."""
+
+    parameters: dict[str, Any]
+    target: dict[str, Any]
+    """For `network.endpoint.Endpoint`."""
+
+
+class _Arguments:
+    """The arguments of an operation while they are collected."""
+
+    def __init__(self) -> None:
+        self.properties: dict[str, Any] = {}
+        self.required: list[str] = []
+        self.places: list[dict[str, Any]] = []
+
+    def name_for(self, wanted: str, where: str) -> str:
+        """A name that no other argument has and that every provider takes."""
+        clean = _ARGUMENT.sub("_", wanted).strip("_")[:_ARGUMENT_CHARS] or where
+        used = {name.lower() for name in self.properties}
+        for candidate in (clean, f"{clean[: _ARGUMENT_CHARS - 8]}_{where}"):
+            if candidate.lower() not in used:
+                return candidate
+        number = 2
+        while f"{clean[: _ARGUMENT_CHARS - 12]}_{where}_{number}".lower() in used:
+            number += 1
+        return f"{clean[: _ARGUMENT_CHARS - 12]}_{where}_{number}"
+
+
+def plan_operation(
+    document: Document,
+    *,
+    url: str,
+    path: str,
+    method: str,
+    item: dict[str, Any],
+    operation: dict[str, Any],
+    authentication: Authentication,
+    retries: int,
+) -> Plan:
+    """The plan of an operation; `Refused` says why there is none."""
+    if method not in ("get", "put", "post", "delete", "patch"):
+        raise Refused(f"has the method {method.upper()}, which gives nothing that a tool could answer")
+    bundle, arguments = Bundle(document, "request"), _Arguments()
+    in_path = set(_PLACE.findall(path))
+    taken = {place for place, _ in authentication.query}
+    for parameter in _parameters(document, item, operation):
+        _add_parameter(bundle, arguments, parameter, in_path, taken)
+    described = {place["name"] for place in arguments.places if place["in"] == "path"}
+    if missing := in_path - described:
+        raise Refused(f"has {{{echo_name(min(missing))}}} in its path and describes no such parameter")
+    body = _add_body(document, bundle, arguments, method, operation)
+    target: dict[str, Any] = {
+        "url": url.rstrip("/") + _static_path(path),
+        "method": method.upper(),
+        "headers": dict(authentication.headers),
+        "arguments": arguments.places,
+        "secret_query": dict(authentication.query),
+    }
+    if body is not None:
+        target["body"] = body
+    if retries and method in ("get", "put", "delete"):
+        target["retries"] = retries
+    schema: dict[str, Any] = {"type": "object", "properties": arguments.properties}
+    if arguments.required:
+        schema["required"] = arguments.required
+    if bundle.definitions:
+        schema["$defs"] = bundle.definitions
+    return Plan(parameters=schema, target=target)
+
+
+def answer_schema(document: Document, operation: dict[str, Any]) -> dict[str, Any] | None:
+    """What a success gives, where the document says it in one way and in JSON."""
+    responses = operation.get("responses")
+    found: list[dict[str, Any]] = []
+    for status, response in responses.items() if isinstance(responses, dict) else ():
+        if not re.fullmatch(r"2([0-9]{2}|XX)", str(status)):
+            continue
+        content = _object(document.followed(response)).get("content")
+        media = next((m for t, m in _object(content).items() if _is_json(t)), None)
+        if not isinstance(media, dict) or len(_object(content)) != 1 or "schema" not in media:
+            return None
+        bundle = Bundle(document, "response")
+        schema = bundle.add(media["schema"])
+        if not isinstance(schema, dict):
+            return None
+        found.append({**schema, "$defs": bundle.definitions} if bundle.definitions else schema)
+    return found[0] if len(found) == 1 else None
+
+
+def _parameters(document: Document, item: dict[str, Any], operation: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those of the path, each replaced by one of the operation with the same name and place."""
+    found: dict[tuple[Any, Any], dict[str, Any]] = {}
+    for holder in (item, operation):
+        listed = holder.get("parameters") or []
+        if not isinstance(listed, list) or len(listed) > _PARAMETERS:
+            raise Refused("has parameters that are no list, or too many")
+        for one in listed:
+            parameter = document.followed(one)
+            if not isinstance(parameter, dict) or not isinstance(parameter.get("name"), str):
+                raise Refused("has a parameter without a name")
+            found[str(parameter.get("in")), parameter["name"]] = parameter
+    return list(found.values())
+
+
+def _add_parameter(
+    bundle: Bundle,
+    arguments: _Arguments,
+    parameter: dict[str, Any],
+    in_path: set[str],
+    taken: set[str],
+) -> None:
+    name: str = parameter["name"]
+    where: str = str(parameter.get("in"))
+    if where not in STYLES:
+        raise Refused(f"has the parameter {echo_name(name)} in {echo(where)}")
+    if where == "header" and name.lower() in _IGNORED_HEADERS:
+        return
+    if where == "path" and name not in in_path:
+        return
+    if where == "query" and name in taken:
+        return  # the secret stands there
+    schema, style, explode = _written(bundle, parameter, where)
+    argument = arguments.name_for(name, where)
+    arguments.properties[argument] = _described(schema, parameter)
+    if where == "path" or parameter.get("required") is True:
+        arguments.required.append(argument)
+    place = {"argument": argument, "in": where, "name": name, "style": style, "explode": explode}
+    if parameter.get("allowReserved") is True and where == "query":
+        place["reserved"] = True
+    arguments.places.append(place)
+
+
+def _written(bundle: Bundle, parameter: dict[str, Any], where: str) -> tuple[Any, str, bool]:
+    """The schema of a parameter, and its style."""
+    content = parameter.get("content")
+    if isinstance(content, dict):
+        media = next((m for t, m in content.items() if _is_json(t)), None)
+        if not isinstance(media, dict):
+            raise Refused(f"has the parameter {echo_name(parameter['name'])} in a form that is not JSON")
+        return bundle.add(media.get("schema", True)), "json", False
+    style = parameter.get("style", "simple" if where in ("path", "header") else "form")
+    if style not in STYLES[where]:
+        reason = f"in the {where} in the style {echo(style)}"
+        raise Refused(f"has the parameter {echo_name(parameter['name'])} {reason}")
+    explode = parameter.get("explode", style in ("form", "deepObject"))
+    return bundle.add(parameter.get("schema", True)), style, explode is True
+
+
+def _described(schema: Any, holder: dict[str, Any]) -> Any:
+    """The schema with the words of its parameter."""
+    words = holder.get("description")
+    if not isinstance(words, str) or not words.strip():
+        return schema
+    if schema is True:
+        return {"description": words}
+    return {**schema, "description": words} if isinstance(schema, dict) else schema
+
+
+def _add_body(
+    document: Document, bundle: Bundle, arguments: _Arguments, method: str, operation: dict[str, Any]
+) -> dict[str, Any] | None:
+    if operation.get("requestBody") is None:
+        return None
+    body = document.followed(operation["requestBody"])
+    content = _object(body).get("content")
+    if not isinstance(content, dict) or not content:
+        return None
+    if method not in _SENDS_BODY:
+        raise Refused(f"sends a body with {method.upper()}, which servers and proxies drop")
+    kind, media = _chosen(content)
+    argument = arguments.name_for("body", "body")
+    schema = bundle.add(_object(media).get("schema", True))
+    arguments.properties[argument] = _described(schema, _object(body))
+    is_required = _object(body).get("required") is True
+    if is_required:
+        arguments.required.append(argument)
+    plan: dict[str, Any] = {"argument": argument, "content_type": kind, "required": is_required}
+    if kind == _FORM and (fields := _fields(_object(media).get("encoding"))):
+        plan["fields"] = fields
+    return plan
+
+
+def _chosen(content: dict[str, Any]) -> tuple[str, Any]:
+    """The media type that is sent, of those that the operation takes."""
+    plain = {str(kind).partition(";")[0].strip().lower(): media for kind, media in content.items()}
+    for kind, media in plain.items():
+        if _is_json(kind):
+            return ("application/json" if "*" in kind else kind), media
+    if _FORM in plain:
+        return _FORM, plain[_FORM]
+    if "text/plain" in plain:
+        return "text/plain", plain["text/plain"]
+    kinds = ", ".join(echo_name(kind) for kind in list(plain)[:3])
+    raise Refused(f"takes a body of {kinds}; JSON, forms without files and plain text can be sent")
+
+
+def _fields(encoding: Any) -> dict[str, Any]:
+    """How the fields of a form are written, where not in the usual style."""
+    found: dict[str, Any] = {}
+    for name, how in _object(encoding).items():
+        kind = str(_object(how).get("contentType", ""))
+        style = "json" if _is_json(kind) else _object(how).get("style", "form")
+        if style not in STYLES["query"]:
+            raise Refused(f"has the field {echo_name(str(name))} in the style {echo(style)}")
+        explode = _object(how).get("explode", style in ("form", "deepObject")) is True
+        found[str(name)] = {"in": "query", "name": str(name), "style": style, "explode": explode}
+    return found
+
+
+def _static_path(path: str) -> str:
+    """The path with everything but its parameters encoded."""
+    if not path.startswith("/"):
+        raise Refused("has a path that does not begin with /")
+    if "#" in path:
+        raise Refused("has a # in its path, which no server is sent")
+    pieces = _PLACE.split(path)
+    return "".join(
+        f"{{{piece}}}" if index % 2 else quote(piece, safe="/?=&%:@!$'()*+,;~-._")
+        for index, piece in enumerate(pieces)
+    )
+
+
+def _is_json(kind: Any) -> bool:
+    plain = str(kind).partition(";")[0].strip().lower()
+    return plain in ("application/json", "*/*", "application/*") or plain.endswith("+json")
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

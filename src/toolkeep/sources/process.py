@@ -1,0 +1,47 @@
+"""Tools that a program answers which stays between calls, from code; `run.process` says the same."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolkeep.config.settings import Run
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.errors import Code, DefinitionInvalid, Problem
+from toolkeep.execution.staying import Staying
+from toolkeep.limits import DEFAULT_RESIDENT_IDLE_SECONDS
+from toolkeep.registry.given import Offer, name_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSource:
+    """A program that answers calls, one line of JSON each, and stays between them.
+
+        dictionary = ProcessSource(argv=["/usr/bin/python3", "/srv/words.py"], code=["/srv/words.py"])
+        keep.register(dictionary.tool(definition))
+
+    `{secret:name}` in a variable of `environment` is filled with a secret of the tool. `code` are folders and
+    files that it is made of; a path in `argv` that begins with `~/` is shown to it too.
+    """
+
+    argv: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    code: Sequence[str] = ()
+    idle_s: float = DEFAULT_RESIDENT_IDLE_SECONDS
+
+    def tool(self, definition: ToolDefinition | Mapping[str, Any]) -> Offer:
+        """What `keep.register` takes; raises `DefinitionInvalid` for what cannot be started."""
+        target = {
+            "argv": list(self.argv),
+            "environment": dict(self.environment),
+            "code": list(self.code),
+            "idle_s": self.idle_s,
+        }
+        try:
+            Staying.read(target)
+        except ValueError as error:
+            mend = "see docs/processes.md for what argv, environment, code and idle_s may hold"
+            problem = Problem(
+                field="run/process", code=Code.DEFINITION_INVALID, message=str(error), mend=mend
+            )
+            raise DefinitionInvalid(name_of(definition), [problem]) from None
+        return Offer(tool=definition, runner=Run(kind="process", target=target))
