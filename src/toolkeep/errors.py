@@ -20,7 +20,8 @@
     ├── NotAccepted            ACODE-TSR-024   a person did not accept what was shown
     ├── FeatureClosed          ACODE-TSR-025   the configuration switches a feature off
     ├── CalledAtImport         ACODE-TSR-038   a file makes calls while a worker imports it for its tools
-    └── NotRecorded            ACODE-TSR-041   there is no record to prove
+    ├── NotRecorded            ACODE-TSR-041   there is no record to prove
+    └── RequestRefused         060 … 069       server: a request that cannot be answered; a problem document
 
 An exception is for an author, an operator or a bug. What a better call could have avoided is a value,
 `toolkeep.calls.Refusal`, with one of the same codes.
@@ -91,6 +92,16 @@ class Code(StrEnum):
     TOUCHED_CHANGED = "ACODE-TSR-045"
     APPROVAL_DENIED = "ACODE-TSR-046"
     ANSWER_REFUSED = "ACODE-TSR-047"
+    NOT_AUTHENTICATED = "ACODE-TSR-060"
+    SCOPE_MISSING = "ACODE-TSR-061"
+    REQUEST_INVALID = "ACODE-TSR-062"
+    REQUEST_TOO_BIG = "ACODE-TSR-063"
+    NOT_SPOKEN_TO = "ACODE-TSR-064"
+    NOTHING_THERE = "ACODE-TSR-065"
+    METHOD_REFUSED = "ACODE-TSR-066"
+    CHANGED_MEANWHILE = "ACODE-TSR-067"
+    NOT_SERVING = "ACODE-TSR-068"
+    MEDIA_REFUSED = "ACODE-TSR-069"
 
 
 FAILURES: Final = frozenset(
@@ -146,6 +157,16 @@ TITLES: Final[dict[Code, str]] = {
     Code.TOUCHED_CHANGED: "what the call touches has changed",
     Code.APPROVAL_DENIED: "a person said no",
     Code.ANSWER_REFUSED: "answer not taken",
+    Code.NOT_AUTHENTICATED: "no token that counts",
+    Code.SCOPE_MISSING: "scope missing",
+    Code.REQUEST_INVALID: "request does not fit",
+    Code.REQUEST_TOO_BIG: "request too big or too slow",
+    Code.NOT_SPOKEN_TO: "request meant for another host",
+    Code.NOTHING_THERE: "nothing there",
+    Code.METHOD_REFUSED: "method not taken",
+    Code.CHANGED_MEANWHILE: "changed meanwhile",
+    Code.NOT_SERVING: "server full or about to end",
+    Code.MEDIA_REFUSED: "media type not taken",
 }
 
 

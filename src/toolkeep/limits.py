@@ -394,3 +394,50 @@ class McpLimits:
 
 
 DEFAULT_MCP_LIMITS: Final = McpLimits()
+
+
+# --- HTTP (WEB-1) ------------------------------------------------------------------------------
+
+PAGE: Final = 100
+PAGE_MOST: Final = 1_000
+"""Things in one page of a list: by default, and at most."""
+
+OPEN_CALLS: Final = 10_000
+"""Calls that were answered with 202 and can be asked about."""
+
+OPEN_CALL_SECONDS: Final = 3_600
+"""How long after their end; then the log has them."""
+
+POLL_SECONDS: Final = 60
+"""The longest that one question about such a call may wait for its end."""
+
+SCANNED_RECORDS: Final = 5_000
+"""Records that one page of the log looks at; a page with few that fit is short, and goes on."""
+
+HEADER_BYTES: Final = 32 * KIB
+"""A request line and all headers; browsers with many cookies send eight."""
+
+WAIT_FOR_PERSON_SECONDS: Final = 900.0
+"""How long a call over HTTP waits for a person unless it is configured: people are at lunch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """What one HTTP server takes; zero requests a second means any number."""
+
+    body_bytes: int = 2 * MIB
+    """A call's arguments have a MiB; as much again for what stands around them."""
+    header_bytes: int = HEADER_BYTES
+    send_s: float = 20.0
+    """How long a client may take to send one request, from its first byte to its last."""
+    connections: int = 2048
+    in_flight: int = 1024
+    token_in_flight: int = 256
+    requests_per_second: float = 0.0
+    """For each token."""
+    burst: float = 1000.0
+    grace_s: float = 20.0
+    """How long calls may still run after the server was told to end."""
+
+
+DEFAULT_SERVER_LIMITS: Final = ServerLimits()

@@ -1,0 +1,31 @@
+"""What every action of the server works with."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from toolkeep.keep import Keep
+from toolkeep.limits import ServerLimits
+from toolkeep.server.auth import Caller, Tokens
+
+if TYPE_CHECKING:
+    from toolkeep.server.calls import OpenCalls
+    from toolkeep.server.health import Health
+    from toolkeep.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A keep, who may use it, and what is under way."""
+
+    keep: Keep
+    tokens: Tokens
+    limits: ServerLimits
+    calls: "OpenCalls"
+    health: "Health"
+    metrics: "Metrics | None" = None
+    title: str = "toolkeep"
+
+
+def sees_as(caller: Caller) -> str | None:
+    """The agent whose view of the tools a caller has; None for all of them."""
+    return None if caller.has("admin") else caller.agent
