@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from toolkeep.config.paths import config_paths, find_project, home_folder
 from toolkeep.config.settings import DEFAULT_SETTINGS, Settings
-from toolkeep.errors import FileUnreadable, ProviderFailed
+from toolkeep.errors import FileUnreadable, ProviderFailed, StateUnusable
 from toolkeep.keep import Keep
 from toolkeep.limits import DEFAULT_CALL_LIMITS, CallLimits, Limits
 from toolkeep.policy.settings import Grant, PolicySettings
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
     from toolkeep.records import KeepRecord
     from toolkeep.results.output import Normalizers
+    from toolkeep.tokens import Tokens
 
 
 def open_keep(
@@ -111,6 +112,17 @@ def open_state(project: Path) -> KeepState | None:
     """What is remembered for a project; None for a user without a home."""
     folder = state_folder(project, os.environ, home_folder())
     return KeepState(folder) if folder else None
+
+
+def open_tokens(project: Path) -> "Tokens":
+    """The tokens of a project, where its state lies; close them after use."""
+    from toolkeep.storage.tokens import FileTokens
+    from toolkeep.tokens import Tokens
+
+    state = open_state(project)
+    if state is None:
+        raise StateUnusable("~", "there is no home in which tokens could be kept", hint="set TOOLKEEP_HOME")
+    return Tokens(FileTokens(state.folder))
 
 
 def read_configuration(project: Path, state: KeepState | None) -> Settings:

@@ -21,6 +21,11 @@
     ├── FeatureClosed          ACODE-TSR-025   the configuration switches a feature off
     ├── CalledAtImport         ACODE-TSR-038   a file makes calls while a worker imports it for its tools
     ├── NotRecorded            ACODE-TSR-041   there is no record to prove
+    ├── StoreUnavailable       ACODE-TSR-055   the database of definitions or tokens does not answer
+    ├── StoreConflict          ACODE-TSR-056   a change does not fit what is stored
+    ├── StoreLayoutUnfit       ACODE-TSR-057   the tables of the database are not those of this toolkeep
+    ├── TokenRefused           ACODE-TSR-058   a token cannot be made, found or used
+    ├── BackupRefused          ACODE-TSR-059   a backup cannot be made, read or restored
     └── RequestRefused         060 … 069       server: a request that cannot be answered; a problem document
 
 An exception is for an author, an operator or a bug. What a better call could have avoided is a value,
@@ -92,6 +97,11 @@ class Code(StrEnum):
     TOUCHED_CHANGED = "ACODE-TSR-045"
     APPROVAL_DENIED = "ACODE-TSR-046"
     ANSWER_REFUSED = "ACODE-TSR-047"
+    STORE_UNAVAILABLE = "ACODE-TSR-055"
+    STORE_CONFLICT = "ACODE-TSR-056"
+    STORE_LAYOUT_UNFIT = "ACODE-TSR-057"
+    TOKEN_REFUSED = "ACODE-TSR-058"  # noqa: S105 -- a code, not a secret
+    BACKUP_REFUSED = "ACODE-TSR-059"
     NOT_AUTHENTICATED = "ACODE-TSR-060"
     SCOPE_MISSING = "ACODE-TSR-061"
     REQUEST_INVALID = "ACODE-TSR-062"
@@ -157,6 +167,11 @@ TITLES: Final[dict[Code, str]] = {
     Code.TOUCHED_CHANGED: "what the call touches has changed",
     Code.APPROVAL_DENIED: "a person said no",
     Code.ANSWER_REFUSED: "answer not taken",
+    Code.STORE_UNAVAILABLE: "store not available",
+    Code.STORE_CONFLICT: "change does not fit what is stored",
+    Code.STORE_LAYOUT_UNFIT: "tables of the store do not fit",
+    Code.TOKEN_REFUSED: "token refused",
+    Code.BACKUP_REFUSED: "backup refused",
     Code.NOT_AUTHENTICATED: "no token that counts",
     Code.SCOPE_MISSING: "scope missing",
     Code.REQUEST_INVALID: "request does not fit",
@@ -377,3 +392,42 @@ class NotRecorded(ToolkeepError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(Code.NOT_RECORDED, reason)
+
+
+class StoreUnavailable(ToolkeepError):
+    """The database that holds definitions or tokens does not answer. What was read before still serves."""
+
+    def __init__(self, store: str, reason: str, *, hint: str) -> None:
+        super().__init__(Code.STORE_UNAVAILABLE, f"the store {store} cannot be used: {reason}", hint=hint)
+        self.store = store
+
+
+class StoreConflict(ToolkeepError):
+    """A change that does not fit what is stored by now: nothing was changed."""
+
+    def __init__(self, name: str, reason: str, *, hint: str) -> None:
+        super().__init__(Code.STORE_CONFLICT, f"tool {name!r} {reason}", hint=hint)
+        self.name = name
+
+
+class StoreLayoutUnfit(ToolkeepError):
+    """The tables of the database are older, newer or other than this toolkeep works with."""
+
+    def __init__(self, store: str, reason: str, *, hint: str) -> None:
+        super().__init__(Code.STORE_LAYOUT_UNFIT, f"the tables of the store {store} {reason}", hint=hint)
+        self.store = store
+
+
+class TokenRefused(ToolkeepError):
+    """A token cannot be made, found or used."""
+
+    def __init__(self, reason: str, *, hint: str) -> None:
+        super().__init__(Code.TOKEN_REFUSED, reason, hint=hint)
+
+
+class BackupRefused(ToolkeepError):
+    """A backup cannot be made, read or restored; nothing was changed."""
+
+    def __init__(self, path: str, reason: str, *, hint: str) -> None:
+        super().__init__(Code.BACKUP_REFUSED, f"{path}: {reason}", hint=hint)
+        self.path = path

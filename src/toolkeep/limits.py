@@ -395,6 +395,14 @@ class McpLimits:
 
 DEFAULT_MCP_LIMITS: Final = McpLimits()
 
+TOKENS: Final = 10_000
+"""Tokens of one keep that count at a time; more are a loop that makes them."""
+TOKEN_DAYS: Final = 90.0
+"""How long a token counts where nobody says otherwise: one that is forgotten ends by itself."""
+TOKEN_CHARS: Final = 128
+"""Of what a bearer shows; ours have 63. What is longer is no token, and is not looked at."""
+TOKEN_USE_SECONDS: Final = 60.0
+"""How exactly the last use of a token is known: a write for each request would cost more than the request."""
 
 # --- HTTP (WEB-1) ------------------------------------------------------------------------------
 
