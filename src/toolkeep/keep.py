@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from toolkeep.execution.loop_thread import LoopThread
     from toolkeep.pipeline import Pipeline, Progress
     from toolkeep.policy.authorize import Authorizer
+    from toolkeep.policy.explain import Holder
     from toolkeep.records import KeepRecord
     from toolkeep.replay import Replay
     from toolkeep.results.output import Normalizers
@@ -132,6 +133,41 @@ class Keep(KeepsTools):
         """Decide by these Cedar policies from now on; raises `PoliciesRefused`, and the ones before stay."""
         sources = [PolicySource(name=f"policies {n}", text=text) for n, text in enumerate(texts, start=1)]
         self._authorization.use(sources)
+
+    @property
+    def authorizer(self) -> "Authorizer":
+        """Who decides about calls; made by the first that asks."""
+        return self._authorization
+
+    @property
+    def record(self) -> "KeepRecord":
+        """What is written down about calls: log, bodies, ledger, approvals. Opened by the first that asks."""
+        return self._pipeline.record
+
+    def holder(self, agent: str) -> "Holder":
+        """An agent with what it holds, as `toolkeep.policy.explain` wants it."""
+        from toolkeep.policy.explain import Holder
+
+        return Holder(
+            name=agent,
+            grant=self._grants.get(agent),
+            project=self._policy.project or os.getcwd(),  # noqa: PTH109 -- text is wanted
+            state_folder=self._policy.state_folder,
+        )
+
+    @property
+    def agents(self) -> "Mapping[str, Grant]":
+        """The agents that were declared, with what each was given."""
+        return dict(self._grants)
+
+    @property
+    def is_paranoid(self) -> bool:
+        """Whether calls of low danger are asked about too."""
+        return self._policy.is_paranoid
+
+    def end_soon(self) -> None:
+        """From now on, a call that is cancelled after it began has an unknown outcome: we cut it short."""
+        self._pipeline.is_ending = True
 
     def _known_tools(self) -> Iterable[RegisteredTool]:
         """What policies and examples may name: a tool that is switched off still exists."""

@@ -92,11 +92,15 @@ class McpApp:
         while True:
             event = await receive()
             if event["type"] == "lifespan.shutdown":
-                self._sessions.close()
-                self._server.close()
+                self.close()
             await send({"type": event["type"] + ".complete"})
             if event["type"] == "lifespan.shutdown":
                 return
+
+    def close(self) -> None:
+        """End every session and what waits."""
+        self._sessions.close()
+        self._server.close()
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope["headers"])

@@ -6,49 +6,36 @@ or `clientInfo`, is never who it is.
 
 import re
 from collections.abc import Iterable
-from typing import Final, Protocol
-
-import msgspec
+from typing import Final
 
 from toolkeep.errors import Code
 from toolkeep.server.problems import RequestRefused
+from toolkeep.tokens import Scope, Token
 
-SCOPES: Final[dict[str, str]] = {
-    "tools:read": "see the tools that the token's agent may know of",
-    "tools:write": "create, change, switch and delete definitions",
-    "call": "call tools as the token's agent, and see what became of it",
-    "approve": "see every call that waits for a person, and answer",
-    "audit:read": "read every record of the log",
-    "policies:read": "read, check and explain policies",
-    "metrics": "read /metrics",
-    "openapi": "read /openapi.json",
-    "mcp": "speak MCP as the token's agent",
-    "tokens": "list, make and revoke tokens",
-    "admin": "all of these, and see the tools of every agent",
+SCOPES: Final[dict[Scope, str]] = {
+    Scope.TOOLS_READ: "see the tools that the token's agent may know of",
+    Scope.TOOLS_WRITE: "create, change, switch and delete definitions",
+    Scope.CALL: "call tools as the token's agent, and see what became of its calls",
+    Scope.APPROVE: "see every call that waits for a person, and answer",
+    Scope.AUDIT_READ: "read every record of the log",
+    Scope.POLICIES_READ: "read, check and explain policies",
+    Scope.METRICS: "read /metrics",
+    Scope.OPENAPI: "read /openapi.json",
+    Scope.MCP: "speak MCP as the token's agent",
+    Scope.TOKENS: "list, make, rotate and revoke tokens",
+    Scope.ADMIN: "all of these, and see the tools of every agent",
 }
-ADMIN: Final = "admin"
 
-_BEARER: Final = re.compile(rb"[Bb]earer +([A-Za-z0-9._~+/=-]{8,512})")
-
-
-class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose request it is. Made from a token, and from nothing else."""
-
-    token: str
-    """The id of the token, which is no secret."""
-    agent: str
-    scopes: frozenset[str]
-
-    def has(self, *scopes: str) -> bool:
-        """Whether it holds one of these; `admin` holds all."""
-        return ADMIN in self.scopes or not self.scopes.isdisjoint(scopes)
+_BEARER: Final = re.compile(rb"[Bb]earer +([A-Za-z0-9._~+/=-]{1,512})")
 
 
-class Tokens(Protocol):
-    """Where tokens are known."""
+Caller = Token
+"""Whose request it is: what is known of the token that it came with."""
 
-    def identify(self, presented: str) -> Caller | None:
-        """Whose token this is; None for one that is unknown, revoked or over."""
+
+def holds(caller: Caller, *scopes: Scope) -> bool:
+    """Whether a caller has one of these scopes."""
+    return any(map(caller.has_scope, scopes))
 
 
 def presented(headers: Iterable[tuple[bytes, bytes]]) -> str:
@@ -64,14 +51,14 @@ def unknown_caller(metadata_url: str) -> RequestRefused:
     return RequestRefused(
         Code.NOT_AUTHENTICATED,
         "a token is needed, and none that counts was given",
-        hint="send `Authorization: Bearer TOKEN`; the operator makes one with `toolkeep token`",
+        hint="send `Authorization: Bearer TOKEN`; the operator makes one: toolkeep token make",
         headers=((b"www-authenticate", challenge),),
     )
 
 
-def check_scope(caller: Caller, scopes: tuple[str, ...]) -> None:
+def check_scope(caller: Caller, scopes: tuple[Scope, ...]) -> None:
     """Raise where a caller holds none of the scopes that would do."""
-    if not caller.has(*scopes):
+    if not holds(caller, *scopes):
         wanted = " or ".join(scopes)
         challenge = f'Bearer error="insufficient_scope", scope="{scopes[0]}"'.encode()
         raise RequestRefused(

@@ -114,7 +114,9 @@ def of_error(error: ToolkeepError) -> Answer:
     status = STATUS.get(error.code, 500)
     if status >= 500 and error.code is not Code.NOT_RECORDED:
         # Our own set-up or machine: its words may name places that are no client's business.
-        return problem(document(error.code, status, "Something is wrong in the keep itself; tell its operator."))
+        return problem(
+            document(error.code, status, "Something is wrong in the keep itself; tell its operator.")
+        )
     problems = [one.to_dict() for one in error.problems] if isinstance(error, DefinitionError) else None
     message = error.message.split("\n")[0] if problems else error.message
     return problem(document(error.code, status, message, hint=error.hint, problems=problems))

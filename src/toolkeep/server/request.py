@@ -203,6 +203,16 @@ def _clean(text: str) -> str:
     return f"{head}{mark}{place}"[:200]
 
 
-_NOBODY: Final = Caller(token="", agent="", scopes=frozenset())
+_NOBODY: Final = Caller(id="", name="", scopes=(), agent="", created_at=0.0)
 
-__all__ = ["Gone", "Parameter", "Receive", "Request", "Scope", "Send", "converted", "read_strictly", "unfitting"]
+__all__ = [
+    "Gone",
+    "Parameter",
+    "Receive",
+    "Request",
+    "Scope",
+    "Send",
+    "converted",
+    "read_strictly",
+    "unfitting",
+]

@@ -12,6 +12,7 @@ from toolkeep.errors import Code
 from toolkeep.server.answers import Answer
 from toolkeep.server.problems import RequestRefused, nothing_there
 from toolkeep.server.request import Parameter, Request
+from toolkeep.tokens import Scope
 
 if TYPE_CHECKING:
     from toolkeep.server.service import Service
@@ -42,7 +43,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     about: str
     handler: Handler
-    scopes: tuple[str, ...] = ()
+    scopes: tuple[Scope, ...] = ()
     """Any one of them will do; none: open to everybody who may speak to the server."""
     tag: str = "keep"
     parameters: tuple[Parameter, ...] = ()

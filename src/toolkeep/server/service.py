@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from toolkeep.keep import Keep
 from toolkeep.limits import ServerLimits
-from toolkeep.server.auth import Caller, Tokens
+from toolkeep.server.auth import Caller
+from toolkeep.tokens import Scope, Tokens
 
 if TYPE_CHECKING:
     from toolkeep.server.calls import OpenCalls
@@ -23,9 +24,12 @@ class Service:
     calls: "OpenCalls"
     health: "Health"
     metrics: "Metrics | None" = None
-    title: str = "toolkeep"
+    issuers: tuple[str, ...] = ()
+    """Authorization servers that give out tokens for this one."""
+    base: str = ""
+    """The address under which clients know the server, if not as they say."""
 
 
 def sees_as(caller: Caller) -> str | None:
     """The agent whose view of the tools a caller has; None for all of them."""
-    return None if caller.has("admin") else caller.agent
+    return None if caller.has_scope(Scope.ADMIN) else caller.agent

@@ -1,0 +1,52 @@
+"""From a keep and its tokens to the app: health, MCP, metrics and routes put together."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from toolkeep.keep import Keep
+from toolkeep.limits import DEFAULT_SERVER_LIMITS, ServerLimits
+from toolkeep.mcp.headers import LOOPBACK
+from toolkeep.mcp.http import McpApp
+from toolkeep.mcp.server import McpServer
+from toolkeep.server.api import ROUTES
+from toolkeep.server.app import AGENT_KEY, KeepApp, McpDoor
+from toolkeep.server.calls import OpenCalls
+from toolkeep.server.health import Check, Health, is_writable
+from toolkeep.server.routing import RouteTable
+from toolkeep.server.service import Service
+from toolkeep.tokens import Tokens
+
+
+def make_app(
+    keep: Keep,
+    tokens: Tokens,
+    *,
+    limits: ServerLimits = DEFAULT_SERVER_LIMITS,
+    hosts: Iterable[str] = LOOPBACK,
+    base: str = "",
+    checks: dict[str, Check] | None = None,
+    issuers: Sequence[str] = (),
+    has_metrics: bool = False,  # noqa: ARG001 -- soon
+) -> KeepApp:
+    """The app of one server. The keep should be opened with `approver=ask_elsewhere`."""
+    hosts = frozenset(hosts)
+    service = Service(
+        keep=keep,
+        tokens=tokens,
+        limits=limits,
+        calls=OpenCalls(),
+        health=Health(keep, {"log": lambda: _log_is_writable(keep), **(checks or {})}),
+        issuers=tuple(issuers),
+        base=base,
+    )
+    app = KeepApp(service, RouteTable(ROUTES), hosts=hosts, base=base)
+    server = McpServer(keep)
+    mcp = McpApp(server, hosts=hosts, identify=lambda scope: scope.get(AGENT_KEY), path="/mcp")
+    app.mount("/mcp", McpDoor(app, mcp))
+    app.at_end(mcp.close)
+    return app
+
+
+def _log_is_writable(keep: Keep) -> bool:
+    folder: Path | None = getattr(keep.record, "folder", None)
+    return folder is None or is_writable(folder)
