@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from toolkeep.policy.authorize import Authorizer
     from toolkeep.policy.explain import Holder
     from toolkeep.records import KeepRecord
+    from toolkeep.registry.editing import OfferOf
+    from toolkeep.registry.store import DefinitionStore
     from toolkeep.replay import Replay
     from toolkeep.results.output import Normalizers
 
@@ -57,6 +59,9 @@ class Keep(KeepsTools):
         approver: "Approver | None" = None,
         tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
         state: RegistryState | None = None,
+        store: "DefinitionStore | None" = None,
+        offer_of: "OfferOf | None" = None,
+        allows_definitions: bool = True,
         record: "KeepRecord | Callable[[], KeepRecord] | None" = None,
         logs: LogListener | None = None,
     ) -> None:
@@ -73,6 +78,9 @@ class Keep(KeepsTools):
             formats=formats,
             closed=closed,
             state=state,
+            store=store,
+            offer_of=offer_of,
+            allows_definitions=allows_definitions,
         )
         self._refusals = RefusalMemory(bus=bus)
         self._policy = policy
@@ -112,6 +120,7 @@ class Keep(KeepsTools):
         self._is_closed = True
         if self._made is not None:
             self._made.close()
+        self.close_store()
 
     def declare_agent(
         self, name: str, *, capabilities: Iterable[str] = (), permissions: Iterable[str] = ()

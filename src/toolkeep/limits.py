@@ -404,6 +404,14 @@ TOKEN_CHARS: Final = 128
 TOKEN_USE_SECONDS: Final = 60.0
 """How exactly the last use of a token is known: a write for each request would cost more than the request."""
 
+STORE_CONNECT_SECONDS: Final = 5
+"""For a connection to the store's database: whoever opens a keep waits for it."""
+STORE_BUSY_SECONDS: Final = 10.0
+"""For another process that changes the embedded store at this moment."""
+STORED_DEFINITION_BYTES: Final = 256 * KIB
+"""A stored definition as JSON, metadata and all: two schemas at their limit, and as much again."""
+STORE_CONNECTIONS: Final = 5
+"""To PostgreSQL from one keep: definitions change rarely, and reading needs none."""
 # --- HTTP (WEB-1) ------------------------------------------------------------------------------
 
 PAGE: Final = 100
