@@ -26,7 +26,7 @@
     ├── StoreLayoutUnfit       ACODE-TSR-057   the tables of the database are not those of this toolkeep
     ├── TokenRefused           ACODE-TSR-058   a token cannot be made, found or used
     ├── BackupRefused          ACODE-TSR-059   a backup cannot be made, read or restored
-    └── RequestRefused         060 … 069       server: a request that cannot be answered; a problem document
+    └── RequestRefused         060 … 086       server: a request that cannot be answered; a problem document
 
 An exception is for an author, an operator or a bug. What a better call could have avoided is a value,
 `toolkeep.calls.Refusal`, with one of the same codes.
@@ -112,6 +112,8 @@ class Code(StrEnum):
     CHANGED_MEANWHILE = "ACODE-TSR-067"
     NOT_SERVING = "ACODE-TSR-068"
     MEDIA_REFUSED = "ACODE-TSR-069"
+    SIGN_IN_REFUSED = "ACODE-TSR-085"
+    NOT_FROM_PAGE = "ACODE-TSR-086"
 
 
 FAILURES: Final = frozenset(
@@ -182,6 +184,8 @@ TITLES: Final[dict[Code, str]] = {
     Code.CHANGED_MEANWHILE: "changed meanwhile",
     Code.NOT_SERVING: "server full or about to end",
     Code.MEDIA_REFUSED: "media type not taken",
+    Code.SIGN_IN_REFUSED: "sign-in refused",
+    Code.NOT_FROM_PAGE: "change not made from the page",
 }
 
 

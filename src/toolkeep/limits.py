@@ -457,3 +457,23 @@ class ServerLimits:
 
 
 DEFAULT_SERVER_LIMITS: Final = ServerLimits()
+
+# --- the page (WEB-2) ----------------------------------------------------------------------------
+
+SIGN_IN_SECONDS: Final = 300.0
+"""How long a sign-in link counts: from a terminal to a browser."""
+SIGN_IN_CODES: Final = 32
+"""Links that count at once."""
+SESSION_HOURS: Final = 12.0
+"""How long a person is signed in: a working day."""
+SESSIONS: Final = 64
+SESSION_TABS: Final = 64
+"""People who are signed in, and tabs of one of them; the oldest gives way."""
+LISTENERS: Final = 128
+"""Tabs that hear of what happens; one more is told to ask again later."""
+LISTEN_SECONDS: Final = 1.0
+"""How often somebody looks what waits, while a tab listens: other processes of a keep tell nobody."""
+FORM_FIELDS: Final = 2_000
+"""Fields of one form."""
+SHOWN_CHARS: Final = 200_000
+"""Of one value on a page; the browser would be busy for seconds with more."""

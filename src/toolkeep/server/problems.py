@@ -66,6 +66,8 @@ STATUS: Final[dict[Code, int]] = {
     Code.CHANGED_MEANWHILE: 412,
     Code.NOT_SERVING: 503,
     Code.MEDIA_REFUSED: 415,
+    Code.SIGN_IN_REFUSED: 401,
+    Code.NOT_FROM_PAGE: 403,
 }
 """By code; what is not here is ours alone to mend: 500."""
 
