@@ -41,7 +41,9 @@ class Response:
         """Of a stream."""
         found = []
         for block in self.body.decode().split("\r\n\r\n"):
-            lines = dict(line.split(": ", 1) for line in block.split("\r\n") if line and not line.startswith(":"))
+            lines = dict(
+                line.split(": ", 1) for line in block.split("\r\n") if line and not line.startswith(":")
+            )
             if lines:
                 found.append((lines["event"], json.loads(lines["data"])))
         return found

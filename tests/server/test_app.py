@@ -48,16 +48,29 @@ def test_only_requests_to_this_machine_and_from_it_are_taken(
 
 def test_further_hosts_are_those_that_the_operator_named(keep: Keep) -> None:
     async def act(client: Client) -> Any:
-        return [(await client.get("/healthz", headers={"host": h})).status for h in ("keep.example.org", "localhost")]
+        return [
+            (await client.get("/healthz", headers={"host": h})).status
+            for h in ("keep.example.org", "localhost")
+        ]
 
     assert talk(keep, act, hosts=["keep.example.org"]) == [200, 403]
 
 
 @pytest.mark.parametrize(
     "authorization",
-    ["", "Bearer", "Bearer x", "Basic YTpi", "Bearer tk_0123456789abcdef_" + "A" * 43, "bearer\ttk", "Bearer a b"],
+    [
+        "",
+        "Bearer",
+        "Bearer x",
+        "Basic YTpi",
+        "Bearer tk_0123456789abcdef_" + "A" * 43,
+        "bearer\ttk",
+        "Bearer a b",
+    ],
 )
-@pytest.mark.parametrize("path", ["/v1/tools", "/openapi.json", "/metrics", "/v1/audit", "/v1/approvals", "/mcp"])
+@pytest.mark.parametrize(
+    "path", ["/v1/tools", "/openapi.json", "/metrics", "/v1/audit", "/v1/approvals", "/mcp"]
+)
 @pytest.mark.spec("WEB-1")
 def test_without_a_token_that_counts_nobody_gets_in(keep: Keep, authorization: str, path: str) -> None:
     response = talk(keep, lambda client: client.get(path, headers={"authorization": authorization}))

@@ -52,6 +52,9 @@ class Headers:
         """The value as it came; empty where there is none."""
         return self._found.get(name, b"")
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._found
+
     def is_doubled(self, name: bytes) -> bool:
         """Whether there are two."""
         return name in self._twice

@@ -140,6 +140,26 @@ class Editor:
         )
         return kept
 
+    def check(self, data: Mapping[str, Any], *, may_run: bool) -> None:
+        """Raise as `create`, or `update` to this whole definition, would; nothing is changed."""
+        self._refuse_closed()
+        definition, run = _read(data)
+        self._refuse_built_in(definition.name, action="overwritten")
+        if run is not None and not may_run:
+            raise _runs(definition.name)
+        now = self._now()
+        new = self._sized(
+            StoredDefinition(id="", definition=definition, run=run, created_at=now, updated_at=now)
+        )
+        tool = self._admit(new)
+        with self._lock:
+            held = self._registry.versions(definition.name)
+            if held and held[0].provider == STORE:
+                others = [one for one in held if one.version != tool.version]
+                self._registry.exchange(definition.name, [tool, *others], provider=STORE, is_trial=True)
+            else:
+                self._registry.add_all([tool], is_trial=True)
+
     def update(
         self, name: str, changes: Mapping[str, Any], *, by: str, revision: int | None, may_run: bool
     ) -> StoredDefinition:

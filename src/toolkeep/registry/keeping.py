@@ -179,6 +179,10 @@ class KeepsTools:
         """
         return self.editor.create(data, by=by, may_run=may_run)
 
+    def check_definition(self, data: Mapping[str, Any], *, may_run: bool = False) -> None:
+        """Raise what `create_definition` would, or `update_definition` of a stored one; changes nothing."""
+        self.editor.check(data, may_run=may_run)
+
     def update_definition(
         self,
         name: str,

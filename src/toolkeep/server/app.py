@@ -43,14 +43,12 @@ class KeepApp:
         table: RouteTable,
         *,
         hosts: Iterable[str] = LOOPBACK,
-        base: str = "",
         mounts: Mapping[str, App] | None = None,
     ) -> None:
-        """`hosts` are the names by which it is spoken to; `base` is its address, if not as a client says."""
+        """`hosts` are the names by which it is spoken to."""
         self.service = service
         self._table = table
         self._is_spoken_to = SpokenTo(hosts)
-        self._base = base
         self._mounts = dict(mounts or {})
         self._turnstile = Turnstile(service.limits)
         self._at_end: list[Callable[[], None]] = []
@@ -99,9 +97,11 @@ class KeepApp:
         route = found.route
         if found.query or scope["query_string"]:
             request.read_query(found.query)
+        if found.headers:
+            request.read_headers(found.headers)
         if not route.scopes:
             return await route.handler(self.service, request)
-        caller = request.caller = self.identify(scope)
+        caller = request.caller = self.identify(request, scope)
         check_scope(caller, route.scopes)
         account = self._turnstile.enter(caller.id)
         try:
@@ -118,20 +118,13 @@ class KeepApp:
         finally:
             self._turnstile.leave(account)
 
-    def identify(self, scope: Scope) -> Caller:
+    def identify(self, request: Request, scope: Scope) -> Caller:
         """Whose request it is; raises where no token that counts came with it."""
         text = presented(scope["headers"])
         caller = self.service.tokens.recognize(text) if text else None
         if caller is None:
-            raise unknown_caller(self.base_of(scope) + METADATA_PATH)
+            raise unknown_caller(request.base(self.service.base) + METADATA_PATH)
         return caller
-
-    def base_of(self, scope: Scope) -> str:
-        """The address of the server, as its operator or (checked) the client says."""
-        if self._base:
-            return self._base
-        host = next((value for name, value in scope["headers"] if name == b"host"), b"localhost")
-        return f"{scope.get('scheme', 'http')}://{host.decode('latin-1')}"
 
     def _mounted(self, path: str) -> App | None:
         for prefix, app in self._mounts.items():
@@ -179,7 +172,8 @@ class McpDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        caller = self._app.identify(scope)
+        request = Request(scope, receive, send, Headers(scope["headers"]), 0)
+        caller = self._app.identify(request, scope)
         check_scope(caller, (TokenScope.MCP,))
         scope[AGENT_KEY] = caller.agent
         with self._app.admitted(caller):

@@ -55,6 +55,12 @@ class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is a call of the token's own agent, which cannot answer it."""
 
 
+class ApprovalPage(Page, frozen=True, kw_only=True):
+    """Some of the questions."""
+
+    items: list[ApprovalView]
+
+
 class DecideBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An answer."""
 
@@ -106,9 +112,7 @@ async def decide(keep: Keep, caller: Caller, question_id: str, said: DecideBody)
     try:
         standing = await asyncio.to_thread(_store(keep).answer, question_id, answer)
     except AnswerRefused as refused:
-        raise RequestRefused(
-            Code.ANSWER_REFUSED, f"the answer does not count: {refused.reason}"
-        ) from refused
+        raise RequestRefused(Code.ANSWER_REFUSED, f"the answer does not count: {refused.reason}") from refused
     return view_of(standing, caller)
 
 

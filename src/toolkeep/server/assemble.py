@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 from toolkeep.keep import Keep
 from toolkeep.limits import DEFAULT_SERVER_LIMITS, ServerLimits
@@ -11,7 +12,7 @@ from toolkeep.mcp.server import McpServer
 from toolkeep.server.api import ROUTES
 from toolkeep.server.app import AGENT_KEY, KeepApp, McpDoor
 from toolkeep.server.calls import OpenCalls
-from toolkeep.server.health import Check, Health, is_writable
+from toolkeep.server.health import Health, is_writable
 from toolkeep.server.routing import RouteTable
 from toolkeep.server.service import Service
 from toolkeep.tokens import Tokens
@@ -24,7 +25,6 @@ def make_app(
     limits: ServerLimits = DEFAULT_SERVER_LIMITS,
     hosts: Iterable[str] = LOOPBACK,
     base: str = "",
-    checks: dict[str, Check] | None = None,
     issuers: Sequence[str] = (),
     has_metrics: bool = False,  # noqa: ARG001 -- soon
 ) -> KeepApp:
@@ -35,11 +35,11 @@ def make_app(
         tokens=tokens,
         limits=limits,
         calls=OpenCalls(),
-        health=Health(keep, {"log": lambda: _log_is_writable(keep), **(checks or {})}),
+        health=Health(keep, {"log": lambda: _log_is_writable(keep), "store": lambda: _store_answers(keep)}),
         issuers=tuple(issuers),
         base=base,
     )
-    app = KeepApp(service, RouteTable(ROUTES), hosts=hosts, base=base)
+    app = KeepApp(service, RouteTable(ROUTES), hosts=hosts)
     server = McpServer(keep)
     mcp = McpApp(server, hosts=hosts, identify=lambda scope: scope.get(AGENT_KEY), path="/mcp")
     app.mount("/mcp", McpDoor(app, mcp))
@@ -50,3 +50,15 @@ def make_app(
 def _log_is_writable(keep: Keep) -> bool:
     folder: Path | None = getattr(keep.record, "folder", None)
     return folder is None or is_writable(folder)
+
+
+def _store_answers(keep: Keep) -> bool:
+    store = keep.editor.store
+    place = getattr(store, "place", None)
+    if place is not None and place.is_embedded and not place.exists():
+        return True
+    return store.changed_since(_LAST)[0] >= 0
+
+
+_LAST: Final = 1 << 62
+"""Later than every change: whoever asks for what came after it only wants to hear an answer."""

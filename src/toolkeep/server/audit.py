@@ -8,6 +8,7 @@ an auditor sees it. Reading is done in threads, and a page looks at a bounded nu
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -38,6 +39,12 @@ class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     status: str
     codes: list[str]
+
+
+class RecordPage(Page, frozen=True, kw_only=True):
+    """Some of the records."""
+
+    items: list[RecordSummary]
 
 
 class RecordView(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,7 +233,7 @@ async def public_key(keep: Keep) -> KeyView:
     return KeyView(key=str(await asyncio.to_thread(_files(keep).log.public_key)))
 
 
-_verifying = asyncio.Lock()
+_verifying = threading.Lock()
 
 
 async def verify_log(keep: Keep) -> dict[str, Any]:
@@ -234,10 +241,12 @@ async def verify_log(keep: Keep) -> dict[str, Any]:
     from toolkeep.storage.verify import verify
 
     files = _files(keep)
-    if _verifying.locked():
+    if not _verifying.acquire(blocking=False):
         raise RequestRefused(Code.NOT_SERVING, "somebody else verifies the log now", hint="try again soon")
-    async with _verifying:
+    try:
         report = await asyncio.to_thread(verify, files.log)
+    finally:
+        _verifying.release()
     data: dict[str, Any] = {**report.to_dict(), "log": "the keep's own"}
     return data
 

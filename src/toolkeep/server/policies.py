@@ -5,6 +5,7 @@ Nothing is run, recorded or asked. About agents other than the token's own only 
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Annotated, Any
 
 import msgspec
@@ -83,7 +84,7 @@ def list_policies(keep: Keep) -> list[PolicyView]:
         PolicyView(
             id=policy.id,
             effect=policy.effect,
-            place=f"{policy.source}:{policy.line}:{policy.column}",
+            place=f"{PurePath(policy.source).name}:{policy.line}:{policy.column}",
             asks=policy.asks,
             reason=policy.reason,
         )

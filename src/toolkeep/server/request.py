@@ -1,7 +1,7 @@
 """One request, read as its route declares it: whatever the route does not name is refused."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
@@ -131,12 +131,25 @@ class Request:
             found[name] = declared[name].read(text)
         return found
 
+    def read_headers(self, declared: Iterable[Parameter]) -> None:
+        """Check the headers that are declared; raises for one that does not fit."""
+        for parameter in declared:
+            if parameter.name.lower().encode() in self.headers:
+                parameter.read(self.header(parameter.name))
+
     def header(self, name: str) -> str:
         """A header that must not be there twice; empty where it is not there."""
         raw = name.lower().encode()
         if self.headers.is_doubled(raw):
             raise RequestRefused(Code.REQUEST_INVALID, f"{name} is given more than once")
         return self.headers.raw(raw).decode("latin-1").strip(" \t")
+
+    def base(self, said: str) -> str:
+        """The address of the server, as its operator says or else, checked before, the client."""
+        if said:
+            return said
+        host = self.headers.raw(b"host").decode("latin-1") or "localhost"
+        return f"{self._scope.get('scheme', 'http')}://{host}"
 
     @property
     def wants_events(self) -> bool:

@@ -69,6 +69,7 @@ class Found(NamedTuple):
     route: Route
     query: dict[str, Parameter]
     named: tuple[Parameter, ...]
+    headers: tuple[Parameter, ...]
 
 
 class _Node:
@@ -95,7 +96,12 @@ class RouteTable:
             node = node.children.setdefault(key, _Node())
         if route.method in node.methods:
             raise ValueError(f"{route.method} {route.path} is there twice")
-        node.methods[route.method] = Found(route, route.query, tuple(route.named.values()))
+        node.methods[route.method] = Found(
+            route,
+            route.query,
+            tuple(route.named.values()),
+            tuple(one for one in route.parameters if one.place == "header"),
+        )
 
     def find(self, method: str, path: str) -> tuple[Found, dict[str, str]]:
         """The route of a request and what its path names; raises where there is none."""

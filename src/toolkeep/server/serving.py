@@ -4,6 +4,7 @@ import contextlib
 import ipaddress
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -49,6 +50,9 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """As uvicorn, but the signal is not raised again: the keep is still open."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         before = {sig: signal.signal(sig, self.handle_exit) for sig in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield

@@ -61,6 +61,12 @@ class ToolView(msgspec.Struct, frozen=True, kw_only=True):
     """The entity tag: what If-Match must say to change it."""
 
 
+class ToolPage(Page, frozen=True, kw_only=True):
+    """Some of the tools."""
+
+    items: list[ToolSummary]
+
+
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
     """Which tools of a list are wanted."""
 
