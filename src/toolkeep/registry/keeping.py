@@ -113,6 +113,16 @@ class KeepsTools:
         self.start_up = msgspec.structs.replace(self.start_up, held_back=paths)
 
     @property
+    def tier(self) -> Tier:
+        """What the licence includes."""
+        return self._tier
+
+    @property
+    def allows_definitions(self) -> bool:
+        """Whether custom definitions can be created and changed at run time."""
+        return self._allows_definitions
+
+    @property
     def is_ready(self) -> bool:
         """Whether every provider was asked for its tools."""
         return self._ready.is_set()

@@ -97,13 +97,15 @@ async def show_approval(keep: Keep, caller: Caller, question_id: str) -> Approva
     return view_of(await _find(keep, caller, question_id), caller)
 
 
-async def decide(keep: Keep, caller: Caller, question_id: str, said: DecideBody) -> ApprovalView:
+async def decide(
+    keep: Keep, caller: Caller, question_id: str, said: DecideBody, *, way: str = WAY
+) -> ApprovalView:
     """Take an answer in the name of the caller's agent; raises for one that does not count."""
     await _find(keep, caller, question_id)
     answer = Answer(
         verdict=said.verdict,
         approver=caller.agent,
-        way=WAY,
+        way=way,
         reach=said.reach,
         reason=said.reason,
         typed_name=said.typed_name,

@@ -15,6 +15,7 @@ from toolkeep.server.calls import OpenCalls
 from toolkeep.server.health import Health, is_writable
 from toolkeep.server.routing import RouteTable
 from toolkeep.server.service import Service
+from toolkeep.storage.sign_in import SignInCodes
 from toolkeep.tokens import Tokens
 
 
@@ -26,9 +27,13 @@ def make_app(
     hosts: Iterable[str] = LOOPBACK,
     base: str = "",
     issuers: Sequence[str] = (),
+    codes: SignInCodes | None = None,
     has_metrics: bool = False,  # noqa: ARG001 -- soon
 ) -> KeepApp:
-    """The app of one server. The keep should be opened with `approver=ask_elsewhere`."""
+    """The app of one server. The keep should be opened with `approver=ask_elsewhere`.
+
+    With `codes`, which sign people in, it has a page.
+    """
     hosts = frozenset(hosts)
     service = Service(
         keep=keep,
@@ -44,7 +49,18 @@ def make_app(
     mcp = McpApp(server, hosts=hosts, identify=lambda scope: scope.get(AGENT_KEY), path="/mcp")
     app.mount("/mcp", McpDoor(app, mcp))
     app.at_end(mcp.close)
+    if codes is not None:
+        _add_page(app, codes)
     return app
+
+
+def _add_page(app: KeepApp, codes: SignInCodes) -> None:
+    from toolkeep.server.page.app import PageApp, to_page
+
+    page = PageApp(app, codes)
+    app.mount("/ui", page)
+    app.mount("/", to_page)
+    app.at_end(page.close)
 
 
 def _log_is_writable(keep: Keep) -> bool:

@@ -205,6 +205,17 @@ def tag_of_tool(keep: Keep, tool: RegisteredTool) -> str:
     return tag_of(*(f"{held.definition_hash} {held.state.value} {held.why}" for held in family))
 
 
+def provider_forms(keep: Keep, caller: Caller, name: str) -> dict[str, Any]:
+    """A tool as models are told of it, by provider; without what is secret."""
+    definition = find_tool(keep, caller, name).definition
+    return {
+        "anthropic": definition.to_claude_format(),
+        "openai": definition.to_openai_format(),
+        "gemini": definition.to_gemini_format(),
+        "json-schema": public_schema(definition.parameters, is_sensitive=definition.sensitive),
+    }
+
+
 def check_call(
     keep: Keep, caller: Caller, name: str, arguments: bytes, conversation: str = ""
 ) -> CheckedCall | Refusal:

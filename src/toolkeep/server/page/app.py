@@ -78,20 +78,20 @@ class PageApp:
             await send_whole(request, given)
 
     async def _answered(self, request: PageRequest, scope: Scope) -> Answer | None:
-        cookie = self._cookie(request.headers, scope)
+        cookie = self._cookie(request)
         request.session = self.sessions.find(cookie) if cookie else None
         if request.path == SIGN_IN:
-            return await self._sign_in(request, scope)
+            return await self._sign_in(request)
         if request.session is None:
             return self._to_sign_in(request)
         if request.method != "GET":
-            check_origin(request.headers, self._app.base_of(scope))
+            check_origin(request.headers, self._base(request))
         if request.path == _TAB:
             return self._open_tab(request, request.session)
         if request.method != "GET":
             self._check_tab(request, request.session)
         if request.path == "/ui/sign-out":
-            return self._sign_out(request, cookie, scope)
+            return self._sign_out(request, cookie)
         if request.path == "/ui/events":
             check_scope(request.session.caller, routes.ANY_SCOPE)
             await self._listeners.serve(request, request.session.caller)
@@ -111,10 +111,10 @@ class PageApp:
 
     # --- signing in ------------------------------------------------------------------------------
 
-    async def _sign_in(self, request: PageRequest, scope: Scope) -> Answer:
+    async def _sign_in(self, request: PageRequest) -> Answer:
         if request.method == "GET":
             return self._renderer.page(request, "sign_in.html", is_signed_in=request.session is not None)
-        check_origin(request.headers, self._app.base_of(scope))
+        check_origin(request.headers, self._base(request))
         form = await request.form()
         code, token = form.get("code"), form.get("token").strip()
         begun = None
@@ -128,7 +128,7 @@ class PageApp:
                 "that token does not count" if token else "that link does not count, or not any more",
                 hint="a link counts once, for five minutes; make another: toolkeep token link",
             )
-        cookie = self._set_cookie(scope, begun.cookie)
+        cookie = self._set_cookie(request, begun.cookie)
         return Answer(200, begun.key.encode(), b"text/plain", (cookie, *protective(request.nonce)))
 
     def _to_sign_in(self, request: PageRequest) -> Answer:
@@ -150,30 +150,34 @@ class PageApp:
         if request.headers.is_doubled(TAB_HEADER) or not self.sessions.is_tab(session, token):
             raise not_from_page("the request does not come from a tab of this page")
 
-    def _sign_out(self, request: PageRequest, cookie: str, scope: Scope) -> Answer:
+    def _sign_out(self, request: PageRequest, cookie: str) -> Answer:
         if request.method != "POST":
             raise nothing_there("page")
         self.sessions.end(cookie)
-        gone = self._set_cookie(scope, "", ends=True)
+        gone = self._set_cookie(request, "", ends=True)
         return Answer(200, b"", b"text/plain", (gone, (b"hx-redirect", SIGN_IN.encode())))
 
     # --- cookies ---------------------------------------------------------------------------------
 
-    def _cookie_name(self, scope: Scope) -> str:
+    def _base(self, request: PageRequest) -> str:
+        return request.base(self._service.base)
+
+    def _cookie_name(self, request: PageRequest) -> str:
         """One for each port: a browser would hand that of one keep to another of the same host."""
-        port = self._app.base_of(scope).rpartition(":")[2]
+        port = self._base(request).rpartition(":")[2]
         return f"toolkeep-{port}" if port.isdigit() else "toolkeep"
 
-    def _cookie(self, headers: Headers, scope: Scope) -> str:
+    def _cookie(self, request: PageRequest) -> str:
         """The session's cookie; empty where there is none, or more than one that could be it."""
-        wanted = self._cookie_name(scope)
-        pairs = (part.strip().partition("=") for part in headers.raw(b"cookie").decode("latin-1").split(";"))
+        wanted = self._cookie_name(request)
+        given = request.headers.raw(b"cookie").decode("latin-1").split(";")
+        pairs = (part.strip().partition("=") for part in given)
         found = [value for name, _, value in pairs if name == wanted]
         return found[0] if len(found) == 1 and _COOKIE.fullmatch(found[0]) else ""
 
-    def _set_cookie(self, scope: Scope, value: str, *, ends: bool = False) -> Header:
-        parts = [f"{self._cookie_name(scope)}={value}", "Path=/ui", "HttpOnly", "SameSite=Strict"]
-        if self._app.base_of(scope).startswith("https:"):
+    def _set_cookie(self, request: PageRequest, value: str, *, ends: bool = False) -> Header:
+        parts = [f"{self._cookie_name(request)}={value}", "Path=/ui", "HttpOnly", "SameSite=Strict"]
+        if self._base(request).startswith("https:"):
             parts.append("Secure")
         if ends:
             parts.append("Max-Age=0")

@@ -93,23 +93,21 @@ class Listeners:
         """What would look different if something happened."""
         keep = self._service.keep
         waiting = keep.record.approvals.waiting()
+        newest = next(keep.record.log.read_back(), None)
         return {
             "approvals": tuple((one.question.id, one.question.acts_done) for one in waiting),
-            "calls": keep.record.log.length(),
-            "tools": keep.registry_mark,
+            "calls": newest.index if newest else -1,
         }
 
     def _put(self, event: str) -> None:
         for queue, caller in self._queues.items():
-            is_theirs = _HEARD_BY[event]
-            if any(map(caller.has_scope, is_theirs)) and not queue.full():
+            if any(map(caller.has_scope, _HEARD_BY[event])) and not queue.full():
                 queue.put_nowait(event)
 
 
 _HEARD_BY: Final = {
     "approvals": (Scope.APPROVE,),
     "calls": (Scope.AUDIT_READ,),
-    "tools": (Scope.TOOLS_READ,),
 }
 
 

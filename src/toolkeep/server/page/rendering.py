@@ -70,6 +70,8 @@ class Renderer:
             "count": count,
             "size": size,
             "words": words,
+            "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
+            "field_name": lambda field: str(field).removeprefix("parameters/properties/"),
         }
         self._environment.globals |= {"asset": assets.address, "places": places}
 

@@ -36,6 +36,10 @@ async def _list_versions(service: Service, request: Request) -> Answer:
     return answer(tools.list_versions(service.keep, request.caller, request.names["name"]))
 
 
+async def _forms(service: Service, request: Request) -> Answer:
+    return answer(tools.provider_forms(service.keep, request.caller, request.names["name"]))
+
+
 class ValidateBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A call that is only checked."""
 
@@ -168,6 +172,18 @@ ROUTES: Final = (
         tag="tools",
         parameters=(NAME,),
         gives={200: Given(about="The versions.", kind=list[tools.VersionView])},
+        problems=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/tools/{name}/forms",
+        name="showForms",
+        about="A tool as models are told of it, by provider.",
+        handler=_forms,
+        scopes=(Scope.TOOLS_READ,),
+        tag="tools",
+        parameters=(NAME,),
+        gives={200: Given(about="The forms.", kind=dict[str, Any])},
         problems=(404,),
     ),
     Route(

@@ -134,7 +134,9 @@ function selectTab(tab) {
     const isChosen = other === tab;
     other.setAttribute("aria-selected", String(isChosen));
     other.tabIndex = isChosen ? 0 : -1;
-    document.getElementById(other.getAttribute("aria-controls")).hidden = !isChosen;
+    const panel = document.getElementById(other.getAttribute("aria-controls"));
+    panel.hidden = !isChosen;
+    for (const area of isChosen ? panel.querySelectorAll("[data-json-later]:not([data-edited])") : []) edit(area);
   }
 }
 
