@@ -477,3 +477,7 @@ FORM_FIELDS: Final = 2_000
 """Fields of one form."""
 SHOWN_CHARS: Final = 200_000
 """Of one value on a page; the browser would be busy for seconds with more."""
+STATISTICS_SECONDS: Final = 7 * 86_400.0
+"""How far back the charts go."""
+STATISTICS_RECORDS: Final = 200_000
+"""Records that are read for them at most: some seconds, once."""

@@ -1,11 +1,12 @@
 """What every action of the server works with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from toolkeep.keep import Keep
 from toolkeep.limits import ServerLimits
 from toolkeep.server.auth import Caller
+from toolkeep.server.statistics import Statistics
 from toolkeep.tokens import Scope, Tokens
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class Service:
     limits: ServerLimits
     calls: "OpenCalls"
     health: "Health"
+    statistics: Statistics = field(default_factory=Statistics)
     metrics: "Metrics | None" = None
     issuers: tuple[str, ...] = ()
     """Authorization servers that give out tokens for this one."""

@@ -27,6 +27,14 @@ from toolkeep.tokens import Scope
 HTML_TYPE: Final = b"text/html; charset=utf-8"
 _TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
 _COMPRESSED_FROM: Final = 1024
+_KINDS: Final = {
+    "ToolInvoked": "Asked for",
+    "CapabilityCheck": "Capabilities checked",
+    "PolicyDecision": "Policy decided",
+    "Approval": "A person answered",
+    "ToolCompleted": "Completed",
+}
+"""The kinds of records, in words."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -70,6 +78,8 @@ class Renderer:
             "count": count,
             "size": size,
             "words": words,
+            "kind": lambda kind: _KINDS.get(str(kind), str(kind)),
+            "milliseconds": lambda number: f"{number:.0f}" if number >= 100 else f"{number:.3g}",
             "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
             "field_name": lambda field: str(field).removeprefix("parameters/properties/"),
         }

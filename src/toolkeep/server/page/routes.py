@@ -2,9 +2,17 @@
 
 from typing import Final
 
-from toolkeep.server.page import approvals, tools, trying
+from toolkeep.server.page import approvals, audit, overview, policies, tokens, tools, trying
 from toolkeep.tokens import Scope
 
 ANY_SCOPE: Final = tuple(Scope)
 
-ROUTES: Final = (*approvals.ROUTES, *tools.ROUTES, *trying.ROUTES)
+ROUTES: Final = (
+    *overview.ROUTES,
+    *approvals.ROUTES,
+    *tools.ROUTES,
+    *trying.ROUTES,
+    *audit.ROUTES,
+    *policies.ROUTES,
+    *tokens.ROUTES,
+)

@@ -8,6 +8,7 @@ from toolkeep.server.request import Parameter, Request
 from toolkeep.server.routes.common import CURSOR, ID, LIMIT
 from toolkeep.server.routing import Given, Route
 from toolkeep.server.service import Service
+from toolkeep.server.statistics import PERIODS, StatisticsView
 from toolkeep.tokens import Scope
 
 
@@ -45,12 +46,31 @@ async def _verify(service: Service, request: Request) -> Answer:  # noqa: ARG001
     return answer(await audit.verify_log(service.keep))
 
 
+async def _statistics(service: Service, request: Request) -> Answer:
+    return answer(await service.statistics.view(service.keep, int(request.query["hours"])))
+
+
 _SEERS: Final = (Scope.AUDIT_READ, Scope.CALL)
 _INDEX: Final = Parameter(
     name="index", place="path", about="The index of a record.", pattern=r"[0-9]{1,15}", longest=15
 )
 
 ROUTES: Final = (
+    Route(
+        method="GET",
+        path="/v1/audit:statistics",
+        name="showStatistics",
+        about="How calls went: counts, durations and reasons, from the log.",
+        handler=_statistics,
+        scopes=(Scope.AUDIT_READ,),
+        tag="audit",
+        parameters=(
+            Parameter(
+                name="hours", about="Of how many hours.", choices=tuple(map(str, PERIODS)), default="24"
+            ),
+        ),
+        gives={200: Given(about="The counts.", kind=StatisticsView)},
+    ),
     Route(
         method="GET",
         path="/v1/audit",
