@@ -47,8 +47,7 @@ async def _shown(service: Service, request: PageRequest, wanted: str) -> Answer:
         request,
         "approvals.html",
         waiting=waiting.items,
-        chosen=chosen,
-        **(question_data(chosen) if chosen else {}),
+        **(question_data(chosen) if chosen else {"chosen": None}),
         rules=await approvals.list_rules(service.keep),
     )
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from toolkeep.server.page import approvals, audit, overview, policies, tokens, tools, trying
+from toolkeep.server.page import approvals, audit, definitions, overview, policies, tokens, tools, trying
 from toolkeep.tokens import Scope
 
 ANY_SCOPE: Final = tuple(Scope)
@@ -12,6 +12,7 @@ ROUTES: Final = (
     *approvals.ROUTES,
     *tools.ROUTES,
     *trying.ROUTES,
+    *definitions.ROUTES,
     *audit.ROUTES,
     *policies.ROUTES,
     *tokens.ROUTES,

@@ -78,6 +78,10 @@ function settle(root) {
   showTimes(root);
   for (const chart of root.querySelectorAll("[data-chart]:not([data-drawn])")) draw(chart);
   for (const area of root.querySelectorAll("textarea[data-json]:not([data-edited])")) edit(area);
+  for (const slot of root.querySelectorAll("[data-error-for]")) {
+    const field = document.getElementById(slot.dataset.errorFor);
+    if (field?.matches("input, select, textarea")) field.setAttribute("aria-invalid", String(slot.textContent.trim() !== ""));
+  }
   const first = root.querySelector("[data-focus]");
   if (first) first.focus();
   for (const told of root.querySelectorAll("[data-announce]")) announce(told.dataset.announce);
