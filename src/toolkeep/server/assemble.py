@@ -15,6 +15,7 @@ from toolkeep.server.calls import OpenCalls
 from toolkeep.server.health import Health, is_writable
 from toolkeep.server.routing import RouteTable
 from toolkeep.server.service import Service
+from toolkeep.storage.folder import make_private
 from toolkeep.tokens import Tokens
 
 
@@ -49,7 +50,10 @@ def make_app(
 
 def _log_is_writable(keep: Keep) -> bool:
     folder: Path | None = getattr(keep.record, "folder", None)
-    return folder is None or is_writable(folder)
+    if folder is None:
+        return True
+    make_private(folder)
+    return is_writable(folder)
 
 
 def _store_answers(keep: Keep) -> bool:

@@ -1,5 +1,6 @@
 """Routes of calls: make one, see what became of it."""
 
+import asyncio
 from typing import Any, Final
 
 import msgspec
@@ -8,7 +9,7 @@ from toolkeep.errors import Code
 from toolkeep.limits import POLL_SECONDS
 from toolkeep.server import calls
 from toolkeep.server.answers import Answer, answer
-from toolkeep.server.problems import RequestRefused
+from toolkeep.server.problems import RequestRefused, document, problem
 from toolkeep.server.request import Parameter, Request
 from toolkeep.server.routes.common import ID, KEY, NAME
 from toolkeep.server.routes.raw import read_raw
@@ -17,6 +18,7 @@ from toolkeep.server.service import Service
 from toolkeep.server.stream import Exchange, pending, told
 from toolkeep.tokens import Scope
 
+_CUT_SHORT: Final = "The server ended while the call was under way; the log says what is known of it."
 _decoder: Final = msgspec.json.Decoder(calls.RawCall)
 
 
@@ -37,10 +39,12 @@ async def _call(service: Service, request: Request) -> Answer | None:
                 asked=exchange.asked,
                 on_progress=exchange.on_progress,
             )
-        except BaseException:
+        except asyncio.CancelledError:
             if exchange.broken() or exchange.open_call is not None:
                 return None
-            raise
+            if not service.health.is_stopping:
+                raise
+            return problem(document(Code.OUTCOME_UNKNOWN, 503, _CUT_SHORT))
     return await exchange.finish(result)
 
 
