@@ -1,6 +1,7 @@
 """Health, metadata and MCP below the same door."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def test_it_is_not_ready_while_providers_load_or_a_check_fails(keep: Keep) -> No
 
     async def checked() -> Any:
         clock = iter([10.0, 10.0, 10.5, 12.0, 12.0])
-        answers = iter([True, OSError("gone")])
+        answers: Iterator[bool | OSError] = iter([True, OSError("gone")])
 
         def check() -> bool:
             said = next(answers)

@@ -53,6 +53,7 @@ PORT = 8765
 @click.option(
     "--metrics/--no-metrics", "has_metrics", default=True, show_default=True, help="Serve /metrics."
 )
+@click.option("--traces", "has_traces", is_flag=True, help="Trace calls with OpenTelemetry.")
 @files
 @project
 @common
@@ -67,12 +68,14 @@ def command(
     grace_s: float,
     rate: float,
     has_metrics: bool,
+    has_traces: bool,
     files: tuple[Path, ...],
     project: Path | None,
     as_json: bool,
 ) -> None:
     """Serve the tools over HTTP: an API with its document, MCP, health and metrics.
 
+    With --json the address and the logs are lines of JSON.
     Every request needs a token: toolkeep token make. Ends on SIGTERM, when the calls in flight have.
     """
     _check_installed()
@@ -83,6 +86,8 @@ def command(
     from toolkeep.server.assemble import make_app
     from toolkeep.server.serving import bind, is_loopback, names_of, serve
 
+    if as_json:
+        _log_json()
     limits = ServerLimits(grace_s=grace_s, requests_per_second=rate)
     sock = bind(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}"
@@ -96,6 +101,7 @@ def command(
             base=base_url.rstrip("/"),
             issuers=issuers,
             has_metrics=has_metrics,
+            has_traces=has_traces,
         )
         if not is_loopback(host):
             say(
@@ -113,6 +119,16 @@ def _check_installed() -> None:
         import uvicorn  # noqa: F401 -- the same
     except ImportError as error:
         raise click.UsageError("Serving over HTTP needs the extra `server`: toolkeep[server]") from error
+
+
+def _log_json() -> None:
+    """Logs as lines of JSON, for whoever reads our output with a program."""
+    import logging
+
+    from toolkeep.telemetry.json_logs import JsonFormatter
+
+    for handler in logging.getLogger("toolkeep").handlers:
+        handler.format = JsonFormatter().format  # type: ignore[method-assign]  # as the handler was made
 
 
 def _open(files: tuple[Path, ...], project: Path | None, wait_s: float | None) -> "Keep":

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from toolkeep.keep import Keep
 from toolkeep.limits import DEFAULT_SERVER_LIMITS, ServerLimits
@@ -18,6 +18,9 @@ from toolkeep.server.service import Service
 from toolkeep.storage.folder import make_private
 from toolkeep.tokens import Tokens
 
+if TYPE_CHECKING:
+    from toolkeep.telemetry.metrics import Metrics
+
 
 def make_app(
     keep: Keep,
@@ -27,16 +30,21 @@ def make_app(
     hosts: Iterable[str] = LOOPBACK,
     base: str = "",
     issuers: Sequence[str] = (),
-    has_metrics: bool = False,  # noqa: ARG001 -- soon
+    has_metrics: bool = False,
+    has_traces: bool = False,
 ) -> KeepApp:
     """The app of one server. The keep should be opened with `approver=ask_elsewhere`."""
     hosts = frozenset(hosts)
+    if has_traces:
+        start_traces(keep)
     service = Service(
         keep=keep,
         tokens=tokens,
         limits=limits,
         calls=OpenCalls(),
         health=Health(keep, {"log": lambda: _log_is_writable(keep), "store": lambda: _store_answers(keep)}),
+        metrics=start_metrics(keep) if has_metrics else None,
+        has_traces=has_traces,
         issuers=tuple(issuers),
         base=base,
     )
@@ -46,6 +54,25 @@ def make_app(
     app.mount("/mcp", McpDoor(app, mcp))
     app.at_end(mcp.close)
     return app
+
+
+def start_metrics(keep: Keep) -> "Metrics":
+    """Count what a keep does from now on."""
+    from toolkeep.telemetry.metrics import Metrics
+
+    names = [held.name for tool in keep.tools() for held in keep.versions(tool.name)]
+    metrics = Metrics(names, lambda: len(keep))
+    keep.subscribe(metrics, timed=True)
+    return metrics
+
+
+def start_traces(keep: Keep) -> None:
+    """Trace every call of a keep from now on, and observe its definitions."""
+    from toolkeep.server.tracing import setting
+    from toolkeep.telemetry.spans import CallSpans, DefinitionInstruments
+
+    keep.trace_with(CallSpans(setting))
+    keep.subscribe(DefinitionInstruments(keep))
 
 
 def _log_is_writable(keep: Keep) -> bool:

@@ -24,6 +24,7 @@ class Service:
     calls: "OpenCalls"
     health: "Health"
     metrics: "Metrics | None" = None
+    has_traces: bool = False
     issuers: tuple[str, ...] = ()
     """Authorization servers that give out tokens for this one."""
     base: str = ""

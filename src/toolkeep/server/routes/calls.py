@@ -27,6 +27,15 @@ async def _call(service: Service, request: Request) -> Answer | None:
         raise RequestRefused(Code.NOT_SERVING, "the server is about to end", hint="call another, or later")
     body = read_raw(await request.body(), _decoder)
     key = request.header("Idempotency-Key")
+    if service.has_traces:
+        from toolkeep.server.tracing import going_on
+
+        with going_on(request):
+            return await _made(service, request, body, key)
+    return await _made(service, request, body, key)
+
+
+async def _made(service: Service, request: Request, body: calls.RawCall, key: str) -> Answer | None:
     exchange = Exchange(request, service.calls)
     with service.calls.counted():
         try:
@@ -36,6 +45,7 @@ async def _call(service: Service, request: Request) -> Answer | None:
                 request.names["name"],
                 body,
                 idempotency_key=key,
+                trace_id=request.trace_id,
                 asked=exchange.asked,
                 on_progress=exchange.on_progress,
             )
