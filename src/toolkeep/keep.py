@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
     from toolkeep.audit.receipt import Receipt
     from toolkeep.execution.loop_thread import LoopThread
-    from toolkeep.pipeline import Pipeline, Progress
+    from toolkeep.pipeline import Pipeline, Progress, Spans
     from toolkeep.policy.authorize import Authorizer
     from toolkeep.policy.explain import Holder
     from toolkeep.records import KeepRecord
@@ -173,6 +173,10 @@ class Keep(KeepsTools):
     def is_paranoid(self) -> bool:
         """Whether calls of low danger are asked about too."""
         return self._policy.is_paranoid
+
+    def trace_with(self, spans: "Spans | None") -> None:
+        """Open a span around every call from now on; `toolkeep.telemetry.spans` has them."""
+        self._pipeline.spans = spans
 
     def end_soon(self) -> None:
         """From now on, a call that is cancelled after it began has an unknown outcome: we cut it short."""

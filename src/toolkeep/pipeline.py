@@ -11,8 +11,9 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from toolkeep.approval.approve import Approver, Asked, Asker
 from toolkeep.audit.record import Recorder
@@ -57,6 +58,13 @@ log = logging.getLogger("toolkeep.execution")
 
 T = TypeVar("T")
 Progress = Callable[[float, float | None, str], None]
+
+
+class Spans(Protocol):
+    """Who traces calls."""
+
+    def around(self, call: ToolCall, tool_name: str) -> AbstractContextManager[Callable[[ToolResult], None]]:
+        """A span around one call, which is told the result."""
 
 
 class Pipeline:
@@ -104,6 +112,7 @@ class Pipeline:
         self._pending = PendingCalls()
         self._normalizers = normalizers
         self._secrets = tool_secrets
+        self.spans: Spans | None = None
         self.is_ending = False
         """Whether the process is about to end: a call that is cut short may have had an effect."""
         self._is_closed = False
@@ -141,6 +150,15 @@ class Pipeline:
             began=time.monotonic(),
         )
         journey = Journey(request, self._visible(request))
+        if self.spans is None:
+            return await self._made(journey)
+        with self.spans.around(request, journey.shown_name) as tell:
+            result = await self._made(journey)
+            tell(result)
+        return result
+
+    async def _made(self, journey: "Journey") -> ToolResult:
+        request = journey.request
         if self._is_closed:
             message = "The keep is closed; nothing was run"
             return journey.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolkeep.cli.options import common, files, print_json, project, say
+from toolkeep.cli.options import common, files, is_terminal, print_json, project, say
 
 if TYPE_CHECKING:
     from toolkeep.keep import Keep
+    from toolkeep.storage.sign_in import SignInCodes
 
 PORT = 8765
 
@@ -53,6 +54,8 @@ PORT = 8765
 @click.option(
     "--metrics/--no-metrics", "has_metrics", default=True, show_default=True, help="Serve /metrics."
 )
+@click.option("--traces", "has_traces", is_flag=True, help="Trace calls with OpenTelemetry.")
+@click.option("--page/--no-page", "has_page", default=True, show_default=True, help="Serve the page.")
 @files
 @project
 @common
@@ -67,12 +70,15 @@ def command(
     grace_s: float,
     rate: float,
     has_metrics: bool,
+    has_traces: bool,
+    has_page: bool,
     files: tuple[Path, ...],
     project: Path | None,
     as_json: bool,
 ) -> None:
-    """Serve the tools over HTTP: an API with its document, MCP, health and metrics.
+    """Serve the tools over HTTP: a page, an API with its document, MCP, health and metrics.
 
+    With --json the address and the logs are lines of JSON.
     Every request needs a token: toolkeep token make. Ends on SIGTERM, when the calls in flight have.
     """
     _check_installed()
@@ -83,9 +89,12 @@ def command(
     from toolkeep.server.assemble import make_app
     from toolkeep.server.serving import bind, is_loopback, names_of, serve
 
+    if as_json:
+        _log_json()
     limits = ServerLimits(grace_s=grace_s, requests_per_second=rate)
     sock = bind(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}"
+    codes = _codes(project_folder(project)) if has_page else None
     tokens = contextlib.closing(open_tokens(project_folder(project)))
     with sock, tokens as held, _open(files, project, wait_s) as keep:
         app = make_app(
@@ -95,7 +104,9 @@ def command(
             hosts=names_of(host) | {name.lower() for name in allowed},
             base=base_url.rstrip("/"),
             issuers=issuers,
+            codes=codes,
             has_metrics=has_metrics,
+            has_traces=has_traces,
         )
         if not is_loopback(host):
             say(
@@ -104,7 +115,14 @@ def command(
                 color="yellow",
                 err=True,
             )
-        serve(app, sock, limits, lambda: _say_begun(address, has_token=bool(held.list()), as_json=as_json))
+        public = base_url.rstrip("/") or address
+
+        def say_begun() -> None:
+            _say_begun(address, has_token=bool(held.list()), as_json=as_json)
+            if codes is not None and not as_json:
+                _say_how_to_sign_in(public, codes)
+
+        serve(app, sock, limits, say_begun)
 
 
 def _check_installed() -> None:
@@ -113,6 +131,16 @@ def _check_installed() -> None:
         import uvicorn  # noqa: F401 -- the same
     except ImportError as error:
         raise click.UsageError("Serving over HTTP needs the extra `server`: toolkeep[server]") from error
+
+
+def _log_json() -> None:
+    """Logs as lines of JSON, for whoever reads our output with a program."""
+    import logging
+
+    from toolkeep.telemetry.json_logs import JsonFormatter
+
+    for handler in logging.getLogger("toolkeep").handlers:
+        handler.format = JsonFormatter().format  # type: ignore[method-assign]  # as the handler was made
 
 
 def _open(files: tuple[Path, ...], project: Path | None, wait_s: float | None) -> "Keep":
@@ -127,6 +155,14 @@ def _open(files: tuple[Path, ...], project: Path | None, wait_s: float | None) -
     return keep_with(files, project, approver=ask_elsewhere, approval_wait_s=wait_s)
 
 
+def _codes(project: Path) -> "SignInCodes":
+    from toolkeep.assembly import open_state
+    from toolkeep.storage.sign_in import FileSignInCodes, MemorySignInCodes
+
+    state = open_state(project)
+    return MemorySignInCodes() if state is None else FileSignInCodes(state.folder)
+
+
 def _say_begun(address: str, *, has_token: bool, as_json: bool) -> None:
     """Where it is, and how to get in; a token itself is shown by `toolkeep token make` alone."""
     if as_json:
@@ -136,3 +172,14 @@ def _say_begun(address: str, *, has_token: bool, as_json: bool) -> None:
     if not has_token:
         say("  Nobody has a token yet. Make the first in another terminal:", err=True)
         say("  toolkeep token make me --scope admin --agent operator", err=True)
+
+
+def _say_how_to_sign_in(public: str, codes: "SignInCodes") -> None:
+    """A link goes to a terminal alone: what is no terminal may be a log."""
+    import sys
+
+    if is_terminal(sys.stderr):
+        say("  Sign in to the page with this link, once, within five minutes:", err=True)
+        say(f"  {public}/ui/sign-in#{codes.make()}", err=True)
+    else:
+        say("  To sign in to the page, make a link in a terminal: toolkeep token link", err=True)

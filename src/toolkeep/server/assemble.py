@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from toolkeep.keep import Keep
 from toolkeep.limits import DEFAULT_SERVER_LIMITS, ServerLimits
@@ -15,8 +15,12 @@ from toolkeep.server.calls import OpenCalls
 from toolkeep.server.health import Health, is_writable
 from toolkeep.server.routing import RouteTable
 from toolkeep.server.service import Service
+from toolkeep.storage.folder import make_private
 from toolkeep.storage.sign_in import SignInCodes
 from toolkeep.tokens import Tokens
+
+if TYPE_CHECKING:
+    from toolkeep.telemetry.metrics import Metrics
 
 
 def make_app(
@@ -28,19 +32,24 @@ def make_app(
     base: str = "",
     issuers: Sequence[str] = (),
     codes: SignInCodes | None = None,
-    has_metrics: bool = False,  # noqa: ARG001 -- soon
+    has_metrics: bool = False,
+    has_traces: bool = False,
 ) -> KeepApp:
     """The app of one server. The keep should be opened with `approver=ask_elsewhere`.
 
     With `codes`, which sign people in, it has a page.
     """
     hosts = frozenset(hosts)
+    if has_traces:
+        start_traces(keep)
     service = Service(
         keep=keep,
         tokens=tokens,
         limits=limits,
         calls=OpenCalls(),
         health=Health(keep, {"log": lambda: _log_is_writable(keep), "store": lambda: _store_answers(keep)}),
+        metrics=start_metrics(keep) if has_metrics else None,
+        has_traces=has_traces,
         issuers=tuple(issuers),
         base=base,
     )
@@ -54,18 +63,31 @@ def make_app(
     return app
 
 
-def _add_page(app: KeepApp, codes: SignInCodes) -> None:
-    from toolkeep.server.page.app import PageApp, to_page
+def start_metrics(keep: Keep) -> "Metrics":
+    """Count what a keep does from now on."""
+    from toolkeep.telemetry.metrics import Metrics
 
-    page = PageApp(app, codes)
-    app.mount("/ui", page)
-    app.mount("/", to_page)
-    app.at_end(page.close)
+    names = [held.name for tool in keep.tools() for held in keep.versions(tool.name)]
+    metrics = Metrics(names, lambda: len(keep))
+    keep.subscribe(metrics, timed=True)
+    return metrics
+
+
+def start_traces(keep: Keep) -> None:
+    """Trace every call of a keep from now on, and observe its definitions."""
+    from toolkeep.server.tracing import setting
+    from toolkeep.telemetry.spans import CallSpans, DefinitionInstruments
+
+    keep.trace_with(CallSpans(setting))
+    keep.subscribe(DefinitionInstruments(keep))
 
 
 def _log_is_writable(keep: Keep) -> bool:
     folder: Path | None = getattr(keep.record, "folder", None)
-    return folder is None or is_writable(folder)
+    if folder is None:
+        return True
+    make_private(folder)
+    return is_writable(folder)
 
 
 def _store_answers(keep: Keep) -> bool:
@@ -78,3 +100,12 @@ def _store_answers(keep: Keep) -> bool:
 
 _LAST: Final = 1 << 62
 """Later than every change: whoever asks for what came after it only wants to hear an answer."""
+
+
+def _add_page(app: KeepApp, codes: SignInCodes) -> None:
+    from toolkeep.server.page.app import PageApp, to_page
+
+    page = PageApp(app, codes)
+    app.mount("/ui", page)
+    app.mount("/", to_page)
+    app.at_end(page.close)

@@ -62,6 +62,7 @@ async def call_tool(
     body: RawCall,
     *,
     idempotency_key: str = "",
+    trace_id: str = "",
     asked: Asked | None = None,
     on_progress: Progress | None = None,
 ) -> ToolResult:
@@ -74,7 +75,7 @@ async def call_tool(
             agent=caller.agent,
             conversation=body.conversation,
             session=body.session,
-            correlation_id=body.correlation_id,
+            correlation_id=body.correlation_id or trace_id,
             timeout_s=body.timeout_s,
             max_output_bytes=body.max_output_bytes,
             confirm=body.confirm,

@@ -21,6 +21,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _QUERY_FIELDS: Final = 32
 _MISSING: Final = object()
+_PARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -150,6 +151,14 @@ class Request:
             return said
         host = self.headers.raw(b"host").decode("latin-1") or "localhost"
         return f"{self._scope.get('scheme', 'http')}://{host}"
+
+    @property
+    def trace_id(self) -> str:
+        """The id of the trace that the request carries; empty where it carries none."""
+        if b"traceparent" not in self.headers:
+            return ""
+        found = _PARENT.fullmatch(self.header("traceparent"))
+        return found.group(1) if found else ""
 
     @property
     def wants_events(self) -> bool:

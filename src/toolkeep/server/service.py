@@ -26,6 +26,7 @@ class Service:
     health: "Health"
     statistics: Statistics = field(default_factory=Statistics)
     metrics: "Metrics | None" = None
+    has_traces: bool = False
     issuers: tuple[str, ...] = ()
     """Authorization servers that give out tokens for this one."""
     base: str = ""

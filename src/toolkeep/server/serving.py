@@ -2,6 +2,7 @@
 
 import contextlib
 import ipaddress
+import logging
 import signal
 import socket
 import threading
@@ -90,7 +91,15 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
+def _log_with_us() -> None:
+    """What uvicorn has to say goes where our own logs go."""
+    ours, theirs = logging.getLogger("toolkeep"), logging.getLogger("uvicorn")
+    theirs.handlers, theirs.propagate = list(ours.handlers), False
+    theirs.setLevel(max(ours.getEffectiveLevel(), logging.WARNING))
+
+
 def serve(app: KeepApp, sock: socket.socket, limits: ServerLimits, begun: Callable[[], None]) -> None:
     """Serve until the process is told to end; `begun` is called before the first request is taken."""
+    _log_with_us()
     begun()
     Server(app, limits).run(sockets=[sock])

@@ -5,6 +5,7 @@ import click
 from toolkeep.cli.main import LazyGroup
 
 COMMANDS = {
+    "link": "Make a link that signs a person in to the page.",
     "list": "List the tokens.",
     "make": "Make a token; it is shown once.",
     "revoke": "Let a token no longer count.",

@@ -3,19 +3,24 @@
 from typing import Any, Final
 from urllib.parse import urlencode
 
+import msgspec
+
 from toolkeep.canonical import canonical_bytes
 from toolkeep.errors import TITLES, Code
 from toolkeep.server import audit
 from toolkeep.server.answers import Answer
 from toolkeep.server.page.request import PageRequest, page
 from toolkeep.server.page.security import protective
+from toolkeep.server.pagination import Page, encode_cursor
 from toolkeep.server.request import Parameter
 from toolkeep.server.routes.common import ID
 from toolkeep.server.routing import Route
 from toolkeep.server.service import Service
 from toolkeep.tokens import Scope
 
-_SHOWN: Final = 50
+_SHOWN: Final = 160
+_CUT: Final = 12
+"""How near the end of a page a call must begin to be left for the next one, where all of it stands."""
 _TYPES: Final = ("ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ToolCompleted")
 _STATUSES: Final = ("ok", "error", "pending", "allow", "deny")
 _TEXTS: Final = ("agent", "tool")
@@ -33,8 +38,9 @@ async def _timeline(service: Service, request: PageRequest) -> Answer:
         cursor=query["cursor"] or None,
     )
     kept = {name: value for name, value in given.items() if value}
-    more = "/ui/audit?" + urlencode({**kept, "cursor": found.next}) if found.next else ""
-    data: dict[str, Any] = {"records": found.items, "more": more, "is_filtered": bool(kept)}
+    rows, following = _grouped(found) if not (given["type"] or given["status"]) else (_single(found), found.next)
+    more = "/ui/audit?" + urlencode({**kept, "cursor": following}) if following else ""
+    data: dict[str, Any] = {"rows": rows, "more": more, "is_filtered": bool(kept), "stages": _TYPES}
     if request.wants_part:
         part = "parts/record_rows.html" if query["cursor"] else "parts/records.html"
         return request.renderer.page(request, part, **data)
@@ -46,6 +52,58 @@ async def _timeline(service: Service, request: PageRequest) -> Answer:
         types=_TYPES,
         statuses=_STATUSES,
     )
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """Records of one call that stand on one page, the newest first."""
+
+    records: list[audit.RecordSummary]
+
+    @property
+    def newest(self) -> audit.RecordSummary:
+        """Where the call stands."""
+        return self.records[0]
+
+    @property
+    def types(self) -> set[str]:
+        """What happened to it."""
+        return {one.type for one in self.records}
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, or how far it came."""
+        newest = self.newest
+        return newest.status if newest.status in ("ok", "error", "pending") else "under way"
+
+    @property
+    def title(self) -> str:
+        """Why it did not go well, in words."""
+        code = next((code for one in self.records for code in one.codes), "")
+        return TITLES[Code(code)] if code in set(Code) else code
+
+
+def _single(page: Page) -> list[Row]:
+    return [Row(records=[one]) for one in page.items]
+
+
+def _grouped(page: Page) -> tuple[list[Row], str | None]:
+    """The records of each call together, and where the next page begins: no call is cut in two near its end."""
+    rows: dict[str, Row] = {}
+    for one in page.items:
+        rows.setdefault(one.call or str(one.index), Row(records=[])).records.append(one)
+    if page.next is None or not page.items:
+        return list(rows.values()), page.next
+    end = page.items[-min(_CUT, len(page.items))].index
+    cut = [row for row in rows.values() if row.newest.call and _is_cut(row) and row.newest.index <= end]
+    if not cut or len(cut) == len(rows):
+        return list(rows.values()), page.next
+    following = max(row.newest.index for row in cut) + 1
+    whole = [row for row in rows.values() if row.newest.index >= following]
+    return whole, encode_cursor(following)
+
+
+def _is_cut(row: Row) -> bool:
+    return "ToolInvoked" not in row.types
 
 
 async def _call(service: Service, request: PageRequest) -> Answer:

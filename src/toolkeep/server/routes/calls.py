@@ -1,5 +1,6 @@
 """Routes of calls: make one, see what became of it."""
 
+import asyncio
 from typing import Any, Final
 
 import msgspec
@@ -8,7 +9,7 @@ from toolkeep.errors import Code
 from toolkeep.limits import POLL_SECONDS
 from toolkeep.server import calls
 from toolkeep.server.answers import Answer, answer
-from toolkeep.server.problems import RequestRefused
+from toolkeep.server.problems import RequestRefused, document, problem
 from toolkeep.server.request import Parameter, Request
 from toolkeep.server.routes.common import ID, KEY, NAME
 from toolkeep.server.routes.raw import read_raw
@@ -17,6 +18,7 @@ from toolkeep.server.service import Service
 from toolkeep.server.stream import Exchange, pending, told
 from toolkeep.tokens import Scope
 
+_CUT_SHORT: Final = "The server ended while the call was under way; the log says what is known of it."
 _decoder: Final = msgspec.json.Decoder(calls.RawCall)
 
 
@@ -25,6 +27,15 @@ async def _call(service: Service, request: Request) -> Answer | None:
         raise RequestRefused(Code.NOT_SERVING, "the server is about to end", hint="call another, or later")
     body = read_raw(await request.body(), _decoder)
     key = request.header("Idempotency-Key")
+    if service.has_traces:
+        from toolkeep.server.tracing import going_on
+
+        with going_on(request):
+            return await _made(service, request, body, key)
+    return await _made(service, request, body, key)
+
+
+async def _made(service: Service, request: Request, body: calls.RawCall, key: str) -> Answer | None:
     exchange = Exchange(request, service.calls)
     with service.calls.counted():
         try:
@@ -34,13 +45,16 @@ async def _call(service: Service, request: Request) -> Answer | None:
                 request.names["name"],
                 body,
                 idempotency_key=key,
+                trace_id=request.trace_id,
                 asked=exchange.asked,
                 on_progress=exchange.on_progress,
             )
-        except BaseException:
+        except asyncio.CancelledError:
             if exchange.broken() or exchange.open_call is not None:
                 return None
-            raise
+            if not service.health.is_stopping:
+                raise
+            return problem(document(Code.OUTCOME_UNKNOWN, 503, _CUT_SHORT))
     return await exchange.finish(result)
 
 
