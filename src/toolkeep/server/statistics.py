@@ -1,7 +1,7 @@
-"""How calls went, counted from the log: so that what is shown survives a restart, and holds for every process.
+"""How calls went, counted from the log: what is shown survives a restart, and holds for every process.
 
-The log is read back once as far as it is asked about, then only what came since. Counts are kept by the minute,
-for a week; of a log with very many records, for as long as the newest of them.
+The log is read back once as far as it is asked about, then only what came since. Counts are kept by the
+minute, for a week; of a log with very many records, for as long as the newest of them.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import islice, takewhile
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -191,7 +191,9 @@ def _durations(minutes: Iterable[_Minute]) -> Iterator[int]:
 
 def _quantile(durations: list[int], part: float) -> float | None:
     """In milliseconds; the durations are sorted."""
-    return round(durations[min(int(len(durations) * part), len(durations) - 1)] / 1000, 3) if durations else None
+    return (
+        round(durations[min(int(len(durations) * part), len(durations) - 1)] / 1000, 3) if durations else None
+    )
 
 
 def _title(code: str) -> str:

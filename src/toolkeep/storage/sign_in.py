@@ -1,7 +1,7 @@
 """One-time codes with which a person signs in to the page: made by whoever may write the state folder.
 
-A code is 32 random bytes and stands nowhere but in the link. Its SHA-256 is the name of a file that says until
-when it counts; using a code is removing the file, which the kernel lets one process do once.
+A code is 32 random bytes and stands nowhere but in the link. Its SHA-256 is the name of a file that says
+until when it counts; using a code is removing the file, which the kernel lets one process do once.
 """
 
 import hashlib

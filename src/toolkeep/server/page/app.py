@@ -1,7 +1,7 @@
-"""The app of the page, below `/ui`: static files, who is signed in, whether a change is theirs, then the action.
+"""The app of the page, below `/ui`: static files, who is signed in, is a change theirs, then the action.
 
-A cookie signs a person in here and nowhere else: `/v1` and `/mcp` do not look at it. What changes something needs
-the token of a tab and the Origin of this server as well.
+A cookie signs a person in here and nowhere else: `/v1` and `/mcp` do not look at it. What changes something
+needs the token of a tab and the Origin of this server as well.
 """
 
 import contextlib
@@ -185,9 +185,16 @@ class PageApp:
 
     async def _send_file(self, scope: Scope, send: Send) -> None:
         asset = self._assets.find(scope["path"]) if scope["method"] == "GET" else None
-        headers: list[Header] = [(b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin")]
+        headers: list[Header] = [
+            (b"x-content-type-options", b"nosniff"),
+            (b"cross-origin-resource-policy", b"same-origin"),
+        ]
         if asset is None:
-            head = {"type": "http.response.start", "status": 404, "headers": [*headers, (b"content-length", b"0")]}
+            head = {
+                "type": "http.response.start",
+                "status": 404,
+                "headers": [*headers, (b"content-length", b"0")],
+            }
             await send(head)
             await send({"type": "http.response.body", "body": b""})
             return

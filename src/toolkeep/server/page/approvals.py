@@ -124,9 +124,7 @@ async def _decide(service: Service, request: PageRequest) -> Answer:
 
 async def _revoke(service: Service, request: PageRequest) -> Answer:
     await approvals.revoke_rule(service.keep, request.names["id"])
-    return request.renderer.page(
-        request, "parts/rules.html", rules=await approvals.list_rules(service.keep)
-    )
+    return request.renderer.page(request, "parts/rules.html", rules=await approvals.list_rules(service.keep))
 
 
 def _get(path: str, handler: Any, *parameters: Parameter) -> Route:

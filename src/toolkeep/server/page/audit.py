@@ -38,7 +38,9 @@ async def _timeline(service: Service, request: PageRequest) -> Answer:
         cursor=query["cursor"] or None,
     )
     kept = {name: value for name, value in given.items() if value}
-    rows, following = _grouped(found) if not (given["type"] or given["status"]) else (_single(found), found.next)
+    rows, following = (
+        _grouped(found) if not (given["type"] or given["status"]) else (_single(found), found.next)
+    )
     more = "/ui/audit?" + urlencode({**kept, "cursor": following}) if following else ""
     data: dict[str, Any] = {"rows": rows, "more": more, "is_filtered": bool(kept), "stages": _TYPES}
     if request.wants_part:
@@ -87,7 +89,7 @@ def _single(page: Page) -> list[Row]:
 
 
 def _grouped(page: Page) -> tuple[list[Row], str | None]:
-    """The records of each call together, and where the next page begins: no call is cut in two near its end."""
+    """The records of each call together, and where the next page begins: calls are not cut in two."""
     rows: dict[str, Row] = {}
     for one in page.items:
         rows.setdefault(one.call or str(one.index), Row(records=[])).records.append(one)
@@ -116,7 +118,9 @@ async def _call(service: Service, request: PageRequest) -> Answer:
         call=found,
         first=first,
         last=last,
-        steps=[{"view": one, "facts": _facts(one.record), "codes": _codes(one.record)} for one in found.records],
+        steps=[
+            {"view": one, "facts": _facts(one.record), "codes": _codes(one.record)} for one in found.records
+        ],
     )
 
 

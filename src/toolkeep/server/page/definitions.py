@@ -116,7 +116,9 @@ async def _save(service: Service, request: PageRequest) -> Answer:
             for one in error.problems:
                 _add(errors, slot_of(one.field, read.draft), one.to_dict())
         except LicenseRequired as error:
-            errors = {"isolation" if "isolation" in error.message else "name": [f"{error.message} {error.hint}"]}
+            errors = {
+                "isolation" if "isolation" in error.message else "name": [f"{error.message} {error.hint}"]
+            }
         except ToolkeepError as error:
             errors = {"version" if "higher" in error.message else "name": [f"{error.message}: {error.hint}"]}
         else:

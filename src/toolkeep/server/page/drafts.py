@@ -1,7 +1,7 @@
 """A definition as the fields of a form, both ways.
 
-From a form come the data that `/v1` takes, and what could not be read of it. What the fields of a parameter do not
-say (limits, items, nested properties) is JSON beside them, so that editing loses nothing.
+From a form come the data that `/v1` takes, and what could not be read of it. What the fields of a parameter do
+not say (limits, items, nested properties) is JSON beside them, so that editing loses nothing.
 """
 
 from collections.abc import Mapping
@@ -153,7 +153,9 @@ def _draft(form: Form) -> Draft:
 
 
 def _parameter(form: Form, mark: str) -> ParameterDraft:
-    texts = {key: form.get(f"p.{mark}.{key}") for key in ("name", "type", "description", "default", "enum", "more")}
+    texts = {
+        key: form.get(f"p.{mark}.{key}") for key in ("name", "type", "description", "default", "enum", "more")
+    }
     return ParameterDraft(mark=mark, required=f"p.{mark}.required" in form, **texts)
 
 
@@ -200,8 +202,7 @@ def _constraints(reader: _Reader, draft: Draft) -> dict[str, Any]:
         "max_output_size": None if kilobytes is None else int(kilobytes * _KILO),
         "required_isolation": draft.isolation or None,
     }
-    stated = {key: value for key, value in found.items() if value is not None}
-    return stated
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def slot_of(field: str, draft: Draft) -> str:
@@ -210,9 +211,22 @@ def slot_of(field: str, draft: Draft) -> str:
     if first == "parameters":
         return _parameter_slot(rest, draft)
     if first == "constraints":
-        known = {"max_execution_time": "timeout_s", "max_output_size": "output_kb", "required_isolation": "isolation"}
+        known = {
+            "max_execution_time": "timeout_s",
+            "max_output_size": "output_kb",
+            "required_isolation": "isolation",
+        }
         return known.get(rest.partition("/")[0], "more")
-    known_fields = ("name", "description", "version", "category", "danger", "output_schema", "side_effects", "capabilities")
+    known_fields = (
+        "name",
+        "description",
+        "version",
+        "category",
+        "danger",
+        "output_schema",
+        "side_effects",
+        "capabilities",
+    )
     return first if first in known_fields else "more"
 
 

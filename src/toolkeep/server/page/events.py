@@ -1,4 +1,4 @@
-"""What tabs are told while they are open: that something changed, never what. Each then asks for what it shows.
+"""What tabs are told while they are open: that something changed, never what; each asks for what it shows.
 
 Somebody looks once a second, as long as a tab listens: approvals are answered, and tools called, in other
 processes of the keep too.

@@ -22,7 +22,9 @@ Kind = Literal["text", "long", "number", "choice", "flag", "json", "secret"]
 PREFIX: Final = "at:"
 """What the name of a field begins with; the JSON Pointer of its place follows."""
 _DEPTH: Final = 3
-_LONG: Final = frozenset(("content", "contents", "text", "body", "message", "new_content", "old_content", "query"))
+_LONG: Final = frozenset(
+    ("content", "contents", "text", "body", "message", "new_content", "old_content", "query")
+)
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")
 _MOST_FIELDS: Final = 100
 
@@ -41,6 +43,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     default: Any = msgspec.UNSET
     group: str = ""
     """The object that it belongs to."""
+    is_secret: bool = False
+    """Whether something in it is: then what was typed is sent once, and never comes back."""
 
     @property
     def id(self) -> str:
@@ -90,6 +94,7 @@ def _field(
         choices=tuple(known["enum"]) if isinstance(known.get("enum"), list) else (),
         default=known.get("default", msgspec.UNSET),
         group=group,
+        is_secret=has_secret(schema),
     )
 
 
@@ -152,7 +157,7 @@ def collect(fields: list[Field], form: Form) -> Collected:
     values: dict[str, str] = {}
     for field in fields:
         typed = form.get(field.field_name)
-        if field.kind != "secret":
+        if not field.is_secret:
             values[field.pointer] = typed
         if not typed:
             continue
@@ -183,7 +188,7 @@ def typed_values(fields: list[Field], arguments: Any) -> dict[str, str]:
     """Arguments as somebody would have typed them; nothing that is secret."""
     found: dict[str, str] = {}
     for field in fields:
-        if field.kind == "secret":
+        if field.is_secret:
             continue
         here: Any = arguments
         for step in _steps(field.pointer):

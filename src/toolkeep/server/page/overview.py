@@ -14,7 +14,14 @@ from toolkeep.server.statistics import PERIODS, StatisticsView
 from toolkeep.tokens import Scope
 
 _NAMES: Final = {1: "1 hour", 6: "6 hours", 24: "24 hours", 168: "7 days"}
-_AREAS: Final = (Scope.AUDIT_READ, Scope.APPROVE, Scope.TOOLS_READ, Scope.POLICIES_READ, Scope.TOKENS, Scope.CALL)
+_AREAS: Final = (
+    Scope.AUDIT_READ,
+    Scope.APPROVE,
+    Scope.TOOLS_READ,
+    Scope.POLICIES_READ,
+    Scope.TOKENS,
+    Scope.CALL,
+)
 
 
 async def _overview(service: Service, request: PageRequest) -> Answer:

@@ -41,7 +41,9 @@ async def _explain(service: Service, request: PageRequest) -> Answer:
     try:
         arguments = jiter.from_json(text.encode(), allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError as error:
-        raise RequestRefused(Code.REQUEST_INVALID, "the arguments are not JSON", hint=str(error)[:200]) from None
+        raise RequestRefused(
+            Code.REQUEST_INVALID, "the arguments are not JSON", hint=str(error)[:200]
+        ) from None
     said = {"tool": form.get("tool").strip(), "arguments": arguments, "agent": form.get("agent")}
     body = converted(said, policies.ExplainBody)
     explained = await policies.explain_call(service.keep, request.caller, body)

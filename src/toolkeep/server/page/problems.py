@@ -15,7 +15,13 @@ _AS_MESSAGE: Final[tuple[Header, ...]] = ((b"hx-retarget", b"#messages"), (b"hx-
 def problem_data(error: ToolkeepError | None) -> dict[str, Any]:
     """What a person is told of an error; of our own bugs, only that there is one."""
     if error is None:
-        return {"status": 500, "code": Code.CHECK_FAILED.value, "title": "something broke", "message": _OURS, "hint": ""}
+        return {
+            "status": 500,
+            "code": Code.CHECK_FAILED.value,
+            "title": "something broke",
+            "message": _OURS,
+            "hint": "",
+        }
     status = error.status if isinstance(error, RequestRefused) else STATUS.get(error.code, 500)
     message = error.message.split("\n")[0] if isinstance(error, DefinitionError) else error.message
     return {

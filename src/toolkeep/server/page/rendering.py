@@ -1,7 +1,7 @@
 """From data to HTML. Whatever a template shows is escaped, and characters that nobody sees are made visible.
 
-Both happen to every value by itself: a template cannot forget it. A value that goes into a field to be edited is
-`editable`, which escapes it and leaves it as it is.
+Both happen to every value by itself: a template cannot forget it. A value that goes into a field to be edited
+is `editable`, which escapes it and leaves it as it is.
 """
 
 import gzip
@@ -114,7 +114,11 @@ class Renderer:
 
     def _answer(self, request: PageRequest, text: str, status: int, headers: Sequence[Header]) -> Answer:
         body = text.encode("utf-8", "backslashreplace")
-        more: tuple[Header, ...] = (*headers, *protective(request.nonce), (b"vary", b"accept-encoding, hx-request"))
+        more: tuple[Header, ...] = (
+            *headers,
+            *protective(request.nonce),
+            (b"vary", b"accept-encoding, hx-request"),
+        )
         # Only what is read: an answer to a change may show a secret that was just made.
         is_read = request.method == "GET" and len(body) > _COMPRESSED_FROM
         if is_read and b"gzip" in request.headers.raw(b"accept-encoding"):

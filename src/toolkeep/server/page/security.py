@@ -23,7 +23,7 @@ _STEADY: Final[tuple[Header, ...]] = (
 
 
 def protective(nonce: str) -> tuple[Header, ...]:
-    """The headers of an answer; only what carries the nonce is run or styled, and nothing comes from elsewhere."""
+    """The headers of an answer: only what carries the nonce is run, and nothing comes from elsewhere."""
     policy = (
         "default-src 'none'; "
         f"script-src 'nonce-{nonce}'; "

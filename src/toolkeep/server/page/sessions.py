@@ -1,9 +1,9 @@
 """Who is signed in: a cookie finds a session, and a change needs a token that only a tab of it knows.
 
-A browser sends cookies to every port of a host, so another program that serves pages here may see ours. With it
-alone it can read; it can change nothing: the key that tabs get their tokens for lies in storage that a browser
-keeps apart by port, and is told once, to whoever signed in. Of all of them only hashes are kept. A restart ends
-every session.
+A browser sends cookies to every port of a host, so another program that serves pages here may see ours. With
+it alone it can read; it can change nothing: the key that tabs get their tokens for lies in storage that a
+browser keeps apart by port, and is told once, to whoever signed in. Of all of them only hashes are kept. A
+restart ends every session.
 """
 
 import hashlib

@@ -1,15 +1,15 @@
 """Pages of tools: the list, and one tool with its signature, versions and forms."""
 
-import msgspec
 from typing import Any, Final, get_args
 from urllib.parse import urlencode
 
+import msgspec
+
 from toolkeep.definitions.tool import SourceKind
-from toolkeep.definitions.vocabulary import Category, Danger, ToolState
+from toolkeep.definitions.vocabulary import Category, Danger, Tier, ToolState
 from toolkeep.keep import Keep
 from toolkeep.limits import PAGE
 from toolkeep.registry.tiers import ALLOWANCES, BUILT_INS, includes_built_in
-from toolkeep.definitions.vocabulary import Tier
 from toolkeep.server import tools
 from toolkeep.server.answers import Answer
 from toolkeep.server.auth import Caller
@@ -93,9 +93,7 @@ def _takes(tier: Tier, held: int) -> bool:
 def locked_built_ins(keep: Keep) -> list[tuple[str, str]]:
     """Built-in tools that the tier does not include, with the first that does."""
     missing = [name for name in BUILT_INS if not includes_built_in(keep.tier, name)]
-    return [
-        (name, next(tier.value for tier in Tier if includes_built_in(tier, name))) for name in missing
-    ]
+    return [(name, next(tier.value for tier in Tier if includes_built_in(tier, name))) for name in missing]
 
 
 async def _show(service: Service, request: PageRequest) -> Answer:
@@ -148,15 +146,15 @@ def _default(field: Any) -> str:
 
 async def _enable(service: Service, request: PageRequest) -> Answer:
     tools.switch_tool(service.keep, request.caller, request.names["name"], enabled=True)
-    return _again(request)
+    return _again()
 
 
 async def _disable(service: Service, request: PageRequest) -> Answer:
     tools.switch_tool(service.keep, request.caller, request.names["name"], enabled=False)
-    return _again(request)
+    return _again()
 
 
-def _again(request: PageRequest) -> Answer:
+def _again() -> Answer:
     return Answer(200, b"", b"text/plain", ((b"hx-refresh", b"true"),))
 
 

@@ -135,14 +135,8 @@ def _repair(
 
 def _forget_secrets(attempt: Attempt) -> None:
     """A secret is sent once and never comes back in a page."""
-    schema = attempt.tool.definition.parameters
-    if not has_secret(schema):
-        return
-    attempt.text = "{}"
-    properties = schema.get("properties", {})
-    for field in attempt.fields:
-        if has_secret(properties.get(field.name)):
-            attempt.values.pop(field.pointer, None)
+    if has_secret(attempt.tool.definition.parameters):
+        attempt.text = "{}"
 
 
 async def _call(service: Service, request: PageRequest, attempt: Attempt, arguments: bytes) -> None:
@@ -155,7 +149,8 @@ async def _call(service: Service, request: PageRequest, attempt: Attempt, argume
 
     body = calls.RawCall(arguments=msgspec.Raw(arguments))
     task = asyncio.create_task(_made(service, request, attempt.tool.name, body, tell))
-    await asyncio.wait({task, asked}, return_when=asyncio.FIRST_COMPLETED)
+    both: set[asyncio.Future[Any]] = {task, asked}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         attempt.result = task.result()
         return
