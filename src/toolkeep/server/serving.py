@@ -44,7 +44,8 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Calls in flight have the grace of the limits."""
+        """Calls in flight have the grace of the limits; whoever only listens is let go."""
+        self._app.service.health.stop()
         self._app.service.calls.withdraw()
         await super().shutdown(sockets)
 

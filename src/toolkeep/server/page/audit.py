@@ -12,6 +12,7 @@ from toolkeep.server.answers import Answer
 from toolkeep.server.page.request import PageRequest, page
 from toolkeep.server.page.security import protective
 from toolkeep.server.pagination import Page, encode_cursor
+from toolkeep.server.problems import RequestRefused
 from toolkeep.server.request import Parameter
 from toolkeep.server.routes.common import ID
 from toolkeep.server.routing import Route
@@ -109,7 +110,11 @@ def _is_cut(row: Row) -> bool:
 
 
 async def _call(service: Service, request: PageRequest) -> Answer:
-    found = await audit.call_records(service.keep, request.caller, request.names["id"])
+    try:
+        found = await audit.call_records(service.keep, request.caller, request.names["id"])
+    except RequestRefused:
+        # One that was just approved is on its way into the log.
+        return request.renderer.page(request, "no_call.html")
     first = found.records[0].record
     last = found.records[-1]
     return request.renderer.page(

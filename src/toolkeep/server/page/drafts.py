@@ -1,7 +1,7 @@
 """A definition as the fields of a form, both ways.
 
-From a form come the data that `/v1` takes, and what could not be read of it. What the fields of a parameter do
-not say (limits, items, nested properties) is JSON beside them, so that editing loses nothing.
+From a form come the data that `/v1` takes, and what could not be read of it. What the fields of a parameter
+do not say (limits, items, nested properties) is JSON beside them, so that editing loses nothing.
 """
 
 from collections.abc import Mapping

@@ -83,6 +83,8 @@ class Listeners:
         seen = await asyncio.to_thread(self._state)
         while True:
             await asyncio.sleep(LISTEN_SECONDS)
+            if self._service.health.is_stopping:
+                self.close()
             with contextlib.suppress(OSError):
                 now = await asyncio.to_thread(self._state)
                 for name in [name for name in now if now[name] != seen.get(name)]:

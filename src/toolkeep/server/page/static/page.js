@@ -26,21 +26,21 @@ async function tabToken() {
   const held = sessionStorage.getItem("toolkeep.tab");
   if (held) return held;
   opening ??= openTab().finally(() => (opening = null));
-  return opening;
+  try {
+    return await opening;
+  } catch (error) {
+    location.href = "/ui/sign-in";
+    throw error;
+  }
 }
 
 async function change(url, options) {
-  try {
-    options.headers["X-Toolkeep-Tab"] = await tabToken();
-    const answer = await fetch(url, options);
-    if (answer.headers.get("X-Toolkeep-Tab") !== "unknown") return answer;
-    sessionStorage.removeItem("toolkeep.tab"); // the server was started anew
-    options.headers["X-Toolkeep-Tab"] = await tabToken();
-    return fetch(url, options);
-  } catch {
-    location.href = "/ui/sign-in";
-    throw new Error("signed out");
-  }
+  options.headers["X-Toolkeep-Tab"] = await tabToken();
+  const answer = await fetch(url, options);
+  if (answer.headers.get("X-Toolkeep-Tab") !== "unknown") return answer;
+  sessionStorage.removeItem("toolkeep.tab"); // the server was started anew
+  options.headers["X-Toolkeep-Tab"] = await tabToken();
+  return fetch(url, options);
 }
 
 document.addEventListener("htmx:config:request", (event) => {
