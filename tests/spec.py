@@ -42,10 +42,8 @@ NOT_YET = {
     "PRV-2": "there are no provider adapters yet",
     "PRV-3": "there are no provider adapters yet",
     "MCP-2": "the MCP client that imports tools comes with the sources",
-    "CLI-1": "serve, add, lock, token and backup come with what they command",
-    "WEB-1": "there is no server yet",
-    "WEB-2": "there is no server yet",
-    "OBS-1": "the log lines are there; metrics and traces come with the server",
+    "CLI-1": "add, lock, token and backup come with what they command",
+    "WEB-2": "the page comes after the server",
     "SCL-1": "there is one process so far",
 }
 

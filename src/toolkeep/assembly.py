@@ -10,7 +10,7 @@ import msgspec
 
 from toolkeep.config.paths import config_paths, find_project, home_folder
 from toolkeep.config.settings import DEFAULT_SETTINGS, Settings
-from toolkeep.errors import FileUnreadable, ProviderFailed
+from toolkeep.errors import FileUnreadable, ProviderFailed, StateUnusable
 from toolkeep.keep import Keep
 from toolkeep.limits import DEFAULT_CALL_LIMITS, CallLimits, Limits
 from toolkeep.policy.settings import Grant, PolicySettings
@@ -27,8 +27,12 @@ from toolkeep.validation.compiler import Formats, guarded_formats
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
     from toolkeep.records import KeepRecord
+    from toolkeep.registry.given import Offer
+    from toolkeep.registry.store import BrokenDefinition, StoredDefinition
     from toolkeep.results.output import Normalizers
     from toolkeep.sources.openapi.provider import OpenApiProvider
+    from toolkeep.storage.definition_store import SqlStore
+    from toolkeep.tokens import Tokens
 
 
 def open_keep(
@@ -60,6 +64,7 @@ def open_keep(
     settings = read_configuration(root, state)
     if formats:
         check_formats(settings.tier)
+    store = open_store(settings, state)
     keep = Keep(
         services=services,
         limits=limits or settings.limits,
@@ -74,6 +79,9 @@ def open_keep(
         approver=approver,
         state=state,
         locked=_locked_sets(root, settings),
+        store=store,
+        offer_of=_offer_stored,
+        allows_definitions=settings.allows_definitions,
         record=partial(_open_record, state, settings) if state else None,
         logs=LogListener(validation_failure_level=settings.validation_failure_level),
     )
@@ -82,7 +90,9 @@ def open_keep(
     )
     named, failed = _named_providers(settings)
     upstreams = upstream_providers(settings, keep)
-    keep.load(*named, own=[*providers, *_config_providers(settings), *upstreams], failed=failed)
+    stored = _store_providers(store, keep)
+    own = [*providers, *_config_providers(settings), *upstreams, *stored]
+    keep.load(*named, own=own, failed=failed)
     keep.hold_back(*(file for file in settings.files if not file.counts))
     return keep
 
@@ -118,6 +128,49 @@ def open_state(project: Path) -> KeepState | None:
     """What is remembered for a project; None for a user without a home."""
     folder = state_folder(project, os.environ, home_folder())
     return KeepState(folder) if folder else None
+
+
+def open_tokens(project: Path) -> "Tokens":
+    """The tokens of a project, where its definitions are kept; close them after use."""
+    from toolkeep.tokens import Tokens
+
+    state = open_state(project)
+    if url := read_configuration(project, state).store_url:
+        from toolkeep.storage.places import PostgresPlace
+        from toolkeep.storage.sql.tokens import SqlTokens
+
+        return Tokens(SqlTokens(PostgresPlace(url)))
+    from toolkeep.storage.tokens import FileTokens
+
+    if state is None:
+        raise StateUnusable("~", "there is no home in which tokens could be kept", hint="set TOOLKEEP_HOME")
+    return Tokens(FileTokens(state.folder))
+
+
+def open_store(settings: Settings, state: KeepState | None) -> "SqlStore | None":
+    """Where the definitions of a keep are kept; None for a user without a home. Connects to nothing yet."""
+    if not settings.store_url and state is None:
+        return None
+    from toolkeep.storage.definition_store import SqlStore
+    from toolkeep.storage.places import EmbeddedPlace, PostgresPlace
+
+    if settings.store_url:
+        return SqlStore(PostgresPlace(settings.store_url))
+    return SqlStore(EmbeddedPlace(state.folder)) if state else None
+
+
+def _store_providers(store: "SqlStore | None", keep: Keep) -> Sequence[ToolProvider]:
+    if store is None or not store.place.exists():
+        return ()
+    from toolkeep.sources.stored import StoreProvider
+
+    return [StoreProvider(keep.editor.read)]
+
+
+def _offer_stored(held: "StoredDefinition | BrokenDefinition") -> "Offer":
+    from toolkeep.sources.stored import offer_of
+
+    return offer_of(held)
 
 
 def read_configuration(project: Path, state: KeepState | None) -> Settings:

@@ -21,8 +21,14 @@
     ├── FeatureClosed          ACODE-TSR-025   the configuration switches a feature off
     ├── CalledAtImport         ACODE-TSR-038   a file makes calls while a worker imports it for its tools
     ├── NotRecorded            ACODE-TSR-041   there is no record to prove
+    ├── StoreUnavailable       ACODE-TSR-055   the database of definitions or tokens does not answer
+    ├── StoreConflict          ACODE-TSR-056   a change does not fit what is stored
+    ├── StoreLayoutUnfit       ACODE-TSR-057   the tables of the database are not those of this toolkeep
+    ├── TokenRefused           ACODE-TSR-058   a token cannot be made, found or used
+    ├── BackupRefused          ACODE-TSR-059   a backup cannot be made, read or restored
     ├── LockInvalid            ACODE-TSR-075   toolkeep.lock cannot be read
-    └── ImportRefused          ACODE-TSR-076   nothing can be imported from a document or server
+    ├── ImportRefused          ACODE-TSR-076   nothing can be imported from a document or server
+    └── RequestRefused         060 … 086       server: a request that cannot be answered; a problem document
 
 An exception is for an author, an operator or a bug. What a better call could have avoided is a value,
 `toolkeep.calls.Refusal`, with one of the same codes.
@@ -93,8 +99,25 @@ class Code(StrEnum):
     TOUCHED_CHANGED = "ACODE-TSR-045"
     APPROVAL_DENIED = "ACODE-TSR-046"
     ANSWER_REFUSED = "ACODE-TSR-047"
+    STORE_UNAVAILABLE = "ACODE-TSR-055"
+    STORE_CONFLICT = "ACODE-TSR-056"
+    STORE_LAYOUT_UNFIT = "ACODE-TSR-057"
+    TOKEN_REFUSED = "ACODE-TSR-058"  # noqa: S105 -- a code, not a secret
+    BACKUP_REFUSED = "ACODE-TSR-059"
+    NOT_AUTHENTICATED = "ACODE-TSR-060"
+    SCOPE_MISSING = "ACODE-TSR-061"
+    REQUEST_INVALID = "ACODE-TSR-062"
+    REQUEST_TOO_BIG = "ACODE-TSR-063"
+    NOT_SPOKEN_TO = "ACODE-TSR-064"
+    NOTHING_THERE = "ACODE-TSR-065"
+    METHOD_REFUSED = "ACODE-TSR-066"
+    CHANGED_MEANWHILE = "ACODE-TSR-067"
+    NOT_SERVING = "ACODE-TSR-068"
+    MEDIA_REFUSED = "ACODE-TSR-069"
     LOCK_INVALID = "ACODE-TSR-075"
     IMPORT_REFUSED = "ACODE-TSR-076"
+    SIGN_IN_REFUSED = "ACODE-TSR-085"
+    NOT_FROM_PAGE = "ACODE-TSR-086"
 
 
 FAILURES: Final = frozenset(
@@ -150,8 +173,25 @@ TITLES: Final[dict[Code, str]] = {
     Code.TOUCHED_CHANGED: "what the call touches has changed",
     Code.APPROVAL_DENIED: "a person said no",
     Code.ANSWER_REFUSED: "answer not taken",
+    Code.STORE_UNAVAILABLE: "store not available",
+    Code.STORE_CONFLICT: "change does not fit what is stored",
+    Code.STORE_LAYOUT_UNFIT: "tables of the store do not fit",
+    Code.TOKEN_REFUSED: "token refused",
+    Code.BACKUP_REFUSED: "backup refused",
+    Code.NOT_AUTHENTICATED: "no token that counts",
+    Code.SCOPE_MISSING: "scope missing",
+    Code.REQUEST_INVALID: "request does not fit",
+    Code.REQUEST_TOO_BIG: "request too big or too slow",
+    Code.NOT_SPOKEN_TO: "request meant for another host",
+    Code.NOTHING_THERE: "nothing there",
+    Code.METHOD_REFUSED: "method not taken",
+    Code.CHANGED_MEANWHILE: "changed meanwhile",
+    Code.NOT_SERVING: "server full or about to end",
+    Code.MEDIA_REFUSED: "media type not taken",
     Code.LOCK_INVALID: "lock cannot be read",
     Code.IMPORT_REFUSED: "nothing to import",
+    Code.SIGN_IN_REFUSED: "sign-in refused",
+    Code.NOT_FROM_PAGE: "change not made from the page",
 }
 
 
@@ -380,3 +420,42 @@ class NotRecorded(ToolkeepError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(Code.NOT_RECORDED, reason)
+
+
+class StoreUnavailable(ToolkeepError):
+    """The database that holds definitions or tokens does not answer. What was read before still serves."""
+
+    def __init__(self, store: str, reason: str, *, hint: str) -> None:
+        super().__init__(Code.STORE_UNAVAILABLE, f"the store {store} cannot be used: {reason}", hint=hint)
+        self.store = store
+
+
+class StoreConflict(ToolkeepError):
+    """A change that does not fit what is stored by now: nothing was changed."""
+
+    def __init__(self, name: str, reason: str, *, hint: str) -> None:
+        super().__init__(Code.STORE_CONFLICT, f"tool {name!r} {reason}", hint=hint)
+        self.name = name
+
+
+class StoreLayoutUnfit(ToolkeepError):
+    """The tables of the database are older, newer or other than this toolkeep works with."""
+
+    def __init__(self, store: str, reason: str, *, hint: str) -> None:
+        super().__init__(Code.STORE_LAYOUT_UNFIT, f"the tables of the store {store} {reason}", hint=hint)
+        self.store = store
+
+
+class TokenRefused(ToolkeepError):
+    """A token cannot be made, found or used."""
+
+    def __init__(self, reason: str, *, hint: str) -> None:
+        super().__init__(Code.TOKEN_REFUSED, reason, hint=hint)
+
+
+class BackupRefused(ToolkeepError):
+    """A backup cannot be made, read or restored; nothing was changed."""
+
+    def __init__(self, path: str, reason: str, *, hint: str) -> None:
+        super().__init__(Code.BACKUP_REFUSED, f"{path}: {reason}", hint=hint)
+        self.path = path

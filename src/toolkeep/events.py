@@ -133,6 +133,50 @@ class ToolDefinitionValidatedEvent(Event, frozen=True, kw_only=True):
     timestamp: datetime
 
 
+class ToolDefinitionCreatedEvent(Event, frozen=True, kw_only=True):
+    """A custom definition was created in the store."""
+
+    definition_id: str
+    tool_name: str
+    category: str
+    created_by: str
+    timestamp: datetime
+
+
+class ToolDefinitionUpdatedEvent(Event, frozen=True, kw_only=True):
+    """A custom definition was changed in the store."""
+
+    definition_id: str
+    tool_name: str
+    changed_fields: tuple[str, ...]
+    updated_by: str
+    timestamp: datetime
+
+
+class ToolDefinitionDeletedEvent(Event, frozen=True, kw_only=True):
+    """A custom definition was deleted from the store, with all of its versions."""
+
+    definition_id: str
+    tool_name: str
+    deleted_by: str
+    timestamp: datetime
+
+
+class StoreLost(Event, frozen=True, kw_only=True):
+    """The store does not answer; the tools that were read before still do."""
+
+    store: str
+    error_message: str
+
+
+class StoreFollowed(Event, frozen=True, kw_only=True):
+    """What another keep changed in the store was taken over."""
+
+    store: str
+    revision: int
+    tool_names: tuple[str, ...]
+
+
 class ToolDefinitionRejected(Event, frozen=True, kw_only=True):
     """A definition broke rules; `errors` names each of them."""
 
@@ -203,6 +247,30 @@ class ContactRefused(Event, frozen=True, kw_only=True):
     port: int
     reason: str
     correlation_id: str
+
+
+class ApprovalRequested(Event, frozen=True, kw_only=True):
+    """A call waits for a person."""
+
+    approval_id: str
+    tool_name: str
+    agent: str
+    danger: str
+    expires_at: datetime
+    timestamp: datetime
+
+
+class ApprovalDecided(Event, frozen=True, kw_only=True):
+    """A call no longer waits: somebody said yes or no, or nobody did in time."""
+
+    approval_id: str
+    tool_name: str
+    agent: str
+    verdict: str
+    """`approved`, `denied` or `expired`."""
+    approver: str
+    """Empty where nobody answered."""
+    timestamp: datetime
 
 
 class ToolUnanswered(Event, frozen=True, kw_only=True):

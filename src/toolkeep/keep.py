@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
     from toolkeep.audit.receipt import Receipt
     from toolkeep.execution.loop_thread import LoopThread
-    from toolkeep.pipeline import Pipeline, Progress
+    from toolkeep.pipeline import Pipeline, Progress, Spans
     from toolkeep.policy.authorize import Authorizer
+    from toolkeep.policy.explain import Holder
     from toolkeep.records import KeepRecord
+    from toolkeep.registry.editing import OfferOf
+    from toolkeep.registry.store import DefinitionStore
     from toolkeep.replay import Replay
     from toolkeep.results.output import Normalizers
 
@@ -58,6 +61,9 @@ class Keep(KeepsTools):
         tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
         state: RegistryState | None = None,
         locked: LockedSets | None = None,
+        store: "DefinitionStore | None" = None,
+        offer_of: "OfferOf | None" = None,
+        allows_definitions: bool = True,
         record: "KeepRecord | Callable[[], KeepRecord] | None" = None,
         logs: LogListener | None = None,
     ) -> None:
@@ -75,6 +81,9 @@ class Keep(KeepsTools):
             closed=closed,
             state=state,
             locked=locked,
+            store=store,
+            offer_of=offer_of,
+            allows_definitions=allows_definitions,
         )
         self._refusals = RefusalMemory(bus=bus)
         self._policy = policy
@@ -114,6 +123,7 @@ class Keep(KeepsTools):
         self._is_closed = True
         if self._made is not None:
             self._made.close()
+        self.close_store()
 
     def declare_agent(
         self, name: str, *, capabilities: Iterable[str] = (), permissions: Iterable[str] = ()
@@ -135,6 +145,45 @@ class Keep(KeepsTools):
         """Decide by these Cedar policies from now on; raises `PoliciesRefused`, and the ones before stay."""
         sources = [PolicySource(name=f"policies {n}", text=text) for n, text in enumerate(texts, start=1)]
         self._authorization.use(sources)
+
+    @property
+    def authorizer(self) -> "Authorizer":
+        """Who decides about calls; made by the first that asks."""
+        return self._authorization
+
+    @property
+    def record(self) -> "KeepRecord":
+        """What is written down about calls: log, bodies, ledger, approvals. Opened by the first that asks."""
+        return self._pipeline.record
+
+    def holder(self, agent: str) -> "Holder":
+        """An agent with what it holds, as `toolkeep.policy.explain` wants it."""
+        from toolkeep.policy.explain import Holder
+
+        return Holder(
+            name=agent,
+            grant=self._grants.get(agent),
+            project=self._policy.project or os.getcwd(),  # noqa: PTH109 -- text is wanted
+            state_folder=self._policy.state_folder,
+        )
+
+    @property
+    def agents(self) -> "Mapping[str, Grant]":
+        """The agents that were declared, with what each was given."""
+        return dict(self._grants)
+
+    @property
+    def is_paranoid(self) -> bool:
+        """Whether calls of low danger are asked about too."""
+        return self._policy.is_paranoid
+
+    def trace_with(self, spans: "Spans | None") -> None:
+        """Open a span around every call from now on; `toolkeep.telemetry.spans` has them."""
+        self._pipeline.spans = spans
+
+    def end_soon(self) -> None:
+        """From now on, a call that is cancelled after it began has an unknown outcome: we cut it short."""
+        self._pipeline.is_ending = True
 
     def _known_tools(self) -> Iterable[RegisteredTool]:
         """What policies and examples may name: a tool that is switched off still exists."""

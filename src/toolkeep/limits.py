@@ -405,3 +405,90 @@ class McpLimits:
 
 
 DEFAULT_MCP_LIMITS: Final = McpLimits()
+
+TOKENS: Final = 10_000
+"""Tokens of one keep that count at a time; more are a loop that makes them."""
+TOKEN_DAYS: Final = 90.0
+"""How long a token counts where nobody says otherwise: one that is forgotten ends by itself."""
+TOKEN_CHARS: Final = 128
+"""Of what a bearer shows; ours have 63. What is longer is no token, and is not looked at."""
+TOKEN_USE_SECONDS: Final = 60.0
+"""How exactly the last use of a token is known: a write for each request would cost more than the request."""
+
+STORE_CONNECT_SECONDS: Final = 5
+"""For a connection to the store's database: whoever opens a keep waits for it."""
+STORE_BUSY_SECONDS: Final = 10.0
+"""For another process that changes the embedded store at this moment."""
+STORED_DEFINITION_BYTES: Final = 256 * KIB
+"""A stored definition as JSON, metadata and all: two schemas at their limit, and as much again."""
+STORE_CONNECTIONS: Final = 5
+"""To PostgreSQL from one keep: definitions change rarely, and reading needs none."""
+# --- HTTP (WEB-1) ------------------------------------------------------------------------------
+
+PAGE: Final = 100
+PAGE_MOST: Final = 1_000
+"""Things in one page of a list: by default, and at most."""
+
+OPEN_CALLS: Final = 10_000
+"""Calls that were answered with 202 and can be asked about."""
+
+OPEN_CALL_SECONDS: Final = 3_600
+"""How long after their end; then the log has them."""
+
+POLL_SECONDS: Final = 60
+"""The longest that one question about such a call may wait for its end."""
+
+SCANNED_RECORDS: Final = 5_000
+"""Records that one page of the log looks at; a page with few that fit is short, and goes on."""
+
+HEADER_BYTES: Final = 32 * KIB
+"""A request line and all headers; browsers with many cookies send eight."""
+
+WAIT_FOR_PERSON_SECONDS: Final = 900.0
+"""How long a call over HTTP waits for a person unless it is configured: people are at lunch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """What one HTTP server takes; zero requests a second means any number."""
+
+    body_bytes: int = 2 * MIB
+    """A call's arguments have a MiB; as much again for what stands around them."""
+    header_bytes: int = HEADER_BYTES
+    send_s: float = 20.0
+    """How long a client may take to send one request, from its first byte to its last."""
+    connections: int = 2048
+    in_flight: int = 1024
+    token_in_flight: int = 256
+    requests_per_second: float = 0.0
+    """For each token."""
+    burst: float = 1000.0
+    grace_s: float = 20.0
+    """How long calls may still run after the server was told to end."""
+
+
+DEFAULT_SERVER_LIMITS: Final = ServerLimits()
+
+# --- the page (WEB-2) ----------------------------------------------------------------------------
+
+SIGN_IN_SECONDS: Final = 300.0
+"""How long a sign-in link counts: from a terminal to a browser."""
+SIGN_IN_CODES: Final = 32
+"""Links that count at once."""
+SESSION_HOURS: Final = 12.0
+"""How long a person is signed in: a working day."""
+SESSIONS: Final = 64
+SESSION_TABS: Final = 64
+"""People who are signed in, and tabs of one of them; the oldest gives way."""
+LISTENERS: Final = 128
+"""Tabs that hear of what happens; one more is told to ask again later."""
+LISTEN_SECONDS: Final = 1.0
+"""How often somebody looks what waits, while a tab listens: other processes of a keep tell nobody."""
+FORM_FIELDS: Final = 2_000
+"""Fields of one form."""
+SHOWN_CHARS: Final = 200_000
+"""Of one value on a page; the browser would be busy for seconds with more."""
+STATISTICS_SECONDS: Final = 7 * 86_400.0
+"""How far back the charts go."""
+STATISTICS_RECORDS: Final = 200_000
+"""Records that are read for them at most: some seconds, once."""

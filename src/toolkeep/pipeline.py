@@ -11,8 +11,9 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from toolkeep.approval.approve import Approver, Asked, Asker
 from toolkeep.audit.record import Recorder
@@ -28,7 +29,7 @@ from toolkeep.calls import (
     ToolResult,
 )
 from toolkeep.errors import FAILURES, Code, ToolkeepError
-from toolkeep.events import Bus, CallEnded
+from toolkeep.events import Bus, CallEnded, ValidationPassed
 from toolkeep.execution.admission import Admission, Slot
 from toolkeep.execution.breaker import Breaker
 from toolkeep.execution.cache import ResultCache, is_cacheable
@@ -61,6 +62,13 @@ log = logging.getLogger("toolkeep.execution")
 
 T = TypeVar("T")
 Progress = Callable[[float, float | None, str], None]
+
+
+class Spans(Protocol):
+    """Who traces calls."""
+
+    def around(self, call: ToolCall, tool_name: str) -> AbstractContextManager[Callable[[ToolResult], None]]:
+        """A span around one call, which is told the result."""
 
 
 class Pipeline:
@@ -111,6 +119,9 @@ class Pipeline:
         self._pending = PendingCalls()
         self._normalizers = normalizers
         self._secrets = tool_secrets
+        self.spans: Spans | None = None
+        self.is_ending = False
+        """Whether the process is about to end: a call that is cut short may have had an effect."""
         self._is_closed = False
 
     async def end_processes(self) -> None:
@@ -152,6 +163,15 @@ class Pipeline:
             began=time.monotonic(),
         )
         journey = Journey(request, self._visible(request))
+        if self.spans is None:
+            return await self._made(journey)
+        with self.spans.around(request, journey.shown_name) as tell:
+            result = await self._made(journey)
+            tell(result)
+        return result
+
+    async def _made(self, journey: "Journey") -> ToolResult:
+        request = journey.request
         if self._is_closed:
             message = "The keep is closed; nothing was run"
             return journey.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
@@ -175,7 +195,8 @@ class Pipeline:
         except _Ended as ended:
             result = journey.refused(ended.refusal)
         except asyncio.CancelledError:
-            await self._end(journey, journey.refused(_cancelled(request)))
+            is_cut = self.is_ending and journey.is_begun
+            await self._end(journey, journey.refused(_cut_short(request) if is_cut else _cancelled(request)))
             raise
         except (OSError, ToolkeepError) as error:
             log.error("the state of a call cannot be kept", exc_info=error)  # noqa: TRY400 -- with its cause
@@ -249,7 +270,8 @@ class Pipeline:
         return self.authorizer.authorize_again(permitted)
 
     def _validate(self, request: ToolCall, tool: RegisteredTool) -> CheckedCall | Refusal:
-        return validate(
+        began = time.perf_counter() if self._bus.is_timed else 0.0
+        checked = validate(
             tool,
             request.arguments,
             self._refusals,
@@ -257,6 +279,11 @@ class Pipeline:
             request.conversation,
             request.correlation_id,
         )
+        if began and checked.success:
+            took_ms = (time.perf_counter() - began) * 1000
+            passed = ValidationPassed(tool_name=tool.name, agent=request.agent, validation_ms=took_ms)
+            self._bus.tell_passed(passed)
+        return checked
 
     def _runnable(self, permitted: PermittedCall) -> Refusal | None:
         if permitted.tool.definition.client_executed and permitted.tool.runner is None:
@@ -440,6 +467,11 @@ def _within(request: ToolCall, tool: RegisteredTool) -> tuple[float, int] | Refu
 
 def _cancelled(request: ToolCall) -> Refusal:
     return refuse(request, Code.CANCELLED, "The caller gave up", "Call it again if it is needed.")
+
+
+def _cut_short(request: ToolCall) -> Refusal:
+    message = "The keep ended while the call was under way: whether it had an effect is unknown"
+    return refuse(request, Code.OUTCOME_UNKNOWN, message, "Find out before you call again.")
 
 
 def _broken(request: ToolCall) -> Refusal:

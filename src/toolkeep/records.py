@@ -1,11 +1,11 @@
 """What a keep writes down about calls: log, bodies and ledger. A Protocol, and its twin in memory."""
 
 import secrets
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Any, Protocol
 
 from toolkeep.approval.store import Approvals, MemoryApprovals
-from toolkeep.audit.entry import Leaf
+from toolkeep.audit.entry import Entry, Leaf
 from toolkeep.audit.memory import MemoryBodies, MemoryLog
 from toolkeep.audit.receipt import Receipt
 from toolkeep.errors import NotRecorded
@@ -20,6 +20,9 @@ class Log(Protocol):
 
         What happened is recorded even if nobody waits for it any more.
         """
+
+    def read_back(self, stop: int | None = None) -> Iterator[Entry]:
+        """The entries before an index, newest first."""
 
 
 class Bodies(Protocol):

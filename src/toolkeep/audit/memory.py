@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+from collections.abc import Iterator
 
 from toolkeep.audit.entry import NO_PREVIOUS, Entry, Leaf, chain, parse_entry
 
@@ -20,6 +21,10 @@ class MemoryLog:
     def entries(self) -> list[Entry]:
         """What was recorded, in order."""
         return [entry for line in self._lines if (entry := parse_entry(line))]
+
+    def read_back(self, stop: int | None = None) -> Iterator[Entry]:
+        """The entries before an index, newest first."""
+        return reversed(self.entries[:stop])
 
     async def append_soon(self, *records: bytes) -> Leaf:
         """Append canonical records; where the last one stands."""

@@ -23,7 +23,9 @@ COMMANDS = {
     "mcp": "Serve the tools to an MCP client.",
     "new": "Write a tool with its tests.",
     "policy": "Check policies, explain decisions, replay them.",
+    "serve": "Serve the tools over HTTP.",
     "show": "Show a tool: description, parameters, schema.",
+    "token": "Make and revoke tokens for use over the network.",
     "validate": "Check a call's arguments without running it.",
 }
 

@@ -5,6 +5,7 @@ A file without effects is inert: it only describes tools and closes things, and 
 
 import json
 import logging
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -111,6 +112,14 @@ class Effects:
         if self._data.get("web_search"):
             what = f"searches of the web go to {self._written('web_search', 'url')}"
             yield self._effect("grants", what, "/web_search/url")
+        yield from self._upstream_grants()
+        if self._data.get("store"):
+            place = _shown_place(self._written("store", "url"))
+            yield self._effect("grants", f"custom tools and tokens are those of {place}", "/store/url")
+        for name, pointer in self._variables:
+            yield self._effect("grants", f"the file reads the environment variable {name}", pointer)
+
+    def _upstream_grants(self) -> Iterator[Effect]:
         for upstream, said in (self._data.get("upstreams") or {}).items():
             for secret, where in (said.get("secrets") or {}).items():
                 ((kind, _),) = where.items()
@@ -122,8 +131,6 @@ class Effects:
                     f"{visible(operation)} of upstream '{visible(upstream)}' is called {visible(str(danger))}"
                 )
                 yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/danger")
-        for name, pointer in self._variables:
-            yield self._effect("grants", f"the file reads the environment variable {name}", pointer)
 
     def _loosens(self) -> Iterator[Effect]:
         registry = self._data.get("tool_registry") or {}
@@ -152,6 +159,11 @@ class Effects:
         if at(self._data, "/features/tools/definition") and not self._before.allows_definitions:
             pointer = "/features/tools/definition"
             yield self._effect("loosens", "custom definitions are allowed again", pointer)
+
+
+def _shown_place(url: str) -> str:
+    """A database without who uses it, and with which password."""
+    return url if url.startswith("${") else re.sub(r"//[^/]*@", "//…@", url)
 
 
 def at(data: Any, pointer: str) -> Any:

@@ -239,6 +239,7 @@ class _File:
             disabled={**before.disabled, **dict(self._disabled(data))},
             checkpoint_file=at(data, "/audit/checkpoint_file") or before.checkpoint_file,
             checkpoint_webhook=at(data, "/audit/checkpoint_webhook") or before.checkpoint_webhook,
+            store_url=at(data, "/store/url") or before.store_url,
             search_url=at(data, "/web_search/url") or before.search_url,
             is_paranoid=before.is_paranoid or at(data, "/approvals/paranoid") is True,
             approval_wait_s=before.approval_wait_s if wait_s is None else float(wait_s),
@@ -360,6 +361,7 @@ _SECTIONS = frozenset(
     {
         "features", "tool_registry", "tools", "agents", "audit", "disabled_tools", "permissions",
         "custom_tools", "custom", "providers", "policies", "approvals", "web_search", "upstreams",
+        "store",
     }
 )  # fmt: skip
 

@@ -181,6 +181,20 @@ FILE_SCHEMA: Schema = {
                 },
             },
         },
+        "store": {
+            "type": "object",
+            "description": "Where custom definitions and tokens are kept.",
+            "properties": {
+                "url": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 4096,
+                    "pattern": "^postgres(ql)?://",
+                    "writeOnly": True,
+                    "description": "A PostgreSQL, postgresql://USER@HOST/DATABASE; else the state folder.",
+                },
+            },
+        },
         "policies": {
             "type": "array",
             "description": "Files of Cedar policies, relative to the folder of this file.",

@@ -122,6 +122,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_webhook: str = ""
     search_url: str = ""
     """The search engine that `web_search` asks."""
+    store_url: str = ""
+    """The PostgreSQL that holds definitions and tokens, instead of the state folder."""
     tools: tuple[ConfiguredTool, ...] = ()
     upstreams: Mapping[str, ConfiguredUpstream] = msgspec.field(default_factory=dict)
     """In the order of the files, the user's first."""

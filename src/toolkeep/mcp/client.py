@@ -52,6 +52,11 @@ class Client:
         """What the request is answered with, whatever else comes of it."""
 
     @property
+    def connection(self) -> "Connection":
+        """The connection that it speaks over."""
+        return self._connection
+
+    @property
     def may_answer(self) -> bool:
         """Whether the operator lets this client say that a call may be made."""
         return self._connection.may_answer

@@ -7,7 +7,7 @@ A page in a browser can reach a server on this machine under any name that its o
 import base64
 import binascii
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from toolkeep.mcp.era import NAMED_BY, VERSION_KEY, check_envelope
@@ -24,6 +24,7 @@ _ENCODED: Final = re.compile(r"=\?base64\?(.*)\?=")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,400}(\.0+)?")
 _DEPTH: Final = 20
+_REMEMBERED: Final = 64
 
 
 class Headers:
@@ -51,6 +52,9 @@ class Headers:
         """The value as it came; empty where there is none."""
         return self._found.get(name, b"")
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._found
+
     def is_doubled(self, name: bytes) -> bool:
         """Whether there are two."""
         return name in self._twice
@@ -72,6 +76,24 @@ def is_spoken_to(headers: Headers, hosts: frozenset[str]) -> bool:
         return True
     scheme, mark, host = origin.partition("://")
     return mark != "" and scheme.lower() in ("http", "https") and _host_of(host) in hosts
+
+
+class SpokenTo:
+    """As `is_spoken_to`, for these hosts, remembered: a client says the same each time."""
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        self._hosts = frozenset(hosts)
+        self._known: set[tuple[bytes, bytes]] = set()
+
+    def __call__(self, headers: Headers) -> bool:
+        """Whether a request is meant for us, and comes from no page of another."""
+        said = (headers.raw(b"host"), headers.raw(b"origin"))
+        if said in self._known and not (headers.is_doubled(b"host") or headers.is_doubled(b"origin")):
+            return True
+        is_meant = is_spoken_to(headers, self._hosts)
+        if is_meant and len(self._known) < _REMEMBERED:
+            self._known.add(said)
+        return is_meant
 
 
 def _host_of(text: str) -> str:

@@ -20,10 +20,10 @@ from toolkeep.mcp.headers import (
     SESSION_HEADER,
     VERSION_HEADER,
     Headers,
+    SpokenTo,
     annotated,
     check_modern,
     check_params,
-    is_spoken_to,
 )
 from toolkeep.mcp.server import McpServer, log_level_of
 from toolkeep.mcp.sessions import Sessions
@@ -51,7 +51,6 @@ Identify = Callable[[Scope], str | None]
 _WATCH_AFTER_S: Final = 0.05
 """Most calls are over by then; for the others somebody looks whether the client is still there."""
 
-_REMEMBERED: Final = 64
 _REMEMBERED_TOOLS: Final = 10_000
 
 
@@ -76,11 +75,10 @@ class McpApp:
     ) -> None:
         """`hosts` are the names by which it is spoken to; `path` is the only one it serves, if given."""
         self._server = server
-        self._hosts = frozenset(hosts)
+        self._is_spoken_to = SpokenTo(hosts)
         self._identify = identify or (lambda _: server.agent)
         self._path = path
         self._sessions = Sessions(server.hub)
-        self._spoken_to: dict[tuple[bytes, bytes], bool] = {}
         self._has_headers: dict[str, bool] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,11 +92,15 @@ class McpApp:
         while True:
             event = await receive()
             if event["type"] == "lifespan.shutdown":
-                self._sessions.close()
-                self._server.close()
+                self.close()
             await send({"type": event["type"] + ".complete"})
             if event["type"] == "lifespan.shutdown":
                 return
+
+    def close(self) -> None:
+        """End every session and what waits."""
+        self._sessions.close()
+        self._server.close()
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope["headers"])
@@ -124,22 +126,12 @@ class McpApp:
                 await reply.status(405, [(b"allow", b"POST")])
         return None
 
-    def _is_spoken_to(self, headers: Headers) -> bool:
-        """As `is_spoken_to`, remembered: a client says the same each time."""
-        said = (headers.raw(b"host"), headers.raw(b"origin"))
-        known = self._spoken_to.get(said)
-        if known is None or headers.is_doubled(b"host") or headers.is_doubled(b"origin"):
-            known = is_spoken_to(headers, self._hosts)
-            if known and len(self._spoken_to) < _REMEMBERED:
-                self._spoken_to[said] = True
-        return known
-
     async def _post(self, agent: str, headers: Headers, receive: Receive, reply: Reply) -> None:
         if headers.raw(b"content-type").partition(b";")[0].strip().lower() != b"application/json":
             return await reply.status(415)
         is_modern = _is_modern(headers)
         try:
-            message = read_message(await _body(receive, headers, self._server.limits.message_bytes))
+            message = read_message(await read_body(receive, headers, self._server.limits.message_bytes))
         except TooLong:
             return await reply.status(413, [(b"connection", b"close")])
         except Gone:
@@ -295,7 +287,8 @@ def _is_modern(headers: Headers) -> bool:
     return version != "" and version not in HANDSHAKE_VERSIONS
 
 
-async def _body(receive: Receive, headers: Headers, limit: int) -> bytes:
+async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
+    """The whole body of a request; raises `TooLong` or `Gone`."""
     length = headers.raw(b"content-length")
     if length.isdigit() and int(length[:20]) > limit:
         raise TooLong

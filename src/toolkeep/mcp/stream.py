@@ -52,12 +52,12 @@ class Reply:
             self._more = asyncio.Event()
             self._pump = asyncio.ensure_future(self._carry())
 
-    def emit(self, frame: bytes) -> None:
+    def emit(self, frame: bytes, event: bytes = b"message") -> None:
         """One message of several; a client that does not read is cut off."""
         if self._is_over or len(self._waiting) >= MCP_STREAM_MESSAGES:
             return
         self.open()
-        self._waiting.append(b"event: message\r\ndata: " + frame + b"\r\n\r\n")
+        self._waiting.append(b"event: %b\r\ndata: %b\r\n\r\n" % (event, frame))
         self._more.set()
 
     async def finish(self, status: int, frame: bytes, headers: list[tuple[bytes, bytes]]) -> None:
@@ -65,9 +65,20 @@ class Reply:
         if self._pump is None:
             await self.json(status, frame, headers)
             return
-        self._waiting.append(b"event: message\r\ndata: " + frame + b"\r\n\r\n")
+        await self.finish_stream(frame)
+
+    async def finish_stream(self, frame: bytes, event: bytes = b"message") -> None:
+        """The last message of a stream, which begins here if it has not."""
+        self.open()
+        self._waiting.append(b"event: %b\r\ndata: %b\r\n\r\n" % (event, frame))
         self._end()
-        await self._pump
+        if self._pump is not None:
+            await self._pump
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether a stream has begun."""
+        return self._pump is not None
 
     async def until_closed(self) -> None:
         """Wait for the end of the stream."""

@@ -19,7 +19,10 @@ from toolkeep.validation.compiler import Formats
 
 if TYPE_CHECKING:
     from toolkeep.config.settings import ConfigFile
+    from toolkeep.registry.editing import Editor, OfferOf
+    from toolkeep.registry.given import Offer
     from toolkeep.registry.search import ToolSearch
+    from toolkeep.registry.store import BrokenDefinition, DefinitionStore, StoredDefinition
 
 
 class KeepsTools:
@@ -37,8 +40,17 @@ class KeepsTools:
         closed: Mapping[str, str] | None = None,
         state: RegistryState | None = None,
         locked: LockedSets | None = None,
+        store: "DefinitionStore | None" = None,
+        offer_of: "OfferOf | None" = None,
+        allows_definitions: bool = True,
     ) -> None:
         self._bus = bus
+        self._tier = tier
+        self._store = store
+        self._offer_of = offer_of
+        self._allows_definitions = allows_definitions
+        self._made_editor: Editor | None = None
+        self._making_editor = threading.Lock()
         self._registry = ToolRegistry(bus=bus, state=state, tier=tier, closed=closed, locked=locked)
         self._registrar = Registrar(
             self._registry,
@@ -102,6 +114,16 @@ class KeepsTools:
         self.start_up = msgspec.structs.replace(self.start_up, held_back=paths)
 
     @property
+    def tier(self) -> Tier:
+        """What the licence includes."""
+        return self._tier
+
+    @property
+    def allows_definitions(self) -> bool:
+        """Whether custom definitions can be created and changed at run time."""
+        return self._allows_definitions
+
+    @property
     def is_ready(self) -> bool:
         """Whether every provider was asked for its tools."""
         return self._ready.is_set()
@@ -128,6 +150,75 @@ class KeepsTools:
         Its version moves by what changed.
         """
         return self._registry.accept(name, definition_hash)
+
+    # --- stored definitions ----------------------------------------------------------------------
+
+    @property
+    def editor(self) -> "Editor":
+        """What changes stored definitions; made by the first who needs it."""
+        with self._making_editor:
+            if self._made_editor is None:
+                self._made_editor = self._new_editor()
+            return self._made_editor
+
+    def _new_editor(self) -> "Editor":
+        from toolkeep.registry.editing import Editor
+        from toolkeep.registry.store import MemoryStore
+
+        return Editor(
+            self._registry,
+            self._registrar,
+            self._bus,
+            self._store or MemoryStore(),
+            offer_of=self._offer_of or _offer,
+            tier=self._tier,
+            allows_definitions=self._allows_definitions,
+        )
+
+    def close_store(self) -> None:
+        """Let go of the store's connections; what was read still serves, and a change opens them anew."""
+        if self._store is not None:
+            self._store.close()
+
+    def create_definition(
+        self, data: Mapping[str, Any], *, by: str = "local", may_run: bool = False
+    ) -> "StoredDefinition":
+        """Keep a custom definition in the store, and register it; data as in a configuration file.
+
+        `by` is who does it. `run`, which names what runs the tool, counts only with `may_run`: who decides
+        that decides what runs on this machine. Blocks while the store works.
+        """
+        return self.editor.create(data, by=by, may_run=may_run)
+
+    def check_definition(self, data: Mapping[str, Any], *, may_run: bool = False) -> None:
+        """Raise what `create_definition` would, or `update_definition` of a stored one; changes nothing."""
+        self.editor.check(data, may_run=may_run)
+
+    def update_definition(
+        self,
+        name: str,
+        changes: Mapping[str, Any],
+        *,
+        by: str = "local",
+        revision: int | None = None,
+        may_run: bool = False,
+    ) -> "StoredDefinition":
+        """Change fields of a stored definition; null takes one back to its default.
+
+        Anything but `enabled` needs a higher `version`. With `revision` it is refused if somebody changed the
+        definition since it had that one. A tool that something runs is changed only with `may_run`.
+        """
+        return self.editor.update(name, changes, by=by, revision=revision, may_run=may_run)
+
+    def delete_definition(
+        self, name: str, *, by: str = "local", revision: int | None = None
+    ) -> "StoredDefinition":
+        """Let go of a stored definition, with all of its versions; gives what was the newest."""
+        return self.editor.delete(name, by=by, revision=revision)
+
+    def definition_versions(self, name: str) -> "tuple[StoredDefinition, ...]":
+        """Every stored version of a tool, newest first; raises `UnknownTool` where none is stored."""
+        return self.editor.versions(name)
 
     def tools(
         self,
@@ -168,3 +259,13 @@ class KeepsTools:
     def __bool__(self) -> bool:
         """A keep without tools is a keep."""
         return True
+
+
+def _offer(held: "StoredDefinition | BrokenDefinition") -> "Offer":
+    """A stored definition in a keep that knows nothing that could run it."""
+    from toolkeep.registry.given import Offer
+    from toolkeep.registry.store import StoredDefinition
+
+    if isinstance(held, StoredDefinition) and held.run is None:
+        return Offer(tool=held.definition, name=held.name, is_custom=True)
+    raise TypeError("this keep was not told how stored tools are run")

@@ -12,7 +12,10 @@ CONFIG: Final = "config"
 PROJECT: Final = "project"
 """The project's configuration, whose tools give way to everybody else's."""
 
-OURS: Final = frozenset({CODE, CORE, CONFIG, PROJECT})
+STORE: Final = "store"
+"""The definitions that were made at run time."""
+
+OURS: Final = frozenset({CODE, CORE, CONFIG, PROJECT, STORE})
 """Names that no other provider may have: who has one of them could pass for us."""
 
 

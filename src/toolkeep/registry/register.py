@@ -177,6 +177,10 @@ class Registrar:
         self._bus.tell(failed)
         return Skipped(provider, name, error)
 
+    def admit(self, given: Any, *, provider: str) -> RegisteredTool:
+        """The tool, checked and compiled but not registered; raises what is wrong with it."""
+        return self._admit(given, provider=provider)
+
     def _admit(self, given: Any, *, provider: str) -> RegisteredTool:
         definition, runner = define(given, self._services)
         offer = given if isinstance(given, Offer) else None

@@ -82,8 +82,8 @@ class ToolRegistry:
         """Register one tool; see `add_all`."""
         return self.add_all([tool])[0]
 
-    def add_all(self, tools: Sequence[RegisteredTool]) -> list[RegisteredTool]:
-        """Register tools, all or none, and return what is held now.
+    def add_all(self, tools: Sequence[RegisteredTool], *, is_trial: bool = False) -> list[RegisteredTool]:
+        """Register tools, all or none, and return what is held now; a trial only raises what would be raised.
 
         The same definition again is no change; another of the same name and version is refused.
         """
@@ -94,9 +94,35 @@ class ToolRegistry:
             draft = Draft(self.snapshot, self._tier)
             settled = self._settled(tools, is_whole=False)
             held = [draft.add(tool) for tool in settled]
+            if is_trial:
+                return held
             self.snapshot = draft.finish()
         self._tell_registered(settled, held)
         return held
+
+    def exchange(
+        self, name: str, tools: Sequence[RegisteredTool], *, provider: str, is_trial: bool = False
+    ) -> None:
+        """Put versions in the place of all that a provider has under a name, in one go; none takes it out."""
+        with self._lock:
+            before = self.snapshot.versions(name)
+            draft = Draft(self.snapshot, self._tier)
+            if before and before[0].provider == provider:
+                draft.remove(fold(before[0].name))
+            settled = self._settled(tools, is_whole=False)
+            held = [draft.add(tool) for tool in settled]
+            if is_trial:
+                return
+            self.snapshot = draft.finish()
+        known = {tool.definition_hash for tool in before}
+        new = [
+            (tool, holder)
+            for tool, holder in zip(settled, held, strict=True)
+            if tool.definition_hash not in known
+        ]
+        self._tell_registered([tool for tool, _ in new], [holder for _, holder in new])
+        if before and not tools:
+            self._bus.tell(ToolUnregistered(tool_name=before[0].name, version=""))
 
     def add_each(
         self, tools: Sequence[RegisteredTool], *, is_whole: bool = False

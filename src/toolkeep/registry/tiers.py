@@ -59,6 +59,16 @@ def check_custom(tier: Tier, definition: ToolDefinition) -> None:
         raise LicenseRequired(what, tier=tier.value, needed=needed.value)
 
 
+def needed_tier(definition: ToolDefinition, *, is_built_in: bool) -> Tier:
+    """The lowest tier that includes a definition."""
+    if is_built_in:
+        return next(tier for tier in Tier if includes_built_in(tier, definition.name))
+    rank = definition.constraints.isolation.rank
+    return next(
+        tier for tier in Tier if ALLOWANCES[tier].custom != 0 and ALLOWANCES[tier].isolation.rank >= rank
+    )
+
+
 def check_formats(tier: Tier) -> None:
     """Raise `LicenseRequired` where `format` checks of one's own are not part of the tier."""
     if not ALLOWANCES[tier].has_own_formats:

@@ -30,7 +30,7 @@ class ConfigProvider:
     def _offer(self, tool: ConfiguredTool) -> Offer:
         problems: list[Problem] = []
         data = dict(tool.data) if isinstance(tool.data, dict) else {}
-        run = _read_run(data.pop("run", None), problems)
+        run = read_run(data.pop("run", None), problems)
         if not isinstance(tool.data, dict):
             wanted = "write name:, description:, version: and so on"
             refusal = DefinitionInvalid(tool.name, [_problem("", "is no object", wanted)])
@@ -54,12 +54,12 @@ class ConfigProvider:
             is_custom=True,
             held_back=tool.held_back,
             aliases=tuple(data["aliases"]) if isinstance(data.get("aliases"), list) else (),
-            warnings=_warnings(run, data),
+            warnings=run_warnings(run, data),
             locate=lambda field: str(tool.locate(field)),
         )
 
 
-def _warnings(run: Run | None, data: dict[str, Any]) -> tuple[Problem, ...]:
+def run_warnings(run: Run | None, data: dict[str, Any]) -> tuple[Problem, ...]:
     """What keeps calls of a tool from doing anything, though nothing is wrong with it."""
     if run is None:
         return () if data.get("client_executed") else (_NOTHING_RUNS_IT,)
@@ -86,7 +86,7 @@ def _refused(name: str, data: dict[str, Any], problems: Sequence[Problem]) -> To
     return DefinitionInvalid(name, problems)
 
 
-def _read_run(run: Any, problems: list[Problem]) -> Run | None:
+def read_run(run: Any, problems: list[Problem]) -> Run | None:
     """What runs the tool, by its form alone."""
     if run is None:
         return None

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,7 @@ from toolkeep.audit.errors import AuditBroken
 from toolkeep.audit.note import Note, VerifierKey
 from toolkeep.audit.proof import Proof
 from toolkeep.audit.tree import Tree
-from toolkeep.storage.segments import SEGMENT_BYTES, Place, read_entries, read_leaves
+from toolkeep.storage.segments import SEGMENT_BYTES, Place, read_back, read_entries, read_leaves
 from toolkeep.storage.waiting import Waiting
 from toolkeep.storage.writer import Writer
 
@@ -79,6 +79,10 @@ class AuditLog:
     def read(self, start: int = 0, stop: int | None = None) -> list[Entry]:
         """The entries with these indexes, as far as there are any; also those no checkpoint covers yet."""
         return list(read_entries(self._writer.audit, start, 1 << 62 if stop is None else stop))
+
+    def read_back(self, stop: int | None = None) -> Iterator[Entry]:
+        """The entries before an index, newest first."""
+        return read_back(self._writer.audit, 1 << 62 if stop is None else stop)
 
     def checkpoint(self) -> str:
         """A signed checkpoint over everything appended so far, to be kept here and published elsewhere."""

@@ -3,17 +3,21 @@
 Comes in: the folder `audit`. Goes out: a place in the log that reads on from where it is; entries by index.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from toolkeep.audit.entry import NO_PREVIOUS, Entry, follow, parse_entry
 from toolkeep.audit.errors import AuditBroken
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 """When a segment is full: it can be read at once, and a year of an ordinary keep is a handful of files."""
+
+_BLOCK: Final = 64 * 1024
+"""What is read at once from the end of a segment: some hundred records."""
 
 _NAME = re.compile(r"(\d{8})\.jsonl")
 
@@ -95,6 +99,54 @@ def read_entries(audit: Path, start: int, stop: int) -> Iterator[Entry]:
                 return
             if entry.index >= start:
                 yield entry
+
+
+def read_back(audit: Path, stop: int) -> Iterator[Entry]:
+    """The entries before the index `stop`, newest first, read from the end: a page costs what it shows."""
+    for number in reversed(segment_numbers(audit)):
+        if first_index(audit, number) >= stop:
+            continue
+        with segment_path(audit, number).open("rb") as file:
+            for line in _lines_back(file, _end_of(file, stop)):
+                entry = parse_entry(line)
+                if entry is None:
+                    raise AuditBroken(f"segment {number:08d}", "a line is no entry")
+                if entry.index < stop:
+                    yield entry
+
+
+def _end_of(file: BinaryIO, stop: int) -> int:
+    """An offset in a segment at or soon after the entry `stop`, between two lines."""
+    low, high = 0, file.seek(0, os.SEEK_END)
+    while high - low > _BLOCK:
+        middle = (low + high) // 2
+        file.seek(middle)
+        file.readline()
+        entry = parse_entry(file.readline().rstrip(b"\n"))
+        if entry is None or entry.index >= stop:
+            high = middle
+        else:
+            low = middle
+    file.seek(high)
+    file.readline()
+    return file.tell()
+
+
+def _lines_back(file: BinaryIO, end: int) -> Iterator[bytes]:
+    """The whole lines before an offset, last first; what stands after the last newline is no line yet."""
+    rest = b""
+    is_whole = False
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        file.seek(start)
+        first, *lines = (file.read(end - start) + rest).split(b"\n")
+        for line in reversed(lines):
+            if is_whole:
+                yield line
+            is_whole = True
+        rest, end = first, start
+    if is_whole and rest:
+        yield rest
 
 
 def read_segment(audit: Path, number: int, offset: int) -> bytes:

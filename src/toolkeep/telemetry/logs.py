@@ -12,6 +12,8 @@ from toolkeep.events import Event
 
 _REGISTRY = logging.getLogger("toolkeep.registry")
 _VALIDATION = logging.getLogger("toolkeep.validation")
+_APPROVAL = logging.getLogger("toolkeep.approval")
+_STORE = logging.getLogger("toolkeep.store")
 _EXECUTION = logging.getLogger("toolkeep.execution")
 
 logging.getLogger("toolkeep").addHandler(logging.NullHandler())  # silent unless the host listens
@@ -78,6 +80,28 @@ _LINES: dict[type[Event], _Line] = {
         "Name: %(tool_name)s, Category: %(category)s, Parameters: %(parameter_count)s",
         _validated,
     ),
+    events.ToolDefinitionCreatedEvent: _Line(
+        _REGISTRY,
+        logging.INFO,
+        "[TLS-DEF] Custom tool definition created. "
+        "Id: %(definition_id)s, Name: %(tool_name)s, CreatedBy: %(created_by)s",
+    ),
+    events.ToolDefinitionUpdatedEvent: _Line(
+        _REGISTRY,
+        logging.INFO,
+        "tool definition updated",
+        lambda event: {**_all_fields(event), "changed_fields": ", ".join(event.changed_fields)},
+    ),
+    events.ToolDefinitionDeletedEvent: _Line(_REGISTRY, logging.INFO, "tool definition deleted"),
+    events.StoreLost: _Line(_STORE, logging.ERROR, "store lost"),
+    events.StoreFollowed: _Line(
+        _STORE,
+        logging.INFO,
+        "store followed",
+        lambda event: {**_all_fields(event), "tool_names": ", ".join(event.tool_names)},
+    ),
+    events.ApprovalRequested: _Line(_APPROVAL, logging.INFO, "approval requested"),
+    events.ApprovalDecided: _Line(_APPROVAL, logging.INFO, "approval decided"),
     events.ToolDefinitionRejected: _Line(
         _REGISTRY,
         logging.WARNING,

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import click
 
+from toolkeep.asking import Asking, asking
 from toolkeep.calls import PermittedCall, Refusal, RegisteredTool, ToolCall
 from toolkeep.cli.options import common, files, print_json, project, say
-from toolkeep.cli.policy.asking import Asking, asking
 from toolkeep.cli.policy.world import World
 from toolkeep.cli.tools import complete_name, read_arguments
 from toolkeep.policy.authorize import Authorizer

@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 from toolkeep.approval.approve import Asked, Asker
 from toolkeep.approval.question import Answer, Question, Rule
-from toolkeep.approval.store import MemoryApprovals
+from toolkeep.approval.store import Approvals, MemoryApprovals
 from toolkeep.calls import PermittedCall
 from toolkeep.policy.rules import RuleJudge
-from toolkeep.storage.approvals import FileApprovals
 
 
 class Asking(NamedTuple):
@@ -25,7 +24,7 @@ class Asking(NamedTuple):
 class _Earlier(MemoryApprovals):
     """The answers and rules that are kept, to be read alone: what is asked here stays in memory."""
 
-    def __init__(self, kept: FileApprovals | None) -> None:
+    def __init__(self, kept: Approvals | None) -> None:
         super().__init__()
         self._kept = kept
 
@@ -36,7 +35,7 @@ class _Earlier(MemoryApprovals):
         return [] if self._kept is None else self._kept.rules()
 
 
-def asking(call: PermittedCall, kept: FileApprovals | None, *, is_paranoid: bool) -> Asking:
+def asking(call: PermittedCall, kept: Approvals | None, *, is_paranoid: bool) -> Asking:
     """What the approval stage itself would do with the call, with a stand-in for the person."""
     questions: list[Question] = []
 

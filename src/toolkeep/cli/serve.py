@@ -1,0 +1,185 @@
+"""`toolkeep serve`: the keep over HTTP, for whoever has a token."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from toolkeep.cli.options import common, files, is_terminal, print_json, project, say
+
+if TYPE_CHECKING:
+    from toolkeep.keep import Keep
+    from toolkeep.storage.sign_in import SignInCodes
+
+PORT = 8765
+
+
+@click.command("serve")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="The port; 0 takes a free one.",
+)
+@click.option(
+    "--allow-host",
+    "allowed",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which clients speak to it; may be given several times.",
+)
+@click.option("--base-url", default="", help="The address that clients know, where it is another.")
+@click.option("--issuer", "issuers", multiple=True, metavar="URL", help="An OAuth server, for MCP clients.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0, 86_400),
+    metavar="SECONDS",
+    help="How long a call waits for a person.  [default: as configured, or 900]",
+)
+@click.option(
+    "--grace",
+    "grace_s",
+    type=click.FloatRange(1, 3_600),
+    default=20.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long calls may still run at the end.",
+)
+@click.option(
+    "--rate", type=click.FloatRange(0), default=0.0, help="Requests a second for each token; 0 is any number."
+)
+@click.option(
+    "--metrics/--no-metrics", "has_metrics", default=True, show_default=True, help="Serve /metrics."
+)
+@click.option("--traces", "has_traces", is_flag=True, help="Trace calls with OpenTelemetry.")
+@click.option("--page/--no-page", "has_page", default=True, show_default=True, help="Serve the page.")
+@files
+@project
+@common
+def command(
+    *,
+    host: str,
+    port: int,
+    allowed: tuple[str, ...],
+    base_url: str,
+    issuers: tuple[str, ...],
+    wait_s: float | None,
+    grace_s: float,
+    rate: float,
+    has_metrics: bool,
+    has_traces: bool,
+    has_page: bool,
+    files: tuple[Path, ...],
+    project: Path | None,
+    as_json: bool,
+) -> None:
+    """Serve the tools over HTTP: a page, an API with its document, MCP, health and metrics.
+
+    With --json the address and the logs are lines of JSON.
+    Every request needs a token: toolkeep token make. Ends on SIGTERM, when the calls in flight have.
+    """
+    _check_installed()
+    import contextlib
+
+    from toolkeep.assembly import open_tokens, project_folder
+    from toolkeep.limits import ServerLimits
+    from toolkeep.server.assemble import make_app
+    from toolkeep.server.serving import bind, is_loopback, names_of, serve
+
+    if as_json:
+        _log_json()
+    limits = ServerLimits(grace_s=grace_s, requests_per_second=rate)
+    sock = bind(host, port)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}"
+    codes = _codes(project_folder(project)) if has_page else None
+    tokens = contextlib.closing(open_tokens(project_folder(project)))
+    with sock, tokens as held, _open(files, project, wait_s) as keep:
+        app = make_app(
+            keep,
+            held,
+            limits=limits,
+            hosts=names_of(host) | {name.lower() for name in allowed},
+            base=base_url.rstrip("/"),
+            issuers=issuers,
+            codes=codes,
+            has_metrics=has_metrics,
+            has_traces=has_traces,
+        )
+        if not is_loopback(host):
+            say(
+                f" {host} can be reached by others, and nothing is encrypted here",
+                label="!",
+                color="yellow",
+                err=True,
+            )
+        public = base_url.rstrip("/") or address
+
+        def say_begun() -> None:
+            _say_begun(address, has_token=bool(held.list()), as_json=as_json)
+            if codes is not None and not as_json:
+                _say_how_to_sign_in(public, codes)
+
+        serve(app, sock, limits, say_begun)
+
+
+def _check_installed() -> None:
+    try:
+        import httptools  # noqa: F401 -- whether it is there
+        import uvicorn  # noqa: F401 -- the same
+    except ImportError as error:
+        raise click.UsageError("Serving over HTTP needs the extra `server`: toolkeep[server]") from error
+
+
+def _log_json() -> None:
+    """Logs as lines of JSON, for whoever reads our output with a program."""
+    import logging
+
+    from toolkeep.telemetry.json_logs import JsonFormatter
+
+    for handler in logging.getLogger("toolkeep").handlers:
+        handler.format = JsonFormatter().format  # type: ignore[method-assign]  # as the handler was made
+
+
+def _open(files: tuple[Path, ...], project: Path | None, wait_s: float | None) -> "Keep":
+    from toolkeep.assembly import open_state, project_folder, read_configuration
+    from toolkeep.cli.tools import keep_with
+    from toolkeep.limits import WAIT_FOR_PERSON_SECONDS
+    from toolkeep.server.calls import ask_elsewhere
+
+    if wait_s is None:
+        root = project_folder(project)
+        wait_s = read_configuration(root, open_state(root)).approval_wait_s or WAIT_FOR_PERSON_SECONDS
+    return keep_with(files, project, approver=ask_elsewhere, approval_wait_s=wait_s)
+
+
+def _codes(project: Path) -> "SignInCodes":
+    from toolkeep.assembly import open_state
+    from toolkeep.storage.sign_in import FileSignInCodes, MemorySignInCodes
+
+    state = open_state(project)
+    return MemorySignInCodes() if state is None else FileSignInCodes(state.folder)
+
+
+def _say_begun(address: str, *, has_token: bool, as_json: bool) -> None:
+    """Where it is, and how to get in; a token itself is shown by `toolkeep token make` alone."""
+    if as_json:
+        print_json({"address": address})
+    else:
+        say(f" serving at {address}", label="✓", color="green", err=True)
+    if not has_token:
+        say("  Nobody has a token yet. Make the first in another terminal:", err=True)
+        say("  toolkeep token make me --scope admin --agent operator", err=True)
+
+
+def _say_how_to_sign_in(public: str, codes: "SignInCodes") -> None:
+    """A link goes to a terminal alone: what is no terminal may be a log."""
+    import sys
+
+    if is_terminal(sys.stderr):
+        say("  Sign in to the page with this link, once, within five minutes:", err=True)
+        say(f"  {public}/ui/sign-in#{codes.make()}", err=True)
+    else:
+        say("  To sign in to the page, make a link in a terminal: toolkeep token link", err=True)

@@ -1,0 +1,16 @@
+"""The whole API: every route, in the order of the document."""
+
+from typing import Final
+
+from toolkeep.server.routes import about, approvals, audit, calls, health, policies, tokens, tools
+
+ROUTES: Final = (
+    *tools.ROUTES,
+    *calls.ROUTES,
+    *approvals.ROUTES,
+    *audit.ROUTES,
+    *policies.ROUTES,
+    *tokens.ROUTES,
+    *health.ROUTES,
+    *about.ROUTES,
+)

@@ -1,0 +1,195 @@
+"""Calls that wait for a person: who may see them, and whose answer counts (POL-4).
+
+With the scope `approve` every question is seen; without it, an agent sees its own. An answer is given in the
+name of the token's agent, and no agent answers for itself: the store refuses that, whoever asks.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from toolkeep.approval.question import Answer, AnswerRefused, Question, Standing
+from toolkeep.approval.store import Approvals
+from toolkeep.errors import Code
+from toolkeep.keep import Keep
+from toolkeep.limits import RULE_DAYS
+from toolkeep.server.auth import Caller
+from toolkeep.server.pagination import Page, cut, decode_cursor
+from toolkeep.server.problems import RequestRefused, nothing_there
+from toolkeep.tokens import Scope
+
+WAY = "http"
+"""What the log says of an answer that came over HTTP."""
+
+
+class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
+    """One question, whole: the exact call; of each secret only how long it is."""
+
+    id: str
+    state: str
+    call_id: str
+    agent: str
+    conversation: str
+    session: str
+    tool: str
+    version: str
+    definition_hash: str
+    argument_hash: str
+    danger: str
+    why: list[str]
+    acts: int
+    acts_done: int
+    arguments: dict[str, Any]
+    touches: list[str]
+    difference: str
+    policies: list[str]
+    rule: str
+    asked_at: str
+    expires_at: str
+    may_be_remembered: bool
+    wants_name: bool
+    """Whether the next yes is given by typing the tool's name."""
+    is_own: bool
+    """Whether it is a call of the token's own agent, which cannot answer it."""
+
+
+class ApprovalPage(Page, frozen=True, kw_only=True):
+    """Some of the questions."""
+
+    items: list[ApprovalView]
+
+
+class DecideBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An answer."""
+
+    verdict: Literal["approve", "deny"]
+    reach: Literal["once", "session", "rule"] = "once"
+    reason: Annotated[str, msgspec.Meta(max_length=2000)] = ""
+    typed_name: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    days: Annotated[int, msgspec.Meta(ge=1, le=RULE_DAYS)] = 30
+
+
+class RuleView(msgspec.Struct, frozen=True, kw_only=True):
+    """A yes that holds for every call like one that was asked about."""
+
+    id: str
+    text: str
+    agent: str
+    tool: str
+    approver: str
+    made_at: str
+    ends_at: str
+
+
+async def list_approvals(keep: Keep, caller: Caller, *, limit: int, cursor: str | None = None) -> Page:
+    """The questions that wait and that a caller may see, oldest first."""
+    start = decode_cursor(cursor, tuple[float, str]) if cursor else None
+    waiting = await asyncio.to_thread(_store(keep).waiting)
+    seen = sorted((one for one in waiting if _may_see(caller, one.question)), key=_place)
+    later = [one for one in seen if start is None or _place(one) > start]
+    return cut(later, limit, _place, lambda one: view_of(one, caller))
+
+
+async def show_approval(keep: Keep, caller: Caller, question_id: str) -> ApprovalView:
+    """One question, also after it was answered."""
+    return view_of(await _find(keep, caller, question_id), caller)
+
+
+async def decide(
+    keep: Keep, caller: Caller, question_id: str, said: DecideBody, *, way: str = WAY
+) -> ApprovalView:
+    """Take an answer in the name of the caller's agent; raises for one that does not count."""
+    await _find(keep, caller, question_id)
+    answer = Answer(
+        verdict=said.verdict,
+        approver=caller.agent,
+        way=way,
+        reach=said.reach,
+        reason=said.reason,
+        typed_name=said.typed_name,
+        days=said.days,
+    )
+    try:
+        standing = await asyncio.to_thread(_store(keep).answer, question_id, answer)
+    except AnswerRefused as refused:
+        raise RequestRefused(Code.ANSWER_REFUSED, f"the answer does not count: {refused.reason}") from refused
+    return view_of(standing, caller)
+
+
+async def list_rules(keep: Keep) -> list[RuleView]:
+    """The rules that hold."""
+    return [
+        RuleView(
+            id=rule.id,
+            text=rule.text,
+            agent=rule.agent,
+            tool=rule.tool,
+            approver=rule.approver,
+            made_at=_iso(rule.made_at),
+            ends_at=_iso(rule.ends_at),
+        )
+        for rule in await asyncio.to_thread(_store(keep).rules)
+    ]
+
+
+async def revoke_rule(keep: Keep, rule_id: str) -> None:
+    """End a rule; raises where there is none."""
+    held = await asyncio.to_thread(_store(keep).rules)
+    if rule_id not in {rule.id for rule in held} or not await asyncio.to_thread(_store(keep).revoke, rule_id):
+        raise nothing_there("rule")
+
+
+def view_of(standing: Standing, caller: Caller) -> ApprovalView:
+    """A question as JSON data."""
+    question = standing.question
+    return ApprovalView(
+        id=question.id,
+        state=standing.state,
+        call_id=question.call_id,
+        agent=question.agent,
+        conversation=question.conversation,
+        session=question.session,
+        tool=question.tool,
+        version=question.version,
+        definition_hash=question.definition_hash,
+        argument_hash=question.argument_hash,
+        danger=question.danger,
+        why=list(question.why),
+        acts=question.acts,
+        acts_done=question.acts_done,
+        arguments=question.argument_data,
+        touches=list(question.touches),
+        difference=question.difference,
+        policies=list(question.policies),
+        rule=question.rule,
+        asked_at=_iso(question.asked_at),
+        expires_at=_iso(question.expires_at),
+        may_be_remembered=question.may_be_remembered,
+        wants_name=question.wants_name,
+        is_own=question.agent == caller.agent,
+    )
+
+
+async def _find(keep: Keep, caller: Caller, question_id: str) -> Standing:
+    standing = await asyncio.to_thread(_store(keep).standing, question_id)
+    if standing is None or not _may_see(caller, standing.question):
+        raise nothing_there("question")
+    return standing
+
+
+def _may_see(caller: Caller, question: Question) -> bool:
+    return caller.has_scope(Scope.APPROVE) or question.agent == caller.agent
+
+
+def _store(keep: Keep) -> Approvals:
+    return keep.record.approvals
+
+
+def _place(standing: Standing) -> tuple[float, str]:
+    return standing.question.asked_at, standing.question.id
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,167 @@
+"""The inbox: calls that wait for a person, each whole, and the rules that people said "always" to."""
+
+import unicodedata
+from typing import Any, Final
+
+from toolkeep.server import approvals
+from toolkeep.server.answers import Answer
+from toolkeep.server.page.request import PageRequest, page
+from toolkeep.server.page.sessions import Session
+from toolkeep.server.problems import RequestRefused, nothing_there
+from toolkeep.server.request import Parameter, converted
+from toolkeep.server.routes.common import ID
+from toolkeep.server.routing import Route
+from toolkeep.server.service import Service
+from toolkeep.tokens import Scope
+
+_WAY: Final = "page"
+_SHOWN: Final = 100
+_TELL: Final = (b"hx-trigger", b"approvals")
+_HEAD_LINES: Final = 2
+"""Lines of a difference that name the file."""
+
+
+def _session(request: PageRequest) -> Session:
+    if request.session is None:
+        raise nothing_there("page")
+    return request.session
+
+
+async def _inbox(service: Service, request: PageRequest) -> Answer:
+    return await _shown(service, request, "")
+
+
+async def _one(service: Service, request: PageRequest) -> Answer:
+    return await _shown(service, request, request.names["id"])
+
+
+async def _shown(service: Service, request: PageRequest, wanted: str) -> Answer:
+    who = _session(request).approver
+    waiting = await approvals.list_approvals(service.keep, who, limit=_SHOWN)
+    chosen = None
+    if wanted:
+        chosen = await approvals.show_approval(service.keep, who, wanted)
+    elif waiting.items:
+        chosen = waiting.items[0]
+    return request.renderer.page(
+        request,
+        "approvals.html",
+        waiting=waiting.items,
+        **(question_data(chosen) if chosen else {"chosen": None}),
+        rules=await approvals.list_rules(service.keep),
+    )
+
+
+def question_data(view: approvals.ApprovalView) -> dict[str, Any]:
+    """What templates want beside the question itself."""
+    told = [view.difference, view.tool, view.agent, *view.touches, str(view.arguments)]
+    return {
+        "chosen": view,
+        "difference": list(_difference(view.difference)),
+        "reads_backwards": any(_is_backwards(text) for text in told),
+    }
+
+
+def _difference(text: str) -> list[tuple[str, str]]:
+    lines = text.split("\n") if text else []
+    return [(_look(line, number), line) for number, line in enumerate(lines)]
+
+
+def _look(line: str, number: int) -> str:
+    if number < _HEAD_LINES or line.startswith("@@"):
+        return "place"
+    if line.startswith("+"):
+        return "added"
+    return "removed" if line.startswith("-") else "same"
+
+
+def _is_backwards(text: str) -> bool:
+    return not text.isascii() and any(unicodedata.bidirectional(char) in ("R", "AL") for char in text)
+
+
+async def _list(service: Service, request: PageRequest) -> Answer:
+    waiting = await approvals.list_approvals(service.keep, _session(request).approver, limit=_SHOWN)
+    return request.renderer.page(
+        request, "parts/waiting.html", waiting=waiting.items, chosen_id=request.query["current"]
+    )
+
+
+async def _count(service: Service, request: PageRequest) -> Answer:
+    waiting = await approvals.list_approvals(service.keep, _session(request).approver, limit=_SHOWN)
+    return request.renderer.page(request, "parts/count.html", number=len(waiting.items), more=waiting.next)
+
+
+async def _standing(service: Service, request: PageRequest) -> Answer:
+    """Nothing, while a question stands as it is shown: what somebody types meanwhile stays."""
+    view = await approvals.show_approval(service.keep, _session(request).approver, request.names["id"])
+    if view.state == "waiting" and view.acts_done == request.query["acts"]:
+        return Answer(204)
+    return request.renderer.page(request, "parts/question.html", **question_data(view))
+
+
+async def _decide(service: Service, request: PageRequest) -> Answer:
+    form = await request.form()
+    verdict, _, reach = form.get("answer").partition(":")
+    days = form.get("days") or "30"
+    said = {
+        "verdict": verdict,
+        "reach": reach or "once",
+        "reason": form.get("reason") if verdict == "deny" else "",
+        "typed_name": form.get("typed_name"),
+        "days": int(days) if days.isascii() and days.isdigit() and len(days) < 5 else days,
+    }
+    body = converted(said, approvals.DecideBody)
+    who, wanted = _session(request).approver, request.names["id"]
+    try:
+        view = await approvals.decide(service.keep, who, wanted, body, way=_WAY)
+    except RequestRefused as refused:
+        view = await approvals.show_approval(service.keep, who, wanted)
+        return request.renderer.part(
+            request, "parts/question.html", headers=[_TELL], problem=refused, **question_data(view)
+        )
+    return request.renderer.part(request, "parts/question.html", headers=[_TELL], **question_data(view))
+
+
+async def _revoke(service: Service, request: PageRequest) -> Answer:
+    await approvals.revoke_rule(service.keep, request.names["id"])
+    return request.renderer.page(request, "parts/rules.html", rules=await approvals.list_rules(service.keep))
+
+
+def _get(path: str, handler: Any, *parameters: Parameter) -> Route:
+    return Route(
+        method="GET",
+        path=path,
+        name=path,
+        about="",
+        handler=page(handler),
+        scopes=(Scope.APPROVE,),
+        parameters=parameters,
+    )
+
+
+def _post(path: str, handler: Any) -> Route:
+    return Route(
+        method="POST",
+        path=path,
+        name=path,
+        about="",
+        handler=page(handler),
+        scopes=(Scope.APPROVE,),
+        parameters=(ID,),
+    )
+
+
+ROUTES: Final = (
+    _get("/ui/approvals", _inbox),
+    _get("/ui/approvals/count", _count),
+    _get("/ui/approvals/list", _list, Parameter(name="current", about="", shortest=0, default="")),
+    _get("/ui/approvals/{id}", _one, ID),
+    _get(
+        "/ui/approvals/{id}/standing",
+        _standing,
+        ID,
+        Parameter(name="acts", about="", kind="integer", minimum=0, maximum=2, default=0),
+    ),
+    _post("/ui/approvals/{id}:decide", _decide),
+    _post("/ui/rules/{id}:revoke", _revoke),
+)

@@ -1,0 +1,120 @@
+"""What tabs are told while they are open: that something changed, never what; each asks for what it shows.
+
+Somebody looks once a second, as long as a tab listens: approvals are answered, and tools called, in other
+processes of the keep too.
+"""
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from toolkeep.errors import Code
+from toolkeep.limits import LISTEN_SECONDS, LISTENERS
+from toolkeep.server.auth import Caller
+from toolkeep.server.page.request import PageRequest
+from toolkeep.server.problems import RequestRefused
+from toolkeep.tokens import Scope
+
+if TYPE_CHECKING:
+    from toolkeep.server.service import Service
+
+_ALIVE: Final = b": still here\n\n"
+_ALIVE_EVERY_S: Final = 15.0
+_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+]
+
+
+class Listeners:
+    """The tabs that listen, and who looks for them."""
+
+    def __init__(self, service: "Service") -> None:
+        self._service = service
+        self._queues: dict[asyncio.Queue[str | None], Caller] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    def close(self) -> None:
+        """The server ends."""
+        for queue in self._queues:
+            queue.put_nowait(None)
+
+    async def serve(self, request: PageRequest, caller: Caller) -> None:
+        """One tab, until it goes."""
+        if len(self._queues) >= LISTENERS:
+            raise RequestRefused(Code.NOT_SERVING, "too many tabs listen", hint="close some")
+        queue: asyncio.Queue[str | None] = asyncio.Queue(maxsize=32)
+        self._queues[queue] = caller
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look())
+        gone = asyncio.create_task(_until_gone(request))
+        try:
+            await request.send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await self._tell(request, queue, gone)
+        finally:
+            gone.cancel()
+            del self._queues[queue]
+            if not self._queues and self._looking is not None:
+                self._looking.cancel()
+                self._looking = None
+
+    async def _tell(
+        self, request: PageRequest, queue: "asyncio.Queue[str | None]", gone: "asyncio.Task[None]"
+    ) -> None:
+        await request.send({"type": "http.response.body", "body": _ALIVE, "more_body": True})
+        while True:
+            getting = asyncio.create_task(queue.get())
+            done, _ = await asyncio.wait(
+                {getting, gone}, timeout=_ALIVE_EVERY_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            if getting not in done:
+                getting.cancel()
+            if gone in done:
+                return
+            event = getting.result() if getting in done else ""
+            if event is None:
+                await request.send({"type": "http.response.body", "body": b""})
+                return
+            body = f"event: {event}\ndata: \n\n".encode() if event else _ALIVE
+            await request.send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _look(self) -> None:
+        seen = await asyncio.to_thread(self._state)
+        while True:
+            await asyncio.sleep(LISTEN_SECONDS)
+            if self._service.health.is_stopping:
+                self.close()
+            with contextlib.suppress(OSError):
+                now = await asyncio.to_thread(self._state)
+                for name in [name for name in now if now[name] != seen.get(name)]:
+                    self._put(name)
+                seen = now
+
+    def _state(self) -> dict[str, object]:
+        """What would look different if something happened."""
+        keep = self._service.keep
+        waiting = keep.record.approvals.waiting()
+        newest = next(keep.record.log.read_back(), None)
+        return {
+            "approvals": tuple((one.question.id, one.question.acts_done) for one in waiting),
+            "calls": newest.index if newest else -1,
+        }
+
+    def _put(self, event: str) -> None:
+        for queue, caller in self._queues.items():
+            if any(map(caller.has_scope, _HEARD_BY[event])) and not queue.full():
+                queue.put_nowait(event)
+
+
+_HEARD_BY: Final = {
+    "approvals": (Scope.APPROVE,),
+    "calls": (Scope.AUDIT_READ,),
+}
+
+
+async def _until_gone(request: PageRequest) -> None:
+    while True:
+        event = await request.receive()
+        if event["type"] == "http.disconnect":
+            return

@@ -1,0 +1,87 @@
+"""The first page: how calls go, what waits, and what needs somebody's attention."""
+
+import asyncio
+from typing import Any, Final
+
+from toolkeep.server import approvals
+from toolkeep.server.answers import Answer
+from toolkeep.server.page.rendering import places
+from toolkeep.server.page.request import PageRequest, page
+from toolkeep.server.request import Parameter
+from toolkeep.server.routing import Route
+from toolkeep.server.service import Service
+from toolkeep.server.statistics import PERIODS, StatisticsView
+from toolkeep.tokens import Scope
+
+_NAMES: Final = {1: "1 hour", 6: "6 hours", 24: "24 hours", 168: "7 days"}
+_AREAS: Final = (
+    Scope.AUDIT_READ,
+    Scope.APPROVE,
+    Scope.TOOLS_READ,
+    Scope.POLICIES_READ,
+    Scope.TOKENS,
+    Scope.CALL,
+)
+
+
+async def _overview(service: Service, request: PageRequest) -> Answer:
+    if not request.caller.has_scope(Scope.AUDIT_READ):
+        # A token without the log still has a first page: the first that it may see.
+        first = next((one.path for one in places(request.caller)), "/ui/sign-in")
+        return Answer(303, b"", b"text/plain", ((b"location", first.encode()),))
+    hours = int(request.query["hours"])
+    view = await service.statistics.view(service.keep, hours)
+    keep = service.keep
+    waiting: list[Any] = []
+    if request.caller.has_scope(Scope.APPROVE):
+        waiting = (await approvals.list_approvals(keep, request.caller, limit=5)).items
+    every = await asyncio.to_thread(keep.tools)
+    return request.renderer.page(
+        request,
+        "overview.html" if not request.wants_part else "parts/overview.html",
+        view=view,
+        calls_chart=_calls(view),
+        latency_chart=_latency(view),
+        periods=[(one, _NAMES[one]) for one in PERIODS],
+        hours=hours,
+        waiting=waiting,
+        tool_count=len(every),
+        held=[tool for tool in every if tool.state.value == "quarantined"],
+        tier=keep.tier.value,
+        skipped=keep.start_up.skipped,
+        held_back=keep.start_up.held_back,
+    )
+
+
+def _calls(view: StatisticsView) -> dict[str, Any]:
+    return {
+        "times": view.times,
+        "lines": [
+            {"label": "went well", "kind": "ok", "values": view.ok},
+            {"label": "refused", "kind": "refused", "values": view.refused},
+            {"label": "failed", "kind": "failed", "values": view.failed},
+        ],
+    }
+
+
+def _latency(view: StatisticsView) -> dict[str, Any]:
+    return {
+        "times": view.times,
+        "lines": [
+            {"label": "median", "kind": "p50", "values": view.p50_ms},
+            {"label": "95 of 100", "kind": "p95", "values": view.p95_ms},
+        ],
+    }
+
+
+ROUTES: Final = (
+    Route(
+        method="GET",
+        path="/ui/",
+        name="overview",
+        about="",
+        handler=page(_overview),
+        scopes=_AREAS,
+        parameters=(Parameter(name="hours", about="", choices=tuple(map(str, PERIODS)), default="24"),),
+    ),
+)

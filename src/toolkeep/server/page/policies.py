@@ -1,0 +1,70 @@
+"""Policies: those in force, whether a text could be, and why a call would be allowed or denied."""
+
+import asyncio
+from typing import Any, Final
+
+import jiter
+
+from toolkeep.errors import Code
+from toolkeep.server import policies
+from toolkeep.server.answers import Answer
+from toolkeep.server.page.request import PageRequest, page
+from toolkeep.server.problems import RequestRefused
+from toolkeep.server.request import converted
+from toolkeep.server.routing import Route
+from toolkeep.server.service import Service, sees_as
+from toolkeep.tokens import Scope
+
+_NAMED: Final = 500
+"""Tools that the field suggests; more would be slow to draw, and any can be typed."""
+
+
+async def _show(service: Service, request: PageRequest) -> Answer:
+    keep = service.keep
+    is_admin = request.caller.has_scope(Scope.ADMIN)
+    agents = sorted(keep.agents) if is_admin else [request.caller.agent]
+    tools = keep.tools(agent=sees_as(request.caller))
+    return request.renderer.page(
+        request,
+        "policies.html",
+        policies=policies.list_policies(keep),
+        problem=await asyncio.to_thread(keep.authorizer.problem) if is_admin else "",
+        agents=agents,
+        tools=[tool.name for tool in tools[:_NAMED]],
+        set_hash=keep.authorizer.rulebook.engine.policies.hash,
+    )
+
+
+async def _explain(service: Service, request: PageRequest) -> Answer:
+    form = await request.form()
+    text = form.get("arguments").strip() or "{}"
+    try:
+        arguments = jiter.from_json(text.encode(), allow_inf_nan=False, catch_duplicate_keys=True)
+    except ValueError as error:
+        raise RequestRefused(
+            Code.REQUEST_INVALID, "the arguments are not JSON", hint=str(error)[:200]
+        ) from None
+    said = {"tool": form.get("tool").strip(), "arguments": arguments, "agent": form.get("agent")}
+    body = converted(said, policies.ExplainBody)
+    explained = await policies.explain_call(service.keep, request.caller, body)
+    return request.renderer.page(request, "parts/explained.html", explained=explained)
+
+
+async def _check(service: Service, request: PageRequest) -> Answer:
+    form = await request.form()
+    body = converted({"policies": [{"text": form.get("text")}]}, policies.CheckBody)
+    report = await policies.check_texts(service.keep, body)
+    return request.renderer.page(request, "parts/policies_checked.html", report=report)
+
+
+def _route(method: str, path: str, handler: Any) -> Route:
+    return Route(
+        method=method, path=path, name=path, about="", handler=page(handler), scopes=(Scope.POLICIES_READ,)
+    )
+
+
+ROUTES: Final = (
+    _route("GET", "/ui/policies", _show),
+    _route("POST", "/ui/policies:explain", _explain),
+    _route("POST", "/ui/policies:check", _check),
+)

@@ -1,0 +1,367 @@
+// What the page does beside asking the server for HTML: the token of this tab, times, copies, locks, live news,
+// charts and the JSON editor. Nothing here decides anything; what a person may do is decided by the server.
+"use strict";
+
+const body = document.body;
+const announce = (text) => {
+  const place = document.getElementById("announce");
+  place.textContent = "";
+  requestAnimationFrame(() => (place.textContent = text));
+};
+
+// --- the token of this tab ---------------------------------------------------------------------------------------
+
+let opening = null;
+
+async function openTab() {
+  const key = localStorage.getItem("toolkeep.key") ?? "";
+  const answer = await fetch("/ui/tab", { method: "POST", headers: { "X-Toolkeep-Key": key } });
+  if (!answer.ok) throw new Error("this browser does not hold the key of the session");
+  const token = await answer.text();
+  sessionStorage.setItem("toolkeep.tab", token);
+  return token;
+}
+
+async function tabToken() {
+  const held = sessionStorage.getItem("toolkeep.tab");
+  if (held) return held;
+  opening ??= openTab().finally(() => (opening = null));
+  try {
+    return await opening;
+  } catch (error) {
+    location.href = "/ui/sign-in";
+    throw error;
+  }
+}
+
+async function change(url, options) {
+  options.headers["X-Toolkeep-Tab"] = await tabToken();
+  const answer = await fetch(url, options);
+  if (answer.headers.get("X-Toolkeep-Tab") !== "unknown") return answer;
+  sessionStorage.removeItem("toolkeep.tab"); // the server was started anew
+  options.headers["X-Toolkeep-Tab"] = await tabToken();
+  return fetch(url, options);
+}
+
+document.addEventListener("htmx:config:request", (event) => {
+  const context = event.detail.ctx;
+  if (context.request.method !== "GET") context.fetch = change;
+});
+
+// --- after anything was put into the page ------------------------------------------------------------------------
+
+const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "narrow" });
+
+function showTimes(root) {
+  for (const element of root.querySelectorAll("time[datetime]:not([data-shown])")) {
+    const moment = new Date(element.dateTime);
+    if (Number.isNaN(moment.getTime())) continue;
+    element.title = element.textContent;
+    element.textContent = "relative" in element.dataset ? near(moment) : zoned.format(moment);
+    element.dataset.shown = "";
+  }
+}
+
+function near(moment) {
+  const seconds = Math.round((moment - Date.now()) / 1000);
+  const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+  const [unit, length] = units.find(([, length]) => Math.abs(seconds) >= length) ?? units[3];
+  return relative.format(Math.trunc(seconds / length), unit);
+}
+
+setInterval(() => {
+  for (const element of document.querySelectorAll("time[data-relative]")) element.textContent = near(new Date(element.dateTime));
+}, 1000);
+
+function settle(root) {
+  showTimes(root);
+  for (const chart of root.querySelectorAll("[data-chart]:not([data-drawn])")) draw(chart);
+  for (const area of root.querySelectorAll("textarea[data-json]:not([data-edited])")) edit(area);
+  for (const slot of root.querySelectorAll("[data-error-for]")) {
+    const field = document.getElementById(slot.dataset.errorFor);
+    if (field?.matches("input, select, textarea")) field.setAttribute("aria-invalid", String(slot.textContent.trim() !== ""));
+  }
+  const first = root.querySelector("[data-focus]");
+  if (first) first.focus();
+  for (const told of root.querySelectorAll("[data-announce]")) announce(told.dataset.announce);
+}
+
+document.addEventListener("htmx:after:swap", () => settle(document));
+
+// --- one listener for clicks -------------------------------------------------------------------------------------
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button, [role=tab]");
+  if (!button) return;
+  if (button.dataset.copy) await copy(button);
+  else if ("lock" in button.dataset) showLock(button);
+  else if (button.getAttribute("role") === "tab") selectTab(button);
+  else if (button.dataset.add) addParameter(button);
+  else if ("remove" in button.dataset) removeParameter(button);
+  else if (button.id === "theme") nextTheme(button);
+});
+
+async function copy(button) {
+  const text = document.querySelector(button.dataset.copy).textContent;
+  const label = button.querySelector(".label");
+  try {
+    await navigator.clipboard.writeText(text);
+    label.textContent = "Copied";
+    announce("Copied");
+  } catch {
+    label.textContent = "Not allowed";
+  }
+  setTimeout(() => (label.textContent = "Copy"), 1500);
+}
+
+function showLock(button) {
+  const dialog = document.getElementById("lock");
+  const { feature, tier, needed } = button.dataset;
+  const said = { feature, tier: tier.replaceAll("_", " "), needed: needed.replaceAll("_", " "), key: needed };
+  for (const [slot, text] of Object.entries(said)) dialog.querySelector(`[data-slot=${slot}]`).textContent = text;
+  dialog.showModal();
+}
+
+document.addEventListener("htmx:confirm", (event) => {
+  event.preventDefault();
+  const { ctx, issueRequest, dropRequest } = event.detail;
+  const dialog = document.getElementById("sure");
+  document.getElementById("sure-title").textContent = ctx.confirm;
+  dialog.returnValue = "";
+  dialog.addEventListener("close", () => (dialog.returnValue === "yes" ? issueRequest() : dropRequest()), { once: true });
+  dialog.showModal();
+});
+
+function selectTab(tab) {
+  for (const other of tab.parentElement.querySelectorAll("[role=tab]")) {
+    const isChosen = other === tab;
+    other.setAttribute("aria-selected", String(isChosen));
+    other.tabIndex = isChosen ? 0 : -1;
+    const panel = document.getElementById(other.getAttribute("aria-controls"));
+    panel.hidden = !isChosen;
+    for (const area of isChosen ? panel.querySelectorAll("[data-json-later]:not([data-edited])") : []) edit(area);
+  }
+}
+
+document.addEventListener("keydown", (event) => {
+  const tab = event.target.closest?.("[role=tab]");
+  if (!tab || !["ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key)) return;
+  const tabs = [...tab.parentElement.querySelectorAll("[role=tab]")];
+  const at = tabs.indexOf(tab);
+  const next = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: tabs.length - 1 }[event.key];
+  const chosen = tabs[(next + tabs.length) % tabs.length];
+  selectTab(chosen);
+  chosen.focus();
+  event.preventDefault();
+});
+
+const THEMES = ["system", "light", "dark"];
+
+function nextTheme(button) {
+  const root = document.documentElement;
+  const next = THEMES[(THEMES.indexOf(root.dataset.theme ?? "system") + 1) % THEMES.length];
+  if (next === "system") delete root.dataset.theme;
+  else root.dataset.theme = next;
+  localStorage.setItem("toolkeep.theme", next);
+  nameTheme(button, next);
+  announce(`Theme: ${next === "system" ? "as the system" : next}`);
+  for (const chart of document.querySelectorAll("[data-drawn]")) draw(chart);
+}
+
+const nameTheme = (button, theme) =>
+  button.setAttribute("aria-label", `Theme: ${theme === "system" ? "as the system" : theme}`);
+
+// --- the list of parameters of a definition ----------------------------------------------------------------------
+
+let added = 0;
+
+function addParameter(button) {
+  const list = document.getElementById(button.dataset.add);
+  const template = document.getElementById("parameter-template");
+  const made = template.content.cloneNode(true);
+  const mark = `n${++added}`;
+  for (const element of made.querySelectorAll("[id],[for],[name],[aria-describedby],[aria-labelledby]"))
+    for (const attribute of ["id", "for", "name", "aria-describedby", "aria-labelledby"])
+      if (element.hasAttribute(attribute))
+        element.setAttribute(attribute, element.getAttribute(attribute).replaceAll("__", mark));
+  const card = made.firstElementChild;
+  list.append(card);
+  htmx.process(card);
+  settle(card);
+  card.querySelector("input").focus();
+  announce(`Parameter added; there are ${list.children.length} now`);
+  changed(list);
+}
+
+function removeParameter(button) {
+  const card = button.closest(".param-card");
+  const list = card.parentElement;
+  const named = card.querySelector("input").value || "without a name";
+  const next = card.nextElementSibling ?? card.previousElementSibling;
+  card.remove();
+  (next?.querySelector("input") ?? document.querySelector(`[data-add="${list.id}"]`)).focus();
+  announce(`Parameter ${named} removed; ${list.children.length} left`);
+  changed(list);
+}
+
+const changed = (element) => element.closest("form")?.dispatchEvent(new Event("change", { bubbles: true }));
+
+// --- live --------------------------------------------------------------------------------------------------------
+
+let news = null;
+
+function listen() {
+  // A browser has few connections to one server: a tab that nobody looks at gives its own back.
+  if (document.hidden) {
+    news?.close();
+    news = null;
+  } else if (!news) {
+    news = new EventSource("/ui/events");
+    for (const name of ["approvals", "calls"]) news.addEventListener(name, () => htmx.trigger(body, name));
+  }
+}
+
+document.addEventListener("visibilitychange", () => {
+  listen();
+  if (!document.hidden) for (const name of ["approvals", "calls"]) htmx.trigger(body, name);
+});
+
+// --- charts ------------------------------------------------------------------------------------------------------
+
+function resolved(name) {
+  const probe = document.createElement("i");
+  probe.className = name;
+  body.append(probe);
+  const found = getComputedStyle(probe).backgroundColor;
+  probe.remove();
+  return found;
+}
+
+const faint = (rgb) => rgb.replace("rgb(", "rgba(").replace(")", ", 0.1)");
+
+function draw(chart) {
+  if (!window.uPlot) return;
+  chart.dataset.drawn = "";
+  chart.replaceChildren();
+  const { times, lines } = JSON.parse(document.getElementById(chart.dataset.chart).textContent);
+  const soft = getComputedStyle(chart).color;
+  const grid = { stroke: "rgb(128 128 128 / 16%)", width: 1 };
+  const axis = { stroke: soft, grid, ticks: grid, font: "11px system-ui", size: 32 };
+  const unit = chart.dataset.unit ?? "";
+  new uPlot(
+    {
+      width: chart.clientWidth,
+      height: chart.clientHeight,
+      legend: { show: false },
+      cursor: { y: false, drag: { x: false, y: false } },
+      padding: [8, 8, 0, 0],
+      scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
+      axes: [axis, { ...axis, size: 46, values: (_, ticks) => ticks.map((tick) => `${+tick.toFixed(2)}${unit}`) }],
+      series: [
+        {},
+        ...lines.map((line) => ({
+          label: line.label,
+          stroke: resolved(`key-${line.kind}`),
+          fill: line.kind === "ok" ? faint(resolved(`key-${line.kind}`)) : undefined,
+          width: 1.75,
+          points: { show: false },
+          spanGaps: true,
+        })),
+      ],
+    },
+    [times, ...lines.map((line) => line.values)],
+    chart,
+  );
+}
+
+let resizing = 0;
+addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(() => document.querySelectorAll("[data-drawn]").forEach(draw), 120);
+});
+
+// --- the JSON editor ---------------------------------------------------------------------------------------------
+
+let editor = null;
+
+async function edit(area) {
+  area.dataset.edited = "";
+  try {
+    editor ??= await import(body.dataset.editor);
+  } catch {
+    return; // the text field does as well
+  }
+  if (!area.isConnected) return;
+  const frame = document.createElement("div");
+  frame.className = "editor-frame";
+  const label = document.querySelector(`label[for="${CSS.escape(area.id)}"]`);
+  const described = area.getAttribute("aria-describedby");
+  const nonce = document.querySelector("meta[name=csp-nonce]").content;
+  const view = new editor.EditorView({
+    parent: frame,
+    state: editor.EditorState.create({
+      doc: area.value,
+      extensions: [
+        editor.EditorView.cspNonce.of(nonce),
+        editor.lineNumbers(),
+        editor.history(),
+        editor.drawSelection(),
+        editor.indentOnInput(),
+        editor.bracketMatching(),
+        editor.json(),
+        editor.linter(parsed),
+        editor.syntaxHighlighting(highlighted()),
+        editor.EditorView.lineWrapping,
+        // Tab is left to the browser, so that a keyboard gets out again.
+        editor.keymap.of([...editor.defaultKeymap, ...editor.historyKeymap, ...editor.lintKeymap]),
+        editor.EditorView.contentAttributes.of({
+          "aria-label": label?.textContent.trim() ?? area.name,
+          ...(described ? { "aria-describedby": described } : {}),
+          spellcheck: "false",
+        }),
+        editor.EditorView.updateListener.of((update) => {
+          if (!update.docChanged) return;
+          area.value = update.state.doc.toString();
+          area.dispatchEvent(new Event("input", { bubbles: true }));
+        }),
+        editor.EditorView.theme({
+          "&": { fontSize: "0.8125rem", maxHeight: "22rem", backgroundColor: "transparent" },
+          "&.cm-focused": { outline: "none" },
+          ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.6", overflow: "auto" },
+          ".cm-content": { minHeight: area.dataset.json === "tall" ? "12rem" : "4rem", caretColor: "var(--ink)" },
+          ".cm-gutters": { backgroundColor: "var(--sunken)", color: "var(--soft)", border: "0" },
+          ".cm-cursor": { borderLeftColor: "var(--ink)" },
+          "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": {
+            backgroundColor: "var(--accent-wash)",
+          },
+          ".cm-tooltip": { backgroundColor: "var(--card)", color: "var(--ink)", border: "1px solid var(--line)" },
+        }),
+      ],
+    }),
+  });
+  area.hidden = true;
+  area.after(frame);
+  label?.addEventListener("click", () => view.focus());
+}
+
+function parsed(view) {
+  return view.state.doc.length === 0 ? [] : editor.jsonParseLinter()(view);
+}
+
+function highlighted() {
+  const { tags } = editor;
+  return editor.HighlightStyle.define([
+    { tag: tags.propertyName, color: "var(--accent)" },
+    { tag: tags.string, color: "var(--good)" },
+    { tag: tags.number, color: "var(--hot)" },
+    { tag: [tags.bool, tags.null], color: "var(--warn)" },
+  ]);
+}
+
+// --- begin -------------------------------------------------------------------------------------------------------
+
+settle(document);
+listen();
+const themeButton = document.getElementById("theme");
+if (themeButton) nameTheme(themeButton, document.documentElement.dataset.theme ?? "system");

@@ -1,0 +1,75 @@
+"""Tokens: who may use the keep over the network. One that was just made is shown this once."""
+
+from typing import Any, Final
+
+from toolkeep.server import tokens
+from toolkeep.server.answers import Answer
+from toolkeep.server.auth import SCOPES
+from toolkeep.server.page.request import PageRequest, page
+from toolkeep.server.request import Parameter, converted
+from toolkeep.server.routes.common import ID
+from toolkeep.server.routing import Route
+from toolkeep.server.service import Service
+from toolkeep.tokens import Scope
+
+_DAYS: Final = {"7": "a week", "30": "30 days", "90": "90 days", "365": "a year"}
+
+
+async def _show(service: Service, request: PageRequest) -> Answer:
+    return request.renderer.page(request, "tokens.html", **await _data(service, request))
+
+
+async def _data(service: Service, request: PageRequest, **more: Any) -> dict[str, Any]:
+    caller = request.caller
+    given = {scope: about for scope, about in SCOPES.items() if caller.has_scope(scope)}
+    return {
+        "tokens": await tokens.list_tokens(service.tokens, caller),
+        "scopes": given,
+        "agents": sorted(service.keep.agents) if caller.has_scope(Scope.ADMIN) else [caller.agent],
+        "days": _DAYS,
+        "made": None,
+        **more,
+    }
+
+
+async def _make(service: Service, request: PageRequest) -> Answer:
+    form = await request.form()
+    days = form.get("days")
+    said = {
+        "name": form.get("name").strip(),
+        "scopes": form.all("scope"),
+        "agent": form.get("agent").strip(),
+        "days": int(days) if days in _DAYS else 0,
+    }
+    made = await tokens.make_token(service.tokens, request.caller, converted(said, tokens.TokenBody))
+    return request.renderer.page(request, "parts/tokens.html", **await _data(service, request, made=made))
+
+
+async def _rotate(service: Service, request: PageRequest) -> Answer:
+    made = await tokens.rotate_token(service.tokens, request.caller, request.names["id"])
+    return request.renderer.page(request, "parts/tokens.html", **await _data(service, request, made=made))
+
+
+async def _revoke(service: Service, request: PageRequest) -> Answer:
+    await tokens.revoke_token(service.tokens, request.caller, request.names["id"])
+    return request.renderer.page(request, "parts/tokens.html", **await _data(service, request))
+
+
+def _route(method: str, path: str, handler: Any, *parameters: Parameter) -> Route:
+    return Route(
+        method=method,
+        path=path,
+        name=path,
+        about="",
+        handler=page(handler),
+        scopes=(Scope.TOKENS,),
+        parameters=parameters,
+    )
+
+
+ROUTES: Final = (
+    _route("GET", "/ui/tokens", _show),
+    _route("POST", "/ui/tokens", _make),
+    _route("POST", "/ui/tokens/{id}:rotate", _rotate, ID),
+    _route("POST", "/ui/tokens/{id}:revoke", _revoke, ID),
+)

@@ -1,0 +1,206 @@
+"""Pages of tools: the list, and one tool with its signature, versions and forms."""
+
+from typing import Any, Final, get_args
+from urllib.parse import urlencode
+
+import msgspec
+
+from toolkeep.definitions.tool import SourceKind
+from toolkeep.definitions.vocabulary import Category, Danger, Tier, ToolState
+from toolkeep.keep import Keep
+from toolkeep.limits import PAGE
+from toolkeep.registry.tiers import ALLOWANCES, BUILT_INS, includes_built_in
+from toolkeep.server import tools
+from toolkeep.server.answers import Answer
+from toolkeep.server.auth import Caller
+from toolkeep.server.page.fields import fields_of
+from toolkeep.server.page.request import PageRequest, page
+from toolkeep.server.page.trying import Attempt, attempt_data
+from toolkeep.server.request import Parameter
+from toolkeep.server.routes.common import NAME
+from toolkeep.server.routing import Route
+from toolkeep.server.service import Service, sees_as
+from toolkeep.tokens import Scope
+
+_FACETS: Final = (
+    ("category", "Category", tuple(c.value for c in Category)),
+    ("danger", "Danger", tuple(d.value for d in Danger)),
+    ("source", "Source", get_args(SourceKind)),
+    ("state", "State", tuple(s.value for s in ToolState)),
+)
+_SHOWN: Final = PAGE // 2
+_PROVIDERS: Final = {
+    "anthropic": "Anthropic",
+    "openai": "OpenAI",
+    "gemini": "Gemini",
+    "json-schema": "JSON Schema",
+}
+
+
+async def _list(service: Service, request: PageRequest) -> Answer:
+    query = request.query
+    given = {name: query[name] or None for name in tools.Filters.__struct_fields__}
+    filters = tools.Filters(**given)
+    cursor = query["cursor"]
+    found = tools.list_tools(service.keep, request.caller, filters, limit=_SHOWN, cursor=cursor or None)
+    is_filtered = any(given.values())
+    more = ""
+    if found.next:
+        more = "/ui/tools?" + urlencode({**{k: v for k, v in given.items() if v}, "cursor": found.next})
+    is_last = not found.next and not is_filtered
+    data: dict[str, Any] = {
+        "tools": found.items,
+        "more": more,
+        "is_filtered": is_filtered,
+        "locked": locked_built_ins(service.keep) if is_last else [],
+        "lock": custom_lock(service.keep),
+    }
+    if request.wants_part:
+        part = "parts/tool_rows.html" if cursor else "parts/tools.html"
+        return request.renderer.page(request, part, **data)
+    every = service.keep.tools(agent=sees_as(request.caller))
+    return request.renderer.page(
+        request,
+        "tools.html",
+        **data,
+        facets=_FACETS,
+        filters={name: value or "" for name, value in given.items()},
+        total=len(every),
+        off=sum(not tool.is_enabled for tool in every),
+        new=may_create(service.keep, request.caller),
+    )
+
+
+def may_create(keep: Keep, caller: Caller) -> str:
+    """Whether somebody may write definitions here: `open`, `locked` by the tier, or `closed`."""
+    if not caller.has_scope(Scope.TOOLS_WRITE) or not keep.allows_definitions:
+        return "closed"
+    return "open" if custom_lock(keep)["is_open"] else "locked"
+
+
+def custom_lock(keep: Keep) -> dict[str, Any]:
+    """Whether the tier takes one more custom definition, and which tier would."""
+    held = sum(tool.is_custom for tool in keep.tools())
+    needed = next(tier for tier in Tier if _takes(tier, held))
+    return {"tier": keep.tier.value, "needed": needed.value, "is_open": _takes(keep.tier, held)}
+
+
+def _takes(tier: Tier, held: int) -> bool:
+    most = ALLOWANCES[tier].custom
+    return most is None or held < most
+
+
+def locked_built_ins(keep: Keep) -> list[tuple[str, str]]:
+    """Built-in tools that the tier does not include, with the first that does."""
+    missing = [name for name in BUILT_INS if not includes_built_in(keep.tier, name)]
+    return [(name, next(tier.value for tier in Tier if includes_built_in(tier, name))) for name in missing]
+
+
+async def _show(service: Service, request: PageRequest) -> Answer:
+    return show(service, request, request.names["name"])
+
+
+def show(service: Service, request: PageRequest, name: str) -> Answer:
+    """The page of one tool."""
+    keep, caller = service.keep, request.caller
+    view = tools.show_tool(keep, caller, name)
+    tool = tools.find_tool(keep, caller, name)
+    fields = fields_of(tool.definition.parameters, view.definition["parameters"])
+    is_stored = tool.provider == "store"
+    return request.renderer.page(
+        request,
+        "tool.html",
+        view=view,
+        tool=view.tool,
+        definition=view.definition,
+        signature=_signature(view, fields),
+        fields=fields,
+        forms=[
+            (key, _PROVIDERS.get(key, key), form)
+            for key, form in tools.provider_forms(keep, caller, name).items()
+        ],
+        constraints=tool.definition.constraints,
+        is_stored=is_stored,
+        may_write=caller.has_scope(Scope.TOOLS_WRITE),
+        may_edit=is_stored and caller.has_scope(Scope.TOOLS_WRITE) and keep.allows_definitions,
+        may_call=caller.has_scope(Scope.CALL),
+        **attempt_data(Attempt(tool=tool, fields=fields)),
+    )
+
+
+def _signature(view: tools.ToolView, fields: list[Any]) -> str:
+    """A tool as a person would write it down."""
+    result = view.definition.get("output_schema")
+    kind = result.get("type", "") if isinstance(result, dict) else ""
+    gives = f" → {kind or view.definition.get('result_type', '')}".removesuffix(" → ")
+    lines = [
+        f"  {one.group}{one.name}{'' if one.is_required else '?'}: {one.type}{_default(one)},"
+        for one in fields
+    ]
+    return "\n".join([f"{view.tool.name}(", *lines, f"){gives}"]) if lines else f"{view.tool.name}(){gives}"
+
+
+def _default(field: Any) -> str:
+    return "" if field.default is msgspec.UNSET else f" = {msgspec.json.encode(field.default).decode()}"
+
+
+async def _enable(service: Service, request: PageRequest) -> Answer:
+    tools.switch_tool(service.keep, request.caller, request.names["name"], enabled=True)
+    return _again()
+
+
+async def _disable(service: Service, request: PageRequest) -> Answer:
+    tools.switch_tool(service.keep, request.caller, request.names["name"], enabled=False)
+    return _again()
+
+
+def _again() -> Answer:
+    return Answer(200, b"", b"text/plain", ((b"hx-refresh", b"true"),))
+
+
+def _any_of(name: str, choices: tuple[str, ...]) -> Parameter:
+    return Parameter(name=name, about="", choices=("", *choices), shortest=0)
+
+
+ROUTES: Final = (
+    Route(
+        method="GET",
+        path="/ui/tools",
+        name="tools",
+        about="The list.",
+        handler=page(_list),
+        scopes=(Scope.TOOLS_READ,),
+        parameters=(
+            *(_any_of(name, choices) for name, _, choices in _FACETS),
+            Parameter(name="search", about="", shortest=0, longest=1024),
+            Parameter(name="cursor", about="", shortest=0, longest=1024),
+        ),
+    ),
+    Route(
+        method="GET",
+        path="/ui/tools/{name}",
+        name="tool",
+        about="One tool.",
+        handler=page(_show),
+        scopes=(Scope.TOOLS_READ,),
+        parameters=(NAME,),
+    ),
+    Route(
+        method="POST",
+        path="/ui/tools/{name}:enable",
+        name="enable",
+        about="",
+        handler=page(_enable),
+        scopes=(Scope.TOOLS_WRITE,),
+        parameters=(NAME,),
+    ),
+    Route(
+        method="POST",
+        path="/ui/tools/{name}:disable",
+        name="disable",
+        about="",
+        handler=page(_disable),
+        scopes=(Scope.TOOLS_WRITE,),
+        parameters=(NAME,),
+    ),
+)

@@ -1,0 +1,197 @@
+"""Trying a tool: a form or JSON becomes a call, which is checked or made as by `/v1`; a repair is offered."""
+
+import asyncio
+from typing import Any, Final, Literal
+
+import jiter
+import msgspec
+
+from toolkeep.approval.question import Question
+from toolkeep.calls import CheckedCall, Refusal, RegisteredTool, ToolResult
+from toolkeep.server import calls, tools
+from toolkeep.server.answers import Answer, json_bytes
+from toolkeep.server.page.fields import (
+    Collected,
+    Field,
+    collect,
+    fields_of,
+    fits,
+    has_secret,
+    nearest,
+    typed_values,
+)
+from toolkeep.server.page.request import Form, PageRequest, page
+from toolkeep.server.routes.common import ID, NAME
+from toolkeep.server.routing import Route
+from toolkeep.server.service import Service
+from toolkeep.tokens import Scope
+from toolkeep.validation.repair import apply_patch
+
+Mode = Literal["form", "json"]
+
+
+class Attempt(msgspec.Struct, kw_only=True):
+    """What somebody typed to try a tool, and what came of it."""
+
+    tool: RegisteredTool
+    fields: list[Field]
+    mode: Mode = "form"
+    values: dict[str, str] = {}
+    text: str = "{}"
+    errors: dict[str, list[dict[str, str]]] = {}
+    """By the id of a field; empty: about the call as a whole."""
+    refusal: Refusal | None = None
+    checked: CheckedCall | None = None
+    result: ToolResult | None = None
+    waiting: calls.CallView | None = None
+    is_repaired: bool = False
+
+
+def attempt_data(attempt: Attempt) -> dict[str, Any]:
+    """An attempt as templates want it."""
+    return {
+        "attempt": attempt,
+        "tool_name": attempt.tool.name,
+        "has_secrets": has_secret(attempt.tool.definition.parameters),
+        "unset": msgspec.UNSET,
+    }
+
+
+async def _try(service: Service, request: PageRequest) -> Answer:
+    name = request.names["name"]
+    form = await request.form()
+    attempt = read_attempt(service, request, name, form)
+    arguments = _arguments(attempt, form)
+    if arguments is not None:
+        act = form.get("act")
+        checked = tools.check_call(service.keep, request.caller, name, arguments)
+        if isinstance(checked, Refusal):
+            _refused(attempt, checked)
+            if act == "repair":
+                _repair(service, request, attempt, arguments, checked)
+        elif act == "call":
+            await _call(service, request, attempt, arguments)
+        else:
+            attempt.checked = checked
+    _forget_secrets(attempt)
+    return request.renderer.page(request, "parts/try.html", **attempt_data(attempt))
+
+
+def read_attempt(service: Service, request: PageRequest, name: str, form: Form) -> Attempt:
+    """What was typed; nothing is looked at yet."""
+    tool = tools.find_tool(service.keep, request.caller, name)
+    shown = tools.public_definition(tool)["parameters"]
+    mode: Mode = "json" if form.get("mode") == "json" else "form"
+    return Attempt(tool=tool, fields=fields_of(tool.definition.parameters, shown), mode=mode)
+
+
+def _arguments(attempt: Attempt, form: Form) -> bytes | None:
+    """The arguments as JSON text; None where a field could not even be read."""
+    if attempt.mode == "json":
+        attempt.text = form.get("text")
+        return attempt.text.encode("utf-8", "surrogatepass")
+    collected: Collected = collect(attempt.fields, form)
+    attempt.values = collected.values
+    by_pointer = {one.pointer: one for one in attempt.fields}
+    attempt.errors = {
+        by_pointer[pointer].id: [{"message": message, "suggestion": ""}]
+        for pointer, message in collected.errors.items()
+    }
+    return None if collected.errors else json_bytes(collected.arguments)
+
+
+def _refused(attempt: Attempt, refusal: Refusal) -> None:
+    attempt.refusal = refusal
+    attempt.errors = {}
+    for violation in refusal.errors:
+        field = nearest(attempt.fields, violation.path) if attempt.mode == "form" else None
+        said = {
+            "message": violation.message,
+            "suggestion": violation.suggestion,
+            "code": violation.code.value,
+            "path": violation.path,
+        }
+        attempt.errors.setdefault(field.id if field else "", []).append(said)
+
+
+def _repair(
+    service: Service, request: PageRequest, attempt: Attempt, arguments: bytes, refusal: Refusal
+) -> None:
+    """Put the repair that was offered into the form; the person still has to send it."""
+    if refusal.repair is None:
+        return
+    mended = apply_patch(jiter.from_json(arguments), refusal.repair)
+    if mended is None:
+        return
+    checked = tools.check_call(service.keep, request.caller, attempt.tool.name, json_bytes(mended))
+    if isinstance(checked, Refusal):
+        return
+    attempt.refusal, attempt.errors, attempt.is_repaired = None, {}, True
+    attempt.values = typed_values(attempt.fields, mended)
+    attempt.text = json_bytes(mended).decode()
+    if attempt.mode == "form" and not fits(attempt.fields, mended):
+        attempt.mode = "json"
+
+
+def _forget_secrets(attempt: Attempt) -> None:
+    """A secret is sent once and never comes back in a page."""
+    if has_secret(attempt.tool.definition.parameters):
+        attempt.text = "{}"
+
+
+async def _call(service: Service, request: PageRequest, attempt: Attempt, arguments: bytes) -> None:
+    """Make the call; one that waits for a person goes on by itself, and can be asked about."""
+    asked: asyncio.Future[Question] = asyncio.get_running_loop().create_future()
+
+    async def tell(question: Question) -> None:
+        if not asked.done():
+            asked.set_result(question)
+
+    body = calls.RawCall(arguments=msgspec.Raw(arguments))
+    task = asyncio.create_task(_made(service, request, attempt.tool.name, body, tell))
+    both: set[asyncio.Future[Any]] = {task, asked}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        attempt.result = task.result()
+        return
+    call = service.calls.open(asked.result(), task)
+    task.add_done_callback(lambda done: service.calls.end(call, None if done.cancelled() else done.result()))
+    attempt.waiting = calls.view_of(call)
+
+
+async def _made(
+    service: Service, request: PageRequest, name: str, body: calls.RawCall, tell: calls.Asked
+) -> ToolResult:
+    with service.calls.counted():
+        return await calls.call_tool(service.keep, request.caller, name, body, asked=tell)
+
+
+async def _outcome(service: Service, request: PageRequest) -> Answer:
+    """What became of a call that waited."""
+    call = service.calls.find(request.caller, request.names["id"])
+    waiting = calls.view_of(call) if call.result is None else None
+    return request.renderer.page(
+        request, "parts/outcome.html", result=call.result, waiting=waiting, tool_name=call.tool
+    )
+
+
+ROUTES: Final = (
+    Route(
+        method="POST",
+        path="/ui/tools/{name}:try",
+        name="try",
+        about="",
+        handler=page(_try),
+        scopes=(Scope.CALL,),
+        parameters=(NAME,),
+    ),
+    Route(
+        method="GET",
+        path="/ui/calls/{id}/outcome",
+        name="outcome",
+        about="",
+        handler=page(_outcome),
+        scopes=(Scope.CALL,),
+        parameters=(ID,),
+    ),
+)

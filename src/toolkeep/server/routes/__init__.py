@@ -1,0 +1,1 @@
+"""What is served where: one file for each part of the API."""

@@ -1,0 +1,117 @@
+"""One `:call` request: a JSON answer, or a stream of events; either goes on without its client if it must.
+
+    JSON        200 result | 202 pending | a problem document
+    events      progress … pending … then one `result` or `problem`
+
+A client that goes away cancels its call, unless it was told before that the call waits for a person.
+"""
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from toolkeep.approval.question import Question
+from toolkeep.calls import ToolResult
+from toolkeep.mcp.calling import from_any_thread
+from toolkeep.mcp.stream import Reply
+from toolkeep.server.answers import Answer, answer, json_bytes
+from toolkeep.server.calls import OpenCall, OpenCalls, Progress, view_of
+from toolkeep.server.problems import of_result, problem
+from toolkeep.server.request import Request
+
+_WATCH_AFTER_S: Final = 0.05
+"""Most calls are over by then; for the others somebody looks whether the client is still there."""
+
+
+class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a tool has come."""
+
+    progress: float
+    total: float | None
+    message: str
+
+
+class Exchange:
+    """The answer to one call while it is made."""
+
+    def __init__(self, request: Request, calls: OpenCalls) -> None:
+        self._request = request
+        self._calls = calls
+        self._wants_events = request.wants_events
+        self._reply = Reply(request.send)
+        self._task = asyncio.current_task()
+        self.open_call: OpenCall | None = None
+        loop = asyncio.get_running_loop()
+        self._watch = loop.call_later(_WATCH_AFTER_S, self._look)
+        self._tell = from_any_thread(lambda frame: self._reply.emit(frame, b"progress"))
+
+    def _look(self) -> None:
+        if self.open_call is None and self._task is not None:
+            self._reply.watch(self._request.receive, self._task)
+
+    @property
+    def on_progress(self) -> Progress | None:
+        """Who is told how far the tool has come."""
+        return self._progress if self._wants_events else None
+
+    def _progress(self, progress: float, total: float | None, message: str) -> None:
+        self._tell(json_bytes(ProgressView(progress=progress, total=total, message=message)))
+
+    async def asked(self, question: Question) -> None:
+        """A person is asked: the client is told, and may go."""
+        if self.open_call is not None or self._reply.is_gone or self._task is None:
+            return
+        self.open_call = call = self._calls.open(question, self._task)
+        self._stop_watching()
+        if self._wants_events:
+            self._reply.emit(json_bytes(view_of(call)), b"pending")
+        else:
+            await send_whole(self._request, pending(call))
+
+    async def finish(self, result: ToolResult) -> Answer | None:
+        """What became of the call; None where the client was told already."""
+        self._stop_watching()
+        if self.open_call is not None:
+            self._calls.end(self.open_call, result)
+            if not self._wants_events:
+                return None
+        said = told(result)
+        if self._wants_events and (self._reply.is_stream or said.status == 200):
+            event = b"result" if said.status < 400 else b"problem"
+            await self._reply.finish_stream(said.body, event)
+            return None
+        return said
+
+    def broken(self) -> bool:
+        """The call was cancelled; whether because its client went away."""
+        self._stop_watching()
+        if self.open_call is not None:
+            self._calls.end(self.open_call, None)
+        return self._reply.is_gone
+
+    def _stop_watching(self) -> None:
+        self._watch.cancel()
+        self._reply.stop_watching()
+
+
+def told(result: ToolResult) -> Answer:
+    """A result as an answer."""
+    if result.error is not None:
+        return problem(of_result(result, result.error))
+    if result.status == "pending":
+        place = (b"location", f"/v1/calls/{result.call_id}".encode())
+        return answer(result.to_dict(), 202, [place])
+    return answer(result.to_dict())
+
+
+def pending(call: OpenCall) -> Answer:
+    """202: where to ask what became of it."""
+    place = (b"location", f"/v1/calls/{call.id}".encode())
+    return answer(view_of(call), 202, [place, (b"retry-after", b"1")])
+
+
+async def send_whole(request: Request, given: Answer) -> None:
+    """Send one whole response."""
+    await request.send({"type": "http.response.start", "status": given.status, "headers": given.head()})
+    await request.send({"type": "http.response.body", "body": given.body})

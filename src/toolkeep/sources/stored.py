@@ -1,0 +1,62 @@
+"""Stored definitions as offers: what the store holds is treated like configuration, never like code (SBX-1).
+
+What runs a stored tool is named and not yet looked at; nothing of it is imported here, and no store can make
+a tool run in this process.
+"""
+
+from collections.abc import Callable, Iterable
+
+from toolkeep.definitions.vocabulary import Isolation
+from toolkeep.errors import Code, DefinitionInvalid, Problem, StoreConflict, ToolkeepError
+from toolkeep.registry.given import Offer
+from toolkeep.registry.providers import STORE
+from toolkeep.registry.store import BrokenDefinition, Contents, StoredDefinition
+from toolkeep.sources.config import read_run, run_warnings
+
+
+def offer_of(held: StoredDefinition | BrokenDefinition) -> Offer:
+    """The offer of one stored version; the reason in it where it cannot be used."""
+    if isinstance(held, BrokenDefinition):
+        hint = "mend the row, or delete it, in the database itself"
+        return Offer(tool=StoreConflict(held.name, held.reason, hint=hint), name=held.name)
+    problems: list[Problem] = []
+    run = read_run(held.run, problems)
+    definition = held.definition
+    data = definition.to_dict()
+    if run is not None and definition.client_executed:
+        problems.append(_problem("run", "stands beside client_executed", "keep one of the two"))
+    if definition.constraints.required_isolation is Isolation.NONE:
+        problems.append(
+            _problem(
+                "constraints/required_isolation", "is none, which only live code can have", "leave it out"
+            )
+        )
+    if not definition.source.is_by_hand:
+        problems.append(_problem("source", "says that it comes from elsewhere", "leave it out"))
+    refused: ToolkeepError | None = DefinitionInvalid(held.name, problems) if problems else None
+    return Offer(
+        tool=refused or definition,
+        name=held.name,
+        runner=run,
+        is_custom=True,
+        aliases=definition.aliases,
+        warnings=run_warnings(run, data),
+    )
+
+
+class StoreProvider:
+    """Offers what a store holds when a keep is opened."""
+
+    name = STORE
+    priority = 105
+
+    def __init__(self, read: Callable[[], Contents]) -> None:
+        self._read = read
+
+    def get_tool_definitions(self) -> Iterable[Offer]:
+        """An offer for each version; raises where the store does not answer."""
+        return [offer_of(one) for one in self._read().held]
+
+
+def _problem(field: str, message: str, mend: str) -> Problem:
+    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend)

@@ -1,0 +1,196 @@
+"""Where a keep's definitions are kept: an SQLite file of the state folder, or a PostgreSQL by its URL.
+
+Opens plain connections, so that reading needs no SQLAlchemy (a quarter of a second to import); writing puts
+it over the same connections. No password is ever part of a word that is shown.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from toolkeep.errors import StateUnusable, StoreUnavailable, ToolkeepError
+from toolkeep.limits import STORE_BUSY_SECONDS, STORE_CONNECT_SECONDS
+from toolkeep.storage.folder import check_private, make_private
+
+SCHEMA: Final = "agent_tools"
+LAYOUT_TABLE: Final = "tool_store_layout"
+"""Holds which migrations were run."""
+HEAD: Final = "0003"
+"""The migration after which the tables are those of this toolkeep."""
+CHANNEL: Final = "toolkeep_definitions"
+_URL: Final = re.compile(r"postgres(ql)?://")
+
+
+class Place(Protocol):
+    """One database."""
+
+    shown: str
+    """How it is called in errors and logs."""
+    prefix: str
+    """What stands before the name of a table."""
+    mark: str
+    """What stands for a value in a statement."""
+    is_embedded: bool
+
+    def exists(self) -> bool:
+        """Whether there is anything to read; asking makes nothing."""
+
+    def connect(self) -> Any:
+        """A new connection, outside of any transaction until one is begun."""
+
+    def refuse(self, error: BaseException) -> ToolkeepError:
+        """What is raised where the database fails."""
+
+    def failures(self) -> tuple[type[BaseException], ...]:
+        """What its driver raises."""
+
+
+class EmbeddedPlace:
+    """`store.db` of a state folder."""
+
+    prefix = ""
+    mark = "?"
+    is_embedded = True
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "store.db"
+        self.shown = str(self._file)
+
+    def exists(self) -> bool:
+        """Whether there is anything to read; asking makes nothing."""
+        try:
+            if not self._file.exists():
+                return False
+            check_private(self._file.parent)
+        except OSError as error:
+            raise self.refuse(error) from error
+        return True
+
+    def connect(self) -> Any:
+        """A new connection; the file is made where it is missing, readable by this user alone."""
+        import sqlite3
+
+        make_private(self._file.parent)
+        os.close(os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        connection = sqlite3.connect(
+            self._file, timeout=STORE_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            # FULL: what was acknowledged outlives a crash of the machine. WAL: readers wait for nobody.
+            connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def failures(self) -> tuple[type[BaseException], ...]:
+        """What its driver raises."""
+        import sqlite3
+
+        return (sqlite3.Error, OSError)
+
+    def refuse(self, error: BaseException) -> ToolkeepError:
+        """What is raised where the database fails."""
+        if isinstance(error, ToolkeepError):
+            return error
+        if isinstance(error, OSError):
+            hint = "see that the folder is writable and the disk not full"
+            return StateUnusable(self.shown, f"cannot be used: {error.strerror}", hint=hint)
+        hint = "see that the disk is not full; `toolkeep backup restore` brings back an earlier state"
+        return StoreUnavailable(self.shown, _first_line(error), hint=hint)
+
+
+class PostgresPlace:
+    """A PostgreSQL by its URL."""
+
+    prefix = f"{SCHEMA}."
+    mark = "%s"
+    is_embedded = False
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.shown = shown_url(url)
+
+    def exists(self) -> bool:
+        """Whether there is anything to read: that is known only there."""
+        return True
+
+    def connect(self) -> Any:
+        """A new connection; raises what `failures` lists."""
+        psycopg = _psycopg(self.shown)
+        return psycopg.connect(
+            self._url,
+            autocommit=True,
+            connect_timeout=STORE_CONNECT_SECONDS,
+            # A machine that vanished is noticed; a statement or a lock that never ends is given up.
+            keepalives=1,
+            keepalives_idle=5,
+            keepalives_interval=2,
+            keepalives_count=3,
+            tcp_user_timeout=10_000,
+            options="-c statement_timeout=10000 -c lock_timeout=5000 -c timezone=UTC",
+            application_name="toolkeep",
+        )
+
+    def failures(self) -> tuple[type[BaseException], ...]:
+        """What its driver raises."""
+        return (_psycopg(self.shown).Error, OSError)
+
+    def refuse(self, error: BaseException) -> ToolkeepError:
+        """What is raised where the database fails."""
+        if isinstance(error, ToolkeepError):
+            return error
+        hint = "see that it runs and takes connections from here; what was read before still serves"
+        return StoreUnavailable(self.shown, self._without_secrets(_first_line(error)), hint=hint)
+
+    def _without_secrets(self, text: str) -> str:
+        """A driver may quote what it was given."""
+        password = urlsplit(self._url).password
+        return text.replace(password, "…") if password else text
+
+
+def _psycopg(shown: str) -> Any:
+    try:
+        import psycopg
+    except ImportError as error:
+        hint = "install it with toolkeep: pip install 'toolkeep[postgres]'"
+        raise StoreUnavailable(shown, "psycopg is not installed", hint=hint) from error
+    return psycopg
+
+
+def is_postgres_url(url: str) -> bool:
+    """Whether a URL names a PostgreSQL."""
+    return bool(_URL.match(url))
+
+
+def shown_url(url: str) -> str:
+    """A URL without user, password and options."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "postgresql://…"
+    return f"postgresql://{parts.hostname or ''}{port}{parts.path}"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+@contextlib.contextmanager
+def connected(place: Place) -> Iterator[Any]:
+    """A connection for one use; what fails is raised as ours."""
+    try:
+        connection = place.connect()
+    except place.failures() as error:
+        raise place.refuse(error) from error
+    try:
+        yield connection
+    except place.failures() as error:
+        raise place.refuse(error) from error
+    finally:
+        connection.close()

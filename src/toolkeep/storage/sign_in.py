@@ -1,0 +1,90 @@
+"""One-time codes with which a person signs in to the page: made by whoever may write the state folder.
+
+A code is 32 random bytes and stands nowhere but in the link. Its SHA-256 is the name of a file that says
+until when it counts; using a code is removing the file, which the kernel lets one process do once.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from toolkeep.limits import SIGN_IN_CODES, SIGN_IN_SECONDS
+
+_FORM: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+class SignInCodes(Protocol):
+    """Where codes are remembered until they are used."""
+
+    def make(self) -> str:
+        """A new code, told this once."""
+
+    def use(self, code: str) -> bool:
+        """Use a code up; False for one that does not count."""
+
+
+class MemorySignInCodes:
+    """Codes that last as long as the process."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._ends: dict[str, float] = {}
+
+    def make(self) -> str:
+        """A new code, told this once."""
+        code, now = secrets.token_urlsafe(32), self._clock()
+        self._ends = {name: end for name, end in self._ends.items() if now < end}
+        self._ends[_name(code)] = now + SIGN_IN_SECONDS
+        return code
+
+    def use(self, code: str) -> bool:
+        """Use a code up; False for one that does not count."""
+        return self._clock() < self._ends.pop(_name(code), 0.0)
+
+
+class FileSignInCodes:
+    """Codes that every process of a keep can make and use."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        """`folder` is the state folder of the keep."""
+        self._folder = folder / "sign-in"
+        self._clock = clock
+
+    def make(self) -> str:
+        """A new code, told this once."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._forget()
+        code = secrets.token_urlsafe(32)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(os.open(self._folder / _name(code), flags, 0o600), "w") as file:  # noqa: PTH123 -- a descriptor
+            file.write(repr(self._clock() + SIGN_IN_SECONDS))
+        return code
+
+    def use(self, code: str) -> bool:
+        """Use a code up; False for one that does not count."""
+        if not _FORM.fullmatch(code):
+            return False
+        path = self._folder / _name(code)
+        try:
+            end = float(path.read_text())
+            path.unlink()
+        except (OSError, ValueError):
+            return False
+        return self._clock() < end
+
+    def _forget(self) -> None:
+        """Those whose time is over, and the oldest where somebody made too many."""
+        held = sorted(self._folder.iterdir(), key=lambda path: path.stat().st_mtime)
+        for number, path in enumerate(held):
+            is_over = self._clock() - path.stat().st_mtime > SIGN_IN_SECONDS
+            if is_over or len(held) - number >= SIGN_IN_CODES:
+                path.unlink(missing_ok=True)
+
+
+def _name(code: str) -> str:
+    return hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()

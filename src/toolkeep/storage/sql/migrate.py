@@ -1,0 +1,95 @@
+"""Moves the tables from one layout to another, up or down, whole or not at all.
+
+The migrations are Alembic's, written by hand, in `migrations/versions`. All steps to the wanted layout run in
+one transaction, on SQLite too; whoever comes second waits and finds the work done. What a step down has no
+place for is parked in tables of its own, and brought back by the step up.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util.exc import CommandError
+from sqlalchemy import Connection, Engine, inspect, text
+
+from toolkeep.errors import StoreLayoutUnfit
+from toolkeep.storage.places import HEAD, LAYOUT_TABLE, SCHEMA, Place
+from toolkeep.storage.sql.engine import changing
+
+BASE: Final = "base"
+_FOLDER: Final = Path(__file__).parent / "migrations"
+_PARKED: Final = "parked_"
+_LOCK: Final = 0x746F6F6C6B656570
+"""Of PostgreSQL's advisory locks: our own name as a number."""
+
+
+def migrate(engine: Engine, place: Place, to: str = HEAD) -> None:
+    """Bring the tables to a layout; `base` takes them away."""
+    with changing(engine, place) as connection:
+        if not place.is_embedded:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+            connection.execute(text("SET LOCAL statement_timeout = 0"))
+            connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+        try:
+            _run(connection, place, to)
+        except CommandError as error:
+            hint = f"there are {BASE}, {', '.join(layouts())}; newer ones are another toolkeep's"
+            raise StoreLayoutUnfit(place.shown, f"cannot be moved to {to!r}", hint=hint) from error
+        if to == BASE:
+            _leave_nothing(connection, place)
+
+
+def layouts() -> Sequence[str]:
+    """Every layout that this toolkeep knows, oldest first."""
+    return [step.revision for step in reversed(list(_scripts().walk_revisions()))]
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory(str(_FOLDER))
+
+
+def _run(connection: Connection, place: Place, to: str) -> None:
+    script = _scripts()
+    order = [BASE, *layouts()]
+
+    def steps(found: Any, _: MigrationContext) -> Any:
+        here = found[0] if isinstance(found, tuple) and found else found or BASE
+        if here not in order or to not in order:
+            hint = f"there are {', '.join(order)}; a newer toolkeep made other ones"
+            raise StoreLayoutUnfit(place.shown, f"cannot go from {here!r} to {to!r}", hint=hint)
+        if order.index(to) < order.index(here):
+            return script._downgrade_revs(to, found)  # noqa: SLF001 -- what Alembic's own commands call
+        if here == BASE:
+            _refuse_others(connection, place)
+        return script._upgrade_revs(to, found)  # noqa: SLF001 -- the same
+
+    with EnvironmentContext(Config(), script, fn=steps) as environment:
+        environment.configure(
+            connection=connection,
+            version_table=LAYOUT_TABLE,
+            version_table_schema=None if place.is_embedded else SCHEMA,
+            transactional_ddl=True,
+        )
+        environment.run_migrations()
+
+
+def _refuse_others(connection: Connection, place: Place) -> None:
+    """Tables of these names that nobody here made are somebody's."""
+    schema = None if place.is_embedded else SCHEMA
+    if inspect(connection).has_table("tool_definitions", schema=schema):
+        hint = "keep toolkeep's tables in a database of their own"
+        raise StoreLayoutUnfit(place.shown, "hold a tool_definitions that toolkeep did not make", hint=hint)
+
+
+def _leave_nothing(connection: Connection, place: Place) -> None:
+    """Neither what was parked, nor the note of which layout it is, nor a schema that holds nothing else."""
+    for table in inspect(connection).get_table_names(schema=None if place.is_embedded else SCHEMA):
+        if table.startswith(_PARKED):
+            connection.execute(text(f"DROP TABLE {place.prefix}{table}"))
+    connection.execute(text(f"DROP TABLE IF EXISTS {place.prefix}{LAYOUT_TABLE}"))
+    if not place.is_embedded and not inspect(connection).get_table_names(schema=SCHEMA):
+        connection.execute(text(f"DROP SCHEMA {SCHEMA}"))

@@ -1,0 +1,141 @@
+"""Events as Prometheus metrics (OBS-1), with the names that dashboards know.
+
+A tool's children are bound when it is registered, so that counting a call is an addition; what a model
+invents is counted as `unknown`, and a tool that is gone keeps no label. Needs the extra `server`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from toolkeep import events
+from toolkeep.events import Event
+
+UNKNOWN: Final = "unknown"
+_VALIDATION_BUCKETS: Final = (
+    0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
+)  # fmt: skip
+_CALL_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 600)
+_STATUSES: Final = ("ok", "pending", "error")
+
+
+class _Bound:
+    """What is counted of one tool."""
+
+    __slots__ = ("calls", "failed", "passed", "seconds", "validation")
+
+    def __init__(self, metrics: "Metrics", tool_name: str) -> None:
+        self.passed = metrics.validations.labels(tool_name, "success")
+        self.failed = metrics.validations.labels(tool_name, "failure")
+        self.validation = metrics.validation_seconds.labels(tool_name)
+        self.calls = {status: metrics.calls.labels(tool_name, status) for status in _STATUSES}
+        self.seconds = metrics.call_seconds.labels(tool_name)
+
+
+class Metrics:
+    """Counts what one keep does; subscribe it with `timed=True`."""
+
+    def __init__(self, tool_names: Iterable[str], size: Callable[[], int]) -> None:
+        """`tool_names` are those of every version registered so far; `size` is how many tools there are."""
+        self.registry = registry = CollectorRegistry()
+        self.registrations = Counter(
+            "acode_tool_registrations", "Definitions registered.", ["tool_name"], registry=registry
+        )
+        self.validations = Counter(
+            "acode_tool_validations", "Calls validated.", ["tool_name", "result"], registry=registry
+        )
+        self.validation_seconds = Histogram(
+            "acode_tool_validation_seconds",
+            "Time to validate a call that fits.",
+            ["tool_name"],
+            registry=registry,
+            buckets=_VALIDATION_BUCKETS,
+        )
+        self.validation_errors = Counter(
+            "acode_tool_validation_errors",
+            "Violations in refused calls.",
+            ["tool_name", "error_code"],
+            registry=registry,
+        )
+        self.size = Gauge("acode_tool_registry_size", "Tools registered.", registry=registry)
+        self.size.set_function(size)
+        self.calls = Counter(
+            "toolkeep_calls", "Calls that came to their end.", ["tool_name", "status"], registry=registry
+        )
+        self.call_seconds = Histogram(
+            "toolkeep_call_seconds",
+            "Time of a call, from what was asked to what was recorded.",
+            ["tool_name"],
+            registry=registry,
+            buckets=_CALL_BUCKETS,
+        )
+        self.call_errors = Counter(
+            "toolkeep_call_errors", "Calls that failed.", ["tool_name", "error_code"], registry=registry
+        )
+        self._unknown = _Bound(self, UNKNOWN)
+        self._bound: dict[str, _Bound] = {}
+        self._counted: dict[type[Event], Callable[[Any], None]] = {
+            events.ToolRegistered: self._registered,
+            events.ToolUnregistered: self._unregistered,
+            events.ValidationPassed: self._passed,
+            events.ValidationFailed: self._failed,
+            events.ToolUnanswered: self._unanswered,
+            events.CallEnded: self._ended,
+        }
+        for name in tool_names:
+            self._register(name)
+
+    def __call__(self, event: Event) -> None:
+        """Count one event."""
+        count = self._counted.get(type(event))
+        if count is not None:
+            count(event)
+
+    def page(self) -> bytes:
+        """Everything, as Prometheus reads it."""
+        return generate_latest(self.registry)
+
+    def label(self, tool_name: str) -> str:
+        """The name of a registered tool; `unknown` for any other."""
+        return tool_name if tool_name in self._bound else UNKNOWN
+
+    def _register(self, name: str) -> None:
+        if name not in self._bound:
+            self._bound[name] = _Bound(self, name)
+        self.registrations.labels(name).inc()
+
+    def _registered(self, event: events.ToolRegistered) -> None:
+        self._register(event.tool_name)
+
+    def _unregistered(self, event: events.ToolUnregistered) -> None:
+        if event.version or self._bound.pop(event.tool_name, None) is None:
+            return
+        self.registrations.remove_by_labels({"tool_name": event.tool_name})
+        for metric in (self.validations, self.validation_seconds, self.validation_errors):
+            metric.remove_by_labels({"tool_name": event.tool_name})
+        for metric in (self.calls, self.call_seconds, self.call_errors):
+            metric.remove_by_labels({"tool_name": event.tool_name})
+
+    def _passed(self, event: events.ValidationPassed) -> None:
+        bound = self._bound.get(event.tool_name, self._unknown)
+        bound.passed.inc()
+        bound.validation.observe(event.validation_ms / 1000)
+
+    def _failed(self, event: events.ValidationFailed) -> None:
+        name = self.label(event.tool_name)
+        self._bound.get(name, self._unknown).failed.inc()
+        for error in event.refusal.errors:
+            self.validation_errors.labels(name, error.code.value).inc()
+
+    def _unanswered(self, event: events.ToolUnanswered) -> None:
+        name = self.label(event.tool_name)
+        self._bound.get(name, self._unknown).failed.inc()
+        self.validation_errors.labels(name, event.error_code).inc()
+
+    def _ended(self, event: events.CallEnded) -> None:
+        bound = self._bound.get(event.tool_name, self._unknown)
+        bound.calls[event.status].inc()
+        bound.seconds.observe(event.total_ms / 1000)
+        if event.error_code:
+            self.call_errors.labels(self.label(event.tool_name), event.error_code).inc()

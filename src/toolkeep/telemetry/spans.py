@@ -1,0 +1,122 @@
+"""Calls as OpenTelemetry spans, and definitions as its instruments (OBS-1), by the GenAI and MCP conventions.
+
+Only the API is used: which SDK collects, and whether any does, is the deployer's. No argument, result or
+secret is ever an attribute. Needs the extra `server`.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from opentelemetry import context, metrics, propagate, trace
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from toolkeep import events
+from toolkeep.calls import RegisteredTool, ToolCall, ToolResult
+from toolkeep.events import Event
+
+SCOPE: Final = "toolkeep"
+UNKNOWN: Final = "unknown"
+
+
+class Setting(NamedTuple):
+    """What a span of a call says of where the call came from."""
+
+    method: str = ""
+    """The MCP method that asked for it; empty where none did."""
+    attributes: Mapping[str, Any] = {}
+
+
+class Keeper(Protocol):
+    """What is observed."""
+
+    def tools(self) -> list[RegisteredTool]:
+        """Every tool."""
+
+
+class CallSpans:
+    """Opens a span for every call; `setting` says where a call came from."""
+
+    def __init__(self, setting: Callable[[], Setting] = Setting) -> None:
+        self._tracer = trace.get_tracer(SCOPE)
+        self._setting = setting
+
+    @contextlib.contextmanager
+    def around(self, call: ToolCall, tool_name: str) -> Iterator[Callable[[ToolResult], None]]:
+        """A span around one call; hand it the result. `tool_name` is `unknown` for what is not registered."""
+        setting = self._setting()
+        attributes: dict[str, Any] = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": tool_name,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": call.id,
+            "gen_ai.agent.name": call.agent,
+            **({"gen_ai.conversation.id": call.conversation} if call.conversation else {}),
+            **setting.attributes,
+        }
+        name = f"{setting.method or 'execute_tool'} {tool_name}"
+        kind = SpanKind.SERVER if setting.method else SpanKind.INTERNAL
+        with self._tracer.start_as_current_span(
+            name, kind=kind, attributes=attributes, record_exception=False
+        ) as span:
+            yield lambda result: _tell(span, result)
+
+
+def _tell(span: Span, result: ToolResult) -> None:
+    """What became of the call."""
+    if not span.is_recording():
+        return
+    span.set_attribute("toolkeep.call.status", result.status)
+    if result.isolation:
+        span.set_attribute("toolkeep.call.isolation", result.isolation)
+    if result.code is not None:
+        span.set_attribute("error.type", result.code.value)
+        span.set_status(Status(StatusCode.ERROR))
+
+
+@contextlib.contextmanager
+def continued(carrier: Mapping[str, str]) -> Iterator[None]:
+    """Go on with the trace that a request carries, where it carries one."""
+    token = context.attach(propagate.extract(carrier))
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
+class DefinitionInstruments:
+    """The instruments about definitions; subscribe it to a keep's events."""
+
+    def __init__(self, keep: Keeper) -> None:
+        meter = metrics.get_meter(SCOPE)
+        self._keep = keep
+        self._duration = meter.create_histogram(
+            "tools.definitions.validation.duration", unit="s", description="Time to validate a definition."
+        )
+        self._failures = meter.create_counter(
+            "tools.definitions.validation.failures", description="Definitions that were refused."
+        )
+        self._created = meter.create_counter(
+            "tools.definitions.created", description="Custom definitions created."
+        )
+        meter.create_observable_gauge(
+            "tools.definitions.by_category", [self._by_category], description="Definitions per category."
+        )
+
+    def __call__(self, event: Event) -> None:
+        """Note one event."""
+        match event:
+            case events.ToolDefinitionValidatedEvent():
+                self._duration.record(event.validation_duration_s, {"category": event.category})
+            case events.ToolDefinitionRejected():
+                self._failures.add(1)
+            case events.ToolDefinitionCreatedEvent():
+                self._created.add(1, {"category": event.category})
+
+    def _by_category(self, _: CallbackOptions) -> Iterable[Observation]:
+        counts: dict[str, int] = {}
+        for tool in self._keep.tools():
+            category = tool.definition.category.value
+            counts[category] = counts.get(category, 0) + 1
+        return [Observation(count, {"category": category}) for category, count in counts.items()]

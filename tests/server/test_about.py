@@ -1,0 +1,102 @@
+"""Health, metadata and MCP below the same door."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mcp.talk import modern_request
+from tests.server.talk import Client
+from tests.server.test_app import talk
+from toolkeep import Keep
+from toolkeep.server.health import Health, is_writable
+
+
+@pytest.mark.spec("WEB-1")
+def test_it_is_ready_until_it_is_told_to_end(keep: Keep) -> None:
+    async def act(client: Client) -> Any:
+        before = await client.get("/readyz", headers={"authorization": ""})
+        client.app.service.health.stop()
+        after = await client.get("/readyz")
+        return before, after, (await client.get("/healthz")).data
+
+    before, after, alive = talk(keep, act)
+    assert before.status == 200
+    assert before.data == {
+        "status": "ready",
+        "checks": {"serving": True, "providers": True, "log": True, "store": True},
+    }
+    assert (after.status, after.data["checks"]["serving"]) == (503, False)
+    assert alive == {"status": "alive"}
+
+
+def test_it_is_not_ready_while_providers_load_or_a_check_fails(keep: Keep) -> None:
+    async def act(client: Client) -> Any:
+        keep._ready.clear()
+        loading = await client.get("/readyz")
+        keep._ready.set()
+        return loading
+
+    assert talk(keep, act).data["checks"]["providers"] is False
+
+    async def checked() -> Any:
+        clock = iter([10.0, 10.0, 10.5, 12.0, 12.0])
+        answers: Iterator[bool | OSError] = iter([True, OSError("gone")])
+
+        def check() -> bool:
+            said = next(answers)
+            if isinstance(said, OSError):
+                raise said
+            return said
+
+        health = Health(keep, {"store": check}, clock=lambda: next(clock))
+        return [(await health.readiness()).is_ready for _ in range(3)]
+
+    import asyncio
+
+    assert asyncio.run(checked()) == [True, True, False]
+
+
+def test_a_folder_that_cannot_be_written_is_not_writable(tmp_path: Path) -> None:
+    assert is_writable(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OSError, match="No such file"):
+        is_writable(tmp_path / "missing")
+    if os.geteuid() != 0:
+        tmp_path.chmod(0o500)
+        with pytest.raises(PermissionError):
+            is_writable(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["", "/mcp"])
+def test_mcp_clients_learn_where_they_are_and_what_is_wanted(keep: Keep, path: str) -> None:
+    async def act(client: Client) -> Any:
+        return await client.get(f"/.well-known/oauth-protected-resource{path}", headers={"authorization": ""})
+
+    data = talk(keep, act, issuers=["https://login.example.org"]).data
+    assert data["resource"] == "http://127.0.0.1:8765/mcp"
+    assert data["authorization_servers"] == ["https://login.example.org"]
+    assert data["bearer_methods_supported"] == ["header"]
+    assert "mcp" in data["scopes_supported"]
+    known = talk(keep, act, base="https://keep.example.org").data
+    assert known["resource"] == "https://keep.example.org/mcp"
+    assert "authorization_servers" not in known
+
+
+@pytest.mark.spec("POL-8")
+def test_over_mcp_the_agent_is_that_of_the_token(keep: Keep) -> None:
+    keep.use_policies('@id("bob-only") permit (principal == Agent::"bob", action, resource);')
+    body, headers = modern_request("tools/call", {"name": "add", "arguments": {"a": 1}})
+
+    async def act(client: Client) -> Any:
+        tried = []
+        for agent, scope in (("bob", "mcp"), ("ada", "mcp"), ("bob", "call")):
+            bearer = client.as_agent(agent, scope)
+            response = await bearer.send("POST", "/mcp", body, headers=headers)
+            is_error = response.data["result"].get("isError", False) if response.status == 200 else None
+            tried.append((response.status, is_error))
+        return tried
+
+    assert talk(keep, act) == [(200, False), (200, True), (403, None)]

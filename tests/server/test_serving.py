@@ -1,0 +1,242 @@
+"""The server as it runs: what a client may send before it is heard, and how it ends."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import begun
+from tests.server.running import Running, running
+from toolkeep import Keep, tool
+from toolkeep.limits import ServerLimits
+from toolkeep.server.serving import is_loopback, names_of
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TIGHT = ServerLimits(header_bytes=2000, send_s=0.3, connections=3, grace_s=1)
+
+
+def spoken(server: Running, *parts: bytes) -> tuple[int, Any]:
+    """Status and problem document of what comes back when these bytes are sent."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        for part in parts:
+            client.sendall(part)
+        received = b""
+        while more := client.recv(65536):
+            received += more
+    head, _, body = received.partition(b"\r\n\r\n")
+    return int(head.split(b" ")[1]), json.loads(body)
+
+
+@pytest.mark.parametrize(
+    ("parts", "status", "code"),
+    [
+        ([b"nonsense\r\n\r\n"], 400, "ACODE-TSR-062"),
+        (
+            [b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 3000 + b"\r\n\r\n"],
+            431,
+            "ACODE-TSR-063",
+        ),
+        ([b"GET /" + b"a" * 3000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n"], 431, "ACODE-TSR-063"),
+        ([b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 400_000], 431, "ACODE-TSR-063"),
+        ([b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"], 408, "ACODE-TSR-063"),
+        ([b""], 408, "ACODE-TSR-063"),
+    ],
+)
+@pytest.mark.spec("WEB-1")
+def test_what_cannot_be_heard_is_refused_with_a_problem_document(
+    keep: Keep, parts: list[bytes], status: int, code: str
+) -> None:
+    with running(keep, TIGHT) as server:
+        answered, problem = spoken(server, *parts)
+    assert (answered, problem["status"], problem["code"]) == (status, status, code)
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(keep: Keep) -> None:
+    with running(keep, TIGHT) as server:
+        head = (
+            f"authorization: Bearer {server.token()}\r\ncontent-type: application/json\r\ncontent-length: 50"
+        )
+        request = f"POST /v1/tools/add:call HTTP/1.1\r\nhost: localhost\r\n{head}\r\n\r\n{{"
+        status, problem = spoken(server, request.encode())
+    assert (status, problem["code"]) == (408, "ACODE-TSR-063")
+
+
+def test_connections_beyond_the_limit_are_sent_away(keep: Keep) -> None:
+    with running(keep, ServerLimits(connections=1, grace_s=1)) as server:
+        address = ("127.0.0.1", server.port)
+        with socket.create_connection(address, timeout=20) as first:
+            first.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert first.recv(100).startswith(b"HTTP/1.1 200")
+            with socket.create_connection(address, timeout=20) as second, suppress(ConnectionResetError):
+                assert second.recv(100) == b""
+
+
+@pytest.mark.parametrize(
+    ("host", "names"),
+    [
+        ("127.0.0.1", {"localhost", "127.0.0.1", "[::1]"}),
+        ("::1", {"localhost", "127.0.0.1", "[::1]"}),
+        ("Keep.Example.org", {"keep.example.org"}),
+        ("fd00::1", {"[fd00::1]"}),
+    ],
+)
+def test_a_server_is_spoken_to_by_the_names_of_its_address(host: str, names: set[str]) -> None:
+    assert names_of(host) == names
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.1", "example.org", "::", ""])  # noqa: S104 -- not bound
+def test_other_addresses_are_reached_by_others(host: str) -> None:
+    assert not is_loopback(host)
+
+
+# --- how it ends ---------------------------------------------------------------------------------
+
+
+def linger(release: threading.Event) -> Any:
+    @tool(danger="safe", side_effects=["DbWrite"], capabilities=["db.write:notes"])
+    async def linger() -> str:
+        """Write, once it may."""
+        begun.append("linger")
+        while not release.is_set():  # noqa: ASYNC110 -- set by another thread
+            await asyncio.sleep(0.005)
+        return "written"
+
+    return linger
+
+
+def called(server: Running) -> "Future[tuple[int, Any]]":
+    """A call of `linger` that has begun."""
+    pool = ThreadPoolExecutor(1)
+    answer = pool.submit(asked, server.url, server.token(), "/v1/tools/linger:call", {})
+    pool.shutdown(wait=False)
+    while not begun:
+        time.sleep(0.005)
+    return answer
+
+
+def test_a_call_in_flight_is_finished_and_answered(keep: Keep) -> None:
+    release = threading.Event()
+    keep.register(linger(release))
+    with running(keep, ServerLimits(grace_s=30)) as server:
+        answer = called(server)
+        server.server.handle_exit(signal.SIGTERM, None)
+        release.set()
+        assert answer.result(30)[1]["value"] == "written"
+
+
+@pytest.mark.spec("WEB-1")
+def test_a_call_that_outlasts_the_grace_is_recorded_as_unknown(keep: Keep) -> None:
+    keep.register(linger(threading.Event()))
+    with running(keep, ServerLimits(grace_s=1)) as server:
+        answer = called(server)
+        server.server.handle_exit(signal.SIGTERM, None)
+        status, problem = answer.result(30)
+    assert (status, problem["code"]) == (503, "ACODE-TSR-040")
+    last = next(keep.record.log.read_back()).record
+    assert (last["type"], last["status"], last["codes"]) == ("ToolCompleted", "error", ["ACODE-TSR-040"])
+
+
+def test_readiness_is_off_before_anything_else_ends(keep: Keep) -> None:
+    with running(keep) as server:
+        app = server.server.config.app
+        server.server.handle_exit(signal.SIGTERM, None)
+        assert app.service.health.is_stopping  # type: ignore[union-attr]
+
+
+# --- as a process --------------------------------------------------------------------------------
+
+
+@contextmanager
+def process(tmp_path: Path, *options: str) -> Iterator[tuple["subprocess.Popen[str]", str, str]]:
+    """`toolkeep serve`, its address, and a token."""
+    environment = {**os.environ, "TOOLKEEP_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "toolkeep"]
+    common = {"cwd": tmp_path, "env": environment, "text": True}
+    made = subprocess.run(
+        [*command, "token", "make", "me", "--scope", "admin", "--agent", "operator"],
+        capture_output=True,
+        check=True,
+        **common,  # type: ignore[call-overload]
+    )
+    running = subprocess.Popen(
+        [*command, "serve", "--port", "0", "--json", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **common,  # type: ignore[call-overload]
+    )
+    assert running.stdout is not None
+    lines = ""
+    while not lines.endswith("}\n"):
+        line = running.stdout.readline()
+        assert line, running.stderr.read() if running.stderr else ""
+        lines += line
+    try:
+        yield running, json.loads(lines)["address"], made.stdout.strip()
+    finally:
+        if running.poll() is None:
+            running.kill()
+        running.communicate(timeout=30)
+
+
+def asked(url: str, token: str, path: str, body: Any = None) -> tuple[int, Any]:
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+    request = urllib.request.Request(url + path, data, headers)  # noqa: S310 -- our own server
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310 -- the same
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_it_ends_when_the_calls_in_flight_have_and_takes_no_more(tmp_path: Path) -> None:
+    with process(tmp_path) as (server, url, token):
+        status, data = asked(url, token, "/v1/tools/agent_hello_world:call", {"arguments": {"name": "Ada"}})
+        assert (status, data["status"]) == (200, "ok")
+        assert asked(url, token, "/readyz")[0] == 200
+        server.send_signal(signal.SIGTERM)
+        output, errors = server.communicate(timeout=30)
+    assert server.returncode == 0
+    assert token not in output + errors
+    assert "Traceback" not in errors
+    shown = subprocess.run(
+        [sys.executable, "-m", "toolkeep", "audit", "verify"],
+        cwd=tmp_path,
+        env={**os.environ, "TOOLKEEP_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stdout
+
+
+def test_a_server_without_tokens_says_how_to_make_one_and_shows_none(tmp_path: Path) -> None:
+    environment = {**os.environ, "TOOLKEEP_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+    server = subprocess.Popen(
+        [sys.executable, "-m", "toolkeep", "serve", "--port", "0"],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stderr is not None
+    lines = [server.stderr.readline() for _ in range(3)]
+    server.terminate()
+    server.communicate(timeout=30)
+    assert "serving at http://127.0.0.1:" in lines[0]
+    assert "toolkeep token make" in lines[2]
+    assert not any("tk_" in line for line in lines)
