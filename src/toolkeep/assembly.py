@@ -43,6 +43,7 @@ def open_keep(
     tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
     approver: "Approver | None" = None,
     approval_wait_s: float | None = None,
+    follow_store: bool | None = None,
 ) -> Keep:
     """A keep that is ready to use, with the tools of `.agent/config.yml` where there is one.
 
@@ -52,7 +53,9 @@ def open_keep(
     built-in tools; `formats` are checks of your own for `format` in schemas; `normalizers` make results of
     tools with `normalization: custom` comparable; `call_limits` bound how many calls run at once;
     `tool_secrets` are what `context.secret` gives, by tool; `approver` asks a person where one
-    must agree; `approval_wait_s` is how long a call waits for one elsewhere, instead of as configured.
+    must agree; `approval_wait_s` is how long a call waits for one elsewhere, instead of as configured;
+    `follow_store` is whether changes that others make in the store are taken over while the keep is open, by
+    default where the store is a PostgreSQL.
     """
     root = project_folder(project)
     state = open_state(root)
@@ -86,6 +89,8 @@ def open_keep(
     stored = _store_providers(store, keep)
     keep.load(*named, own=[*providers, *_config_providers(settings), *stored], failed=failed)
     keep.hold_back(*(file for file in settings.files if not file.counts))
+    if follow_store or (follow_store is None and settings.store_url):
+        keep.follow_store()
     return keep
 
 

@@ -408,6 +408,12 @@ STORE_CONNECT_SECONDS: Final = 5
 """For a connection to the store's database: whoever opens a keep waits for it."""
 STORE_BUSY_SECONDS: Final = 10.0
 """For another process that changes the embedded store at this moment."""
+FOLLOW_SECONDS: Final = 5.0
+"""How often a shared store is looked at even if it tells nothing: a proxy may swallow what it tells."""
+FOLLOW_FILE_SECONDS: Final = 0.5
+"""How often the embedded store is looked at for changes of other processes; a look takes 10 µs."""
+RECONNECT_SECONDS: Final = 5.0
+"""The longest pause before a store that is lost is tried again."""
 STORED_DEFINITION_BYTES: Final = 256 * KIB
 """A stored definition as JSON, metadata and all: two schemas at their limit, and as much again."""
 STORE_CONNECTIONS: Final = 5

@@ -1,0 +1,78 @@
+"""The stores that the tests of this folder run against: each test of definitions runs on all of them."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.storage.keeps import KeepOnStore, OpenKeep
+from tests.storage.postgres import Cluster, cluster
+from toolkeep.storage.places import EmbeddedPlace, Place, PostgresPlace
+from toolkeep.storage.sql.definitions import DefinitionWriter
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A PostgreSQL that runs for the whole session."""
+    with cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def made_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite store in which all tables are made: making them takes longer than most tests."""
+    folder = tmp_path_factory.mktemp("made")
+    _make_tables(EmbeddedPlace(folder))
+    return folder / "store.db"
+
+
+@pytest.fixture(scope="session")
+def made_database(postgres: Cluster) -> str:
+    """The name of such a database."""
+    url = postgres.make_database()
+    _make_tables(PostgresPlace(url))
+    return url.rpartition("/")[2]
+
+
+def _make_tables(place: Place) -> None:
+    with contextlib.closing(DefinitionWriter(place)) as writer:
+        writer.migrate()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A database without any table, of either kind."""
+    if request.param == "sqlite":
+        return EmbeddedPlace(tmp_path / "state")
+    running: Cluster = request.getfixturevalue("postgres")
+    return PostgresPlace(running.make_database())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A database whose tables are made, of either kind."""
+    if request.param == "sqlite":
+        made: Path = request.getfixturevalue("made_file")
+        folder = tmp_path / "state"
+        folder.mkdir(mode=0o700)
+        shutil.copy(made, folder)
+        return EmbeddedPlace(folder)
+    running: Cluster = request.getfixturevalue("postgres")
+    return PostgresPlace(running.make_database(request.getfixturevalue("made_database")))
+
+
+@pytest.fixture
+def open_there(place: Place) -> Iterator[OpenKeep]:
+    """Opens keeps on one database; all are closed in the end."""
+    opened: list[KeepOnStore] = []
+
+    def open_one(**settings: Any) -> KeepOnStore:
+        opened.append(KeepOnStore(place, **settings))
+        return opened[-1]
+
+    yield open_one
+    for keep in opened:
+        keep.close()
