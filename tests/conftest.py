@@ -3,12 +3,15 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from hypothesis import settings
 
 from toolkeep import Keep, open_keep, tool
+
+if TYPE_CHECKING:
+    from tests.storage.postgres import Cluster
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
@@ -42,6 +45,15 @@ def shared_data() -> Path:
     if os.environ.get("CI"):
         pytest.fail(f"the shared test data is missing: {SHARED_DATA.name}")
     pytest.skip("the shared test data is not here")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> "Iterator[Cluster]":
+    """A PostgreSQL that runs for the whole session."""
+    from tests.storage.postgres import cluster
+
+    with cluster() as running:
+        yield running
 
 
 @tool

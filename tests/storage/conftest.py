@@ -1,6 +1,5 @@
 """The stores that the tests of this folder run against: each test of definitions runs on all of them."""
 
-import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,37 +8,16 @@ from typing import Any
 import pytest
 
 from tests.storage.keeps import KeepOnStore, OpenKeep
-from tests.storage.postgres import Cluster, cluster
+from tests.storage.postgres import Cluster, make_tables
 from toolkeep.storage.places import EmbeddedPlace, Place, PostgresPlace
-from toolkeep.storage.sql.definitions import DefinitionWriter
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Cluster]:
-    """A PostgreSQL that runs for the whole session."""
-    with cluster() as running:
-        yield running
 
 
 @pytest.fixture(scope="session")
 def made_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An SQLite store in which all tables are made: making them takes longer than most tests."""
     folder = tmp_path_factory.mktemp("made")
-    _make_tables(EmbeddedPlace(folder))
+    make_tables(EmbeddedPlace(folder))
     return folder / "store.db"
-
-
-@pytest.fixture(scope="session")
-def made_database(postgres: Cluster) -> str:
-    """The name of such a database."""
-    url = postgres.make_database()
-    _make_tables(PostgresPlace(url))
-    return url.rpartition("/")[2]
-
-
-def _make_tables(place: Place) -> None:
-    with contextlib.closing(DefinitionWriter(place)) as writer:
-        writer.migrate()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -48,7 +26,7 @@ def empty_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "sqlite":
         return EmbeddedPlace(tmp_path / "state")
     running: Cluster = request.getfixturevalue("postgres")
-    return PostgresPlace(running.make_database())
+    return PostgresPlace(running.empty())
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -61,7 +39,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         shutil.copy(made, folder)
         return EmbeddedPlace(folder)
     running: Cluster = request.getfixturevalue("postgres")
-    return PostgresPlace(running.make_database(request.getfixturevalue("made_database")))
+    return PostgresPlace(running.clean())
 
 
 @pytest.fixture

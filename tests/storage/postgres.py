@@ -12,16 +12,18 @@ import signal
 import socket
 import subprocess
 import tempfile
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from toolkeep.storage.places import SCHEMA, Place, PostgresPlace
+from toolkeep.storage.sql.definitions import DefinitionWriter
+from toolkeep.storage.sql.tables import METADATA, STATE
+
 _SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
-    "synchronous_commit": "off",
     "max_connections": "40",
     "shared_buffers": "16MB",
     "listen_addresses": "127.0.0.1",
@@ -37,9 +39,11 @@ class Cluster:
         self._folder = folder
         self._user = _ordinary_user()
         self.port = _free_port()
+        self._databases: set[str] = set()
         self._server: subprocess.Popen[bytes] | None = None
         self._own(folder)
-        self._run("initdb", "--pgdata", str(folder / "data"), "--username", "keep", "--auth", "trust")
+        made = ("--username", "keep", "--auth", "trust", "--no-sync", "--no-locale", "--encoding", "UTF8")
+        self._run("initdb", "--pgdata", str(folder / "data"), *made)
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -59,17 +63,31 @@ class Cluster:
                 raise RuntimeError("PostgreSQL did not start")
 
     def stop(self) -> None:
-        """Stop it at once, with every connection to it."""
+        """Stop it at once, with every connection to it; what was committed is there after the next start."""
         if self._server is not None:
-            self._server.send_signal(signal.SIGINT)
+            self._server.send_signal(signal.SIGQUIT)
             self._server.wait()
             self._server = None
 
-    def make_database(self, template: str = "template0") -> str:
-        """The URL of a new database that is like another one, by default empty."""
-        name = f"keep_{uuid.uuid4().hex}"
-        self.execute("postgres", f"CREATE DATABASE {name} TEMPLATE {template}")
-        return self.url(name)
+    def clean(self) -> str:
+        """The URL of a database whose tables are made and empty."""
+        if "made" not in self._databases:
+            self._make("made")
+            make_tables(PostgresPlace(self.url("made")))
+        tables = ", ".join(f"{table.schema}.{table.name}" for table in METADATA.tables.values())
+        self.execute("made", f"TRUNCATE {tables}; INSERT INTO {STATE} (id, revision) VALUES (1, 0)")  # noqa: S608
+        return self.url("made")
+
+    def empty(self) -> str:
+        """The URL of a database without any table."""
+        if "empty" not in self._databases:
+            self._make("empty")
+        self.execute("empty", f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+        return self.url("empty")
+
+    def _make(self, database: str) -> None:
+        self.execute("postgres", f"CREATE DATABASE {database}")
+        self._databases.add(database)
 
     def url(self, database: str) -> str:
         """Where a database is."""
@@ -98,6 +116,12 @@ def find_programs() -> Path | None:
     on_path = shutil.which("initdb")
     found = packaged[-1] if packaged else Path(on_path).parent if on_path else None
     return found if found and (found / "postgres").exists() else None
+
+
+def make_tables(place: Place) -> None:
+    """Make the tables of the store."""
+    with contextlib.closing(DefinitionWriter(place)) as writer:
+        writer.migrate()
 
 
 @contextlib.contextmanager

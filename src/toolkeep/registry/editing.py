@@ -7,7 +7,7 @@ works.
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -201,24 +201,23 @@ class Editor:
     def follow(self) -> frozenset[str]:
         """Take over what was changed since the store was last looked at; the names of those tools."""
         with self._lock:
-            if self._seen == _UNREAD:
-                return self._read_anew()
-            last, names = self.store.changed_since(self._seen)
-            taken = frozenset(name for name in names if self._take_over(name))
+            last, names = self._changed()
+            taken = frozenset(name for name in sorted(names) if self._take_over(name))
             self._seen = last
         if taken:
             self._tell_followed(last, taken)
         return taken
 
-    def _read_anew(self) -> frozenset[str]:
-        """Everything, where the store could not be read when the keep was opened."""
+    def _changed(self) -> tuple[int, frozenset[str]]:
+        """Up to where the store was read then, and the tools that may have changed."""
+        if self._seen != _UNREAD:
+            last, names = self.store.changed_since(self._seen)
+            if last >= self._seen:
+                return last, names
+        # It could not be read when the keep was opened, or was put back to an earlier state.
         contents = self.store.read()
-        names = frozenset(one.name for one in contents.held)
-        for name in sorted(names):
-            self._take_over(name)
-        self._seen = contents.revision
-        self._tell_followed(contents.revision, names)
-        return names
+        held = {family[0].name for family in self._registry.snapshot.families.values() if _is_stored(family)}
+        return contents.revision, frozenset(one.name for one in contents.held) | held
 
     def _tell_followed(self, revision: int, names: Iterable[str]) -> None:
         shown = getattr(getattr(self.store, "place", None), "shown", "memory")
@@ -360,6 +359,10 @@ def _refuse_not_higher(before: StoredDefinition, definition: ToolDefinition) -> 
 def _runs(name: str) -> NotAccepted:
     hint = "only who may decide what runs here can change it: pass may_run=True for them"
     return NotAccepted(f"tool {name!r} names something that runs it", hint=hint)
+
+
+def _is_stored(family: Sequence[RegisteredTool]) -> bool:
+    return family[0].provider == STORE
 
 
 def _key(tool: RegisteredTool) -> tuple[str, str]:
