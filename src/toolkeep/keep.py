@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from toolkeep.replay import Replay
     from toolkeep.results.output import Normalizers
     from toolkeep.storage.following import Follower
+    from toolkeep.telemetry.webhook import Webhook
 
 LOCAL_AGENT = "local"
 KNOWN_AGENTS = (LOCAL_AGENT, "operator", "mcp-local")
@@ -97,6 +98,7 @@ class Keep(KeepsTools):
         self._is_closed = False
         self._loop: LoopThread | None = None
         self._follower: Follower | None = None
+        self._webhooks: list[Webhook] = []
 
     def __enter__(self) -> Self:
         return self
@@ -125,6 +127,13 @@ class Keep(KeepsTools):
         if self._made is not None:
             self._made.close()
         self.close_store()
+        for webhook in self._webhooks:
+            webhook.close()
+
+    def post_events(self, webhook: "Webhook") -> None:
+        """Tell a webhook what happens from now on; it is closed with the keep."""
+        self.subscribe(webhook)
+        self._webhooks.append(webhook)
 
     def follow_store(self) -> None:
         """Take over what others change in the store, within a second, until the keep is closed."""

@@ -418,3 +418,16 @@ STORED_DEFINITION_BYTES: Final = 256 * KIB
 """A stored definition as JSON, metadata and all: two schemas at their limit, and as much again."""
 STORE_CONNECTIONS: Final = 5
 """To PostgreSQL from one keep: definitions change rarely, and reading needs none."""
+
+WEBHOOK_QUEUE: Final = 1_000
+"""Events that wait for a webhook: half a megabyte. More is lost rather than held in memory."""
+WEBHOOK_SECONDS: Final = 10.0
+"""For one delivery, from the name to the last byte of the answer."""
+WEBHOOK_PAUSES: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
+"""Before each further attempt; after the last an event is given up, some 13 minutes after it happened."""
+WEBHOOK_ANSWER_BYTES: Final = 64 * KIB
+"""Of an answer, head and all; nothing in it is read but its status."""
+WEBHOOK_CLOSE_SECONDS: Final = 5.0
+"""For what waits when a keep is closed."""
+WEBHOOK_SECRET_CHARS: Final = 24
+"""The shortest secret that signs: what is shorter can be guessed."""
