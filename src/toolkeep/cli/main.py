@@ -9,6 +9,7 @@ COMMANDS = {
     "accept": "Accept a project's configuration, or a tool that changed.",
     "approve": "Answer calls that wait for a person.",
     "audit": "Look into the log of calls, check it, prove from it.",
+    "backup": "Back up what the keep remembers, and restore it.",
     "call": "Call a tool, guarded and recorded.",
     "completion": "Print the completion script for a shell.",
     "disable": "Keep tools from answering.",
