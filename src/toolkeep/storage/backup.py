@@ -2,8 +2,8 @@
 
 What comes first decides what a restored keep knows: the log is cut at one moment, together with its keys and
 its newest checkpoint, under the lock that everybody appends under. The databases follow, each as a snapshot
-of its own: a claim or a used-up approval may then be newer than the log, and never older, so that nothing that
-ran can run twice. A backup holds the keep's private keys: who has it can sign for the log, and who can write
+of its own: a claim or a used-up approval may then be newer than the log, and never older, so that nothing
+that ran can run twice. A backup holds the keep's private keys: who has it can sign for the log, and who can write
 to it can replace all of it. It protects against the loss of a disk.
 """
 
@@ -78,7 +78,8 @@ def restore_backup(source: Path, folder: Path, *, replaces: bool = False) -> Pat
     if is_there and (users := _users(folder)):
         hint = f"stop what uses it first: process {', '.join(map(str, users[:5]))}"
         raise BackupRefused(str(folder), "is in use", hint=hint)
-    make_private(folder.parent)
+    if not folder.parent.exists():
+        make_private(folder.parent)
     with _scratch(folder) as scratch:
         _unpack(source, scratch / "state")
         aside = _move_aside(folder) if folder.exists() else None
