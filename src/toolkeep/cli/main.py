@@ -23,6 +23,7 @@ COMMANDS = {
     "new": "Write a tool with its tests.",
     "policy": "Check policies, explain decisions, replay them.",
     "show": "Show a tool: description, parameters, schema.",
+    "store": "Look after the database of custom definitions.",
     "token": "Make and revoke tokens for use over the network.",
     "validate": "Check a call's arguments without running it.",
 }

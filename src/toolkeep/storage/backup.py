@@ -3,8 +3,8 @@
 What comes first decides what a restored keep knows: the log is cut at one moment, together with its keys and
 its newest checkpoint, under the lock that everybody appends under. The databases follow, each as a snapshot
 of its own: a claim or a used-up approval may then be newer than the log, and never older, so that nothing
-that ran can run twice. A backup holds the keep's private keys: who has it can sign for the log, and who can write
-to it can replace all of it. It protects against the loss of a disk.
+that ran can run twice. A backup holds the keep's private keys: who has it can sign for the log, and who can
+write to it can replace all of it. It protects against the loss of a disk.
 """
 
 import contextlib
