@@ -412,6 +412,10 @@ FOLLOW_SECONDS: Final = 5.0
 """How often a shared store is looked at even if it tells nothing: a proxy may swallow what it tells."""
 FOLLOW_FILE_SECONDS: Final = 0.5
 """How often the embedded store is looked at for changes of other processes; a look takes 10 µs."""
+FOLLOW_PAUSE_SECONDS: Final = 0.05
+"""Between two looks at a shared store: whoever may connect to the database may also tell a thousand times."""
+CHANGER_CHARS: Final = 128
+"""Of the name of whoever changes a definition."""
 RECONNECT_SECONDS: Final = 5.0
 """The longest pause before a store that is lost is tried again."""
 STORED_DEFINITION_BYTES: Final = 256 * KIB

@@ -1,6 +1,5 @@
 """The stores that the tests of this folder run against: each test of definitions runs on all of them."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,16 +7,8 @@ from typing import Any
 import pytest
 
 from tests.storage.keeps import KeepOnStore, OpenKeep
-from tests.storage.postgres import Cluster, make_tables
+from tests.storage.postgres import Cluster
 from toolkeep.storage.places import EmbeddedPlace, Place, PostgresPlace
-
-
-@pytest.fixture(scope="session")
-def made_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite store in which all tables are made: making them takes longer than most tests."""
-    folder = tmp_path_factory.mktemp("made")
-    make_tables(EmbeddedPlace(folder))
-    return folder / "store.db"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -27,19 +18,6 @@ def empty_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return EmbeddedPlace(tmp_path / "state")
     running: Cluster = request.getfixturevalue("postgres")
     return PostgresPlace(running.empty())
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A database whose tables are made, of either kind."""
-    if request.param == "sqlite":
-        made: Path = request.getfixturevalue("made_file")
-        folder = tmp_path / "state"
-        folder.mkdir(mode=0o700)
-        shutil.copy(made, folder)
-        return EmbeddedPlace(folder)
-    running: Cluster = request.getfixturevalue("postgres")
-    return PostgresPlace(running.clean())
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from toolkeep.errors import ToolkeepError
 from toolkeep.events import Event, StoreLost
-from toolkeep.limits import FOLLOW_FILE_SECONDS, FOLLOW_SECONDS, RECONNECT_SECONDS
+from toolkeep.limits import FOLLOW_FILE_SECONDS, FOLLOW_PAUSE_SECONDS, FOLLOW_SECONDS, RECONNECT_SECONDS
 from toolkeep.storage.places import CHANNEL, Place
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
@@ -88,6 +88,7 @@ class Follower:
         for _ in connection.notifies(timeout=0):
             pass
         connection.execute("SELECT 1")
+        self._is_over.wait(FOLLOW_PAUSE_SECONDS)
         if not self._is_over.is_set():
             self._follow()
         return None
