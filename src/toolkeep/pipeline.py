@@ -99,6 +99,7 @@ class Pipeline:
             approver=approver,
             is_paranoid=is_paranoid,
             wait_s=approval_wait_s,
+            tell=bus.tell,
         )
         self.admission = Admission(limits)
         machine, contacts = Machine(), Contacts(bus)
