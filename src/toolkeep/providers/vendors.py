@@ -1,10 +1,12 @@
 """Which providers there are; each is loaded when it is first used."""
 
 import importlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from toolkeep.errors import UnknownProvider
-from toolkeep.providers.vendor import Vendor
+
+if TYPE_CHECKING:
+    from toolkeep.providers.vendor import Vendor
 
 _HOMES: Final = {
     "anthropic": ("anthropic", "VENDOR"),
@@ -26,7 +28,7 @@ _HOMES: Final = {
 PROVIDERS: Final = tuple(_HOMES)
 
 
-def vendor_of(name: str) -> Vendor:
+def vendor_of(name: str) -> "Vendor":
     """The provider of that name; raises `UnknownProvider`."""
     if name not in _HOMES:
         raise UnknownProvider(name, known=PROVIDERS)
