@@ -1,37 +1,18 @@
 """The vendors' own SDK types judge what goes out and build what comes in, in an environment of their own."""
 
-import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.mcp.environments import ROOT, python_of
+from tests.providers.programs import report_of
 
 REAL_TOOLS = 2245
 
 
-def run(script: str, *words: str) -> Any:
-    """The last line that a program prints in the environment of the vendors."""
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
-    program = ROOT / "tests" / "providers" / "vendors" / script
-    done = subprocess.run(
-        [str(python_of("vendors")), "-W", "ignore", str(program), *words],
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-        env=environment,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 @pytest.fixture(scope="module")
 def report(shared_data: Path) -> Any:
-    return run("report.py", str(shared_data))
+    return report_of("providers/vendors/report.py", shared_data)
 
 
 @pytest.mark.spec("PRV-1", "PRV-3")
