@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.mcp.environments import ROOT
-from tests.providers.programs import report_of, run_python
+from tests.providers import programs
+from tests.providers.programs import run_python
 from toolkeep.errors import Code, ExtraMissing
 
 BECAME = ["success", "error", "error", "error"]
@@ -15,7 +16,7 @@ BECAME = ["success", "error", "error", "error"]
 
 @pytest.fixture(scope="module")
 def report() -> Any:
-    return report_of("frameworks/programs/everything.py")
+    return programs.report()
 
 
 @pytest.mark.spec("PRV-2")
