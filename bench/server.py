@@ -1,6 +1,6 @@
 """How fast does a keep answer over HTTP, beside servers that check and record nothing? Prints tables.
 
-toolkeep recognizes a token, decides by a policy and keeps its log on the disk. The servers take turns in every
+toolkeep recognizes a token, decides by a policy and keeps its log on the disk. The servers take turns in each
 round, and ratios are taken within rounds. See bench/README.md.
 """
 
@@ -143,7 +143,7 @@ async def _served(contestant: Contestant) -> AsyncIterator["Client"]:
     script = SERVERS_FOLDER / f"{contestant.script}.py"
     with tempfile.TemporaryDirectory(dir="/dev/shm" if contestant.is_in_memory else None) as home:
         project = Path(home, "project")
-        project.mkdir()
+        project.mkdir()  # noqa: ASYNC240 -- nothing is timed yet
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, str(script), str(port), *contestant.options),
             stdout=subprocess.PIPE,

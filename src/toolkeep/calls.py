@@ -173,6 +173,14 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return self.text
 
 
+class Unreadable(msgspec.Struct, frozen=True):
+    """In the place of arguments: why a model's call cannot be read as a whole. Validation refuses it so."""
+
+    code: Code
+    message: str
+    suggestion: str
+
+
 class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller may ask for beyond the call itself; only ever stricter than the definition (EXE-9)."""
 

@@ -21,6 +21,9 @@
     ├── FeatureClosed          ACODE-TSR-025   the configuration switches a feature off
     ├── CalledAtImport         ACODE-TSR-038   a file makes calls while a worker imports it for its tools
     ├── NotRecorded            ACODE-TSR-041   there is no record to prove
+    ├── UnknownProvider        ACODE-TSR-051   no model provider of that name is spoken here
+    ├── ResponseUnreadable     ACODE-TSR-052   what should be a model's response is none
+    ├── ExtraMissing           ACODE-TSR-054   an optional package is not installed
     ├── StoreUnavailable       ACODE-TSR-055   the database of definitions or tokens does not answer
     ├── StoreConflict          ACODE-TSR-056   a change does not fit what is stored
     ├── StoreLayoutUnfit       ACODE-TSR-057   the tables of the database are not those of this toolkeep
@@ -99,6 +102,11 @@ class Code(StrEnum):
     TOUCHED_CHANGED = "ACODE-TSR-045"
     APPROVAL_DENIED = "ACODE-TSR-046"
     ANSWER_REFUSED = "ACODE-TSR-047"
+    CALL_UNFINISHED = "ACODE-TSR-050"
+    MODEL_PROVIDER_UNKNOWN = "ACODE-TSR-051"
+    RESPONSE_UNREADABLE = "ACODE-TSR-052"
+    NOT_EXPRESSIBLE = "ACODE-TSR-053"
+    EXTRA_MISSING = "ACODE-TSR-054"
     STORE_UNAVAILABLE = "ACODE-TSR-055"
     STORE_CONFLICT = "ACODE-TSR-056"
     STORE_LAYOUT_UNFIT = "ACODE-TSR-057"
@@ -173,6 +181,11 @@ TITLES: Final[dict[Code, str]] = {
     Code.TOUCHED_CHANGED: "what the call touches has changed",
     Code.APPROVAL_DENIED: "a person said no",
     Code.ANSWER_REFUSED: "answer not taken",
+    Code.CALL_UNFINISHED: "call not finished",
+    Code.MODEL_PROVIDER_UNKNOWN: "unknown model provider",
+    Code.RESPONSE_UNREADABLE: "response cannot be read",
+    Code.NOT_EXPRESSIBLE: "provider cannot be told of the tool",
+    Code.EXTRA_MISSING: "optional package not installed",
     Code.STORE_UNAVAILABLE: "store not available",
     Code.STORE_CONFLICT: "change does not fit what is stored",
     Code.STORE_LAYOUT_UNFIT: "tables of the store do not fit",
@@ -420,6 +433,34 @@ class NotRecorded(ToolkeepError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(Code.NOT_RECORDED, reason)
+
+
+class UnknownProvider(ToolkeepError):
+    """No model provider of that name is spoken here."""
+
+    def __init__(self, name: str, *, known: Sequence[str]) -> None:
+        shown = name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…"
+        message = f"no model provider is called {shown!r}"
+        super().__init__(Code.MODEL_PROVIDER_UNKNOWN, message, hint="there are " + ", ".join(known))
+        self.name = name
+
+
+class ResponseUnreadable(ToolkeepError):
+    """What should be a response of a model, or an event of a stream, is none of that provider's."""
+
+    def __init__(self, provider: str, reason: str) -> None:
+        hint = "hand over the response as the provider's SDK or API gave it"
+        super().__init__(Code.RESPONSE_UNREADABLE, f"response of {provider}: {reason}", hint=hint)
+        self.provider = provider
+
+
+class ExtraMissing(ToolkeepError):
+    """Something needs a package that toolkeep does not install by itself."""
+
+    def __init__(self, what: str, *, package: str, extra: str) -> None:
+        message = f"{what} needs the package {package}, which is not installed"
+        super().__init__(Code.EXTRA_MISSING, message, hint=f"install toolkeep[{extra}]")
+        self.package = package
 
 
 class StoreUnavailable(ToolkeepError):

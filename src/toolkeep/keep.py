@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from toolkeep.pipeline import Pipeline, Progress, Spans
     from toolkeep.policy.authorize import Authorizer
     from toolkeep.policy.explain import Holder
+    from toolkeep.providers.export import Exported
+    from toolkeep.providers.speaking import Events, Speaker
     from toolkeep.records import KeepRecord
     from toolkeep.registry.editing import OfferOf
     from toolkeep.registry.store import DefinitionStore
@@ -103,6 +105,7 @@ class Keep(KeepsTools):
         self._loop: LoopThread | None = None
         self._follower: Follower | None = None
         self._webhooks: list[Webhook] = []
+        self._speaks: Speaker | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -413,6 +416,72 @@ class Keep(KeepsTools):
         found = self.try_get(name)
         sees = self._sees(agent)
         return found if found is None or sees is None or sees(found) else None
+
+    # --- how a model speaks ----------------------------------------------------------------------
+
+    @property
+    def _speaker(self) -> "Speaker":
+        from toolkeep.providers.speaking import Speaker
+
+        self._speaks = self._speaks or Speaker(self)
+        return self._speaks
+
+    def tools_for(
+        self,
+        provider: str,
+        *,
+        agent: str = LOCAL_AGENT,
+        strict: bool = False,
+        loaded: Iterable[str] | None = None,
+        cache: bool = False,
+    ) -> "Exported":
+        """The tools that an agent may see, as a model provider's request takes them.
+
+        `strict` asks for the provider's strict mode; say it to `answer` too. `loaded` names the tools that
+        the model is told of at once, the others it finds by the provider's own search. `cache` marks where
+        the provider may cache. The list also says what was lost (`losses`) and left out (`omitted`).
+        """
+        from toolkeep.providers.export import Options
+
+        named = None if loaded is None else tuple(loaded)
+        options = Options(strict=strict, loaded=named, cache=cache)
+        return self._speaker.tools_for(provider, agent=agent, options=options)
+
+    async def answer(
+        self,
+        provider: str,
+        response: Any,
+        *,
+        agent: str = LOCAL_AGENT,
+        session: str = "",
+        conversation: str = "",
+        strict: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Make every call of a model's response, and return the messages that answer them; none: no calls.
+
+        The response is what the provider's SDK gave, its data, or its JSON text. A call that the model did
+        not finish is answered and never run. Raises `ResponseUnreadable` for what is no response.
+        """
+        turn = self._speaker.read(provider, response)
+        return await self._speaker.answer(
+            provider, turn, agent=agent, session=session, conversation=conversation, strict=strict
+        )
+
+    async def answer_stream(
+        self,
+        provider: str,
+        events: "Events",
+        *,
+        agent: str = LOCAL_AGENT,
+        session: str = "",
+        conversation: str = "",
+        strict: bool = False,
+    ) -> list[dict[str, Any]]:
+        """As `answer`, for the events of a stream. It is read to its end before anything is run."""
+        turn = await self._speaker.read_stream(provider, events)
+        return await self._speaker.answer(
+            provider, turn, agent=agent, session=session, conversation=conversation, strict=strict
+        )
 
     # --- does a call fit -------------------------------------------------------------------------
 

@@ -151,6 +151,40 @@ REFUSALS_IN_A_ROW: Final = 20
 QUIET_SECONDS: Final = 30.0
 """How long details are withheld after the last of too many refusals."""
 
+# --- providers (PRV) ---------------------------------------------------------------------------
+
+INLINED_SCHEMAS: Final = 5_000
+"""Parts of one schema after references were written out: no small schema that grows without end."""
+
+STRICT_PROPERTIES: Final = 5_000
+STRICT_DEPTH: Final = 10
+STRICT_TEXT_CHARS: Final = 120_000
+STRICT_ENUM_VALUES: Final = 1_000
+"""What OpenAI takes in one strict schema: properties, levels, characters of names and values, enum values."""
+
+LONG_ENUM: Final = (250, 15_000)
+"""A text enum of more values than the first may have no more characters than the second."""
+
+CLAUDE_STRICT_TOOLS: Final = 20
+CLAUDE_OPTIONAL_PARAMETERS: Final = 24
+CLAUDE_UNION_PARAMETERS: Final = 16
+"""What Claude takes of strict tools in one request."""
+
+COHERE_STRICT_FIELDS: Final = 200
+"""Parameters of all tools together that Cohere's strict_tools takes."""
+
+RESULT_CHARS: Final = 100_000
+"""How much of a result's text goes to a model; the rest is read by reference. About 25,000 tokens."""
+
+RESULT_BLOB_BYTES: Final = 5 * MIB
+"""The largest image or file that goes to a model; vendors take at most 5 MB for an image."""
+
+RESPONSE_BYTES: Final = 32 * MIB
+"""A model's response as text."""
+
+STREAM_CALLS: Final = 1_000
+"""Calls that one stream may begin."""
+
 
 # --- network (SBX-4) ---------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ import pytest
 
 from toolkeep import Keep, tool
 from toolkeep.calls import RegisteredTool, ToolResult
-from toolkeep.mcp.tools import ToolList, annotations, result_data, tool_data
+from toolkeep.mcp.tools import ToolList, tool_data
+from toolkeep.providers.mcp import annotations, result_data
 
 
 def registered(keep: Keep, made: Any) -> RegisteredTool:
@@ -54,7 +55,7 @@ def test_annotations_follow_from_side_effects_and_danger(
     keep: Keep, fields: dict[str, Any], expected: tuple[bool, ...]
 ) -> None:
     names = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-    assert annotations(registered(keep, made(**fields))) == dict(zip(names, expected, strict=True))
+    assert annotations(registered(keep, made(**fields)).definition) == dict(zip(names, expected, strict=True))
 
 
 def test_a_tool_of_a_list_has_title_schema_and_no_secret(keep: Keep) -> None:
@@ -102,7 +103,7 @@ def of(keep: Keep, value: Any, *, is_modern: bool = True, **fields: Any) -> dict
 
     keep.register(gives)
     result = asyncio.run(keep.call("gives", {}))
-    data = result_data(result, keep.get("gives"), is_modern=is_modern)
+    data = result_data(result, keep.get("gives").definition, is_modern=is_modern)
     assert data.pop("_meta") == {"toolkeep/call": result.call_id}
     return data
 
@@ -153,7 +154,7 @@ def test_content_that_is_none_is_shown_as_data(keep: Keep) -> None:
 
 def test_an_object_that_was_cut_off_is_no_success_with_half_of_it(keep: Keep) -> None:
     result = asyncio.run(_long(keep))
-    data = result_data(result, keep.get("long"), is_modern=True)
+    data = result_data(result, keep.get("long").definition, is_modern=True)
     assert data["isError"] is True
     assert "structuredContent" not in data
 

@@ -11,20 +11,37 @@ from toolkeep.cli.options import common, files, print_json, project, say
 from toolkeep.definitions.lint import lint_definition
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Problem
+from toolkeep.providers.vendors import PROVIDERS
 
 
 @click.command("lint")
 @click.argument("target", metavar="[NAME|FILE]", required=False)
+@click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    metavar="PROVIDER",
+    type=click.Choice(PROVIDERS),
+    help="Also say what this model provider cannot be told; may be given several times.",
+)
 @files
 @project
 @common
-def command(target: str | None, files: tuple[Path, ...], project: Path | None, *, as_json: bool) -> None:
+def command(
+    target: str | None,
+    files: tuple[Path, ...],
+    project: Path | None,
+    providers: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
     """Advise on a tool by NAME, on the definitions of a FILE, or on everything.
 
     Problems would refuse the tool; the rest is advice. Exit status 0 if there is nothing to say.
     """
     reports = [
-        _report(name, definition, problems) for name, definition, problems in _targets(target, files, project)
+        _report(name, definition, problems, providers)
+        for name, definition, problems in _targets(target, files, project)
     ]
     if as_json:
         print_json(reports)
@@ -63,7 +80,12 @@ def _of_file(path: Path) -> Iterator[tuple[str, ToolDefinition | None, tuple[Pro
         yield loaded.name, loaded.definition, problems
 
 
-def _report(name: str, definition: ToolDefinition | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
+def _report(
+    name: str,
+    definition: ToolDefinition | None,
+    problems: tuple[Problem, ...],
+    providers: tuple[str, ...],
+) -> dict[str, Any]:
     from toolkeep.registry.admit import check_definition
 
     findings: list[dict[str, str]] = []
@@ -72,11 +94,39 @@ def _report(name: str, definition: ToolDefinition | None, problems: tuple[Proble
         problems = (*problems, *refusing)
         findings = [{"rule": "warning", **_without_code(problem)} for problem in warning]
         findings += [finding.to_dict() for finding in lint_definition(definition)]
+        for provider in providers:
+            refused, lost = _for_provider(definition, provider)
+            problems = (*problems, *refused)
+            findings += lost
     return {
         "tool": name,
         "problems": [problem.to_dict() for problem in problems],
         "findings": findings,
     }
+
+
+def _for_provider(
+    definition: ToolDefinition, provider: str
+) -> tuple[tuple[Problem, ...], list[dict[str, str]]]:
+    """Why a provider cannot be told of the tool, or what it cannot be told of it."""
+    from toolkeep.errors import DefinitionInvalid
+    from toolkeep.providers.lone import exported_alone
+
+    try:
+        losses = exported_alone(definition, provider).losses
+    except DefinitionInvalid as error:
+        return error.problems, []
+    mend = "the keep still checks it"
+    return (), [
+        {
+            "rule": provider,
+            "field": f"parameters{loss.pointer}",
+            "message": f"{loss.keyword}: {loss.became}: {loss.note}",
+            "mend": mend,
+        }
+        for loss in losses
+        if loss.became != "kept"
+    ]
 
 
 def _without_code(problem: Problem) -> dict[str, str]:

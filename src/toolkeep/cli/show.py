@@ -13,6 +13,7 @@ from toolkeep.cli.tools import complete_name, keep_with
 from toolkeep.config.settings import Run
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.providers.vendors import PROVIDERS
 from toolkeep.validation.hint import describe
 from toolkeep.wording import visible, visible_lines
 
@@ -24,19 +25,53 @@ _CONSTRAINTS = (
 
 @click.command("show")
 @click.argument("name", shell_complete=complete_name)
+@click.option(
+    "--format",
+    "provider",
+    metavar="PROVIDER",
+    type=click.Choice(PROVIDERS),
+    help="Print the definition as this model provider takes it, and on stderr what it cannot be told.",
+)
+@click.option("--strict", is_flag=True, help="With --format, for the provider's strict mode.")
 @files
 @project
 @common
-def command(name: str, files: tuple[Path, ...], project: Path | None, *, as_json: bool) -> None:
+def command(
+    name: str,
+    files: tuple[Path, ...],
+    project: Path | None,
+    provider: str | None,
+    *,
+    strict: bool,
+    as_json: bool,
+) -> None:
     """Show the tool NAME, or NAME@VERSION: what it does, what it takes, and its schema."""
     keep = keep_with(files, project)
     tool = keep.get(name)
+    if provider is not None:
+        _print_format(tool, provider, strict=strict, as_json=as_json)
+        return
     versions = keep.versions(tool.name)
     if as_json:
         print_json(_data(tool, versions))
         return
     for line in _lines(tool, versions):
         say(line)
+
+
+def _print_format(tool: RegisteredTool, provider: str, *, strict: bool, as_json: bool) -> None:
+    """The definition on stdout, what is lost on stderr; with --json both as data."""
+    from toolkeep.providers.lone import exported_alone
+
+    exported = exported_alone(tool, provider, strict=strict)
+    if as_json:
+        losses = [loss.to_dict() for loss in exported.losses]
+        print_json({"provider": provider, "definition": exported[0], "losses": losses})
+        return
+    print_json(exported[0])
+    for loss in exported.losses:
+        place = f"{visible(loss.pointer) or '/'} {visible(loss.keyword)}"
+        say(f" {place}: {visible(loss.note)}", label=f"[{loss.became}]", color="yellow", err=True)
 
 
 def _public(definition: ToolDefinition) -> dict[str, Any]:

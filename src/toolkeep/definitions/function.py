@@ -94,6 +94,8 @@ def tool(
 ) -> Any:
     """Make a function a tool. `fields` are fields of the definition in their data form.
 
+    A tool of LangChain, pydantic-ai or FastMCP becomes one of ours so, with what you say about it.
+
     `@tool` alone, or `@tool(danger="medium", capabilities=["fs.write:./out"], side_effects=["FsWrite"])`.
     """
     if function is None:
@@ -104,6 +106,11 @@ def tool(
 def _make(
     function: Callable[..., Any], name: str | None, description: str | None, fields: dict[str, Any]
 ) -> FunctionTool[..., Any]:
+    from toolkeep.definitions.borrowed import borrow, framework_of
+
+    if framework_of(function) is not None:
+        named = {"name": name, "description": description}
+        return borrow(function).with_fields({key: said for key, said in named.items() if said} | fields)
     documentation = read_docstring(function)
     tool_name = str(name or getattr(function, "__name__", ""))
     signature = _Signature(tool_name, function, documentation.parameters)

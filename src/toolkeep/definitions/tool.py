@@ -4,6 +4,7 @@ All ways to define a tool (a function, the builder, an agent-tool class, data) e
 objects. `parameters` is one JSON Schema object, whichever form it was written in.
 """
 
+import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +14,6 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.constraints import Bounds, Constraints
 from toolkeep.definitions.frozen import FrozenDict, freeze_object
 from toolkeep.definitions.parameter import NO_PARAMETERS, Touches, is_secret
-from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.vocabulary import (
     Category,
     Danger,
@@ -173,31 +173,21 @@ class ToolDefinition:
 
     def to_claude_format(self) -> dict[str, Any]:
         """The definition as Anthropic's API takes it."""
-        return {
-            "name": self.name,
-            "description": self.full_description,
-            "input_schema": self._public_parameters(),
-        }
+        return self._for("anthropic")
 
     def to_openai_format(self) -> dict[str, Any]:
         """The definition as OpenAI's chat API takes it."""
-        function = {
-            "name": self.name,
-            "description": self.full_description,
-            "parameters": self._public_parameters(),
-        }
-        return {"type": "function", "function": function}
+        return self._for("openai")
 
     def to_gemini_format(self) -> dict[str, Any]:
         """The definition as Gemini's API takes it."""
-        return {
-            "name": self.name,
-            "description": self.full_description,
-            "parametersJsonSchema": self._public_parameters(),
-        }
+        return self._for("gemini")
 
-    def _public_parameters(self) -> dict[str, Any]:
-        return public_schema(self.parameters, is_sensitive=self.sensitive)
+    def _for(self, provider: str) -> dict[str, Any]:
+        # By name: providers know definitions, and not the other way round (DEF-9 wants it said here).
+        lone = importlib.import_module("toolkeep.providers.lone")
+        shaped: dict[str, Any] = lone.lone_definition(self, provider)
+        return shaped
 
     def _marked(self, keyword: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, schema in self.properties.items():

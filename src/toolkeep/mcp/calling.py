@@ -21,8 +21,8 @@ from toolkeep.mcp.finding import CALL, FIND, find, read_call
 from toolkeep.mcp.parked import Parked
 from toolkeep.mcp.running import Running, read_answers
 from toolkeep.mcp.tasks import Tasks, check_has_tasks
-from toolkeep.mcp.tools import for_mcp, result_data
 from toolkeep.mcp.wire import INTERNAL_ERROR, INVALID_PARAMS, Message, ProtocolError, notification
+from toolkeep.providers.mcp import for_mcp, result_data
 
 _NO_SUCH_TOOL: Final = frozenset((Code.UNKNOWN_TOOL, Code.TOOL_DISABLED, Code.TOOL_QUARANTINED))
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -86,7 +86,8 @@ class Calling:
         def finish(result: ToolResult) -> dict[str, Any]:
             if result.code in _NO_SUCH_TOOL and result.error is not None:
                 raise ProtocolError(INVALID_PARAMS, result.error.text)
-            return result_data(result, tool, is_modern=is_modern)
+            definition = tool.definition if tool is not None else None
+            return result_data(result, definition, is_modern=is_modern)
 
         work = self._keep.call(
             name,

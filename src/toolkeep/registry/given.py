@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from toolkeep.definitions.borrowed import borrow, framework_of
 from toolkeep.definitions.check import written_by_hand
 from toolkeep.definitions.contract import definition_of_class, is_agent_tool_class, make_agent_tool
 from toolkeep.definitions.function import FunctionTool, tool
@@ -38,6 +39,9 @@ def define(given: Any, services: Sequence[object] = ()) -> tuple[ToolDefinition,
     """Definition and runner; raises a `DefinitionError` with everything that is wrong."""
     if isinstance(given, (FunctionTool, WasmTool)):
         return given.definition, given
+    if framework_of(given) is not None:
+        borrowed = borrow(given)
+        return borrowed.definition, borrowed
     if isinstance(given, ToolDefinition):
         return given, None
     if isinstance(given, Offer):

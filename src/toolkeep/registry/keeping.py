@@ -74,6 +74,8 @@ class KeepsTools:
     def register(self, *tools: Any) -> None:
         """Add tools: functions made with `@tool` or plain typed ones, agent-tool classes, definitions, data.
 
+        Tools of LangChain, pydantic-ai and FastMCP are taken as they are.
+
         All or none: raises a `DefinitionError` with everything that is wrong, or `DuplicateTool`.
         """
         self._registrar.register(tools)

@@ -37,8 +37,9 @@ from toolkeep.limits import (
 from toolkeep.network.budget import Budget
 from toolkeep.network.endpoint import Request
 from toolkeep.network.errors import NetworkError
-from toolkeep.network.fetching import Reach, fetch
+from toolkeep.network.fetching import fetch
 from toolkeep.network.hosts import HostScope, read_url
+from toolkeep.network.reaching import HostReach
 
 log = logging.getLogger("toolkeep.webhook")
 
@@ -150,7 +151,7 @@ class Webhook:
     async def _ask(self, event_id: str, body: bytes) -> str:
         host = read_url(self._url)
         shown = f"[{host.name}]:{host.port}" if ":" in host.name else f"{host.name}:{host.port}"
-        reach = Reach(writes=(HostScope.read(shown),))
+        reach = HostReach(writes=(HostScope.read(shown),))
         headers = signed_headers(self._key, event_id, int(self._clock()), body)
         request = Request(method="POST", url=self._url, headers=headers, body=body)
         budget = Budget(NetworkBounds(max_requests=1, max_bytes=len(body) + WEBHOOK_ANSWER_BYTES))

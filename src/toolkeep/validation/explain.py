@@ -108,7 +108,9 @@ def _whole(reason: NotStrictJson) -> Violation:
     message = reason.reason[:1].upper() + reason.reason[1:]
     suggestion = f"{reason.mend[:1].upper()}{reason.mend[1:]}."
     path = shorten(visible(reason.path), _PATH_CHARS)
-    return Violation(path, reason.code, message, "a JSON object", None, suggestion)
+    is_cut = reason.code is Code.CALL_UNFINISHED
+    expected = "a call that was finished" if is_cut else "a JSON object"
+    return Violation(path, reason.code, message, expected, None, suggestion)
 
 
 def _misfit(

@@ -10,7 +10,7 @@ from typing import Any
 
 import jiter
 
-from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
+from toolkeep.calls import CheckedCall, Refusal, RegisteredTool, Unreadable
 from toolkeep.errors import Code
 from toolkeep.limits import BRACKETS, MATCHED_CHARS
 from toolkeep.validation.compiler import CompiledSchema
@@ -30,7 +30,7 @@ from toolkeep.validation.parse import (
 from toolkeep.validation.reasons import NotStrictJson, infinite_number, too_many_containers
 from toolkeep.validation.size import Size, size_of
 
-Arguments = bytes | str | bytearray | memoryview | dict[str, Any]
+Arguments = bytes | str | bytearray | memoryview | dict[str, Any] | Unreadable
 
 _from_json = jiter.from_json
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
@@ -142,6 +142,8 @@ def _read(schema: CompiledSchema, raw: bytes) -> tuple[Any, Size | None]:
 
 def _copy(schema: CompiledSchema, arguments: object) -> tuple[Any, Size]:
     """Arguments that are Python data already: copied, so that nobody changes them after the check."""
+    if type(arguments) is Unreadable:
+        raise NotStrictJson(arguments.message, arguments.suggestion, code=arguments.code)
     limits = schema.limits
     snapshot = Snapshot(
         arguments, depth=limits.argument_depth, values=limits.argument_bytes, containers=BRACKETS

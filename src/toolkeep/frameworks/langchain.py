@@ -1,0 +1,122 @@
+"""The tools of a keep for LangChain.
+
+    model.bind_tools(langchain_tools(keep, agent="writer"))
+
+A refused or failed call is a `ToolMessage` with the status `error`. LangChain reads arguments before a tool
+sees them, and completes those of a cut stream: `answer_message` takes a model's whole message instead, and
+runs none of its calls if it was cut.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from toolkeep.errors import ExtraMissing
+from toolkeep.frameworks.offered import Offered, unfinished, written
+from toolkeep.keep import LOCAL_AGENT, Keep
+from toolkeep.providers.replies import Reply
+from toolkeep.validation.validate import Arguments
+
+try:
+    from langchain_core.messages import AIMessage, ToolMessage  # type: ignore[import-not-found, unused-ignore]
+    from langchain_core.tools import BaseTool, ToolException  # type: ignore[import-not-found, unused-ignore]
+    from pydantic import PrivateAttr
+except ImportError as missing:
+    raise ExtraMissing("the adapter for LangChain", package="langchain-core", extra="langchain") from missing
+
+_REASONS: Final = ("stop_reason", "finish_reason", "stopReason", "done_reason", "status")
+_FINISHED: Final = frozenset(
+    ("tool_use", "tool_calls", "tool_call", "stop", "STOP", "TOOL_CALL", "function_call", "completed")
+)
+
+
+class KeepTool(BaseTool):  # type: ignore[misc, unused-ignore]
+    """One tool of a keep. Made by `langchain_tools`."""
+
+    response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
+    handle_tool_error: Any = True
+    _offered: Offered = PrivateAttr()
+    _tool: str = PrivateAttr()
+
+    def __init__(self, offered: Offered, tool: str, **fields: Any) -> None:
+        super().__init__(**fields)
+        self._offered = offered
+        self._tool = tool
+
+    def _run(self, /, **arguments: Any) -> tuple[Any, Any]:
+        return _content(self._offered.call_sync(self._tool, arguments))
+
+    async def _arun(self, /, **arguments: Any) -> tuple[Any, Any]:
+        return _content(await self._offered.call(self._tool, arguments))
+
+
+def langchain_tools(
+    keep: Keep, *, agent: str = LOCAL_AGENT, session: str = "", conversation: str = ""
+) -> list[KeepTool]:
+    """The tools that an agent may see."""
+    offered = Offered(keep, agent=agent, session=session, conversation=conversation)
+    return [
+        KeepTool(
+            offered, offer.tool, name=offer.name, description=offer.description, args_schema=offer.schema
+        )
+        for offer in offered.tools()
+    ]
+
+
+def _content(reply: Reply) -> tuple[Any, Any]:
+    """What a model reads, and the whole result for the program."""
+    if reply.is_error:
+        raise ToolException(reply.text)
+    return _blocks(reply), reply.result
+
+
+def _blocks(reply: Reply) -> str | list[str | dict[str, Any]]:
+    images = [blob for blob in reply.blobs if blob.is_image]
+    if not images:
+        return reply.text
+    shown = [{"type": "image", "base64": blob.text, "mime_type": blob.mime_type} for blob in images]
+    return [{"type": "text", "text": reply.text}, *shown]
+
+
+async def answer_message(
+    keep: Keep,
+    message: "AIMessage",
+    *,
+    agent: str = LOCAL_AGENT,
+    session: str = "",
+    conversation: str = "",
+) -> "list[ToolMessage]":
+    """Make every call of a model's message, and answer each once; nothing is run of one that was cut."""
+    offered = Offered(keep, agent=agent, session=session, conversation=conversation)
+    names = {offer.name: offer.tool for offer in offered.tools()}
+    why = _cut(message)
+    answers = []
+    for call in [*message.tool_calls, *message.invalid_tool_calls]:
+        arguments = unfinished(why) if why else _arguments(call)
+        name = str(call.get("name") or "")
+        reply = await offered.call(names.get(name, name), arguments)
+        answers.append(
+            ToolMessage(
+                content=_blocks(reply),
+                tool_call_id=str(call.get("id") or ""),
+                name=name,
+                status="error" if reply.is_error else "success",
+                artifact=reply.result,
+            )
+        )
+    return answers
+
+
+def _arguments(call: Mapping[str, Any]) -> Arguments:
+    given = call.get("args")
+    if isinstance(given, dict):
+        return given
+    return written(given) if isinstance(given, str) else {}
+
+
+def _cut(message: "AIMessage") -> str:
+    """Why the message was not finished; empty where it was."""
+    said = message.response_metadata or {}
+    reason = next((said[key] for key in _REASONS if isinstance(said.get(key), str)), None)
+    if reason is None:
+        return "the message does not say why its model stopped"
+    return "" if reason in _FINISHED else f"the response stopped with '{reason}'"

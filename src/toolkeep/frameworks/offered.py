@@ -1,0 +1,70 @@
+"""What a framework is offered of a keep: the tools that an agent may see, and a way to call one.
+
+The framework sees names, descriptions and schemas. Arguments go to the keep as they came, and the keep alone
+says whether they are valid, permitted and approved; every call is recorded.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from toolkeep.calls import ToolResult, Unreadable
+from toolkeep.errors import Code
+from toolkeep.keep import LOCAL_AGENT, Keep
+from toolkeep.providers.replies import Reply, reply_to
+from toolkeep.providers.turns import ModelCall, from_text
+from toolkeep.validation.validate import Arguments
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """One tool."""
+
+    name: str
+    """As the framework knows it."""
+    tool: str
+    """As the keep knows it."""
+    description: str
+    schema: dict[str, Any]
+
+
+class Offered:
+    """The tools of a keep for one agent."""
+
+    def __init__(
+        self, keep: Keep, *, agent: str = LOCAL_AGENT, session: str = "", conversation: str = ""
+    ) -> None:
+        self.keep = keep
+        self._who: Mapping[str, Any] = {"agent": agent, "session": session, "conversation": conversation}
+        self._agent = agent
+
+    def tools(self) -> list[Offer]:
+        """The tools that the agent may see now."""
+        exported = self.keep.tools_for("mcp", agent=self._agent)
+        return [
+            Offer(one["name"], exported.aliases[one["name"]], one["description"], one["inputSchema"])
+            for one in exported
+        ]
+
+    async def call(self, tool: str, arguments: Arguments) -> Reply:
+        """Call one of them."""
+        return self._reply(tool, await self.keep.call(tool, arguments, **self._who))
+
+    def call_sync(self, tool: str, arguments: Arguments) -> Reply:
+        """As `call`, for code without an event loop."""
+        return self._reply(tool, self.keep.call_sync(tool, arguments, **self._who))
+
+    def _reply(self, tool: str, result: ToolResult) -> Reply:
+        found = self.keep.look_up(tool, agent=self._agent)
+        call = ModelCall(id="", name=tool, arguments={})
+        return reply_to(call, result, found.definition if found is not None else None)
+
+
+def unfinished(reason: str) -> Unreadable:
+    """In the place of arguments, for a call that its model did not finish."""
+    return Unreadable(Code.CALL_UNFINISHED, f"the call was not run: {reason}", "make the whole call again")
+
+
+def written(text: str) -> Arguments:
+    """Arguments as a model wrote them."""
+    return from_text(text)

@@ -1,0 +1,114 @@
+"""A keep as a toolset of pydantic-ai.
+
+    agent = Agent(model, toolsets=[KeepToolset(keep, agent="writer")])
+
+A refused or failed call reaches the model as a failed one, with the keep's text. pydantic-ai checks nothing.
+"""
+
+from typing import Any, Final
+
+from toolkeep.errors import ExtraMissing
+from toolkeep.frameworks.offered import Offered, unfinished, written
+from toolkeep.keep import LOCAL_AGENT, Keep
+from toolkeep.validation.validate import Arguments
+
+try:
+    from pydantic_ai import BinaryContent, RunContext  # type: ignore[import-not-found, unused-ignore]
+    from pydantic_ai.exceptions import ToolFailed  # type: ignore[import-not-found, unused-ignore]
+    from pydantic_ai.messages import ModelResponse  # type: ignore[import-not-found, unused-ignore]
+    from pydantic_ai.tools import ToolDefinition  # type: ignore[import-not-found, unused-ignore]
+    from pydantic_ai.toolsets import (  # type: ignore[import-not-found, unused-ignore]
+        AbstractToolset,
+        ToolsetTool,
+    )
+except ImportError as missing:
+    raise ExtraMissing(
+        "the adapter for pydantic-ai", package="pydantic-ai-slim", extra="pydantic-ai"
+    ) from missing
+
+_RAW: Final = "written"
+_FINISHED: Final = ("stop", "tool_call", None)
+
+
+class _Unread:
+    """Takes arguments as they were written: the keep reads them."""
+
+    def validate_json(self, given: str | bytes | bytearray, **_: Any) -> dict[str, Any]:
+        """The text, unread."""
+        return {_RAW: given}
+
+    def validate_python(self, given: Any, **_: Any) -> dict[str, Any]:
+        """The data, unread."""
+        return {_RAW: given}
+
+
+class KeepToolset(AbstractToolset[Any]):  # type: ignore[misc, unused-ignore]
+    """The tools of a keep that an agent may see."""
+
+    def __init__(
+        self,
+        keep: Keep,
+        *,
+        agent: str = LOCAL_AGENT,
+        session: str = "",
+        conversation: str = "",
+        toolset_id: str | None = None,
+    ) -> None:
+        self._offered = Offered(keep, agent=agent, session=session, conversation=conversation)
+        self._id = toolset_id
+
+    @property
+    def id(self) -> str | None:
+        """The id that durable runs know it by."""
+        return self._id
+
+    async def get_tools(self, ctx: "RunContext[Any]") -> "dict[str, ToolsetTool[Any]]":  # noqa: ARG002 -- its face
+        """The tools by name."""
+        return {
+            offer.name: ToolsetTool(
+                toolset=self,
+                tool_def=ToolDefinition(
+                    name=offer.name,
+                    description=offer.description,
+                    parameters_json_schema=offer.schema,
+                    strict=False,
+                    metadata={"toolkeep": offer.tool},
+                ),
+                max_retries=1,
+                args_validator=_Unread(),
+            )
+            for offer in self._offered.tools()
+        }
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: "RunContext[Any]", tool: "ToolsetTool[Any]"
+    ) -> Any:
+        """Make the call; raises pydantic-ai's `ToolFailed` where it was refused or failed."""
+        own = (tool.tool_def.metadata or {}).get("toolkeep", name)
+        reply = await self._offered.call(own, _arguments(tool_args, ctx))
+        if reply.is_error:
+            raise ToolFailed(reply.text)
+        if reply.blobs:
+            return [
+                reply.text,
+                *(BinaryContent(blob.data, media_type=blob.mime_type) for blob in reply.blobs),
+            ]
+        return reply.text if reply.value is None else reply.value
+
+
+def _arguments(given: dict[str, Any], ctx: "RunContext[Any]") -> Arguments:
+    if why := _cut(ctx):
+        return unfinished(why)
+    raw = given.get(_RAW, given)
+    return written(raw) if isinstance(raw, str) else raw
+
+
+def _cut(ctx: "RunContext[Any]") -> str:
+    """Why the response that holds the call was not finished; empty where it was."""
+    for message in reversed(ctx.messages or []):
+        if isinstance(message, ModelResponse):
+            if getattr(message, "state", "complete") != "complete":
+                return "the response is not complete"
+            reason = message.finish_reason
+            return "" if reason in _FINISHED else f"the response stopped with '{reason}'"
+    return ""

@@ -1,0 +1,1 @@
+"""How a model speaks: definitions out, calls in, results out, one file for each vendor."""

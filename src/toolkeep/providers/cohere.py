@@ -1,0 +1,71 @@
+"""Cohere's chat API, version 2."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from toolkeep.limits import COHERE_STRICT_FIELDS
+from toolkeep.providers.chat import calls_in, shape
+from toolkeep.providers.profiles import Profile
+from toolkeep.providers.reading import inside, word
+from toolkeep.providers.replies import Reply
+from toolkeep.providers.turns import Growing, Turn, name_in, settled
+from toolkeep.providers.vendor import Messages, Vendor
+
+_EXECUTABLE: Final = "TOOL_CALL"
+
+
+def read(response: dict[str, Any]) -> Turn:
+    """The calls of a response."""
+    stop = word(response.get("finish_reason"))
+    calls = calls_in(inside(response, "message"))
+    return settled(calls, stop, is_ended=stop == _EXECUTABLE, needs_ids=True)
+
+
+class Stream:
+    """The events of one streamed response."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Any, Growing] = {}
+        self._stop = ""
+
+    def feed(self, event: dict[str, Any]) -> None:
+        """Take the next event."""
+        kind, index = event.get("type"), event.get("index")
+        if kind == "message-end":
+            self._stop = word(inside(event, "delta").get("finish_reason"))
+        elif kind in ("tool-call-start", "tool-call-delta"):
+            said = inside(event, "delta", "message", "tool_calls")
+            function = inside(said, "function")
+            if kind == "tool-call-start":
+                self._start(index, name_in(said.get("id")), name_in(function.get("name")))
+            if (growing := self._calls.get(index)) is not None:
+                growing.add(function.get("arguments"))
+        elif kind == "tool-call-end" and (growing := self._calls.get(index)) is not None:
+            growing.is_closed = True
+
+    def _start(self, index: Any, call_id: str, name: str) -> None:
+        if (known := self._calls.get(index)) is not None:
+            known.fail("it was begun twice")
+        else:
+            self._calls[index] = Growing(call_id=call_id, name=name)
+
+    def turn(self) -> Turn:
+        """The calls so far."""
+        calls = [growing.call(must_close=True) for growing in self._calls.values()]
+        return settled(calls, self._stop, is_ended=self._stop == _EXECUTABLE, needs_ids=True)
+
+
+def write(replies: Sequence[Reply]) -> Messages:
+    """A message for each call."""
+    return [
+        {"role": "tool", "tool_call_id": reply.call.id, "content": reply.flagged_text} for reply in replies
+    ]
+
+
+VENDOR: Final = Vendor(
+    profile=Profile(name="cohere", takes_booleans=False, strict_fields=COHERE_STRICT_FIELDS),
+    shape=shape,
+    read=read,
+    stream=Stream,
+    write=write,
+)

@@ -1,0 +1,273 @@
+"""Definitions out: an agent's tools in the shape of one provider, with what was lost and left out.
+
+One bad tool is left out with its reason and never sinks the request. The same tools give the same bytes.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.frozen import thaw
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.errors import Code, Problem
+from toolkeep.providers.fitting import fitted
+from toolkeep.providers.losses import Loss, Losses, NotExpressible
+from toolkeep.providers.names import alias_of
+from toolkeep.providers.profiles import Profile
+from toolkeep.providers.strict.codec import StrictCodec
+from toolkeep.providers.subset import StrictCost, packed, strict_form
+from toolkeep.providers.vendor import CALLERS, Shown, Vendor
+
+EXAMPLES = "examples"
+"""Where a definition's metadata holds examples of its arguments."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How tools are exported."""
+
+    strict: bool = False
+    loaded: tuple[str, ...] | None = None
+    """The tools that a model is told of at once; the others it finds by the provider's search."""
+    cache: bool = False
+    """Whether to mark where the provider may cache."""
+
+
+PLAIN_EXPORT = Options()
+
+
+class Omitted(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that is not sent, and why."""
+
+    tool: str
+    problem: Problem
+
+    def to_dict(self) -> dict[str, Any]:
+        """The omission as JSON data."""
+        return {"tool": self.tool, **self.problem.to_dict()}
+
+
+class Exported(list[dict[str, Any]]):
+    """The tools as the provider's request takes them, with what is to be known about them."""
+
+    def __init__(
+        self,
+        tools: Iterable[dict[str, Any]],
+        *,
+        provider: str,
+        losses: Sequence[Loss],
+        omitted: Sequence[Omitted],
+        aliases: dict[str, str],
+    ) -> None:
+        super().__init__(tools)
+        self.provider = provider
+        self.losses = tuple(losses)
+        """What became of everything that the provider cannot be told as it is written."""
+        self.omitted = tuple(omitted)
+        """The tools that are not among them."""
+        self.aliases = aliases
+        """The name of each tool by the one that the provider knows."""
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool, ready to be shaped."""
+
+    shown: Shown
+    losses: tuple[Loss, ...]
+    strict_schema: dict[str, Any] | None = None
+    """Its form inside a strict subset, if it has one and the budgets let it be used."""
+    strict_losses: tuple[Loss, ...] = ()
+    cost: StrictCost | None = None
+
+
+def prepare(tool: RegisteredTool | ToolDefinition, vendor: Vendor, *, strict: bool) -> Prepared | Omitted:
+    """One tool for one provider."""
+    definition = tool if isinstance(tool, ToolDefinition) else tool.definition
+    profile = vendor.profile
+    losses = Losses(definition.name)
+    try:
+        schema, is_strict = _schema(definition, profile, losses, strict=strict)
+        form = _subset(definition, profile) if strict and profile.strict == "subset" else None
+    except NotExpressible as error:
+        return _omitted(definition.name, profile, error)
+    shown = Shown(
+        alias=alias_of(definition.name, profile),
+        definition=definition,
+        schema=schema,
+        is_strict=is_strict,
+        examples=_examples(tool, vendor, losses),
+    )
+    _note_extras(definition, vendor, losses)
+    if not isinstance(form, tuple):
+        if form is not None:
+            losses.note("", "strict", "refused", form.reason)
+        return Prepared(shown=shown, losses=losses.all())
+    inside, noted = form
+    return Prepared(
+        shown=shown,
+        losses=losses.all(),
+        strict_schema=inside.schema,
+        strict_losses=noted.all(),
+        cost=inside.cost,
+    )
+
+
+def _schema(
+    definition: ToolDefinition, profile: Profile, losses: Losses, *, strict: bool
+) -> tuple[dict[str, Any], bool]:
+    if profile.strict == "codec" and (strict or profile.is_always_strict):
+        noted = Losses(definition.name)
+        try:
+            schema = StrictCodec(definition, noted).schema
+        except NotExpressible as error:
+            if profile.is_always_strict:
+                raise
+            losses.note(error.pointer, "strict", "refused", error.reason)
+        else:
+            losses.take(noted)
+            return schema, True
+    return fitted(definition, profile, losses), False
+
+
+def _subset(definition: ToolDefinition, profile: Profile) -> Any:
+    """The form inside the subset with what it lost, or why there is none."""
+    noted = Losses(definition.name)
+    try:
+        return strict_form(definition, profile, noted), noted
+    except NotExpressible as error:
+        return error
+
+
+def _examples(
+    tool: RegisteredTool | ToolDefinition, vendor: Vendor, losses: Losses
+) -> tuple[dict[str, Any], ...]:
+    """The examples of the metadata that are valid calls; a sensitive tool shows none."""
+    definition = tool if isinstance(tool, ToolDefinition) else tool.definition
+    given = definition.metadata.get(EXAMPLES)
+    if not isinstance(given, list) or not given:
+        return ()
+    if "examples" not in vendor.features:
+        losses.note("", "examples", "weakened", f"{vendor.profile.name} has no place for them")
+        return ()
+    if definition.sensitive or definition.secret_parameters:
+        losses.note("", "examples", "refused", "the tool has secrets")
+        return ()
+    compiled = None if isinstance(tool, ToolDefinition) else tool.arguments
+    good = [
+        example
+        for example in given
+        if isinstance(example, dict) and (compiled is None or compiled.is_valid(example))
+    ]
+    if len(good) < len(given):
+        losses.note("", "examples", "refused", "some are no valid calls")
+    return tuple(good)
+
+
+def _note_extras(definition: ToolDefinition, vendor: Vendor, losses: Losses) -> None:
+    profile = vendor.profile
+    for family in ("anthropic", "openai"):
+        own = definition.metadata.get(family)
+        is_theirs = profile.name.startswith(family) and "callers" in vendor.features
+        if isinstance(own, dict) and own.get(CALLERS) and not is_theirs:
+            losses.note("", CALLERS, "weakened", f"{profile.name} does not know who may call")
+    if definition.output_schema is not None and "outputs" not in vendor.features:
+        losses.note("", "output_schema", "weakened", f"{profile.name} is not told of outputs")
+    most = profile.description_chars
+    if most is not None and len(definition.full_description) > most:
+        losses.note("", "description", "kept", f"longer than {most} characters, which some models refuse")
+
+
+def _omitted(name: str, profile: Profile, error: NotExpressible) -> Omitted:
+    field = f"parameters{error.pointer}"
+    message = f"{profile.name} cannot be told of it: {error.reason}"
+    problem = Problem(field=field, code=Code.NOT_EXPRESSIBLE, message=message, mend=error.mend)
+    return Omitted(tool=name, problem=problem)
+
+
+def gathered(prepared: Iterable[Prepared | Omitted], vendor: Vendor, options: Options) -> Exported:
+    """The tools of one request."""
+    profile = vendor.profile
+    omitted = [one for one in prepared if isinstance(one, Omitted)]
+    losses: list[Loss] = []
+    kept: list[Prepared] = []
+    aliases: dict[str, str] = {}
+    fields = 0
+    for one in prepared:
+        if isinstance(one, Omitted):
+            continue
+        name, alias = one.shown.definition.name, one.shown.alias
+        fields += len(one.shown.schema.get("properties", {}))
+        if error := _over(profile, options, kept, fields, is_taken=alias in aliases):
+            fields -= len(one.shown.schema.get("properties", {}))
+            omitted.append(_omitted(name, profile, error))
+            continue
+        aliases[alias] = name
+        kept.append(one)
+    strict = packed([(one.shown.definition, one.cost) for one in kept if one.cost is not None])
+    made = [_shaped(one, vendor, options, strict, losses) for one in kept]
+    return Exported(
+        _as_request(made, vendor, options, losses),
+        provider=profile.name,
+        losses=losses,
+        omitted=omitted,
+        aliases=aliases,
+    )
+
+
+def _over(
+    profile: Profile,
+    options: Options,
+    kept: Sequence[Prepared],
+    fields: int,
+    *,
+    is_taken: bool,
+) -> NotExpressible | None:
+    """Why one more tool does not fit into a request."""
+    if is_taken:
+        return NotExpressible("another tool has the same name there", "rename one of them")
+    if profile.max_tools is not None and len(kept) >= profile.max_tools:
+        return NotExpressible(f"it takes at most {profile.max_tools} tools", "show the agent fewer tools")
+    if options.strict and profile.strict_fields is not None and fields > profile.strict_fields:
+        reason = f"its strict mode takes at most {profile.strict_fields} parameters in all"
+        return NotExpressible(reason, "show the agent fewer tools")
+    return None
+
+
+def _shaped(
+    one: Prepared, vendor: Vendor, options: Options, strict: set[str], losses: list[Loss]
+) -> dict[str, Any]:
+    shown = one.shown
+    name = shown.definition.name
+    is_deferred = options.loaded is not None and name not in options.loaded
+    if is_deferred and "deferred" not in vendor.features:
+        note = f"{vendor.profile.name} has no search for tools; the model is told of it at once"
+        losses.append(Loss(tool=name, pointer="", keyword="loaded", became="weakened", note=note))
+        is_deferred = False
+    if one.strict_schema is not None and name in strict:
+        losses += one.strict_losses
+        shown = msgspec.structs.replace(
+            shown, schema=one.strict_schema, is_strict=True, is_deferred=is_deferred
+        )
+    else:
+        losses += one.losses
+        if one.cost is not None:
+            note = "the budgets of strict tools went to more dangerous ones"
+            losses.append(Loss(tool=name, pointer="", keyword="strict", became="refused", note=note))
+        shown = msgspec.structs.replace(shown, is_deferred=is_deferred)
+    data: dict[str, Any] = thaw(vendor.shape(shown))
+    return data
+
+
+def _as_request(
+    made: list[dict[str, Any]], vendor: Vendor, options: Options, losses: list[Loss]
+) -> list[dict[str, Any]]:
+    name = vendor.profile.name
+    if any(tool.get("defer_loading") for tool in made) and vendor.search_tool is not None:
+        made = [dict(vendor.search_tool), *made]
+    if options.cache and "cache" in vendor.features:
+        made = vendor.mark_cache(made)
+    if options.strict and vendor.profile.strict == "none" and vendor.profile.strict_fields is None:
+        note = f"tools of {name} have no strict flag; where it has a mode, the request sets it"
+        losses.append(Loss(tool="", pointer="", keyword="strict", became="weakened", note=note))
+    return vendor.gather(made)

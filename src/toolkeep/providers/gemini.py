@@ -1,0 +1,223 @@
+"""Gemini's generateContent: JSON Schema in `parametersJsonSchema`, calls and answers as parts."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from toolkeep.definitions.public import public_schema
+from toolkeep.providers.profiles import Profile
+from toolkeep.providers.reading import either, first, inside, items, word
+from toolkeep.providers.replies import Reply
+from toolkeep.providers.turns import ModelCall, Turn, from_object, name_in, settled
+from toolkeep.providers.vendor import Messages, Shown, Vendor
+
+_EXECUTABLE: Final = "STOP"
+
+PROFILE: Final = Profile(
+    name="gemini",
+    name_pattern=r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}",
+    max_tools=512,
+    keywords=frozenset(
+        (
+            "$defs", "$ref", "type", "format", "title", "description", "enum", "items", "prefixItems",
+            "minItems", "maxItems", "minimum", "maximum", "anyOf", "properties", "additionalProperties",
+            "required",
+        )
+    ),
+    references_stand_alone=True,
+    takes_booleans=False,
+)  # fmt: skip
+
+
+def shape(shown: Shown) -> dict[str, Any]:
+    """One declaration."""
+    made: dict[str, Any] = {"name": shown.alias}
+    if shown.description:
+        made["description"] = shown.description
+    made["parametersJsonSchema"] = shown.schema
+    definition = shown.definition
+    if definition.output_schema is not None and not definition.gives_bytes:
+        made["responseJsonSchema"] = public_schema(
+            definition.output_schema, is_sensitive=definition.sensitive
+        )
+    return made
+
+
+def gather(declarations: Messages) -> Messages:
+    """All declarations in one tool."""
+    return [{"functionDeclarations": declarations}] if declarations else []
+
+
+def read(response: dict[str, Any]) -> Turn:
+    """The calls of the first candidate."""
+    stream = Stream()
+    stream.feed(response)
+    return stream.turn()
+
+
+class Stream:
+    """The responses of one stream; a whole response is a stream of one."""
+
+    def __init__(self) -> None:
+        self._calls: list[ModelCall] = []
+        self._partial: PartialCall | None = None
+        self._stop = ""
+
+    def feed(self, event: dict[str, Any]) -> None:
+        """Take the next response."""
+        candidate = first(event, "candidates")
+        for part in items(inside(candidate, "content"), "parts"):
+            call = either(part, "functionCall", "function_call")
+            if isinstance(call, dict):
+                self._take(call)
+        self._stop = word(either(candidate, "finishReason", "finish_reason")) or self._stop
+
+    def _take(self, call: dict[str, Any]) -> None:
+        pieces = either(call, "partialArgs", "partial_args")
+        goes_on = either(call, "willContinue", "will_continue") is True
+        if self._partial is None and not pieces and not goes_on:
+            self._calls.append(_whole(call))
+            return
+        if self._partial is None:
+            self._partial = PartialCall(_whole(call))
+        elif call.get("name") and call["name"] != self._partial.begun.name:
+            self._partial.fault = "another call began before it ended"
+        self._partial.add(pieces)
+        if not goes_on:
+            self._calls.append(self._partial.call())
+            self._partial = None
+
+    def turn(self) -> Turn:
+        """The calls so far."""
+        open_calls = [self._partial.call().without("it was not ended")] if self._partial else []
+        calls = [*self._calls, *open_calls]
+        return settled(calls, self._stop, is_ended=self._stop == _EXECUTABLE, needs_ids=False)
+
+
+def _whole(call: dict[str, Any]) -> ModelCall:
+    return ModelCall(
+        id=name_in(call.get("id")),
+        name=name_in(call.get("name")),
+        arguments=from_object(call.get("args")),
+    )
+
+
+_STEP: Final = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\['((?:[^'\\]|\\.)*)'\]|\[(\d{1,6})\]")
+_VALUES: Final = ("stringValue", "numberValue", "boolValue", "nullValue")
+_SNAKE: Final = ("string_value", "number_value", "bool_value", "null_value")
+
+
+class PartialCall:
+    """A call whose arguments come one by one, each under its path (Vertex AI)."""
+
+    def __init__(self, begun: ModelCall) -> None:
+        self.begun = begun
+        self.fault = ""
+        self._arguments: dict[str, Any] = dict(begun.arguments) if isinstance(begun.arguments, dict) else {}
+        self._open: set[str] = set()
+
+    def add(self, pieces: Any) -> None:
+        """The next pieces."""
+        for piece in pieces if isinstance(pieces, list) else ():
+            if isinstance(piece, dict):
+                self._add(piece)
+
+    def _add(self, piece: dict[str, Any]) -> None:
+        path = str(either(piece, "jsonPath", "json_path") or "")
+        steps = _steps(path)
+        value = _value_of(piece)
+        if not steps or not isinstance(steps[0], str) or value is _NOTHING:
+            self.fault = self.fault or "a piece of it cannot be placed"
+            return
+        if not _put(self._arguments, steps, value, joins=path in self._open):
+            self.fault = self.fault or "its pieces do not fit together"
+        if either(piece, "willContinue", "will_continue") is True:
+            self._open.add(path)
+        else:
+            self._open.discard(path)
+
+    def call(self) -> ModelCall:
+        """The call as it stands."""
+        fault = self.fault or ("a part of it was not ended" if self._open else "")
+        return ModelCall(id=self.begun.id, name=self.begun.name, arguments=self._arguments, unfinished=fault)
+
+
+_NOTHING: Final = object()
+
+
+def _value_of(piece: dict[str, Any]) -> Any:
+    for camel, snake in zip(_VALUES, _SNAKE, strict=True):
+        found = either(piece, camel, snake)
+        if found is not None:
+            return None if camel == "nullValue" else found
+    return _NOTHING
+
+
+def _steps(path: str) -> list[str | int]:
+    """The names and numbers of `$.a['b'][0]`; none where it says anything else."""
+    found: list[str | int] = []
+    at = 1
+    while path[:1] == "$" and at < len(path):
+        step = _STEP.match(path, at)
+        if step is None:
+            return []
+        name, quoted, number = step.groups()
+        if number is not None:
+            found.append(int(number))
+        else:
+            found.append(name if name is not None else re.sub(r"\\(.)", r"\1", quoted))
+        at = step.end()
+    return found
+
+
+def _put(root: dict[str, Any], steps: list[str | int], value: Any, *, joins: bool) -> bool:
+    """Put a value at its place, or join text to the text there; whether there was such a place."""
+    place: Any = root
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        is_last = following is None
+        fresh: Any = value if is_last else {} if isinstance(following, str) else []
+        if isinstance(step, str) and isinstance(place, dict):
+            known = step in place
+        elif isinstance(step, int) and isinstance(place, list) and step <= len(place):
+            known = step < len(place)
+            if not known:
+                place.append(fresh)
+        else:
+            return False
+        if is_last and known and joins and isinstance(place[step], str) and isinstance(value, str):
+            place[step] += value
+            return True
+        if is_last and known:
+            return False
+        if not known and isinstance(place, dict):
+            place[step] = fresh
+        place = place[step]
+    return True
+
+
+def write(replies: Sequence[Reply]) -> Messages:
+    """One content with as many responses as there were calls."""
+    parts = [{"functionResponse": _response(reply)} for reply in replies]
+    return [{"role": "user", "parts": parts}] if parts else []
+
+
+def _response(reply: Reply) -> dict[str, Any]:
+    made: dict[str, Any] = {"id": reply.call.id} if reply.call.id else {}
+    said: Any = reply.text if reply.is_error or reply.value is None else reply.value
+    made.update(name=reply.call.name, response={"error" if reply.is_error else "output": said})
+    if reply.blobs:
+        made["parts"] = [
+            {"inlineData": {"mimeType": blob.mime_type, "data": blob.text}} for blob in reply.blobs
+        ]
+    return made
+
+
+VENDOR: Final = Vendor(
+    profile=PROFILE,
+    shape=shape,
+    gather=gather,
+    read=read,
+    stream=Stream,
+    write=write,
+    features=frozenset(("outputs",)),
+)

@@ -1,0 +1,39 @@
+"""The name that a provider knows a tool by: its own where that is allowed, else an alias.
+
+An alias depends on the tool's name alone, so that it stays the same whatever other tools come and go. It ends
+in a digest of the name; a name that already looks like an alias gets one of its own, so that none can pass
+for another's.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from toolkeep.providers.profiles import Profile
+
+_DIGEST_CHARS: Final = 16
+_LOOKS_LIKE_AN_ALIAS: Final = re.compile(rf".*_x[0-9a-f]{{{_DIGEST_CHARS}}}", re.DOTALL)
+
+
+def alias_of(name: str, profile: Profile) -> str:
+    """What the provider calls the tool of this name."""
+    if profile.takes_name(name) and not looks_like_an_alias(name):
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
+    readable = re.sub(r"[^a-zA-Z0-9_]+", "_", name).strip("_")
+    room = profile.name_chars - _DIGEST_CHARS - 2
+    start = readable[:room].rstrip("_") or "tool"
+    return f"{start if start[0].isalpha() else f't_{start}'[:room]}_x{digest}"
+
+
+def looks_like_an_alias(name: str) -> bool:
+    """Whether a name has the form of an alias."""
+    return _LOOKS_LIKE_AN_ALIAS.fullmatch(name) is not None
+
+
+def name_of(alias: str, names: Iterable[str], profile: Profile) -> str:
+    """The tool that an alias stands for; what is no alias stands for itself."""
+    if not looks_like_an_alias(alias):
+        return alias
+    return next((name for name in names if alias_of(name, profile) == alias), alias)

@@ -1,0 +1,69 @@
+"""Ollama's chat API. Its server keeps only some keywords of a schema, and no references."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from toolkeep.providers.chat import id_in, shape
+from toolkeep.providers.profiles import Profile
+from toolkeep.providers.reading import inside, items, word
+from toolkeep.providers.replies import Reply
+from toolkeep.providers.turns import ModelCall, Turn, from_object, name_in, settled
+from toolkeep.providers.vendor import Messages, Vendor
+
+_EXECUTABLE: Final = "stop"
+
+PROFILE: Final = Profile(
+    name="ollama",
+    keywords=frozenset(("type", "items", "description", "enum", "properties", "required", "anyOf")),
+    root_forbids=("oneOf", "anyOf", "allOf", "enum", "const", "not"),
+    inlines_references=True,
+    takes_booleans=False,
+)
+
+
+def read(response: dict[str, Any]) -> Turn:
+    """The calls of a response."""
+    stream = Stream()
+    stream.feed(response)
+    return stream.turn()
+
+
+class Stream:
+    """The responses of one stream; a whole response is a stream of one."""
+
+    def __init__(self) -> None:
+        self._calls: list[ModelCall] = []
+        self._stop = ""
+
+    def feed(self, event: dict[str, Any]) -> None:
+        """Take the next response; calls come whole."""
+        for item in items(inside(event, "message"), "tool_calls"):
+            function = inside(item, "function")
+            call = ModelCall(
+                id=id_in(item.get("id")),
+                name=name_in(function.get("name")),
+                arguments=from_object(function.get("arguments")),
+            )
+            self._calls.append(call.without("it came after the end of the response") if self._stop else call)
+        if event.get("done") is True:
+            self._stop = word(event.get("done_reason")) or "unknown"
+
+    def turn(self) -> Turn:
+        """The calls so far."""
+        return settled(self._calls, self._stop, is_ended=self._stop == _EXECUTABLE, needs_ids=False)
+
+
+def write(replies: Sequence[Reply]) -> Messages:
+    """A message for each call."""
+    return [
+        {
+            "role": "tool",
+            "tool_name": reply.call.name,
+            "content": reply.flagged_text,
+            **({"tool_call_id": reply.call.id} if reply.call.id else {}),
+        }
+        for reply in replies
+    ]
+
+
+VENDOR: Final = Vendor(profile=PROFILE, shape=shape, read=read, stream=Stream, write=write)

@@ -1,0 +1,30 @@
+"""OpenAI's Chat Completions API."""
+
+from typing import Final
+
+from toolkeep.providers.chat import ChatStream, reader, shape, write
+from toolkeep.providers.profiles import Profile
+from toolkeep.providers.vendor import Vendor
+
+EXECUTABLE: Final = frozenset(("tool_calls", "stop"))
+"""`stop` ends the calls of a response in which a tool was forced by its name."""
+
+ROOT_FORBIDS: Final = ("oneOf", "anyOf", "allOf", "enum", "const", "not")
+
+PROFILE: Final = Profile(
+    name="openai",
+    root_forbids=ROOT_FORBIDS,
+    max_tools=128,
+    description_chars=1024,
+    needs_items=True,
+    takes_booleans=False,
+    strict="codec",
+)
+
+VENDOR: Final = Vendor(
+    profile=PROFILE,
+    shape=shape,
+    read=reader(EXECUTABLE),
+    stream=lambda: ChatStream(EXECUTABLE),
+    write=write,
+)

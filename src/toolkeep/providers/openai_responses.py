@@ -1,0 +1,144 @@
+"""OpenAI's Responses API."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from toolkeep.definitions.public import public_schema
+from toolkeep.providers.openai import ROOT_FORBIDS
+from toolkeep.providers.profiles import Profile
+from toolkeep.providers.reading import inside, items, word
+from toolkeep.providers.replies import Blob, Reply
+from toolkeep.providers.turns import Growing, ModelCall, Turn, from_text, name_in, settled
+from toolkeep.providers.vendor import CALLERS, Messages, Shown, Vendor, texts
+
+_DONE: Final = "completed"
+_ECHOED: Final = ("caller", "namespace")
+
+
+def shape(shown: Shown) -> dict[str, Any]:
+    """One tool."""
+    made: dict[str, Any] = {"type": "function", "name": shown.alias}
+    if shown.description:
+        made["description"] = shown.description
+    made["parameters"] = shown.schema
+    made["strict"] = shown.is_strict
+    definition = shown.definition
+    if definition.output_schema is not None and not definition.gives_bytes:
+        made["output_schema"] = public_schema(definition.output_schema, is_sensitive=definition.sensitive)
+    if shown.is_deferred:
+        made["defer_loading"] = True
+    if callers := texts(shown.said("openai", CALLERS)):
+        made["allowed_callers"] = callers
+    return made
+
+
+def read(response: dict[str, Any]) -> Turn:
+    """The calls of a response."""
+    stop = _stop_of(response)
+    calls = [_call(item) for item in items(response, "output") if _is_call(item)]
+    return settled(calls, stop, is_ended=stop == _DONE, needs_ids=True)
+
+
+def _is_call(item: dict[str, Any]) -> bool:
+    return item.get("type") in ("function_call", "custom_tool_call")
+
+
+def _stop_of(response: dict[str, Any]) -> str:
+    why = inside(response, "incomplete_details").get("reason")
+    return word(why) or word(response.get("status"))
+
+
+def _call(item: dict[str, Any]) -> ModelCall:
+    status = word(item.get("status"))
+    fault = f"the model left it {status}" if status not in ("", _DONE) else ""
+    if item.get("type") == "custom_tool_call":
+        fault = "it calls a custom tool, and only functions were offered"
+    return ModelCall(
+        id=name_in(item.get("call_id")),
+        name=name_in(item.get("name")),
+        arguments=from_text(item.get("arguments")),
+        unfinished=fault,
+        echo={key: item[key] for key in _ECHOED if item.get(key)},
+    )
+
+
+class Stream:
+    """The events of one streamed response."""
+
+    def __init__(self) -> None:
+        self._growing: dict[Any, Growing] = {}
+        self._done: dict[Any, dict[str, Any]] = {}
+        self._stop = ""
+
+    def feed(self, event: dict[str, Any]) -> None:
+        """Take the next event."""
+        kind, index, item = event.get("type"), event.get("output_index"), inside(event, "item")
+        if kind == "response.output_item.added" and _is_call(item):
+            made = Growing(call_id=name_in(item.get("call_id")), name=name_in(item.get("name")))
+            self._growing.setdefault(index, made)
+        elif kind == "response.function_call_arguments.delta" and index in self._growing:
+            self._growing[index].add(event.get("delta"))
+        elif kind == "response.output_item.done" and _is_call(item):
+            self._done[index] = item
+        elif kind in ("response.completed", "response.incomplete", "response.failed"):
+            self._stop = _stop_of(inside(event, "response"))
+
+    def turn(self) -> Turn:
+        """The calls so far; one whose pieces are not what it ended with is never executed."""
+        calls = [self._call(index) for index in {**self._growing, **self._done}]
+        return settled(calls, self._stop, is_ended=self._stop == _DONE, needs_ids=True)
+
+    def _call(self, index: Any) -> ModelCall:
+        growing, item = self._growing.get(index), self._done.get(index)
+        if item is None:
+            begun = growing or Growing(call_id="", name="")
+            return begun.call(must_close=True)
+        call = _call(item)
+        if growing is not None and growing.text and growing.text != item.get("arguments"):
+            return call.without("it ended with other arguments than it was written with")
+        return call
+
+
+def write(replies: Sequence[Reply]) -> Messages:
+    """An item for each call."""
+    return [
+        {
+            "type": "function_call_output",
+            "call_id": reply.call.id,
+            "output": _output(reply),
+            **reply.call.echo,
+        }
+        for reply in replies
+    ]
+
+
+def _output(reply: Reply) -> str | list[dict[str, Any]]:
+    if not reply.blobs:
+        return reply.flagged_text
+    return [{"type": "input_text", "text": reply.flagged_text}, *map(_part, reply.blobs)]
+
+
+def _part(blob: Blob) -> dict[str, Any]:
+    if blob.is_image:
+        return {"type": "input_image", "image_url": blob.url}
+    ending = blob.mime_type.rpartition("/")[2]
+    return {"type": "input_file", "filename": f"output.{ending}", "file_data": blob.url}
+
+
+VENDOR: Final = Vendor(
+    profile=Profile(
+        name="openai-responses",
+        root_forbids=ROOT_FORBIDS,
+        max_tools=128,
+        description_chars=1024,
+        needs_items=True,
+        takes_booleans=False,
+        strict="codec",
+    ),
+    shape=shape,
+    read=read,
+    stream=Stream,
+    write=write,
+    features=frozenset(("deferred", "callers", "outputs")),
+    search_tool={"type": "tool_search"},
+)

@@ -1,0 +1,11 @@
+"""vLLM, which speaks OpenAI's chat form and holds a model to strict schemas by constrained decoding."""
+
+from dataclasses import replace
+from typing import Final
+
+from toolkeep.providers import openai
+from toolkeep.providers.vendor import Vendor
+
+VENDOR: Final[Vendor] = replace(
+    openai.VENDOR, profile=replace(openai.PROFILE, name="vllm", max_tools=None, description_chars=None)
+)

@@ -1,0 +1,61 @@
+"""A keep as a toolset of pydantic-ai, with models that say what they are told to."""
+
+import json
+from typing import Any
+
+from pydantic_ai import Agent  # type: ignore[import-not-found, unused-ignore]
+from pydantic_ai.messages import (  # type: ignore[import-not-found, unused-ignore]
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models.function import FunctionModel  # type: ignore[import-not-found, unused-ignore]
+
+from tests.frameworks.programs import shop
+from toolkeep.frameworks.pydantic_ai import KeepToolset
+
+
+async def run(parts: list[Any], finish: str | None = "tool_call") -> tuple[list[Any], Any]:
+    """What comes back for these calls, and the record."""
+    keep, record = shop.opened()
+    asked = []
+
+    def model(messages: list[Any], info: Any) -> Any:
+        asked.append(info.function_tools)
+        if len(messages) > 1:
+            return ModelResponse(parts=[TextPart("done")], finish_reason="stop")
+        return ModelResponse(parts=parts, finish_reason=finish)
+
+    agent = Agent(FunctionModel(model), toolsets=[KeepToolset(keep, session="s1")])
+    result = await agent.run("go")
+    returned = [
+        part
+        for message in result.all_messages()
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
+    ]
+    return returned, record
+
+
+async def main() -> dict[str, Any]:
+    parts = [
+        ToolCallPart(name, json.dumps(arguments), tool_call_id=f"c{n}")
+        for n, (name, arguments) in enumerate(shop.CALLS)
+    ]
+    returned, record = await run(parts)
+    same = shop.left(record) == await shop.directly()
+    twice, _ = await run([ToolCallPart("look", '{"place": "a", "place": "b"}', tool_call_id="c1")])
+    empty, _ = await run([ToolCallPart("picture", "", tool_call_id="c1")])
+    cut, record = await run([ToolCallPart("look", {"place": "a"}, tool_call_id="c1")], finish="length")
+    ran_when_cut = list(shop.ran)
+    codes = [entry for entry in shop.left(record) if "ACODE-TSR-050" in entry]
+    cut_same = [len(shop.left(record)), len(codes)] == await shop.cut_directly()
+    return {
+        "outcomes": [part.outcome for part in returned],
+        "first": returned[0].content,
+        "same records": same,
+        "twice": [twice[0].outcome, "same key twice" in str(twice[0].content)],
+        "picture": [type(part).__name__ for part in empty[0].content],
+        "cut": [cut[0].outcome, ran_when_cut, cut_same],
+    }
