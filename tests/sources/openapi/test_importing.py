@@ -249,7 +249,7 @@ def test_secrets_are_named_and_placed(security: Any, secrets: Any, headers: Any,
 
 
 def test_a_secret_that_is_there_is_preferred() -> None:
-    security = [{}, {"bearer": []}, {"head": []}]
+    security: Any = [{}, {"bearer": []}, {"head": []}]
     document = described(
         {"/x": {"get": operation(security=security)}}, components={"securitySchemes": SCHEMES}
     )
@@ -257,12 +257,14 @@ def test_a_secret_that_is_there_is_preferred() -> None:
 
 
 def test_the_secret_is_not_an_argument() -> None:
-    listed = [
-        {"name": "key", "in": "query", "schema": TEXT},
-        {"name": "Authorization", "in": "header", "schema": TEXT},
-    ]
-    document = described({"/x": {"get": operation(parameters=listed, security=[{"query": []}])}}, components={"securitySchemes": SCHEMES})  # fmt: skip
-    assert tool(one(document)).properties == {}
+    places = [("key", "query"), ("Authorization", "header"), ("x-key", "header"), ("session", "cookie")]
+    listed = [{"name": name, "in": place, "schema": TEXT} for name, place in places]
+    schemes = {**SCHEMES, "baked": {"type": "apiKey", "in": "cookie", "name": "session"}}
+    security: Any = [{"query": [], "head": [], "baked": []}]
+    ask = operation(parameters=listed, security=security)
+    assert (
+        tool(one(described({"/x": {"get": ask}}, components={"securitySchemes": schemes}))).properties == {}
+    )
 
 
 # --- what is refused -----------------------------------------------------------------------------------
