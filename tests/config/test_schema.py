@@ -65,8 +65,9 @@ def test_the_reader_accepts_it_too(tmp_path: Path) -> None:
     keep = open_keep(project=tmp_path, follow_store=False)
     names = {"full_tool", "by_command", "by_http", "by_http_too", "by_wasm", "by_client", "listed"}
     assert {tool.name for tool in keep.tools() if tool.is_custom} == names
-    # The one is not installed, and nobody answers for the other.
-    assert [skip.provider for skip in keep.start_up.skipped] == ["acme", "store"]
+    # One is not installed, one has no document here, and nobody answers for the last.
+    missing = ["acme", "upstream:shop", "store"]
+    assert [skip.provider for skip in keep.start_up.skipped] == missing
 
 
 @pytest.mark.parametrize("text", [SEED, SCENARIO_6], ids=["settings", "scenario_6"])
