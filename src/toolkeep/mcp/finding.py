@@ -13,7 +13,7 @@ from toolkeep.calls import RegisteredTool
 from toolkeep.keep import Keep
 from toolkeep.limits import FOUND_TOOLS, QUERY_CHARS
 from toolkeep.mcp.tools import text, tool_data
-from toolkeep.mcp.wire import encode
+from toolkeep.wire.messages import encode
 
 FIND: Final = "find_tools"
 CALL: Final = "call_tool"

@@ -12,7 +12,7 @@ from toolkeep.calls import RegisteredTool, ToolResult, json_text
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Danger, SideEffect
-from toolkeep.mcp.wire import encode
+from toolkeep.wire.messages import encode
 
 METADATA_KEY = "mcp"
 """What of a definition's metadata is for MCP: `title`, `content`, `mime_type`, `task`."""
