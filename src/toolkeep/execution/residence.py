@@ -29,6 +29,8 @@ _PROCESSES: Final = 256
 """Threads count too, and a runtime starts a dozen before it does anything."""
 
 _FILE_BYTES: Final = 1 << 30
+_RESERVED_BYTES: Final = 1 << 30
+"""Engines that compile hold half of this for code, before there is any."""
 _CPU_S: Final = 3600
 """Of each process, over all calls: one that spins while nobody calls it ends after an hour of that."""
 
@@ -119,6 +121,7 @@ def recipe(place: Residence, findings: Findings) -> Recipe:
                 open_files=_OPEN_FILES,
                 processes=_PROCESSES,
                 cpu_s=_CPU_S,
+                reserved_bytes=_RESERVED_BYTES,
                 file_bytes=_FILE_BYTES,
             ),
         ),

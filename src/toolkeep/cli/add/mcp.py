@@ -35,7 +35,7 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
     "--capability", "capabilities", multiple=True, help="What it may reach, such as fs.read:./docs."
 )
 @click.option("--code", multiple=True, help="A folder or file that its program is made of.")
-@click.option("--env", "variables", multiple=True, help="A variable: NAME, taken from yours when it starts.")
+@click.option("--env", "variables", multiple=True, help="A variable: NAME=TEXT, or NAME, taken from yours.")
 @click.option("--header", "headers", multiple=True, help="A header 'NAME: TEXT'; {secret:KEY} is filled in.")
 @click.option("--refresh", is_flag=True, help="Ask a server again that is there already.")
 @click.option("--yes", is_flag=True, help="Write without being asked.")
@@ -111,8 +111,10 @@ def _described(
         entry = {"command": list(server)}
     secrets = dict(entry.pop("secrets", {}))
     for variable in variables:
-        entry.setdefault("environment", {})[variable] = f"{{secret:{variable}}}"
-        secrets[variable] = {"env": variable}
+        key, is_text, text = variable.partition("=")
+        entry.setdefault("environment", {})[key] = text if is_text else f"{{secret:{key}}}"
+        if not is_text:
+            secrets[key] = {"env": key}
     for header in headers:
         key, _, text = header.partition(":")
         entry.setdefault("headers", {})[key.strip()] = text.strip()

@@ -136,6 +136,12 @@ class LineSpeaker:
 
 def ended(over: ResidentOver) -> UpstreamFailed:
     """Why a program says nothing more."""
+    failed = _ended(over)
+    failed.last_words = over.last_words or over.text
+    return failed
+
+
+def _ended(over: ResidentOver) -> UpstreamFailed:
     if over.why is Over.TOO_LONG:
         return UpstreamFailed(f"it sent a message of more than {LINE_BYTES} bytes")
     if over.why is Over.OUT_OF_MEMORY:

@@ -97,7 +97,7 @@ class Conversation:
         raise UpstreamFailed(f"its list of tools has more than {TOOLS} entries or {PAGES} pages")
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], on_progress: Progress | None
+        self, tool: str, arguments: dict[str, Any], on_progress: Progress | None = None
     ) -> dict[str, Any]:
         """What the server answers to a call; raises `UpstreamFailed`."""
         return await self._ask("tools/call", {"name": tool, "arguments": arguments}, on_progress)

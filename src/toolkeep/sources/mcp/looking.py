@@ -18,6 +18,7 @@ from toolkeep.sources.mcp.listing import Listing
 from toolkeep.sources.mcp.provider import capabilities_of
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.mcp.talk import Talk, start_by_http, start_by_lines
+from toolkeep.wording import visible_lines
 
 _SECRET: Final = re.compile(r"\{secret:([^{}]+)\}")
 Secret = Callable[[str], str]
@@ -34,7 +35,10 @@ async def look(entry: Mapping[str, Any], base: str, secret: Secret, hidden: str)
         finally:
             await talk.close()
     except UpstreamFailed as failed:
-        raise ImportRefused(shown, f"is no server that can be used: {failed.reason}", hint=_HINT) from failed
+        said = f"; it wrote:\n{visible_lines(failed.last_words)}" if failed.last_words else ""
+        raise ImportRefused(
+            shown, f"is no server that can be used: {failed.reason}{said}", hint=_HINT
+        ) from failed
     except ValueError as error:
         raise ImportRefused(shown, str(error)) from error
     finally:

@@ -31,6 +31,7 @@ from toolkeep.wording import HIDDEN, shorten, visible_lines
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from toolkeep.sources.mcp.speaking import UpstreamFailed
     from toolkeep.sources.mcp.talk import Talk
 
 log = logging.getLogger("toolkeep.execution")
@@ -77,7 +78,7 @@ class McpRunner:
         try:
             said = await self._said(call, known)
         except UpstreamFailed as failed:
-            raise _failed(call, failed.reason, known) from failed
+            raise _failed(call, failed, known) from failed
         except SandboxBroken as error:
             log.error("a server could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
             raise _not_run(call, error.code, "the sandbox could not be set up") from error
@@ -155,13 +156,20 @@ def _not_run(call: RecordedCall, code: Code, why: str) -> RunRefused:
     return RunRefused(code, f"Tool '{call.tool.name}' was not run: {why}")
 
 
-def _failed(call: RecordedCall, reason: str, known: ToolContext) -> RunRefused:
-    for secret in filter(None, known.secrets.values()):
-        reason = reason.replace(secret, HIDDEN)
-    said = shorten(visible_lines(reason), _REASON_CHARS)
+def _failed(call: RecordedCall, failed: "UpstreamFailed", known: ToolContext) -> RunRefused:
+    said = _without_secrets(failed.reason, known)
+    if failed.last_words:
+        fields = {"tool_name": call.tool.name, "reason": _without_secrets(failed.last_words, known)}
+        log.warning("a server gave no answer", extra=fields)
     upstream = call.tool.runner.target["upstream"]
     what = f"Tool '{call.tool.name}' gave no result: of its server '{upstream}', {said}"
     return RunRefused(Code.TOOL_FAILED, f"{what}; the next call begins anew")
+
+
+def _without_secrets(text: str, known: ToolContext) -> str:
+    for secret in filter(None, known.secrets.values()):
+        text = text.replace(secret, HIDDEN)
+    return shorten(visible_lines(text), _REASON_CHARS)
 
 
 def _digest(texts: Mapping[str, str]) -> bytes:

@@ -34,6 +34,8 @@ class UpstreamFailed(Exception):
     def __init__(self, reason: str, *, is_over: bool = True) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.last_words = ""
+        """The end of what its program wrote to its standard error: for an operator, and not for a model."""
         self.is_over = is_over
         """Whether nothing more can be said to it; the next call begins anew."""
 
