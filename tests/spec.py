@@ -36,12 +36,10 @@ _STORE = "there is no store yet"
 NOT_YET = {
     "VAL-11": "shown by bench/validation.py, which measures; tests assert no times",
     "EXE-8": "tools tell their progress; output is not streamed yet",
-    "SBX-3": "Python, programs, HTTP and WASM so far; MCP servers and OpenAPI come with upstream",
     **{f"STO-{n}": _STORE for n in range(1, 4)},
     "PRV-1": "a lone definition gives three provider shapes; the rest comes with the providers",
     "PRV-2": "there are no provider adapters yet",
     "PRV-3": "there are no provider adapters yet",
-    "MCP-2": "the MCP client that imports tools comes with the sources",
     "CLI-1": "serve, add, lock, token and backup come with what they command",
     "WEB-1": "there is no server yet",
     "WEB-2": "there is no server yet",

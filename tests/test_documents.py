@@ -639,3 +639,13 @@ def test_without_libyaml_places_are_the_same(
 def test_the_parser_is_loaded_when_a_file_is_read() -> None:
     code = "import sys, toolkeep.documents; print('yaml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"
+
+
+def test_numbers_as_keys_are_read_by_their_text_where_asked_for() -> None:
+    assert read_yaml(b"200: a\n'201': b\n", "x.yml", takes_numbers_as_keys=True).data == {
+        "200": "a",
+        "201": "b",
+    }
+    for twice in (b"200: a\n'200': b\n", b"1.5: a\n", b"true: a\n"):
+        with pytest.raises(FileUnreadable):
+            read_yaml(twice, "x.yml", takes_numbers_as_keys=True)

@@ -81,11 +81,14 @@ class ScalarRefused(ValueError):
     """A number of YAML that JSON does not have; the text says what to do."""
 
 
-def read_yaml(raw: bytes, path: str) -> Document:
-    """The one document of a YAML file; no document is null. `FileUnreadable` names the line and column."""
+def read_yaml(raw: bytes, path: str, *, takes_numbers_as_keys: bool = False) -> Document:
+    """The one document of a YAML file; no document is null. `FileUnreadable` names the line and column.
+
+    `takes_numbers_as_keys` reads `200:` as a key of that text, as those who write OpenAPI mean it.
+    """
     import yaml
 
-    reader = _Reader(path)
+    reader = _Reader(path, takes_numbers_as_keys=takes_numbers_as_keys)
     steps: dict[type, Any] = {
         yaml.DocumentStartEvent: reader.start_document,
         yaml.ScalarEvent: reader.read_scalar,
@@ -284,8 +287,9 @@ class _Anchored(NamedTuple):
 class _Reader:
     """Takes the events of one file in their order; `data` and `root` are there after the last."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, takes_numbers_as_keys: bool) -> None:
         self.path = path
+        self._takes_numbers_as_keys = takes_numbers_as_keys
         self.data: Any = None
         self.root = _Node()
         self._documents = 0
@@ -408,6 +412,8 @@ class _Reader:
     def _start_member(self, event: "yaml.ScalarEvent", key: Any, container: _Open) -> None:
         if event.implicit[0] and key == "<<":
             raise self._refuse(event, "merge keys (<<) are not read; write the keys out")
+        if self._takes_numbers_as_keys and type(key) is int:
+            key = str(key)
         if type(key) is not str:
             shown = f"the key {echo_name(event.value)} is not text" if event.value else "the key is empty"
             raise self._refuse(event, f"{shown}; write it in quotes")

@@ -80,6 +80,14 @@ features:
   tools: {definition: true}
 disabled_tools: [run_command, grep_search@1.0.0]
 permissions: [mail.send]
+upstreams:
+  shop:
+    openapi: shop.json
+    url: https://shop.example/v1
+    operations: [get_book]
+    danger: {get_book: low}
+    check_answers: false
+    secrets: {key: {env: SHOP_KEY}, token: {file: ~/token}, login: {keyring: shop/ada}}
 audit:
   checkpoint_file: /mnt/elsewhere/checkpoint
   checkpoint_webhook: https://example.org/checkpoints

@@ -202,3 +202,12 @@ def test_a_path_keeps_its_steps_and_a_query_its_pairs(step: str, text: str) -> N
 def test_a_plan_that_cannot_be_is_refused_before_there_is_a_call(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="has "):
         Endpoint.read({**TARGET, **change})
+
+
+def test_no_argument_stands_where_a_secret_does() -> None:
+    target = {
+        **TARGET,
+        "arguments": [*TARGET["arguments"], {"argument": "more", "in": "query", "name": "more"}],
+    }
+    with pytest.raises(ArgumentUnfit):
+        Endpoint.read(target).request({"id": "1", "more": {"key": "mine"}}, lambda _: "s")

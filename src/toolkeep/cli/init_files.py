@@ -21,6 +21,13 @@ policies: [policies/main.cedar]
 #     capabilities: ['fs.read:.', 'fs.write:./docs', 'net.read:docs.example.org']
 #     permissions: [tool.filesystem.read, tool.filesystem.write, tool.network.fetch]
 
+# Servers whose tools are imported; `toolkeep add openapi FILE` writes this.
+# upstreams:
+#   shop:
+#     openapi: shop.openapi.json
+#     url: https://api.example.org/v1
+#     secrets: {key: {env: SHOP_KEY}}
+
 # When people are asked. Calls of medium danger and above always are.
 # approvals:
 #   # Seconds that a call waits for an answer; 0 refuses it at once.

@@ -95,7 +95,7 @@ _UPSTREAM: Schema = {
         "openapi": {**_WHERE, "description": "Path of the document, from the folder of this file."},
         "url": {
             **_WHERE,
-            "pattern": "^https?://[^/@?#]+[^?#]*$",
+            "pattern": "^https?://[^/@?#]+(/[^?#]*)?$",
             "description": "Where calls go, whatever the document says, such as https://api.example.org/v1.",
         },
         "operations": {
@@ -225,7 +225,7 @@ FILE_SCHEMA: Schema = {
             "description": "Servers whose tools are imported, by a name of yours.",
             "propertyNames": {"type": "string", "pattern": "^[a-z][a-z0-9_-]*$", "maxLength": 32},
             "maxProperties": 100,
-            "additionalProperties": {"$ref": "#/$defs/upstream"},
+            "additionalProperties": _UPSTREAM,
         },
         "agents": {
             "type": "object",
@@ -253,13 +253,13 @@ FILE_SCHEMA: Schema = {
             },
         },
     },
-    "$defs": {"tool": {"type": "object", "additionalProperties": True}, "upstream": _UPSTREAM},
+    "$defs": {"tool": {"type": "object", "additionalProperties": True}},
 }
 
 
 def editor_schema() -> Schema:
     """The schema with custom tools described, for editors that read `yaml-language-server` comments."""
-    schema = _closed({**FILE_SCHEMA, "$defs": {"tool": _tool(), "upstream": _UPSTREAM}})
+    schema = _closed({**FILE_SCHEMA, "$defs": {"tool": _tool()}})
     for key in ("strict_mode", "cache_compiled_schemas"):
         schema["properties"]["tool_registry"]["properties"][key]["const"] = True
     return {

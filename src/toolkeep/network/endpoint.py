@@ -174,6 +174,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
                 headers.append((place.name, place.in_header(value)))
             else:
                 cookies += place.in_cookie(value)
+        held = {quote(name, safe="") for name, _ in self.secret_query}
+        if any(pair.partition("=")[0] in held for pair in pairs):
+            raise ArgumentUnfit("an argument would stand where a secret does")
         for name, secret_name in self.secret_query:
             pairs.append(f"{quote(name, safe='')}={quote(secret(secret_name), safe='')}")
         path = _placed_path(self.path, in_path, arguments)

@@ -9,7 +9,7 @@ from toolkeep.sources.openapi.importing import Import, Wishes, import_document
 URL = "http://shop.example/v1"
 
 
-def described(paths: dict[str, Any], *, version: str = "3.1.0", **more: Any) -> Document:
+def described(paths: dict[str, Any], *, version: Any = "3.1.0", **more: Any) -> Document:
     """A document with these paths."""
     import json
 

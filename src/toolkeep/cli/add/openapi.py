@@ -48,6 +48,8 @@ def command(
     addition = propose(root, chosen, _entry(wishes, imports, chosen), _file_name(chosen, raw), raw)
     if not as_json:
         _show(imports, addition)
+        if wishes.url.startswith("http:") and any(made.secrets for made in imports):
+            say("! secrets would go unencrypted: choose an https address with --url", err=True)
     write_addition(addition, is_agreed=yes, as_json=as_json)
     data = {"upstream": chosen, "path": str(addition.path), "tools": [made.name for made in usable]}
     if as_json:

@@ -116,11 +116,13 @@ def load_document(path: Path) -> tuple[Document, bytes]:
 
 def _parsed(raw: bytes, path: str) -> Any:
     if raw.lstrip()[:1] != b"{":
-        return read_yaml(raw, path).data
+        return read_yaml(raw, path, takes_numbers_as_keys=True).data
     try:
         return parse_json_fully(raw, depth=DOCUMENT_DEPTH)
     except NotStrictJson:
-        return read_yaml(raw, path).data  # says where it is wrong; YAML with braces is read, too
+        return read_yaml(
+            raw, path, takes_numbers_as_keys=True
+        ).data  # says where it is wrong; YAML with braces is read, too
 
 
 def _child(value: Any, key: str) -> Any:

@@ -22,6 +22,7 @@ from toolkeep.network.hosts import HostRefused, read_url
 from toolkeep.registry.given import Offer
 from toolkeep.sources.openapi.document import Document, Refused, shown_operation
 from toolkeep.sources.openapi.operations import answer_schema, plan_operation
+from toolkeep.sources.openapi.schemas import Allowance
 from toolkeep.sources.openapi.security import authentication_of
 from toolkeep.validation.compiler import compile_output
 from toolkeep.wording import echo, echo_name, shorten
@@ -63,6 +64,7 @@ def import_document(document: Document, wishes: Wishes, taken: Iterable[str] = (
     originals = _originals(found)
     names = choose_names(originals, upstream=wishes.name, taken=taken)
     imports: list[Import] = []
+    allowance = Allowance()
     for (path, method, item, operation), original in zip(found, originals, strict=True):
         if wishes.operations and original not in wishes.operations:
             continue
@@ -71,7 +73,7 @@ def import_document(document: Document, wishes: Wishes, taken: Iterable[str] = (
             imports.append(msgspec.structs.replace(made, reason=f"is beyond the first {OPERATIONS}"))
             continue
         try:
-            offer, secrets = _offer(document, wishes, made, path, method, item, operation)
+            offer, secrets = _offer(document, wishes, made, (path, method, item, operation), allowance)
             imports.append(msgspec.structs.replace(made, offer=offer, secrets=secrets))
         except Refused as error:
             imports.append(msgspec.structs.replace(made, reason=str(error)))
@@ -141,11 +143,10 @@ def _offer(
     document: Document,
     wishes: Wishes,
     made: Import,
-    path: str,
-    method: str,
-    item: dict[str, Any],
-    operation: dict[str, Any],
+    found: tuple[str, str, dict[str, Any], dict[str, Any]],
+    allowance: Allowance,
 ) -> tuple[Offer, tuple[str, ...]]:
+    path, method, item, operation = found
     _refuse_other_servers(wishes.url, item, operation)
     authentication = authentication_of(document, operation, wishes.secrets)
     plan = plan_operation(
@@ -157,12 +158,13 @@ def _offer(
         operation=operation,
         authentication=authentication,
         retries=RETRIES,
+        allowance=allowance,
     )
     endpoint = Endpoint.read(plan.target)
     data = {"name": made.original, "description": _words(operation), "parameters": plan.parameters}
     warnings: tuple[Problem, ...] = ()
     if wishes.checks_answers:
-        output, warnings = _answers(document, operation)
+        output, warnings = _answers(document, operation, allowance)
         data["output_schema"] = output
     imported = import_definition(data, kind="openapi", origin=wishes.name, name=made.name)
     is_reading = method == "get"
@@ -184,10 +186,12 @@ def _offer(
     return offer, authentication.secrets
 
 
-def _answers(document: Document, operation: dict[str, Any]) -> tuple[Any, tuple[Problem, ...]]:
+def _answers(
+    document: Document, operation: dict[str, Any], allowance: Allowance
+) -> tuple[Any, tuple[Problem, ...]]:
     """The schema of what a success gives, or why answers are not checked."""
     try:
-        schema = answer_schema(document, operation)
+        schema = answer_schema(document, operation, allowance)
     except Refused as error:
         return None, (_unchecked(str(error)),)
     if schema is None:

@@ -12,7 +12,7 @@ import msgspec
 
 from toolkeep.network.placing import STYLES
 from toolkeep.sources.openapi.document import Document, Refused
-from toolkeep.sources.openapi.schemas import Bundle
+from toolkeep.sources.openapi.schemas import Allowance, Bundle
 from toolkeep.sources.openapi.security import Authentication
 from toolkeep.wording import echo, echo_name
 
@@ -65,13 +65,14 @@ def plan_operation(
     operation: dict[str, Any],
     authentication: Authentication,
     retries: int,
+    allowance: Allowance,
 ) -> Plan:
     """The plan of an operation; `Refused` says why there is none."""
     if method not in ("get", "put", "post", "delete", "patch"):
         raise Refused(f"has the method {method.upper()}, which gives nothing that a tool could answer")
-    bundle, arguments = Bundle(document, "request"), _Arguments()
+    bundle, arguments = Bundle(document, "request", allowance), _Arguments()
     in_path = set(_PLACE.findall(path))
-    taken = {place for place, _ in authentication.query}
+    taken = _held_by_secrets(authentication)
     for parameter in _parameters(document, item, operation):
         _add_parameter(bundle, arguments, parameter, in_path, taken)
     described = {place["name"] for place in arguments.places if place["in"] == "path"}
@@ -97,7 +98,9 @@ def plan_operation(
     return Plan(parameters=schema, target=target)
 
 
-def answer_schema(document: Document, operation: dict[str, Any]) -> dict[str, Any] | None:
+def answer_schema(
+    document: Document, operation: dict[str, Any], allowance: Allowance
+) -> dict[str, Any] | None:
     """What a success gives, where the document says it in one way and in JSON."""
     responses = operation.get("responses")
     found: list[dict[str, Any]] = []
@@ -108,7 +111,7 @@ def answer_schema(document: Document, operation: dict[str, Any]) -> dict[str, An
         media = next((m for t, m in _object(content).items() if _is_json(t)), None)
         if not isinstance(media, dict) or len(_object(content)) != 1 or "schema" not in media:
             return None
-        bundle = Bundle(document, "response")
+        bundle = Bundle(document, "response", allowance)
         schema = bundle.add(media["schema"])
         if not isinstance(schema, dict):
             return None
@@ -136,7 +139,7 @@ def _add_parameter(
     arguments: _Arguments,
     parameter: dict[str, Any],
     in_path: set[str],
-    taken: set[str],
+    taken: set[tuple[str, str]],
 ) -> None:
     name: str = parameter["name"]
     where: str = str(parameter.get("in"))
@@ -146,8 +149,8 @@ def _add_parameter(
         return
     if where == "path" and name not in in_path:
         return
-    if where == "query" and name in taken:
-        return  # the secret stands there
+    if (where, name.lower() if where == "header" else name) in taken:
+        return  # a secret stands there
     schema, style, explode = _written(bundle, parameter, where)
     argument = arguments.name_for(name, where)
     arguments.properties[argument] = _described(schema, parameter)
@@ -157,6 +160,16 @@ def _add_parameter(
     if parameter.get("allowReserved") is True and where == "query":
         place["reserved"] = True
     arguments.places.append(place)
+
+
+def _held_by_secrets(authentication: Authentication) -> set[tuple[str, str]]:
+    """The places in which secrets stand: no argument may stand there too."""
+    held = {("query", name) for name, _ in authentication.query}
+    for name, value in authentication.headers:
+        held.add(("header", name.lower()))
+        if name == "Cookie":
+            held |= {("cookie", pair.partition("=")[0].strip()) for pair in value.split(";")}
+    return held
 
 
 def _written(bundle: Bundle, parameter: dict[str, Any], where: str) -> tuple[Any, str, bool]:

@@ -14,15 +14,31 @@ Direction = Literal["request", "response"]
 
 _NODES: Final = 20_000
 """Objects of one schema with all that it refers to; the guard takes 50 KB of it at most."""
+DOCUMENT_PARTS: Final = 2_000_000
+"""The same of all operations of a document together: some seconds of work."""
 _DEPTH: Final = 100
 _NOT_OURS: Final = frozenset({"discriminator", "xml", "externalDocs", "$schema", "$id"})
+
+
+class Allowance:
+    """How many parts of schemas may still be read for one document: operations share what they refer to."""
+
+    def __init__(self, parts: int = DOCUMENT_PARTS) -> None:
+        self._left = parts
+
+    def take(self) -> None:
+        """One part more, or `Refused`."""
+        self._left -= 1
+        if self._left < 0:
+            raise Refused("comes after more schemas than are read of one document")
 
 
 class Bundle:
     """Schemas of one operation that share their definitions."""
 
-    def __init__(self, document: Document, direction: Direction) -> None:
+    def __init__(self, document: Document, direction: Direction, allowance: Allowance) -> None:
         self._document = document
+        self._allowance = allowance
         self._direction = direction
         self._names: dict[str, str] = {}
         self._waiting: list[str] = []
@@ -43,6 +59,7 @@ class Bundle:
             return schema
         if not isinstance(schema, dict):
             raise Refused("has a schema that is no object")
+        self._allowance.take()
         self._nodes += 1
         if self._nodes > _NODES:
             raise Refused(f"has a schema of more than {_NODES} parts")

@@ -1,0 +1,126 @@
+"""`toolkeep add openapi`: the change is shown first, and nothing answers before it is accepted."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.terminal import on_a_terminal
+from tests.cli.upstreams import DOCUMENT, accept, add, imports
+from toolkeep import open_keep
+
+
+def config(project: Path) -> str:
+    return (project / ".agent" / "config.yml").read_text()
+
+
+def test_a_document_becomes_an_upstream_once_it_is_accepted(tmp_path: Path) -> None:
+    result = add(tmp_path, DOCUMENT, "--yes")
+    assert result.exit_code == 0, result.output
+    assert "  + GET /books/{id}: getBook" in result.stdout
+    assert "  - HEAD /books: has the method HEAD" in result.stdout
+    assert "+upstreams:" in result.stdout
+    assert config(tmp_path) == (
+        "upstreams:\n  book_shop:\n"
+        '    openapi: "book_shop.openapi.json"\n    url: "https://shop.example/v1"\n'
+        '    secrets:\n      "key": {env: "BOOK_SHOP_KEY"}\n'
+    )
+    assert imports(tmp_path) == {}
+    shown = accept(tmp_path)
+    assert "upstream 'book_shop' asks https://shop.example/v1" in shown.stdout
+    assert "upstream 'book_shop' is given key from env BOOK_SHOP_KEY" in shown.stdout
+    assert imports(tmp_path) == {"getBook": "enabled", "listBooks": "enabled"}
+
+
+def test_nothing_is_written_without_a_yes(tmp_path: Path) -> None:
+    result = add(tmp_path)
+    assert (result.exit_code, (tmp_path / ".agent").exists()) == (1, False)
+    source = str(tmp_path / "given.json")
+    on_a_terminal(["add", "openapi", source, "--project", str(tmp_path)], "n\n")
+    assert not (tmp_path / ".agent").exists()
+    shown = on_a_terminal(["add", "openapi", source, "--project", str(tmp_path)], "y\n")
+    assert "Write this?" in shown
+    assert "book_shop" in config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "# mine\ntier: enterprise\n", "tier: enterprise", "upstreams:\n", "upstreams: # none yet\n\ntier: enterprise\n",
+        "upstreams:\n  # first\n  other:\n    openapi: other.json\n    url: https://other.example/\n# end\n",
+    ],
+)  # fmt: skip
+def test_comments_and_order_stay(tmp_path: Path, before: str) -> None:
+    (tmp_path / ".agent").mkdir()
+    (tmp_path / ".agent" / "config.yml").write_text(before)
+    assert add(tmp_path, DOCUMENT, "--yes").exit_code == 0
+    lines = config(tmp_path).splitlines()
+    assert [line for line in lines if line in before.splitlines()] == before.splitlines() or "\n\n" in before
+    assert "  book_shop:" in lines
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["upstreams: {other: {openapi: other.json, url: 'https://other.example/'}}\n", "upstreams:\n    other: {openapi: a, url: 'https://b.example'}\n"],
+)  # fmt: skip
+def test_a_file_that_cannot_be_added_to_is_left_to_a_person(tmp_path: Path, before: str) -> None:
+    (tmp_path / ".agent").mkdir()
+    (tmp_path / ".agent" / "config.yml").write_text(before)
+    result = add(tmp_path, DOCUMENT, "--yes")
+    assert (result.exit_code, config(tmp_path)) == (1, before)
+    assert "write it by hand" in result.stderr
+
+
+def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
+    assert add(tmp_path, DOCUMENT, "--yes").exit_code == 0
+    result = add(tmp_path, DOCUMENT, "--yes")
+    assert "ACODE-TSR-076" in result.stderr
+    assert add(tmp_path, DOCUMENT, "--yes", "--name", "again").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("servers", "words"),
+    [
+        ([], "it names these servers: none"),
+        ([{"url": "https://a.example"}, {"url": "https://b.example"}], "https://a.example, https://b.example"),
+        ([{"url": "https://user:pass@a.example"}], "cannot be used"), ([{"url": "/v1"}], "cannot be used"),
+        ([{"url": "https://{x}.example"}], "a variable"),
+    ],
+)  # fmt: skip
+def test_a_person_chooses_where_calls_go(tmp_path: Path, servers: object, words: str) -> None:
+    document = {**DOCUMENT, "servers": servers}
+    result = add(tmp_path, document, "--yes")
+    assert (result.exit_code, words in result.stderr) == (1, True)
+    assert add(tmp_path, document, "--yes", "--url", "https://c.example/v2").exit_code == 0
+    assert "https://c.example/v2" in config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [[], {"swagger": "2.0"}, {**DOCUMENT, "paths": {}}, {**DOCUMENT, "paths": {"/x": {"head": {}}}}],
+)
+def test_what_gives_no_tool_is_refused(tmp_path: Path, document: object) -> None:
+    result = add(tmp_path, document, "--yes")
+    assert (result.exit_code, (tmp_path / ".agent").exists()) == (1, False)
+
+
+def test_json_says_what_became_of_each_operation(tmp_path: Path) -> None:
+    data = json.loads(add(tmp_path, DOCUMENT, "--yes", "--json").stdout)
+    assert (data["upstream"], data["tools"]) == ("book_shop", ["getBook", "listBooks"])
+    assert list(data["refused"]) == ["HEAD /books"]
+
+
+def test_a_document_that_changes_after_acceptance_does_not_count(tmp_path: Path) -> None:
+    add(tmp_path, DOCUMENT, "--yes")
+    accept(tmp_path)
+    evil = {**DOCUMENT, "security": [], "info": {"title": "Evil", "version": "1"}}
+    (tmp_path / ".agent" / "book_shop.openapi.json").write_text(json.dumps(evil))
+    assert imports(tmp_path) == {}
+    assert open_keep(project=tmp_path).start_up.held_back
+
+
+def test_a_url_in_a_private_network_is_not_fetched(tmp_path: Path) -> None:
+    from tests.cli.upstreams import toolkeep
+
+    result = toolkeep(tmp_path, "add", "openapi", "http://127.0.0.1:9/openapi.json", "--yes")
+    assert (result.exit_code, "is not a public address" in result.stderr) == (1, True)

@@ -1,0 +1,88 @@
+"""`upstreams` in a configuration: what is checked, and what a person is asked to accept."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.upstreams import DOCUMENT
+from tests.config.projects import accept, configure, project_file
+from toolkeep import open_keep
+from toolkeep.errors import ConfigurationInvalid
+from toolkeep.sources.openapi.document import load_document
+
+SHOP = "upstreams:\n  shop:\n    openapi: shop.json\n    url: https://shop.example/v1\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "upstreams: {Shop: {openapi: a, url: 'https://a.example'}}", "upstreams: {shop: {openapi: a}}", "upstreams: {shop: {url: 'https://a.example'}}",
+        "upstreams: {shop: {openapi: a, url: 'ftp://a.example'}}", "upstreams: {shop: {openapi: a, url: 'https://u:p@a.example'}}",
+        "upstreams: {shop: {openapi: a, url: 'https://a.example/?b'}}", "upstreams: {shop: {openapi: a, url: 'https://a.example', other: 1}}",
+        "upstreams: {shop: {openapi: a, url: 'https://a.example', danger: {x: none}}}", "upstreams: {shop: {openapi: a, url: 'https://a.example', secrets: {k: plain}}}",
+        "upstreams: {shop: {openapi: a, url: 'https://a.example', secrets: {k: {env: A, file: /b}}}}",
+        "upstreams: {shop: {openapi: a, url: 'https://a.example', secrets: {k: {file: relative}}}}",
+        "upstreams: {shop: {openapi: a, url: 'https://a.example', secrets: {k: {keyring: noname}}}}",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(tmp_path: Path, text: str) -> None:
+    configure(tmp_path, text)
+    with pytest.raises(ConfigurationInvalid):
+        open_keep(project=tmp_path)
+
+
+def test_a_project_does_not_take_the_name_of_an_upstream_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    (home / ".agent").mkdir(parents=True)
+    (home / ".agent" / "config.yml").write_text(SHOP)
+    monkeypatch.setenv("HOME", str(home))
+    configure(tmp_path / "project", SHOP)
+    with pytest.raises(ConfigurationInvalid, match="is an upstream of yours already"):
+        open_keep(project=tmp_path / "project")
+
+
+def test_what_is_accepted_is_the_content_of_the_document_too(tmp_path: Path) -> None:
+    configure(tmp_path, SHOP)
+    configure(tmp_path, json.dumps(DOCUMENT), name=".agent/shop.json")
+    accept(tmp_path)
+    before = project_file(tmp_path)
+    assert before.counts
+    configure(tmp_path, json.dumps({**DOCUMENT, "info": {}}), name=".agent/shop.json")
+    after = project_file(tmp_path)
+    assert (after.counts, after.file_hash == before.file_hash) == (False, False)
+
+
+def test_a_document_that_is_swapped_after_the_file_was_read_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(tmp_path, SHOP)
+    configure(tmp_path, json.dumps(DOCUMENT), name=".agent/shop.json")
+    accept(tmp_path)
+
+    def swapped(path: Path) -> object:
+        configure(tmp_path, json.dumps({**DOCUMENT, "security": []}), name=".agent/shop.json")
+        return load_document(path)
+
+    monkeypatch.setattr("toolkeep.sources.openapi.provider.load_document", swapped)
+    keep = open_keep(project=tmp_path)
+    assert [skip.provider for skip in keep.start_up.skipped] == ["upstream:shop"]
+    assert "getBook" not in keep
+
+
+def test_an_unaccepted_file_reads_no_document_and_no_secret(tmp_path: Path) -> None:
+    configure(tmp_path, SHOP + "    secrets: {key: {env: SHOP_KEY}}\n")
+    configure(tmp_path, json.dumps(DOCUMENT), name=".agent/shop.json")
+    keep = open_keep(project=tmp_path)
+    assert "getBook" not in keep
+    kinds = [(effect.kind, effect.what.split(" ")[0]) for effect in project_file(tmp_path).effects]
+    assert kinds == [("runs", "upstream"), ("grants", "upstream")]
+
+
+def test_a_person_is_shown_what_is_said_about_danger(tmp_path: Path) -> None:
+    configure(tmp_path, SHOP + "    danger: {getBook: safe}\n")
+    effects = [effect.what for effect in project_file(tmp_path).effects]
+    assert "getBook of upstream 'shop' is called safe" in effects
+    assert any("which is not there," in what for what in effects)
