@@ -87,7 +87,8 @@ def command(
         told = {"upstream": name, "path": str(addition.path), "tools": [offer.name for offer in usable]}
         print_json({**told, "refused": refused})
         return
-    say(f" added '{name}' with {len(usable)} tools", label="✓", color="green")
+    count = "1 tool" if len(usable) == 1 else f"{len(usable)} tools"
+    say(f" added '{name}' with {count}", label="✓", color="green")
     say("  They answer once the file is accepted: toolkeep accept")
 
 
