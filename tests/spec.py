@@ -34,10 +34,6 @@ IDS = [
 NOT_YET = {
     "VAL-11": "shown by bench/validation.py, which measures; tests assert no times",
     "EXE-8": "tools tell their progress; output is not streamed yet",
-    "SBX-3": "MCP servers come with upstream",
-    "MCP-2": "the MCP client that imports tools comes with the sources",
-    "CLI-1": "add and lock come with what they command",
-    "WEB-2": "the page comes after the server",
     "SCL-1": "there is one process so far",
 }
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from toolkeep.registry.given import Offer
     from toolkeep.registry.store import BrokenDefinition, StoredDefinition
     from toolkeep.results.output import Normalizers
+    from toolkeep.sources.mcp.provider import McpProvider
     from toolkeep.sources.openapi.provider import OpenApiProvider
     from toolkeep.storage.definition_store import SqlStore
     from toolkeep.telemetry.webhook import Webhook
@@ -203,7 +204,7 @@ def read_configuration(project: Path, state: KeepState | None) -> Settings:
     return read_settings(paths, os.environ, state.is_accepted if state else lambda *_: False)
 
 
-def offered_by_project(project: Path) -> tuple[Keep, MemoryState, "Sequence[OpenApiProvider]"]:
+def offered_by_project(project: Path) -> tuple[Keep, MemoryState, "Sequence[OpenApiProvider | McpProvider]"]:
     """What the upstreams of a project offer now, in a keep that remembers nothing and runs nothing.
 
     Acceptance does not matter here: documents are read, and no tool of theirs can be called.
@@ -256,17 +257,20 @@ def _locked_sets(root: Path, settings: Settings) -> LockedSets | None:
     return LockedSets(origins, {key: pin.definition_hash for key, pin in lock.tools.items()})
 
 
-def upstream_providers(settings: Settings, keep: Keep) -> "Sequence[OpenApiProvider]":
+def upstream_providers(settings: Settings, keep: Keep) -> "Sequence[OpenApiProvider | McpProvider]":
     """A provider for each upstream that the configuration names, in the order of the files."""
     if not settings.upstreams:
         return ()
+    from toolkeep.sources.mcp.provider import McpProvider
     from toolkeep.sources.openapi.provider import OpenApiProvider
+
+    kinds: dict[str, Any] = {"openapi": OpenApiProvider, "mcp": McpProvider}
 
     def taken() -> list[str]:
         return [name for tool in keep.tools() for name in (tool.name, *tool.definition.aliases)]
 
     return [
-        OpenApiProvider(upstream, taken, priority=200 + index)
+        kinds[upstream.kind](upstream, taken, priority=200 + index)
         for index, upstream in enumerate(settings.upstreams.values())
     ]
 

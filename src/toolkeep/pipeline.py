@@ -54,6 +54,7 @@ from toolkeep.registry.registry import ToolRegistry
 from toolkeep.registry.unanswered import answering_tool
 from toolkeep.results.normalize import normalize, pending, refused
 from toolkeep.results.output import Normalizers, check_output
+from toolkeep.sources.mcp.runner import McpRunner
 from toolkeep.validation.memory import RefusalMemory
 from toolkeep.validation.validate import Arguments, validate
 from toolkeep.wasm.cache import CompiledModules, cache_folder
@@ -111,6 +112,7 @@ class Pipeline:
             WasmRunner(project, state_folder, _compiled_modules(record)),
             HttpRunner(),
             ProcessRunner(self.residents, machine, contacts, project, state_folder),
+            McpRunner(self.residents, machine, contacts, state_folder),
         ]
         self.executor = Executor(runners, Breaker(limits), ResultCache())
         self.recorder = Recorder(record.log, record.bodies, record.secret_key)

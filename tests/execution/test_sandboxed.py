@@ -11,7 +11,7 @@ import pytest
 from tests.execution import broken, isolated
 from toolkeep import Code, Keep, ToolResult
 from toolkeep.audit.memory import MemoryLog
-from toolkeep.execution import sandboxed
+from toolkeep.execution import machine, sandboxed
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.places import Places
@@ -37,7 +37,7 @@ def findings() -> Findings:
 
 @pytest.fixture
 def keep(findings: Findings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keep]:
-    monkeypatch.setattr(sandboxed, "probe", lambda: findings)
+    monkeypatch.setattr(machine, "probe", lambda: findings)
     for name in ("docs", "out"):
         (tmp_path / name).mkdir()
     (tmp_path / "docs" / "a.md").write_text("hello")
@@ -296,7 +296,7 @@ def test_a_level_that_this_machine_cannot_give_is_refused_by_name(
     level: str, keep: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poor = Findings(tuple(Finding(one, works=False, reason="not here") for one in Mechanism))
-    monkeypatch.setattr(sandboxed, "probe", lambda: poor)
+    monkeypatch.setattr(machine, "probe", lambda: poor)
     result = call(keep, f"where_{level}")
     assert result.code is Code.ISOLATION_UNAVAILABLE
     assert f"isolation '{level}' is not available here" in result.text

@@ -16,7 +16,7 @@ from toolkeep import Keep, open_keep, tool
 from toolkeep.mcp.features import Prompt, Resource
 from toolkeep.mcp.http import McpApp
 from toolkeep.mcp.server import McpServer
-from toolkeep.mcp.wire import Unreadable, read_message
+from toolkeep.wire.messages import Unreadable, read_message
 
 SECRET = "only for the other client"
 

@@ -16,7 +16,7 @@ from toolkeep.mcp.client import Client, current_client
 from toolkeep.mcp.features import Prompt, Resource
 from toolkeep.mcp.http import McpApp
 from toolkeep.mcp.server import McpServer
-from toolkeep.mcp.wire import INTERNAL_ERROR
+from toolkeep.wire.messages import INTERNAL_ERROR
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA="

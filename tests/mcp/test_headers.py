@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from toolkeep.mcp.headers import LOOPBACK, Headers, check_params, is_spoken_to
-from toolkeep.mcp.wire import ProtocolError
+from toolkeep.wire.messages import ProtocolError
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

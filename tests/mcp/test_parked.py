@@ -11,7 +11,7 @@ from toolkeep.mcp import parked
 from toolkeep.mcp.connection import Connection
 from toolkeep.mcp.parked import Parked
 from toolkeep.mcp.running import Running
-from toolkeep.mcp.wire import ProtocolError
+from toolkeep.wire.messages import ProtocolError
 
 
 async def for_ever() -> None:

@@ -13,7 +13,7 @@ from toolkeep.limits import MCP_PAGE, McpLimits
 from toolkeep.mcp.connection import Connection
 from toolkeep.mcp.features import Prompt, Resource
 from toolkeep.mcp.server import McpServer
-from toolkeep.mcp.wire import Message
+from toolkeep.wire.messages import Message
 
 Talk = Callable[[Lines], Coroutine[Any, Any, Any]]
 

@@ -36,7 +36,7 @@ def recipe(level: Isolation = Isolation.STRICT) -> Recipe:
             filter=for_level(level, may_spawn=True).program(),
             may_spawn=True,
             memory_by=Mechanism.MEMORY_WATCH,
-            limits=ResourceLimits(memory_bytes=MEMORY_BYTES),
+            limits=ResourceLimits(memory_bytes=MEMORY_BYTES, reserved_bytes=1 << 30),
         ),
         grant=Grant(run=tuple(executables(interpreter()))) if level is Isolation.STRICT else Grant(),
     )

@@ -87,9 +87,19 @@ class Effects:
             yield self._effect("runs", what, f"/tool_registry/providers/{index}")
         for name in self._data.get("upstreams") or ():
             document = self._documents.get(name, "")
-            url = self._written("upstreams", name, "url")
-            what = f"upstream '{visible(name)}' asks {url} as {document} says"
+            what = f"upstream '{visible(name)}' {self._asked(name)} as {document} says"
             yield self._effect("runs", what, f"/upstreams/{escaped(name)}")
+
+    def _asked(self, name: str) -> str:
+        """Whom an upstream asks, whole: consent covers every character."""
+        said = self._document.data["upstreams"][name]
+        if "url" in said:
+            headers = f" with the headers {_text(said['headers'])}" if "headers" in said else ""
+            return visible(f"asks {_text(said['url'])}{headers}")
+        argv = said["command"]
+        shown = shlex.join(map(str, argv)) if isinstance(argv, list) else _text(argv)
+        more = "".join(f", {key} {_text(said[key])}" for key in ("environment", "code") if key in said)
+        return visible(f"runs {shown}{more}")
 
     def _grants(self) -> Iterator[Effect]:
         for agent, grant in (self._data.get("agents") or {}).items():
@@ -129,6 +139,10 @@ class Effects:
                 source = self._written("upstreams", upstream, "secrets", secret, kind)
                 what = f"upstream '{visible(upstream)}' is given {visible(secret)} from {kind} {source}"
                 yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/secrets")
+            for index in range(len(said.get("capabilities") or ())):
+                held = self._written("upstreams", upstream, "capabilities", index)
+                what = f"upstream '{visible(upstream)}' may reach {held}"
+                yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/capabilities/{index}")
             for operation, danger in (said.get("danger") or {}).items():
                 what = (
                     f"{visible(operation)} of upstream '{visible(upstream)}' is called {visible(str(danger))}"

@@ -162,7 +162,7 @@ class _File:
         """Of the document of each upstream: what is accepted with the file is its content, too."""
         folder = Path(self._path).parent
         upstreams = (data.get("upstreams") or {}).items()
-        return {name: document_hash(folder / said["openapi"]) for name, said in upstreams}
+        return {name: document_hash(folder / _document_of(said)) for name, said in upstreams}
 
     def _checked(self, substitution: Substitution) -> dict[str, Any]:
         """The data; raises `ConfigurationInvalid` with everything that is wrong with it."""
@@ -207,10 +207,15 @@ class _File:
                     if pointer not in unresolved:
                         yield f"{self._document.place(pointer)}: {error}"
         yield from self._unknown_permissions(data, unresolved)
-        for name in data.get("upstreams") or ():
+        yield from self._upstream_faults(data)
+
+    def _upstream_faults(self, data: dict[str, Any]) -> Iterator[str]:
+        for name, said in (data.get("upstreams") or {}).items():
+            place = self._document.key_place(f"/upstreams/{escaped(name)}")
             if name in self._before.upstreams:
-                place = self._document.key_place(f"/upstreams/{escaped(name)}")
                 yield f"{place}: '{name}' is an upstream of yours already; give this one another name"
+            if wrong := _wrong_with_upstream(said):
+                yield f"{place}: upstream '{name}' {wrong}"
 
     def _unknown_permissions(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
         known = {*KNOWN_PERMISSIONS, *self._before.permissions, *(data.get("permissions") or ())}
@@ -262,7 +267,7 @@ class _File:
             folder = str(Path(self._path).parent)
             upstream = ConfiguredUpstream(
                 name=name,
-                kind="openapi",
+                kind="mcp" if "mcp" in said else "openapi",
                 data=said,
                 secrets=secrets,
                 folder=folder,
@@ -289,8 +294,39 @@ class _File:
                 )
 
 
+def _document_of(said: Mapping[str, Any]) -> str:
+    """The path of what describes an upstream."""
+    return str(said.get("openapi") or said.get("mcp") or "")
+
+
+_OF_OPENAPI = frozenset(("operations", "check_answers"))
+_OF_MCP = frozenset(("command", "environment", "code", "idle_s", "headers", "capabilities", "tools"))
+
+
+def _wrong_with_upstream(said: Mapping[str, Any]) -> str:
+    """What does not go together in an upstream; empty where nothing is wrong."""
+    if ("openapi" in said) == ("mcp" in said):
+        return "has neither openapi nor mcp, or both; it has a document, or the list of an MCP server's tools"
+    odd = sorted((_OF_MCP if "openapi" in said else _OF_OPENAPI) & said.keys())
+    if odd:
+        return f"has {odd[0]}, which is not for its kind"
+    if "openapi" in said:
+        return "" if "url" in said else "has no url; say where calls go"
+    if ("command" in said) == ("url" in said):
+        return "has neither command nor url, or both; an MCP server is a program or an address"
+    if "command" in said and not said["command"]:
+        return "has an empty command"
+    for capability in said.get("capabilities") or ():
+        try:
+            if not Capability.read(capability).scope.strip("*"):
+                return f"is granted {capability} without saying of what"
+        except ValueError as error:
+            return f"has a capability that cannot be: {error}"
+    return ""
+
+
 def _shown_document(data: dict[str, Any], name: str, digest: str) -> str:
-    shown = visible(data["upstreams"][name]["openapi"])
+    shown = visible(_document_of(data["upstreams"][name]))
     return f"{shown} with the SHA-256 {digest}" if digest else f"{shown}, which is not there,"
 
 

@@ -79,9 +79,26 @@ _TOOL_REGISTRY: Schema = {
 _WHERE: Schema = {"type": "string", "minLength": 1, "maxLength": 4096}
 _UPSTREAM: Schema = {
     "type": "object",
-    "description": "An HTTP API with an OpenAPI document.",
-    "required": ["openapi", "url"],
+    "description": "An HTTP API with an OpenAPI document, or an MCP server.",
     "properties": {
+        "mcp": {**_WHERE, "description": "Path of the list of its tools, which `toolkeep add mcp` writes."},
+        "command": {**_NAMES, "description": "The program of an MCP server and its arguments; no shell."},
+        "environment": {
+            "type": "object",
+            "maxProperties": 100,
+            "additionalProperties": {"type": "string", "maxLength": 4096},
+            "description": "Variables of the program; {secret:NAME} is filled with a secret.",
+        },
+        "code": {**_NAMES, "description": "Folders and files that the program is made of."},
+        "idle_s": {"type": "number", "description": "Seconds without a call after which it ends."},
+        "headers": {
+            "type": "object",
+            "maxProperties": 50,
+            "additionalProperties": {"type": "string", "maxLength": 4096},
+            "description": "Headers of requests to an MCP server; {secret:NAME} is filled with a secret.",
+        },
+        "capabilities": {**_NAMES, "description": "What an MCP server may reach, such as fs.read:./docs."},
+        "tools": {**_NAMES, "description": "Only these tools, by the server's names; all by default."},
         "openapi": {**_WHERE, "description": "Path of the document, from the folder of this file."},
         "url": {
             **_WHERE,

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from toolkeep.documents import Place
 
 EffectKind = Literal["runs", "grants", "loosens"]
-RunKind = Literal["python", "command", "process", "http", "wasm"]
+RunKind = Literal["python", "command", "process", "http", "wasm", "mcp"]
 SecretKind = Literal["env", "file", "keyring"]
-UpstreamKind = Literal["openapi"]
+UpstreamKind = Literal["openapi", "mcp"]
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,10 +10,8 @@ import json
 import logging
 import secrets
 import signal
-import socket
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from toolkeep.calls import RecordedCall, RegisteredTool
 from toolkeep.definitions.context import ToolContext, ToolFailed
@@ -25,8 +23,8 @@ from toolkeep.execution.residence import Residence, level_of, recipe, residence
 from toolkeep.execution.residents import Residents
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.staying import Staying, find_staying
+from toolkeep.execution.way_out import WayOut
 from toolkeep.limits import OUTPUT_CAP_BYTES
-from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.frames import FrameRefused, parse
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
@@ -35,9 +33,6 @@ from toolkeep.sandbox.pool import Pool
 from toolkeep.sandbox.probe import Findings
 from toolkeep.sandbox.resident import Over, Program, Resident, ResidentOver
 from toolkeep.wording import HIDDEN, shorten, visible_lines
-
-if TYPE_CHECKING:
-    from toolkeep.network.egress import Contact, Egress
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -138,13 +133,13 @@ class ProcessRunner:
 class _Talker:
     """A program, and its way out where it has one."""
 
-    def __init__(self, resident: Resident, way_out: "_WayOut") -> None:
+    def __init__(self, resident: Resident, way_out: "WayOut") -> None:
         self.resident = resident
         self._way_out = way_out
 
     @classmethod
     async def start(cls, pool: Pool, wanted: _Wanted, findings: Findings) -> "_Talker":
-        way_out = _WayOut(wanted.place.hosts)
+        way_out = WayOut(wanted.place.hosts)
         resident = await Resident.start(
             pool,
             recipe(wanted.place, findings),
@@ -170,33 +165,6 @@ class _Talker:
     def begin(self, tool: RegisteredTool, told: Told) -> None:
         """Count requests and bytes anew, and tell of contacts: both are of one call."""
         self._way_out.begin(tool, told)
-
-
-class _WayOut:
-    """Leads a program that stays to its hosts, for as long as it does."""
-
-    def __init__(self, hosts: HostReach) -> None:
-        self._hosts = hosts
-        self._egress: Egress | None = None
-        self._told: Told | None = None
-
-    def serve(self, listener: socket.socket) -> AbstractAsyncContextManager[object]:
-        from toolkeep.network.egress import Egress  # with it comes HTTP, which most keeps never need
-
-        self._egress = Egress(listener, self._hosts, max_seconds=None, on_contact=self._tell)
-        return self._egress
-
-    def begin(self, tool: RegisteredTool, told: Told) -> None:
-        self._told = told
-        if self._egress is not None:
-            from toolkeep.network.budget import Budget
-
-            self._egress.budget = Budget(tool.definition.resource_bounds.max_network)
-            self._egress.contacts.clear()
-
-    def _tell(self, contact: "Contact") -> None:
-        if self._told is not None:
-            self._told(contact)
 
 
 class _Said(NamedTuple):

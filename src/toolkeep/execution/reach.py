@@ -105,6 +105,18 @@ def reach_of(call: PermittedCall, tool: Tool) -> Reach:
     return found.reach()
 
 
+def reach_of_scopes(scopes: Iterable[tuple[str, str]], tool: Tool) -> Reach:
+    """What whoever decides grants to a program itself: kinds, with real paths, programs or hosts."""
+    found = _Found(tool.hidden)
+    found.programs += tool.programs
+    for kind, scope in scopes:
+        if kind.startswith("net."):
+            found.connects = True
+        else:
+            _add_held(found, kind, scope)
+    return found.reach()
+
+
 def hosts_of(call: PermittedCall, *, trusts_tunnels: bool = False) -> HostReach:
     """Whom a call may talk to: the hosts that it names, on the ports of the web where those are granted."""
     found: dict[str, list[HostScope]] = {"net.read": [], "net.write": []}

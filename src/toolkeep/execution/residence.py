@@ -12,7 +12,11 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from toolkeep.calls import PermittedCall, RegisteredTool, TouchedThing
-from toolkeep.execution.reach import SPAWN, Reach, Tool, hosts_of, reach_of
+from toolkeep.definitions.capability import Capability
+from toolkeep.execution.reach import SPAWN, Reach, Tool, hosts_of, reach_of, reach_of_scopes
+from toolkeep.execution.staying import find_staying
+from toolkeep.limits import DEFAULT_MEMORY_BYTES
+from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.filters import for_level
@@ -25,6 +29,8 @@ _PROCESSES: Final = 256
 """Threads count too, and a runtime starts a dozen before it does anything."""
 
 _FILE_BYTES: Final = 1 << 30
+_RESERVED_BYTES: Final = 1 << 30
+"""Engines that compile hold half of this for code, before there is any."""
 _CPU_S: Final = 3600
 """Of each process, over all calls: one that spins while nobody calls it ends after an hour of that."""
 
@@ -66,6 +72,32 @@ def residence(call: PermittedCall, program: str, code: tuple[str, ...], hidden: 
     return Residence(level, reach, hosts, shown, memory)
 
 
+def residence_of(
+    capabilities: Iterable[Capability], program: str, code: tuple[str, ...], hidden: str, base: str
+) -> Residence:
+    """Where a program stays that a person starts, with what the person grants; ValueError as before."""
+    started = tuple(executables(program))
+    shown = outermost((*code, *(path for path in started if not path.startswith("/usr/"))))
+    _check_code(shown, hidden)
+    scopes = [(one.kind, _real(one, base)) for one in capabilities]
+    reach = reach_of_scopes(scopes, Tool(programs=started, hidden=hidden))
+    by_kind = {
+        kind: tuple(HostScope.read(scope) for found, scope in scopes if found == kind)
+        for kind in ("net.read", "net.write")
+    }
+    hosts = HostReach(reads=by_kind["net.read"], writes=by_kind["net.write"])
+    return Residence(Isolation.STRICT, reach, hosts, shown, DEFAULT_MEMORY_BYTES)
+
+
+def _real(capability: Capability, base: str) -> str:
+    if capability.kind.startswith("net."):
+        return capability.scope
+    scope = os.path.expanduser(capability.scope)  # noqa: PTH111 -- text
+    if capability.kind == SPAWN and "/" not in scope:
+        return find_staying(scope, base)
+    return os.path.realpath(os.path.join(base, scope))  # noqa: PTH118 -- text
+
+
 def recipe(place: Residence, findings: Findings) -> Recipe:
     """How its worker is made. Raises SandboxUnavailable where this machine cannot give the level."""
     findings.require(place.level, connects=place.reach.connects)
@@ -89,6 +121,7 @@ def recipe(place: Residence, findings: Findings) -> Recipe:
                 open_files=_OPEN_FILES,
                 processes=_PROCESSES,
                 cpu_s=_CPU_S,
+                reserved_bytes=_RESERVED_BYTES,
                 file_bytes=_FILE_BYTES,
             ),
         ),

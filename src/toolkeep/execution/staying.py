@@ -62,7 +62,8 @@ class Staying(msgspec.Struct, frozen=True, kw_only=True):
         found = dict.fromkeys(_surroundings(find_staying(self.argv[0], base)))
         for word in self.argv[1:]:
             path = _absolute(word, base)
-            if path != word and os.path.lexists(path):
+            # Files, and never folders: those are what a program works on, and have to be granted.
+            if path.startswith("/") and os.path.isfile(path):  # noqa: PTH113 -- text
                 found.update(dict.fromkeys(_surroundings(path)))
         for name in self.code:
             path = os.path.realpath(_absolute(name, base))

@@ -21,8 +21,8 @@ from toolkeep.mcp.finding import CALL, FIND, find, read_call
 from toolkeep.mcp.parked import Parked
 from toolkeep.mcp.running import Running, read_answers
 from toolkeep.mcp.tasks import Tasks, check_has_tasks
-from toolkeep.mcp.wire import INTERNAL_ERROR, INVALID_PARAMS, Message, ProtocolError, notification
 from toolkeep.providers.mcp import for_mcp, result_data
+from toolkeep.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, Message, ProtocolError, notification
 
 _NO_SUCH_TOOL: Final = frozenset((Code.UNKNOWN_TOOL, Code.TOOL_DISABLED, Code.TOOL_QUARANTINED))
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")

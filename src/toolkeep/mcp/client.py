@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from toolkeep.definitions.context import ToolFailed
-from toolkeep.mcp.era import LOG_LEVELS
-from toolkeep.mcp.wire import INVALID_PARAMS, MISSING_CAPABILITY, ProtocolError, notification
+from toolkeep.wire.era import LOG_LEVELS
+from toolkeep.wire.messages import INVALID_PARAMS, MISSING_CAPABILITY, ProtocolError, notification
 
 if TYPE_CHECKING:
     from toolkeep.mcp.connection import Connection, Emit

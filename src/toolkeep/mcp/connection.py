@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from toolkeep.limits import MCP_ASKED, MCP_CLIENT_CHARS
-from toolkeep.mcp.era import CAPABILITIES_KEY, CLIENT_KEY, LOG_LEVELS, TASKS
-from toolkeep.mcp.wire import OVERLOADED, Id, Message, ProtocolError, request
+from toolkeep.wire.era import CAPABILITIES_KEY, CLIENT_KEY, LOG_LEVELS, TASKS
+from toolkeep.wire.messages import OVERLOADED, Id, Message, ProtocolError, request
 
 Emit = Callable[[bytes], None]
 """Hands one encoded message to the client; called in the thread of the loop."""

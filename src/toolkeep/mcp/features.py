@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from toolkeep.mcp.wire import INVALID_PARAMS, NOT_FOUND_BEFORE_2026, ProtocolError
+from toolkeep.wire.messages import INVALID_PARAMS, NOT_FOUND_BEFORE_2026, ProtocolError
 
 Reader = Callable[..., "Awaitable[str | bytes] | str | bytes"]
 Prompter = Callable[..., "Awaitable[list[dict[str, Any]]] | list[dict[str, Any]]"]

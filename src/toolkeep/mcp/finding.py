@@ -13,8 +13,8 @@ from toolkeep.calls import RegisteredTool
 from toolkeep.keep import Keep
 from toolkeep.limits import FOUND_TOOLS, QUERY_CHARS
 from toolkeep.mcp.tools import tool_data
-from toolkeep.mcp.wire import encode
 from toolkeep.providers.mcp import text
+from toolkeep.wire.messages import encode
 
 FIND: Final = "find_tools"
 CALL: Final = "call_tool"

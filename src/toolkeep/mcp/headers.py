@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from toolkeep.mcp.era import NAMED_BY, VERSION_KEY, check_envelope
-from toolkeep.mcp.wire import HEADER_MISMATCH, Message, ProtocolError
+from toolkeep.wire.era import NAMED_BY, VERSION_KEY, check_envelope
+from toolkeep.wire.messages import HEADER_MISMATCH, Message, ProtocolError
 
 LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
 VERSION_HEADER: Final = b"mcp-protocol-version"

@@ -14,7 +14,6 @@ import jiter
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.mcp.connection import Connection
-from toolkeep.mcp.era import HANDSHAKE_VERSIONS, http_status
 from toolkeep.mcp.headers import (
     LOOPBACK,
     SESSION_HEADER,
@@ -28,7 +27,8 @@ from toolkeep.mcp.headers import (
 from toolkeep.mcp.server import McpServer, log_level_of
 from toolkeep.mcp.sessions import Sessions
 from toolkeep.mcp.stream import Reply
-from toolkeep.mcp.wire import (
+from toolkeep.wire.era import HANDSHAKE_VERSIONS, http_status
+from toolkeep.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     OVERLOADED,

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from toolkeep.mcp.connection import Connection, Emit
-from toolkeep.mcp.era import SUBSCRIPTION_KEY
-from toolkeep.mcp.wire import Id, notification
+from toolkeep.wire.era import SUBSCRIPTION_KEY
+from toolkeep.wire.messages import Id, notification
 
 Kind = Literal["tools", "prompts", "resources"]
 _FILTERS: dict[str, Kind] = {

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from toolkeep.limits import MCP_PARKED, MCP_PARKED_SECONDS
 from toolkeep.mcp.running import Running
-from toolkeep.mcp.wire import INVALID_PARAMS, OVERLOADED, ProtocolError
+from toolkeep.wire.messages import INVALID_PARAMS, OVERLOADED, ProtocolError
 
 
 class Parked:

@@ -10,7 +10,7 @@ from typing import Any
 
 from toolkeep.mcp.client import Client, Requests, fits, set_current
 from toolkeep.mcp.connection import Connection, Emit
-from toolkeep.mcp.wire import INVALID_PARAMS, ProtocolError
+from toolkeep.wire.messages import INVALID_PARAMS, ProtocolError
 
 
 class Running:

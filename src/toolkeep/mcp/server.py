@@ -24,7 +24,11 @@ from toolkeep.keep import Keep
 from toolkeep.limits import DEFAULT_MCP_LIMITS, MCP_CACHE_MS, MCP_PAGE, McpLimits
 from toolkeep.mcp.calling import Calling, from_any_thread
 from toolkeep.mcp.connection import Connection, Emit
-from toolkeep.mcp.era import (
+from toolkeep.mcp.features import Completer, Features, Prompt, Resource
+from toolkeep.mcp.finding import STANDING_FOR_ALL
+from toolkeep.mcp.hub import Hub, Subscription
+from toolkeep.mcp.tools import ToolList
+from toolkeep.wire.era import (
     LOG_LEVEL_KEY,
     LOG_LEVELS,
     MODERN_VERSIONS,
@@ -34,11 +38,7 @@ from toolkeep.mcp.era import (
     TASKS,
     negotiated,
 )
-from toolkeep.mcp.features import Completer, Features, Prompt, Resource
-from toolkeep.mcp.finding import STANDING_FOR_ALL
-from toolkeep.mcp.hub import Hub, Subscription
-from toolkeep.mcp.tools import ToolList
-from toolkeep.mcp.wire import (
+from toolkeep.wire.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 from typing import IO, Final
 
 from toolkeep.mcp.connection import Connection, Emit
-from toolkeep.mcp.era import check_envelope, is_modern_request
 from toolkeep.mcp.server import McpServer, log_level_of
-from toolkeep.mcp.wire import (
+from toolkeep.wire.era import check_envelope, is_modern_request
+from toolkeep.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     Message,

@@ -12,9 +12,9 @@ from typing import Any
 
 from toolkeep.limits import MCP_TASK_POLL_MS, MCP_TASK_SECONDS, MCP_TASKS
 from toolkeep.mcp.connection import Connection
-from toolkeep.mcp.era import TASKS
 from toolkeep.mcp.running import Running, read_answers
-from toolkeep.mcp.wire import INTERNAL_ERROR, INVALID_PARAMS, MISSING_CAPABILITY, ProtocolError
+from toolkeep.wire.era import TASKS
+from toolkeep.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, MISSING_CAPABILITY, ProtocolError
 
 Finish = Callable[[Running], dict[str, Any]]
 """What came of work that has ended; raises `ProtocolError` or `CancelledError`."""

@@ -6,8 +6,8 @@ import msgspec
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.public import public_schema
-from toolkeep.mcp.wire import encode
 from toolkeep.providers import mcp as provider
+from toolkeep.wire.messages import encode
 
 
 class ToolList:

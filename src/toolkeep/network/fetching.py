@@ -45,6 +45,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     content_type: str
     body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+    """Names in lower case."""
 
 
 async def fetch(request: Request, reach: HostReach, budget: Budget, max_bytes: int) -> Answer:
@@ -89,7 +91,10 @@ async def _ask(request: Request, vetted: Vetted, budget: Budget, max_bytes: int)
             broken.was_sent = is_sent
             raise broken from None
     content_type = _header(head, b"content-type")
-    return Answer(host=str(host), status=head.status_code, content_type=content_type, body=body)
+    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers)
+    return Answer(
+        host=str(host), status=head.status_code, content_type=content_type, body=body, headers=headers
+    )
 
 
 def _host(url: str) -> Host:

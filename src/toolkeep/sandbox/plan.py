@@ -59,6 +59,8 @@ class ResourceLimits:
     scratch_bytes: int = 64 * MIB
     """0 for no scratch folder."""
     scratch_files: int = 4096
+    reserved_bytes: int = 0
+    """What each process of a program that stays may hold writable beyond its memory, and not use."""
 
     def to_json(self, *, stays: bool) -> dict[str, int]:
         """What the kernel is told.
@@ -67,8 +69,9 @@ class ResourceLimits:
         addresses and use a few of them, so that what it can write to is bounded instead.
         """
         limits = asdict(self)
+        reserved = limits.pop("reserved_bytes")
         if stays:
-            limits["data_bytes"] = limits.pop("memory_bytes")
+            limits["data_bytes"] = limits.pop("memory_bytes") + reserved
         return limits
 
 

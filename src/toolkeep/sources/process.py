@@ -20,7 +20,7 @@ class ProcessSource:
         keep.register(dictionary.tool(definition))
 
     `{secret:name}` in a variable of `environment` is filled with a secret of the tool. `code` are folders and
-    files that it is made of; a path in `argv` that begins with `~/` is shown to it too.
+    files that it is made of; files that `argv` names by whole paths, or with `~/`, are shown to it too.
     """
 
     argv: Sequence[str]

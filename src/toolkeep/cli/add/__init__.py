@@ -5,6 +5,7 @@ import click
 from toolkeep.cli.main import LazyGroup
 
 COMMANDS = {
+    "mcp": "Import the tools of an MCP server.",
     "openapi": "Import the operations of an OpenAPI document.",
 }
 

@@ -45,7 +45,9 @@ class Addition(msgspec.Struct, frozen=True, kw_only=True):
         return [visible(line) for line in lines]
 
 
-def propose(root: Path, name: str, entry: dict[str, Any], file_name: str, content: bytes) -> Addition:
+def propose(
+    root: Path, name: str, entry: dict[str, Any], file_name: str, content: bytes, *, kind: str = "openapi"
+) -> Addition:
     """The configuration with one more upstream; `ImportRefused` where it cannot be written there."""
     path = root / ".agent" / "config.yml"
     try:
@@ -56,7 +58,7 @@ def propose(root: Path, name: str, entry: dict[str, Any], file_name: str, conten
     upstreams = data.get("upstreams") if isinstance(data, dict) else None
     if isinstance(upstreams, dict) and name in upstreams:
         raise ImportRefused(f"upstream '{name}'", "is there already", hint="choose another with --name")
-    entry = {**entry, "openapi": file_name}
+    entry = {**entry, kind: file_name}
     after = _inserted(before, name, entry)
     expected = {**(data or {}), "upstreams": {**(upstreams or {}), name: entry}}
     if _read(after, path) != expected:
@@ -106,11 +108,13 @@ def _lines(name: str, entry: dict[str, Any]) -> list[str]:
     for key, value in entry.items():
         if isinstance(value, dict):
             lines.append(f"    {key}:")
-            lines += [f"      {json.dumps(k)}: {_flow(v)}" for k, v in value.items()]
+            lines += [f"      {json.dumps(key)}: {_flow(inside)}" for key, inside in value.items()]
         else:
             lines.append(f"    {key}: {json.dumps(value)}")
     return lines
 
 
-def _flow(value: dict[str, str]) -> str:
+def _flow(value: dict[str, str] | str) -> str:
+    if isinstance(value, str):
+        return json.dumps(value)
     return "{" + ", ".join(f"{key}: {json.dumps(inside)}" for key, inside in value.items()) + "}"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolkeep.mcp.wire import INVALID_REQUEST, PARSE_ERROR, Message, Unreadable, read_message
+from toolkeep.wire.messages import INVALID_REQUEST, PARSE_ERROR, Message, Unreadable, read_message
 
 
 def read(raw: bytes) -> Message:

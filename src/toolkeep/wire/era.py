@@ -7,7 +7,7 @@ in its answer.
 
 from typing import Any, Final
 
-from toolkeep.mcp.wire import (
+from toolkeep.wire.messages import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
     INVALID_REQUEST,

@@ -1,0 +1,186 @@
+"""`toolkeep add mcp`: the tools of an MCP server become an upstream of the configuration, shown first."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolkeep.assembly import offered_by_project, open_state, project_folder
+from toolkeep.cli.add.clients import server_of
+from toolkeep.cli.add.writing import Addition, propose, write_addition
+from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.config.settings import SecretSource
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.errors import ImportRefused
+from toolkeep.registry.admit import check_definition
+from toolkeep.registry.given import Offer
+from toolkeep.sources.mcp.importing import Wishes, import_listing
+from toolkeep.sources.mcp.listing import Listing
+from toolkeep.sources.mcp.looking import look
+from toolkeep.sources.mcp.provider import capabilities_of, target_of
+from toolkeep.sources.secrets import UpstreamSecrets
+from toolkeep.storage.folder import protected_folder
+from toolkeep.wording import visible
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_SECRET = re.compile(r"\{secret:([^{}]+)\}")
+
+
+@click.command("mcp", context_settings={"ignore_unknown_options": False})
+@click.argument("name")
+@click.argument("server", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND… | URL | FILE")
+@click.option(
+    "--capability", "capabilities", multiple=True, help="What it may reach, such as fs.read:./docs."
+)
+@click.option("--code", multiple=True, help="A folder or file that its program is made of.")
+@click.option("--env", "variables", multiple=True, help="A variable: NAME=TEXT, or NAME, taken from yours.")
+@click.option("--header", "headers", multiple=True, help="A header 'NAME: TEXT'; {secret:KEY} is filled in.")
+@click.option("--refresh", is_flag=True, help="Ask a server again that is there already.")
+@click.option("--yes", is_flag=True, help="Write without being asked.")
+@project
+@common
+def command(
+    name: str,
+    server: tuple[str, ...],
+    capabilities: tuple[str, ...],
+    code: tuple[str, ...],
+    variables: tuple[str, ...],
+    headers: tuple[str, ...],
+    *,
+    refresh: bool,
+    yes: bool,
+    project: Path | None,
+    as_json: bool,
+) -> None:
+    """Import the tools of an MCP server under NAME.
+
+    The server is a program and its arguments after --, an address, or the configuration file of a client
+    that knows a server of that name (mcpServers). A program is started in the sandbox, reaches what
+    --capability grants and nothing else, and is asked for its tools. The list is kept beside
+    .agent/config.yml. Nothing is called before `toolkeep accept`.
+    """
+    root = project_folder(project)
+    if not _NAME.fullmatch(name):
+        raise ImportRefused(f"'{visible(name)}'", "is no name of an upstream", hint="use a-z, 0-9, _ and -")
+    if refresh:
+        entry = _known(root, name)
+        given: dict[str, str] = {}
+    else:
+        entry, given = _described(name, server, capabilities, code, variables, headers)
+    listing = _looked(root, entry, given)
+    wishes = Wishes(
+        name=name, capabilities=capabilities_of(entry), target=target_of(entry, str(root / ".agent"))
+    )
+    offers = import_listing(listing, wishes, [] if refresh else _taken(root))
+    usable = [offer for offer in offers if not _problem(offer)]
+    if not usable:
+        why = next(iter(map(_problem, offers)), "it lists none")
+        raise ImportRefused(f"'{name}'", f"none of its tools can be imported: {why}")
+    addition = _addition(root, name, entry, listing, is_there=refresh)
+    if not as_json:
+        _show(offers, addition)
+    write_addition(addition, is_agreed=yes, as_json=as_json)
+    if as_json:
+        refused = {str(offer.name): why for offer in offers if (why := _problem(offer))}
+        told = {"upstream": name, "path": str(addition.path), "tools": [offer.name for offer in usable]}
+        print_json({**told, "refused": refused})
+        return
+    count = "1 tool" if len(usable) == 1 else f"{len(usable)} tools"
+    say(f" added '{name}' with {count}", label="✓", color="green")
+    say("  They answer once the file is accepted: toolkeep accept")
+
+
+def _described(
+    name: str,
+    server: tuple[str, ...],
+    capabilities: tuple[str, ...],
+    code: tuple[str, ...],
+    variables: tuple[str, ...],
+    headers: tuple[str, ...],
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The entry of the configuration, and secrets that a client's file gave away, for this one look."""
+    given: dict[str, str] = {}
+    if not server:
+        raise ImportRefused(f"'{name}'", "no server was named", hint="write -- COMMAND, a URL or a file")
+    if len(server) == 1 and re.match(r"https?://", server[0]):
+        entry: dict[str, Any] = {"url": server[0]}
+    elif len(server) == 1 and server[0].endswith(".json"):
+        entry, given = server_of(Path(server[0]), name)
+    else:
+        entry = {"command": list(server)}
+    secrets = dict(entry.pop("secrets", {}))
+    for variable in variables:
+        key, is_text, text = variable.partition("=")
+        entry.setdefault("environment", {})[key] = text if is_text else f"{{secret:{key}}}"
+        if not is_text:
+            secrets[key] = {"env": key}
+    for header in headers:
+        key, _, text = header.partition(":")
+        entry.setdefault("headers", {})[key.strip()] = text.strip()
+        for secret in _SECRET.findall(text):
+            secrets[secret] = {"env": re.sub(r"[^A-Z0-9]+", "_", secret.upper())}
+    more = {"capabilities": list(capabilities), "code": list(code), "secrets": secrets}
+    return {**entry, **{key: value for key, value in more.items() if value}}, given
+
+
+def _known(root: Path, name: str) -> dict[str, Any]:
+    from toolkeep.sources.mcp.provider import McpProvider
+
+    _, _, providers = offered_by_project(root)
+    for provider in providers:
+        if isinstance(provider, McpProvider) and provider.origin == f"mcp:{name}":
+            return dict(provider.entry)
+    raise ImportRefused(f"'{name}'", "is no MCP server of this project", hint="add it without --refresh")
+
+
+def _looked(root: Path, entry: dict[str, Any], given: dict[str, str]) -> Listing:
+    state = open_state(root)
+    hidden = str(protected_folder(state.folder)) if state else ""
+    sources = {
+        secret: SecretSource(kind=kind, where=str(where))
+        for secret, source in (entry.get("secrets") or {}).items()
+        for kind, where in source.items()
+    }
+    secrets = UpstreamSecrets(sources)
+
+    def secret(wanted: str) -> str:
+        return given[wanted] if wanted in given else secrets[wanted]
+
+    return asyncio.run(look(entry, str(root), secret, hidden))
+
+
+def _taken(root: Path) -> list[str]:
+    keep, _, _ = offered_by_project(root)
+    return [taken for tool in keep.tools() for taken in (tool.name, *tool.definition.aliases)]
+
+
+def _addition(root: Path, name: str, entry: dict[str, Any], listing: Listing, *, is_there: bool) -> Addition:
+    file_name, content = f"{name}.mcp.json", listing.to_bytes()
+    if not is_there:
+        return propose(root, name, entry, file_name, content, kind="mcp")
+    path = root / ".agent" / "config.yml"
+    text = path.read_text()
+    return Addition(
+        path=path, before=text, after=text, document=path.parent / str(entry["mcp"]), content=content
+    )
+
+
+def _problem(offer: Offer) -> str:
+    if isinstance(offer.tool, Exception):
+        return str(getattr(offer.tool, "problems", [offer.tool])[0])
+    problems, _ = check_definition(offer.tool) if isinstance(offer.tool, ToolDefinition) else ((), ())
+    return f"{problems[0].field} {problems[0].message}" if problems else ""
+
+
+def _show(offers: list[Offer], addition: Addition) -> None:
+    for offer in offers:
+        if why := _problem(offer):
+            say(f"  - {visible(str(offer.name))}: {visible(why)}")
+        else:
+            held = f" (to be looked at: {visible(offer.suspicion)})" if offer.suspicion else ""
+            say(f"  + {visible(str(offer.name))}{held}")
+    say("")
+    for line in addition.difference:
+        say(line)

@@ -1,0 +1,1 @@
+"""Tools of other MCP servers: listed, cleaned and pinned like any import, and called in both eras."""

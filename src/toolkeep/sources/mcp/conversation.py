@@ -1,0 +1,130 @@
+"""A conversation with one MCP server: which era it speaks, which tools it has, and calls of them.
+
+The handshake of the older era is tried first, since nearly every server knows it; one that knows only the
+newer era says so, and is then spoken to without one. Lists are followed page by page within bounds.
+"""
+
+from typing import Any, Final
+
+from toolkeep.sources.mcp.speaking import Progress, Speaker, UpstreamError, UpstreamFailed
+from toolkeep.wire.era import CAPABILITIES_KEY, CLIENT_KEY, HANDSHAKE_VERSIONS, MODERN_VERSIONS, VERSION_KEY
+from toolkeep.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION
+from toolkeep.wording import shorten, visible
+
+PAGES: Final = 200
+TOOLS: Final = 2_000
+"""Tools of one server that are looked at."""
+
+_CURSOR_CHARS: Final = 4_096
+_NOT_OF_THIS_ERA: Final = frozenset({METHOD_NOT_FOUND, UNSUPPORTED_VERSION, INVALID_PARAMS})
+
+
+class Conversation:
+    """One server that is ready to be asked."""
+
+    def __init__(self, speaker: Speaker) -> None:
+        self._speaker = speaker
+        self._version = ""
+        self.server: dict[str, str] = {}
+        """Who it says that it is: name and version, cleaned. Nothing is decided by it."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can still be talked to."""
+        return self._speaker.is_alive
+
+    def attend(self, *, closely: bool) -> None:
+        """Say whether it has a call now."""
+        self._speaker.attend(closely=closely)
+
+    async def close(self) -> None:
+        """End it."""
+        await self._speaker.close()
+
+    def abandon(self) -> None:
+        """Let go of it when no event loop is left."""
+        self._speaker.abandon()
+
+    async def begin(self) -> None:
+        """Find out which era the server speaks. Raises `UpstreamFailed`."""
+        wanted = {
+            "protocolVersion": HANDSHAKE_VERSIONS[-1],
+            "capabilities": {},
+            "clientInfo": _us(),
+        }
+        try:
+            said = await self._speaker.request("initialize", wanted)
+        except UpstreamError as error:
+            if error.code not in _NOT_OF_THIS_ERA:
+                raise
+            await self._begin_modern()
+            return
+        version = said.get("protocolVersion") if isinstance(said, dict) else None
+        if version not in HANDSHAKE_VERSIONS:
+            raise UpstreamFailed("it speaks a version of MCP that is not known here")
+        self._version = str(version)
+        self.server = _who(said.get("serverInfo"))
+        self._speaker.settle(self._version)
+        await self._speaker.notify("notifications/initialized")
+
+    async def _begin_modern(self) -> None:
+        self._version = MODERN_VERSIONS[-1]
+        self._speaker.settle(self._version)
+        said = await self._ask("server/discover", {})
+        self.server = _who(said.get("serverInfo"))
+
+    async def list_tools(self) -> list[dict[str, Any]]:
+        """Every tool of the server, as it describes them; raises `UpstreamFailed` for a list without end."""
+        found: list[dict[str, Any]] = []
+        seen: set[str] = set()
+        cursor: str | None = None
+        for _ in range(PAGES):
+            page = await self._ask("tools/list", {} if cursor is None else {"cursor": cursor})
+            tools = page.get("tools")
+            if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+                raise UpstreamFailed("its list of tools is no list of objects")
+            found += tools
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                return found
+            if not isinstance(cursor, str) or len(cursor) > _CURSOR_CHARS or cursor in seen:
+                raise UpstreamFailed(
+                    "its list of tools leads in a circle, or has pages that cannot be asked for"
+                )
+            seen.add(cursor)
+            if len(found) > TOOLS:
+                break
+        raise UpstreamFailed(f"its list of tools has more than {TOOLS} entries or {PAGES} pages")
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], on_progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """What the server answers to a call; raises `UpstreamFailed`."""
+        return await self._ask("tools/call", {"name": tool, "arguments": arguments}, on_progress)
+
+    async def _ask(
+        self, method: str, params: dict[str, Any], on_progress: Progress | None = None
+    ) -> dict[str, Any]:
+        if self._version in MODERN_VERSIONS:
+            meta = {VERSION_KEY: self._version, CAPABILITIES_KEY: {}, CLIENT_KEY: _us()}
+            params = {**params, "_meta": meta}
+        said = await self._speaker.request(method, params, on_progress)
+        if not isinstance(said, dict):
+            raise UpstreamFailed(f"its answer to {method} is no object")
+        return said
+
+
+def _us() -> dict[str, str]:
+    from toolkeep import __version__
+
+    return {"name": "toolkeep", "version": __version__}
+
+
+def _who(said: Any) -> dict[str, str]:
+    if not isinstance(said, dict):
+        return {}
+    return {
+        key: shorten(visible(value), 100)
+        for key in ("name", "version")
+        if isinstance(value := said.get(key), str)
+    }

@@ -1,0 +1,110 @@
+"""The tools of a server become offers: each a tool, or the reason why there is none.
+
+Nothing that the server says is trusted: words are cleaned and read, danger is at least medium and annotations
+only raise it, schemas go through the guard, and what a tool may reach is what a person granted to its server.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from toolkeep.config.settings import Run
+from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.elsewhere import import_definition
+from toolkeep.definitions.naming import choose_names
+from toolkeep.definitions.vocabulary import Category, Danger
+from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
+from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS
+from toolkeep.registry.given import Offer
+from toolkeep.sources.mcp.listing import Listing, fingerprint
+from toolkeep.validation.compiler import compile_output
+from toolkeep.wording import echo_name, shorten
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person said about a server."""
+
+    name: str
+    capabilities: tuple[Capability, ...] = ()
+    tools: tuple[str, ...] = ()
+    """Only these, by the server's names; all where there are none."""
+    dangers: Mapping[str, Danger] = {}
+    target: Mapping[str, Any] = {}
+    """How it is reached: `command` with its companions, or `url` and `headers`."""
+
+
+def import_listing(listing: Listing, wishes: Wishes, taken: Iterable[str] = ()) -> list[Offer]:
+    """An offer for each tool, the reason in it where it cannot be imported."""
+    originals = [str(tool.get("name", "")) for tool in listing.tools]
+    names = choose_names(originals, upstream=wishes.name, taken=taken)
+    offers: list[Offer] = []
+    seen: set[str] = set()
+    for tool, original in zip(listing.tools, originals, strict=True):
+        if wishes.tools and original not in wishes.tools:
+            continue
+        if original in seen:
+            offers.append(_refused(f"{wishes.name}_{len(offers)}", "is listed twice by its server"))
+            continue
+        seen.add(original)
+        offers.append(_offer(tool, original, names[original], wishes))
+    return offers
+
+
+def _offer(tool: dict[str, Any], original: str, name: str, wishes: Wishes) -> Offer:
+    pin = fingerprint(tool)
+    if not pin:
+        return _refused(name, "is described in numbers that nobody can compare")
+    words = tool.get("description")
+    data = {**tool, "description": shorten(words, DESCRIPTION_CHARS) if isinstance(words, str) else ""}
+    output, warnings = _answers(data.pop("outputSchema", None))
+    try:
+        imported = import_definition(
+            {**data, "outputSchema": output}, kind="mcp", origin=wishes.name, name=name
+        )
+    except (DefinitionError, ValueError) as error:
+        return _refused(name, _in_words(error))
+    raised = imported.definition.danger or Danger.MEDIUM
+    definition = imported.definition.replace(
+        category=Category.EXTERNAL_API,
+        capabilities=wishes.capabilities,
+        danger=wishes.dangers.get(original, raised),
+    )
+    target = {**wishes.target, "upstream": wishes.name, "tool": original, "pin": pin}
+    return Offer(
+        tool=definition,
+        name=name,
+        runner=Run(kind="mcp", target=target),
+        suspicion=imported.held_back,
+        warnings=(*imported.warnings, *warnings),
+    )
+
+
+def _answers(schema: Any) -> tuple[Any, tuple[Problem, ...]]:
+    """The schema of its results, or why they are not checked."""
+    if schema is None:
+        return None, ()
+    made = compile_output(schema, by_hand=False, limits=DEFAULT_LIMITS) if isinstance(schema, dict) else None
+    if made is not None and made.compiled is not None:
+        return schema, ()
+    reason = made.problems[0].message if made is not None and made.problems else "is no schema"
+    problem = Problem(
+        field="output_schema",
+        code=Code.DEFINITION_INVALID,
+        message=f"results are not checked: it {reason}",
+        mend="ask whoever wrote the server",
+    )
+    return None, (problem,)
+
+
+def _refused(name: str, reason: str) -> Offer:
+    problem = Problem(
+        field="definition", code=Code.DEFINITION_INVALID, message=reason, mend="leave it out, with `tools`"
+    )
+    return Offer(tool=DefinitionInvalid(echo_name(name), [problem]), name=echo_name(name))
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, DefinitionError):
+        return "; ".join(f"{echo_name(problem.field)} {problem.message}" for problem in error.problems[:3])
+    return str(error)

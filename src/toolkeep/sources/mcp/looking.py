@@ -1,0 +1,67 @@
+"""A first look at a server, for the person who would take it over: which tools it has.
+
+It is started with what the person grants, and ended at once.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from toolkeep.errors import ImportRefused
+from toolkeep.execution.machine import Machine
+from toolkeep.execution.residence import recipe, residence_of
+from toolkeep.execution.staying import Staying, find_staying
+from toolkeep.network.hosts import HostScope, read_url
+from toolkeep.network.reaching import HostReach
+from toolkeep.sandbox.pool import Pool
+from toolkeep.sources.mcp.listing import Listing
+from toolkeep.sources.mcp.provider import capabilities_of
+from toolkeep.sources.mcp.speaking import UpstreamFailed
+from toolkeep.sources.mcp.talk import Talk, start_by_http, start_by_lines
+from toolkeep.wording import visible_lines
+
+_SECRET: Final = re.compile(r"\{secret:([^{}]+)\}")
+Secret = Callable[[str], str]
+
+
+async def look(entry: Mapping[str, Any], base: str, secret: Secret, hidden: str) -> Listing:
+    """What a server lists; `ImportRefused` says why nothing."""
+    pool = Pool()
+    shown = str(entry.get("url") or " ".join(entry.get("command") or ()))
+    try:
+        talk = await _begun(entry, base, secret, hidden, pool)
+        try:
+            return Listing(server=talk.conversation.server, tools=tuple(talk.tools))
+        finally:
+            await talk.close()
+    except UpstreamFailed as failed:
+        said = f"; it wrote:\n{visible_lines(failed.last_words)}" if failed.last_words else ""
+        raise ImportRefused(
+            shown, f"is no server that can be used: {failed.reason}{said}", hint=_HINT
+        ) from failed
+    except ValueError as error:
+        raise ImportRefused(shown, str(error)) from error
+    finally:
+        await pool.close()
+
+
+_HINT: Final = "grant what it needs: --capability fs.read:FOLDER, --code FOLDER, --env NAME"
+
+
+async def _begun(entry: Mapping[str, Any], base: str, secret: Secret, hidden: str, pool: Pool) -> Talk:
+    if "url" in entry:
+        host = read_url(str(entry["url"]))
+        headers = {
+            name: _SECRET.sub(lambda place: secret(place[1]), text)
+            for name, text in (entry.get("headers") or {}).items()
+        }
+        hosts = HostReach(writes=(HostScope.read(str(host)),))
+        return await start_by_http(str(entry["url"]), hosts, lambda: headers)
+    staying = Staying.read(
+        {"argv": list(entry["command"]), **{key: entry.get(key) for key in ("environment", "code")}}
+    )
+    program = staying.program(base, secret)
+    path = find_staying(staying.argv[0], base)
+    place = residence_of(capabilities_of(entry), path, staying.shown(base), hidden, base)
+    findings = await Machine().findings()
+    return await start_by_lines(pool, recipe(place, findings), program, place.hosts)

@@ -1,0 +1,176 @@
+"""Runs tools of upstream MCP servers: a program that stays, in the sandbox, or an address, through vetting.
+
+One conversation for each server, agent and grant. When one begins, the tools are listed again: what is
+described otherwise than when a person took it over is not called (REG-3). What a server says wrongly ends the
+conversation, and the next call begins another.
+"""
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from toolkeep.calls import RecordedCall, RegisteredTool
+from toolkeep.definitions.context import ToolContext
+from toolkeep.errors import Code, ToolkeepError
+from toolkeep.execution.contacts import Contacts
+from toolkeep.execution.machine import Machine
+from toolkeep.execution.residence import level_of, recipe, residence
+from toolkeep.execution.residents import Residents
+from toolkeep.execution.runner import Held, RunRefused
+from toolkeep.execution.staying import Staying, find_staying
+from toolkeep.limits import DEFAULT_RESIDENT_IDLE_SECONDS
+from toolkeep.sandbox.errors import SandboxBroken
+from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
+from toolkeep.sandbox.plan import NotThere
+from toolkeep.sandbox.pool import Pool
+from toolkeep.wording import HIDDEN, shorten, visible_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from toolkeep.sources.mcp.speaking import UpstreamFailed
+    from toolkeep.sources.mcp.talk import Talk
+
+log = logging.getLogger("toolkeep.execution")
+
+MCP: Final = "mcp"
+REMOTE: Final = "remote"
+_SECRET: Final = re.compile(r"\{secret:([^{}]+)\}")
+_REASON_CHARS: Final = 400
+
+
+class McpRunner:
+    """Runs what other MCP servers answer."""
+
+    def __init__(self, residents: Residents, machine: Machine, contacts: Contacts, hidden: str = "") -> None:
+        """No server sees `hidden`."""
+        self._contacts = contacts
+        self._residents = residents
+        self._machine = machine
+        self._hidden = hidden
+
+    def runs(self, tool: RegisteredTool) -> bool:
+        """Whether it is a tool of an upstream server."""
+        if getattr(tool.runner, "kind", "") != MCP:
+            return False
+        stated = tool.definition.constraints.required_isolation
+        return stated is None or ("url" not in tool.runner.target and level_of(tool) is Isolation.STRICT)
+
+    def isolation(self, tool: RegisteredTool) -> str:
+        """The level of its process, or that it runs elsewhere."""
+        return REMOTE if "url" in tool.runner.target else level_of(tool).value
+
+    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
+        """The mechanisms that confine its process."""
+        if "url" in tool.runner.target:
+            return ()
+        return in_use(level_of(tool), self._machine.tree_bound or Mechanism.MEMORY_WATCH)
+
+    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:  # noqa: ARG002 -- nothing outlives it
+        """What the server answers."""
+        from toolkeep.sources.mcp.answers import value_of
+        from toolkeep.sources.mcp.speaking import UpstreamFailed
+
+        known = context()
+        try:
+            said = await self._said(call, known)
+        except UpstreamFailed as failed:
+            raise _failed(call, failed, known) from failed
+        except SandboxBroken as error:
+            log.error("a server could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
+            raise _not_run(call, error.code, "the sandbox could not be set up") from error
+        except ToolkeepError as error:
+            raise _not_run(call, error.code, error.message) from error
+        except (NotThere, OSError) as error:
+            log.warning("a server was not granted its places", extra={"reason": str(error)})
+            raise _not_run(call, Code.TOUCHED_CHANGED, "what it would touch has changed meanwhile") from error
+        except ValueError as error:
+            raise _not_run(call, Code.NOT_RUNNABLE, str(error)) from error
+        try:
+            return value_of(said, wants_structure=call.tool.definition.output_schema is not None)
+        except UpstreamFailed as failed:
+            reason = f"Tool '{call.tool.name}' gave no result: of its server, {failed.reason}"
+            raise RunRefused(Code.OUTPUT_INVALID, reason) from failed
+
+    async def _said(self, call: RecordedCall, known: ToolContext) -> dict[str, Any]:
+        target = call.tool.runner.target
+        key, start = await self._wanted(call, known)
+        idle_s = float(target.get("idle_s", DEFAULT_RESIDENT_IDLE_SECONDS))
+        async with self._residents.use(key, start, idle_s=idle_s, is_shared=True) as talk:
+            _check_pin(call, talk)
+            if talk.way_out is not None:
+                talk.way_out.begin(call.tool, self._contacts.of(call))
+            arguments = json.loads(json.dumps(call.checked.arguments))
+            return await talk.conversation.call(target["tool"], arguments, known.on_progress)
+
+    async def _wanted(
+        self, call: RecordedCall, known: ToolContext
+    ) -> "tuple[tuple[Any, ...], Callable[[Pool], Awaitable[Talk]]]":
+        target = call.tool.runner.target
+        who = (MCP, target["upstream"], call.request.agent)
+        if "url" in target:
+            return self._by_http(call, known, who)
+        from toolkeep.sources.mcp.talk import start_by_lines
+
+        words = {key: target.get(key) for key in ("environment", "code")}
+        staying = Staying.read({"argv": list(target["command"]), **words})
+        base = target["base"]
+        program = staying.program(base, known.secret)
+        path = find_staying(staying.argv[0], base)
+        place = residence(call.approved.permitted, path, staying.shown(base), self._hidden, base)
+        findings = await self._machine.findings()
+        key = (*who, program.argv, _digest(dict(program.environment)), *place.key)
+        return key, lambda pool: start_by_lines(pool, recipe(place, findings), program, place.hosts)
+
+    def _by_http(
+        self, call: RecordedCall, known: ToolContext, who: tuple[str, ...]
+    ) -> "tuple[tuple[Any, ...], Callable[[Pool], Awaitable[Talk]]]":
+        from toolkeep.execution.reach import hosts_of
+        from toolkeep.sources.mcp.talk import start_by_http
+
+        target = call.tool.runner.target
+        hosts = hosts_of(call.approved.permitted)
+        headers = {
+            name: _SECRET.sub(lambda place: known.secret(place[1]), text)
+            for name, text in (target.get("headers") or {}).items()
+        }
+        key = (*who, target["url"], str(hosts), _digest(headers))
+        return key, lambda _: start_by_http(target["url"], hosts, lambda: headers)
+
+
+def _check_pin(call: RecordedCall, talk: "Talk") -> None:
+    """Raise where the server describes the tool otherwise than when a person took it over."""
+    target = call.tool.runner.target
+    now = talk.pins.get(target["tool"])
+    if now == target["pin"]:
+        return
+    changed = "is no longer there" if now is None else "is described otherwise by now"
+    hint = f"run `toolkeep add mcp {target['upstream']} --refresh` to look at it"
+    raise _not_run(call, Code.TOOL_QUARANTINED, f"on its server it {changed}; {hint}")
+
+
+def _not_run(call: RecordedCall, code: Code, why: str) -> RunRefused:
+    return RunRefused(code, f"Tool '{call.tool.name}' was not run: {why}")
+
+
+def _failed(call: RecordedCall, failed: "UpstreamFailed", known: ToolContext) -> RunRefused:
+    said = _without_secrets(failed.reason, known)
+    if failed.last_words:
+        fields = {"tool_name": call.tool.name, "reason": _without_secrets(failed.last_words, known)}
+        log.warning("a server gave no answer", extra=fields)
+    upstream = call.tool.runner.target["upstream"]
+    what = f"Tool '{call.tool.name}' gave no result: of its server '{upstream}', {said}"
+    return RunRefused(Code.TOOL_FAILED, f"{what}; the next call begins anew")
+
+
+def _without_secrets(text: str, known: ToolContext) -> str:
+    for secret in filter(None, known.secrets.values()):
+        text = text.replace(secret, HIDDEN)
+    return shorten(visible_lines(text), _REASON_CHARS)
+
+
+def _digest(texts: Mapping[str, str]) -> bytes:
+    return hashlib.sha256(json.dumps(sorted(texts.items())).encode()).digest()

@@ -1,0 +1,147 @@
+"""What is said between us and one MCP server, whatever carries it; everything from the server is hostile.
+
+A `Speaker` carries requests there and answers back. `Heard` judges what comes besides: notifications are
+counted, progress is handed on, what the server asks of us is refused, and an answer to a request that nobody
+made ends the conversation.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from toolkeep.sandbox.frames import FrameRefused, weigh
+from toolkeep.wire.messages import (
+    METHOD_NOT_FOUND,
+    Message,
+    ProtocolError,
+    Unreadable,
+    encode,
+    read_message,
+    refusal,
+)
+from toolkeep.wording import shorten, visible
+
+NOTIFICATIONS: Final = 2_000
+"""That a server may send between two answers; a tool may tell progress a thousand times."""
+
+_TEXT_CHARS: Final = 300
+_LARGEST: Final = 1e15
+Progress = Callable[[float, float | None, str], None]
+
+
+class UpstreamFailed(Exception):
+    """A server gave no usable answer; the reason is for a model, in words of ours."""
+
+    def __init__(self, reason: str, *, is_over: bool = True) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.last_words = ""
+        """The end of what its program wrote to its standard error: for an operator, and not for a model."""
+        self.is_over = is_over
+        """Whether nothing more can be said to it; the next call begins anew."""
+
+
+class UpstreamError(UpstreamFailed):
+    """A server answered a request with an error, in words of its own."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"it answered with error {code}: {message}", is_over=False)
+        self.code = code
+
+
+class Speaker(Protocol):
+    """Carries what is said to one server."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can still be talked to."""
+
+    def settle(self, version: str) -> None:
+        """The version that both sides speak from here on."""
+
+    async def request(self, method: str, params: dict[str, Any], on_progress: Progress | None = None) -> Any:
+        """The result of a request; raises `UpstreamFailed`. May be cancelled."""
+
+    async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        """Tell it something that it does not answer."""
+
+    def attend(self, *, closely: bool) -> None:
+        """Say whether it has a call now."""
+
+    async def close(self) -> None:
+        """End it."""
+
+    def abandon(self) -> None:
+        """Let go of it when no event loop is left."""
+
+
+def read(raw: bytes) -> Message:
+    """One message of a server; `UpstreamFailed` where it is none, or too much to look at."""
+    try:
+        weigh(raw)
+        return read_message(raw)
+    except FrameRefused as refused:
+        raise UpstreamFailed(f"it sent a message that is not read: {refused}") from None
+    except Unreadable:
+        what = "an empty line" if not raw.strip() else "what is no JSON-RPC message"
+        raise UpstreamFailed(f"it sent {what}") from None
+
+
+def answered(message: Message) -> Any:
+    """The result that an answer holds; raises `UpstreamError` where it is an error."""
+    if message.error is None:
+        return message.result
+    error = message.error if isinstance(message.error, dict) else {}
+    code, text = error.get("code"), error.get("message")
+    said = shorten(visible(text), _TEXT_CHARS) if isinstance(text, str) else "without a word"
+    raise UpstreamError(code if type(code) is int else 0, said)
+
+
+class Heard:
+    """Counts and judges what a server says without being asked."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._listeners: dict[int, Progress] = {}
+        self.has_changed = False
+        """Whether it said that its tools are others by now."""
+
+    def answer(self) -> None:
+        """An answer came: what was said before it is forgiven."""
+        self._count = 0
+
+    def listen(self, token: int, listener: Progress | None) -> None:
+        """Hand progress of one request on."""
+        if listener is not None:
+            self._listeners[token] = listener
+
+    def forget(self, token: int) -> None:
+        """The request is over."""
+        self._listeners.pop(token, None)
+
+    def take(self, message: Message) -> bytes | None:
+        """What to say to a message that answers nothing; None for nothing. Raises `UpstreamFailed`."""
+        self._count += 1
+        if self._count > NOTIFICATIONS:
+            raise UpstreamFailed(f"it sent more than {NOTIFICATIONS} messages that nobody asked for")
+        if message.id is not None:
+            if message.method == "ping":
+                return b'{"jsonrpc":"2.0","id":' + encode(message.id) + b',"result":{}}'
+            return refusal(message.id, ProtocolError(METHOD_NOT_FOUND, "Method not found"))
+        if message.method == "notifications/progress":
+            self._progress(message.params)
+        elif message.method == "notifications/tools/list_changed":
+            self.has_changed = True
+        return None
+
+    def _progress(self, params: dict[str, Any]) -> None:
+        token, done, total = params.get("progressToken"), params.get("progress"), params.get("total")
+        listener = self._listeners.get(token) if type(token) is int else None
+        if listener is None or done is None or not _is_number(done):
+            return
+        text = params.get("message")
+        shown = shorten(visible(text), _TEXT_CHARS) if isinstance(text, str) else ""
+        listener(float(done), float(total) if total is not None and _is_number(total) else None, shown)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LARGEST

@@ -1,0 +1,79 @@
+"""A conversation that has begun, with what its server listed: by lines with a program, or by HTTP."""
+
+import asyncio
+from typing import Any, Final
+
+from toolkeep.execution.way_out import WayOut
+from toolkeep.network.reaching import HostReach
+from toolkeep.sandbox.plan import Recipe
+from toolkeep.sandbox.pool import Pool
+from toolkeep.sandbox.resident import Program, Resident, ResidentOver
+from toolkeep.sources.mcp.by_http import Headers, HttpSpeaker
+from toolkeep.sources.mcp.by_lines import LINE_BYTES, LineSpeaker, ended
+from toolkeep.sources.mcp.conversation import Conversation
+from toolkeep.sources.mcp.listing import described, fingerprint
+from toolkeep.sources.mcp.speaking import Speaker, UpstreamFailed
+
+BEGIN_SECONDS: Final = 30.0
+"""How long a server may take to say who it is and to list its tools."""
+
+
+class Talk:
+    """A server that is ready, and the fingerprints of its tools."""
+
+    def __init__(
+        self, conversation: Conversation, tools: list[dict[str, Any]], way_out: WayOut | None = None
+    ) -> None:
+        self.conversation = conversation
+        self.way_out = way_out
+        """Where it reaches hosts from here."""
+        self.tools = [described(tool) for tool in tools]
+        self.pins = {str(tool.get("name")): fingerprint(tool) for tool in self.tools}
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can still be talked to."""
+        return self.conversation.is_alive
+
+    def attend(self, *, closely: bool) -> None:
+        """Say whether it has a call now."""
+        self.conversation.attend(closely=closely)
+
+    async def close(self) -> None:
+        """End it."""
+        await self.conversation.close()
+
+    def abandon(self) -> None:
+        """Let go of it when no event loop is left."""
+        self.conversation.abandon()
+
+
+async def start_by_lines(pool: Pool, recipe: Recipe, program: Program, hosts: HostReach) -> Talk:
+    """Start a program and begin to talk with it. Raises `UpstreamFailed`."""
+    way_out = WayOut(hosts)
+    serve = None if hosts.is_empty else way_out.serve
+    try:
+        resident = await Resident.start(pool, recipe, program, line_bytes=LINE_BYTES, serve=serve)
+    except ResidentOver as over:
+        raise ended(over) from over
+    return await begun(LineSpeaker(resident), way_out)
+
+
+async def start_by_http(url: str, hosts: HostReach, headers: Headers) -> Talk:
+    """Begin to talk with a server by its address. Raises `UpstreamFailed`."""
+    return await begun(HttpSpeaker(url, hosts, headers))
+
+
+async def begun(speaker: Speaker, way_out: WayOut | None = None) -> Talk:
+    """A talk over a speaker; one that cannot be begun is ended."""
+    conversation = Conversation(speaker)
+    try:
+        async with asyncio.timeout(BEGIN_SECONDS):
+            await conversation.begin()
+            return Talk(conversation, await conversation.list_tools(), way_out)
+    except TimeoutError:
+        await conversation.close()
+        raise UpstreamFailed(f"it did not say what it has in {BEGIN_SECONDS:.0f} s") from None
+    except BaseException:
+        await conversation.close()
+        raise

@@ -1,0 +1,17 @@
+"""MCP servers by their address, in an internet of our own."""
+
+import pytest
+
+from tests.network.inside import mcp_upstream
+from tests.network.world import run_inside, scenarios
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, str]:
+    return run_inside(mcp_upstream)
+
+
+@pytest.mark.spec("MCP-2", "SBX-4")
+@pytest.mark.parametrize("name", scenarios(mcp_upstream))
+def test_in_an_internet_of_our_own(name: str, results: dict[str, str]) -> None:
+    assert results[name] == "", results[name]

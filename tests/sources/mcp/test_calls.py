@@ -1,0 +1,116 @@
+"""Calls of imported tools, through a keep: pinned, isolated, with secrets, and clear where they fail."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.config.projects import accept
+from tests.sources.mcp.servers import add, call_all, listing
+from toolkeep import Code
+from toolkeep.sandbox.zygote import interpreter
+
+SCRIPT = str(Path(__file__).resolve().parent / "upstream.py")
+
+pytestmark = pytest.mark.spec("MCP-2")
+
+
+def server(mode: str = "well") -> tuple[str, ...]:
+    return ("up", "--", interpreter(), "-I", "-S", SCRIPT, mode)
+
+
+def change(project: Path, **fields: Any) -> None:
+    """What was taken over from the server is another by now, and a person accepted that."""
+    data = listing(project, "up")
+    data["tools"][0] |= fields
+    (project / ".agent" / "up.mcp.json").write_text(json.dumps(data))
+    accept(project)
+
+
+def test_a_tool_is_called_in_the_sandbox(tmp_path: Path) -> None:
+    add(tmp_path, *server())
+    first, second = call_all(tmp_path, [("echo", {"text": "a"}), ("echo", {"text": "b"})])
+    assert [(one.value, one.isolation) for one in (first, second)] == [("a", "strict"), ("b", "strict")]
+
+
+def test_arguments_are_checked_here(tmp_path: Path) -> None:
+    add(tmp_path, *server())
+    (result,) = call_all(tmp_path, [("echo", {"text": 3})])
+    assert result.code is Code.WRONG_TYPE
+
+
+@pytest.mark.spec("REG-3")
+def test_a_tool_that_is_described_otherwise_by_now_is_not_called(tmp_path: Path) -> None:
+    add(tmp_path, *server())
+    change(tmp_path, description="Give back a text, as it was when it was accepted.")
+    (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
+    assert result.code is Code.TOOL_QUARANTINED, result.text
+    assert "described otherwise by now" in result.text
+    assert "toolkeep add mcp up --refresh" in result.text
+
+
+@pytest.mark.spec("REG-3")
+def test_a_rename_does_not_dodge_the_pin(tmp_path: Path) -> None:
+    add(tmp_path, *server())
+    change(tmp_path, name="echo_before")
+    (result,) = call_all(tmp_path, [("echo_before", {"text": "a"})])
+    assert result.code is Code.TOOL_QUARANTINED, result.text
+    assert "is no longer there" in result.text
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "said"),
+    [
+        ("fails", Code.TOOL_FAILED, "no such book"),
+        ("dies", Code.TOOL_FAILED, "of its server 'up', it ended with status 7; the next call begins anew"),
+        ("no content", Code.OUTPUT_INVALID, "its answer holds no list of content"),
+    ],
+)
+def test_failures_name_the_tool_and_the_server(mode: str, code: Code, said: str, tmp_path: Path) -> None:
+    add(tmp_path, *server(mode))
+    first, again = call_all(tmp_path, [("echo", {"text": "a"})] * 2)
+    assert (first.code, again.code) == (code, code)
+    assert said in first.text
+
+
+def test_what_a_server_was_granted_an_agent_must_hold(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    name, *words = server()
+    add(tmp_path, name, "--capability", f"fs.read:{tmp_path / 'docs'}", *words)
+    (refused,) = call_all(tmp_path, [("echo", {"text": "a"})])
+    assert refused.code is Code.NOT_PERMITTED
+    (allowed,) = call_all(tmp_path, [("echo", {"text": "a"})], f"fs.read:{tmp_path / 'docs'}")
+    assert allowed.ok, allowed.text
+
+
+def test_a_client_s_configuration_names_a_server_and_its_secrets_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = {"command": interpreter(), "args": ["-I", "-S", SCRIPT], "env": {"TOKEN": "s3cr3t"}}
+    (tmp_path / "claude.json").write_text(json.dumps({"mcpServers": {"up": words}}))
+    add(tmp_path, "up", str(tmp_path / "claude.json"))
+    written = (tmp_path / ".agent" / "config.yml").read_text()
+    assert "s3cr3t" not in written
+    assert '"TOKEN": "{secret:TOKEN}"' in written
+    (missing,) = call_all(tmp_path, [("echo", {"text": "a"})])
+    assert missing.code is Code.SECRET_UNAVAILABLE
+    monkeypatch.setenv("TOKEN", "s3cr3t")
+    (given,) = call_all(tmp_path, [("echo", {"text": "a"})])
+    assert given.ok, given.text
+
+
+def test_nothing_answers_before_a_person_has_accepted_it(tmp_path: Path) -> None:
+    said = add(tmp_path, *server(), is_accepted=False)
+    assert "They answer once the file is accepted" in said
+    (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
+    assert result.code is Code.UNKNOWN_TOOL
+
+
+def test_a_refreshed_list_waits_for_a_person_again(tmp_path: Path) -> None:
+    add(tmp_path, *server())
+    change(tmp_path, description="As it was.")
+    add(tmp_path, "up", "--refresh", is_accepted=False)
+    assert listing(tmp_path, "up")["tools"][0]["description"] == "Give back a text."
+    (waiting,) = call_all(tmp_path, [("echo", {"text": "a"})])
+    assert waiting.code is Code.UNKNOWN_TOOL

@@ -1,0 +1,140 @@
+"""An MCP server for the tests: well-behaved, or hostile in the way that its first argument says."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+MODE = sys.argv[1] if len(sys.argv) > 1 else "well"
+ECHO: dict[str, Any] = {
+    "name": "echo",
+    "description": "Give back a text.",
+    "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+}
+HEARD: list[str] = []
+
+
+def say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def answer(request: dict[str, Any], result: Any) -> None:
+    say({"id": request["id"], "result": result})
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": words}]}
+
+
+def initialize(request: dict[str, Any]) -> None:
+    if MODE == "modern":
+        say({"id": request["id"], "error": {"code": -32601, "message": "Method not found"}})
+        return
+    if MODE == "silent":
+        time.sleep(60)
+    version = "1999-01-01" if MODE == "old" else request["params"]["protocolVersion"]
+    server = {"name": "up\x1b[31mstream", "version": "1"}
+    answer(request, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server})
+
+
+def list_tools(request: dict[str, Any]) -> None:
+    cursor = request["params"].get("cursor", "0")
+    if MODE == "circle":
+        answer(request, {"tools": [], "nextCursor": "same"})
+    elif MODE == "pages":
+        answer(request, {"tools": [ECHO] * 50, "nextCursor": str(int(cursor) + 1)})
+    elif MODE == "no list":
+        answer(request, {"tools": {"echo": ECHO}})
+    elif MODE == "two pages" and cursor == "0":
+        answer(request, {"tools": [ECHO], "nextCursor": "1"})
+    else:
+        answer(request, {"tools": [{**ECHO, "name": "second"} if MODE == "two pages" else ECHO]})
+
+
+def write(line: str) -> None:
+    sys.stdout.write(line)
+    sys.stdout.flush()
+
+
+def echo(request: dict[str, Any], words: str) -> None:
+    answer(request, text(words))
+
+
+def flood(request: dict[str, Any], words: str) -> None:
+    for _ in range(5_000):
+        say({"method": "notifications/message", "params": {"level": "info", "data": "x"}})
+
+
+def endless(request: dict[str, Any], words: str) -> None:
+    while True:
+        write("x" * 65536)
+
+
+def ask(request: dict[str, Any], words: str) -> None:
+    say({"id": "mine", "method": "sampling/createMessage", "params": {}})
+    say({"id": "alive", "method": "ping"})
+    heard = [json.loads(sys.stdin.readline()) for _ in range(2)]
+    answer(request, text(json.dumps(heard)))
+
+
+def dawdle(request: dict[str, Any], words: str) -> None:
+    if words == "wait":
+        HEARD.append(json.loads(sys.stdin.readline()).get("method", ""))
+    answer(request, text(f"heard {HEARD}"))
+
+
+def repeat(request: dict[str, Any], words: str) -> None:
+    answer(request, text("one"))
+    answer(request, text("two"))
+
+
+def report(request: dict[str, Any], words: str) -> None:
+    token = request["params"]["_meta"]["progressToken"]
+    for done in (1, 2):
+        told = {"progressToken": token, "progress": done, "total": 2, "message": "on\x1b[31m"}
+        say({"method": "notifications/progress", "params": told})
+    answer(request, text("done"))
+
+
+def nest(request: dict[str, Any], words: str) -> None:
+    write(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{"[" * 200_000}}}\n')
+
+
+WAYS: dict[str, Callable[[dict[str, Any], str], object]] = {
+    "flood": flood,
+    "endless": endless,
+    "asks": ask,
+    "slow": dawdle,
+    "twice": repeat,
+    "progress": report,
+    "brackets": nest,
+    "another": lambda request, _: say({"id": request["id"] + 100, "result": text("not yours")}),
+    "dies": lambda *_: sys.exit(7),
+    "junk": lambda *_: write("Content-Length: 12\n"),
+    "fails": lambda request, _: answer(request, {**text("no such book"), "isError": True}),
+    "error": lambda request, _: say(
+        {"id": request["id"], "error": {"code": -32603, "message": "broke\x1b[0m inside"}}
+    ),
+    "no content": lambda request, _: answer(request, {"content": "text"}),
+    "wants more": lambda request, _: answer(request, {"resultType": "input_required"}),
+}
+
+
+def call(request: dict[str, Any]) -> None:
+    words = request["params"]["arguments"].get("text", "")
+    WAYS.get(MODE, echo)(request, words)
+
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    method = asked.get("method")
+    if method == "initialize":
+        initialize(asked)
+    elif method == "server/discover":
+        answer(asked, {"serverInfo": {"name": "modern", "version": "2"}, "capabilities": {}})
+    elif method == "tools/list":
+        list_tools(asked)
+    elif method == "tools/call":
+        call(asked)
