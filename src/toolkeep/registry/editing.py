@@ -112,18 +112,19 @@ class Editor:
         if run is not None and not may_run:
             raise _runs(definition.name)
         now = self._now()
-        new = StoredDefinition(
-            id=str(uuid.uuid4()),
-            definition=definition,
-            run=run,
-            license_tier=needed_tier(definition, is_built_in=False).number,
-            created_by=by,
-            created_at=now,
-            updated_by=by,
-            updated_at=now,
+        new = self._sized(
+            StoredDefinition(
+                id=str(uuid.uuid4()),
+                definition=definition,
+                run=run,
+                license_tier=needed_tier(definition, is_built_in=False).number,
+                created_by=by,
+                created_at=now,
+                updated_by=by,
+                updated_at=now,
+            )
         )
         tool = self._admit(new)
-        _check_size(new)
         with self._lock:
             self._registry.add_all([tool], is_trial=True)
             self._note_built_ins()
@@ -167,9 +168,9 @@ class Editor:
                 updated_by=by,
                 updated_at=self._now(),
             )
+            self._sized(new)
             versions = (new, *(family.earlier if is_switch else family.all))
             tried = self._admit_all(versions, self._registry.versions(before.name))
-            _check_size(new)
             self._registry.exchange(before.name, tried, provider=STORE, is_trial=True)
             keep = self.store.switch if is_switch else self.store.replace
             kept = keep(new, revision=before.revision)
@@ -299,6 +300,16 @@ class Editor:
         configured = sum(family[0].is_custom and family[0].provider != STORE for family in heads)
         check_count(self._tier, stored + configured)
 
+    def _sized(self, stored: StoredDefinition) -> StoredDefinition:
+        try:
+            size = len(canonical_bytes([stored.definition.to_dict(), stored.run]))
+        except TypeError:
+            return stored  # admission says which field is no JSON
+        if size <= STORED_DEFINITION_BYTES:
+            return stored
+        message = f"takes {size} bytes as JSON; a stored definition has at most {STORED_DEFINITION_BYTES}"
+        raise DefinitionInvalid(stored.name, [_problem("metadata", message, "leave something out")])
+
     def _note_built_ins(self) -> None:
         """The built-in tools as rows, once, beside the first definition that this process keeps."""
         if self._has_built_ins:
@@ -354,13 +365,6 @@ def _changed_fields(before: StoredDefinition, after: StoredDefinition) -> tuple[
     old, new = ({**one.definition.to_dict(), "run": one.run} for one in (before, after))
     fields = {**old, **new}
     return tuple(f for f in fields if canonical_bytes(old.get(f)) != canonical_bytes(new.get(f)))
-
-
-def _check_size(stored: StoredDefinition) -> None:
-    size = len(canonical_bytes([stored.definition.to_dict(), stored.run]))
-    if size > STORED_DEFINITION_BYTES:
-        message = f"takes {size} bytes as JSON; a stored definition has at most {STORED_DEFINITION_BYTES}"
-        raise DefinitionInvalid(stored.name, [_problem("metadata", message, "leave something out")])
 
 
 def _problem(field: str, message: str, mend: str) -> Problem:
