@@ -21,7 +21,7 @@ from measures.statistics import median, median_ratio, percentile
 from tables import print_notes, print_table
 from toolkeep.events import Event, StoreFollowed
 from toolkeep.keep import Keep
-from toolkeep.sources.stored import StoreProvider, offer_of
+from toolkeep.sources.stored import EarlierProvider, StoreProvider, offer_of
 from toolkeep.storage.definition_store import SqlStore
 from toolkeep.storage.places import EmbeddedPlace, Place, PostgresPlace
 from toolkeep.storage.sql.tokens import SqlTokens
@@ -48,7 +48,8 @@ def open_there(place: Place) -> Keep:
     """A keep on a place, with what is stored there."""
     keep = Keep(store=SqlStore(place), offer_of=offer_of)
     if place.exists():
-        keep.load(own=[StoreProvider(keep.editor.read)])
+        newest = StoreProvider(keep.editor.read)
+        keep.load(own=[newest, EarlierProvider(newest, keep.editor.holds)])
     return keep
 
 

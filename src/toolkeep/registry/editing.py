@@ -101,6 +101,11 @@ class Editor:
             raise UnknownTool(name)
         return family.all
 
+    def holds(self, stored: StoredDefinition) -> bool:
+        """Whether a stored version is registered here."""
+        held = self._registry.versions(stored.name)
+        return any(tool.provider == STORE and _key(tool) == _stored_key(stored) for tool in held)
+
     # --- changes ---------------------------------------------------------------------------------
 
     def create(self, data: Mapping[str, Any], *, by: str, may_run: bool) -> StoredDefinition:
@@ -227,7 +232,10 @@ class Editor:
         self._bus.tell(StoreFollowed(store=shown, revision=revision, tool_names=tuple(sorted(names))))
 
     def _take_over(self, name: str) -> bool:
-        """Register what is stored under a name now; what cannot be is told, and the others follow."""
+        """Register what is stored under a name now; what cannot be is told, and the others follow.
+
+        A tool whose newest version does not fit here is taken out: the one before was replaced for a reason.
+        """
         try:
             return self._take(name, self.store.find(name))
         except ToolkeepError as error:
@@ -237,7 +245,9 @@ class Editor:
                 tool_name=name, provider=STORE, error_code=error.code.value, error_message=error.message
             )
             self._bus.tell(failed)
-            return False
+            if is_stored := any(tool.provider == STORE for tool in self._registry.versions(name)):
+                self._registry.exchange(name, [], provider=STORE)
+            return is_stored
 
     def _take(self, name: str, family: Family | None, admitted: Iterable[RegisteredTool] = ()) -> bool:
         """Register what is stored; False where that is what is registered already."""
