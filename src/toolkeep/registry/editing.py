@@ -96,7 +96,8 @@ class Editor:
 
     def versions(self, name: str) -> tuple[StoredDefinition, ...]:
         """Every stored version of a tool, newest first; raises `UnknownTool` where none is stored."""
-        family = self.store.find(name)
+        registered = self._registry.find(name)
+        family = self.store.find(registered.name if registered else name)
         if family is None:
             raise UnknownTool(name)
         return family.all
@@ -280,6 +281,9 @@ class Editor:
 
     def _found(self, name: str, revision: int | None, *, action: str) -> Family:
         """The stored versions of a tool that may be changed."""
+        if "@" in name:
+            hint = "leave the version out: a change is about a tool with all of its versions"
+            raise StoreConflict(name, f"names one version, and cannot be {action}", hint=hint)
         self._refuse_built_in(name, action=action)
         registered = self._registry.find(name)
         family = self.store.find(registered.name if registered else name)
