@@ -183,9 +183,10 @@ def _new_webhook(settings: "EventWebhook", state: KeepState | None) -> "Webhook"
 def _store_providers(store: "SqlStore | None", keep: Keep) -> Sequence[ToolProvider]:
     if store is None or not store.place.exists():
         return ()
-    from toolkeep.sources.stored import StoreProvider
+    from toolkeep.sources.stored import EarlierProvider, StoreProvider
 
-    return [StoreProvider(keep.editor.read)]
+    newest = StoreProvider(keep.editor.read)
+    return [newest, EarlierProvider(newest, keep.editor.holds)]
 
 
 def _offer_stored(held: "StoredDefinition | BrokenDefinition") -> "Offer":

@@ -10,7 +10,7 @@ import pytest
 
 from tests.storage.keeps import KeepOnStore
 from tests.storage.postgres import Cluster
-from toolkeep import Isolation, ToolkeepError
+from toolkeep import Isolation, Tier, ToolkeepError
 from toolkeep.storage.places import Place, PostgresPlace, connected, shown_url
 from toolkeep.storage.sql.tokens import SqlTokens
 from toolkeep.storage.tokens import FileTokens
@@ -146,6 +146,37 @@ def test_a_row_that_was_tampered_with_does_not_answer_as_something_else(place: P
         assert "tool" not in after
         assert [skipped.provider for skipped in after.start_up.skipped] == ["store"]
         assert after.get("read_file").is_built_in
+
+
+def test_no_earlier_version_answers_where_the_newest_cannot_be_used(place: Place) -> None:
+    with KeepOnStore(place) as keep, KeepOnStore(place) as other:
+        keep.create_definition(client_tool())
+        keep.update_definition("tool", {"version": "2.0.0", "danger": "high"})
+        other.editor.follow()
+        assert other.get("tool").version == "2.0.0"
+        change_row(place, "danger = NULL")
+        with KeepOnStore(place) as after:
+            assert "tool" not in after
+            assert [skipped.tool for skipped in after.start_up.skipped] == ["tool", "tool"]
+        keep.create_definition(client_tool(name="unlike"))
+        noted = f"UPDATE {place.prefix}tool_definition_changes SET name = 'tool' WHERE revision = 3"  # noqa: S608
+        with connected(place) as connection:
+            connection.execute(noted)
+        other.editor.follow()
+        assert "tool" not in other
+
+
+@pytest.mark.spec("POL-6")
+def test_a_keep_of_a_lower_tier_lets_go_of_a_tool_that_became_too_much_for_it(place: Place) -> None:
+    with KeepOnStore(place) as rich, KeepOnStore(place, tier=Tier.WRITER_PRO) as poor:
+        rich.create_definition(client_tool())
+        poor.editor.follow()
+        assert "tool" in poor
+        rich.update_definition("tool", {"version": "2.0.0", "constraints": {"required_isolation": "strict"}})
+        poor.editor.follow()
+        assert "tool" not in poor
+        with KeepOnStore(place, tier=Tier.WRITER_PRO) as later:
+            assert "tool" not in later
 
 
 def test_no_row_makes_a_tool_run_in_this_process(place: Place) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from toolkeep.events import Event
 from toolkeep.keep import Keep
-from toolkeep.sources.stored import StoreProvider, offer_of
+from toolkeep.sources.stored import EarlierProvider, StoreProvider, offer_of
 from toolkeep.storage.definition_store import SqlStore
 from toolkeep.storage.places import Place
 from toolkeep.tools.provider import CoreToolsProvider
@@ -37,7 +37,8 @@ class KeepOnStore(Keep):
         self.told: list[Event] = []
         own: list[Any] = [CoreToolsProvider(self._tier)] if built_in else []
         if place.exists():
-            own.append(StoreProvider(self.editor.read))
+            newest = StoreProvider(self.editor.read)
+            own += [newest, EarlierProvider(newest, self.editor.holds)]
         self.load(own=own)
         self.subscribe(self.told.append)
 

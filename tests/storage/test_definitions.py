@@ -203,6 +203,21 @@ def test_a_deleted_definition_is_gone_with_its_versions_and_its_names(
     keep.create_definition({**WEATHER, "name": "forecast", "aliases": []})
 
 
+def test_a_tool_is_changed_by_any_of_its_names_and_never_one_version_of_it(open_there: OpenKeep) -> None:
+    keep = open_there()
+    keep.create_definition(WEATHER)
+    keep.update_definition("Forecast", {"version": "2.0.0"})
+    assert keep.definition_versions("forecast") == keep.definition_versions("weather")
+    for change in (
+        lambda: keep.delete_definition("weather@1.0.0"),
+        lambda: keep.delete_definition("weather@9"),
+    ):
+        with pytest.raises(StoreConflict):
+            change()
+    keep.delete_definition("forecast")
+    assert "weather" not in keep
+
+
 def test_subscribers_hear_of_each_change(open_there: OpenKeep) -> None:
     keep = open_there()
     stored = keep.create_definition(WEATHER, by="ada")

@@ -11,10 +11,11 @@ import pytest
 from sqlalchemy import Connection, inspect, text
 
 from tests.storage.keeps import WEATHER, KeepOnStore, OpenKeep
+from tests.storage.postgres import Cluster
 from tests.storage.test_definitions import FULL, rows
 from toolkeep.errors import StoreLayoutUnfit, StoreUnavailable
 from toolkeep.storage.definition_store import SqlStore
-from toolkeep.storage.places import HEAD, LAYOUT_TABLE, SCHEMA, EmbeddedPlace, Place, connected
+from toolkeep.storage.places import HEAD, LAYOUT_TABLE, SCHEMA, EmbeddedPlace, Place, PostgresPlace, connected
 from toolkeep.storage.sql.engine import make_engine
 from toolkeep.storage.sql.migrate import BASE, layouts, migrate
 from toolkeep.storage.sql.tables import METADATA
@@ -169,6 +170,17 @@ def test_tables_that_somebody_else_made_are_left_alone(empty_place: Place) -> No
         connection.execute(text(f"CREATE TABLE {empty_place.prefix}tool_definitions (id INTEGER)"))
     with KeepOnStore(empty_place) as keep, pytest.raises(StoreLayoutUnfit):
         keep.create_definition(WEATHER)
+
+
+def test_a_user_who_owns_nothing_but_the_schema_is_enough(postgres: Cluster) -> None:
+    url = postgres.empty()
+    postgres.execute(
+        "empty",
+        f"DROP ROLE IF EXISTS narrow; CREATE ROLE narrow LOGIN; CREATE SCHEMA {SCHEMA} AUTHORIZATION narrow",
+    )
+    with KeepOnStore(PostgresPlace(url.replace("keep@", "narrow@"))) as keep:
+        keep.create_definition(WEATHER)
+        assert [one.name for one in keep.definition_versions("weather")] == ["weather"]
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:

@@ -96,10 +96,16 @@ class Editor:
 
     def versions(self, name: str) -> tuple[StoredDefinition, ...]:
         """Every stored version of a tool, newest first; raises `UnknownTool` where none is stored."""
-        family = self.store.find(name)
+        registered = self._registry.find(name)
+        family = self.store.find(registered.name if registered else name)
         if family is None:
             raise UnknownTool(name)
         return family.all
+
+    def holds(self, stored: StoredDefinition) -> bool:
+        """Whether a stored version is registered here."""
+        held = self._registry.versions(stored.name)
+        return any(tool.provider == STORE and _key(tool) == _stored_key(stored) for tool in held)
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -112,18 +118,19 @@ class Editor:
         if run is not None and not may_run:
             raise _runs(definition.name)
         now = self._now()
-        new = StoredDefinition(
-            id=str(uuid.uuid4()),
-            definition=definition,
-            run=run,
-            license_tier=needed_tier(definition, is_built_in=False).number,
-            created_by=by,
-            created_at=now,
-            updated_by=by,
-            updated_at=now,
+        new = self._sized(
+            StoredDefinition(
+                id=str(uuid.uuid4()),
+                definition=definition,
+                run=run,
+                license_tier=needed_tier(definition, is_built_in=False).number,
+                created_by=by,
+                created_at=now,
+                updated_by=by,
+                updated_at=now,
+            )
         )
         tool = self._admit(new)
-        _check_size(new)
         with self._lock:
             self._registry.add_all([tool], is_trial=True)
             self._note_built_ins()
@@ -186,9 +193,9 @@ class Editor:
                 updated_by=by,
                 updated_at=self._now(),
             )
+            self._sized(new)
             versions = (new, *(family.earlier if is_switch else family.all))
             tried = self._admit_all(versions, self._registry.versions(before.name))
-            _check_size(new)
             self._registry.exchange(before.name, tried, provider=STORE, is_trial=True)
             keep = self.store.switch if is_switch else self.store.replace
             kept = keep(new, revision=before.revision)
@@ -245,7 +252,10 @@ class Editor:
         self._bus.tell(StoreFollowed(store=shown, revision=revision, tool_names=tuple(sorted(names))))
 
     def _take_over(self, name: str) -> bool:
-        """Register what is stored under a name now; what cannot be is told, and the others follow."""
+        """Register what is stored under a name now; what cannot be is told, and the others follow.
+
+        A tool whose newest version does not fit here is taken out: the one before was replaced for a reason.
+        """
         try:
             return self._take(name, self.store.find(name))
         except ToolkeepError as error:
@@ -255,7 +265,9 @@ class Editor:
                 tool_name=name, provider=STORE, error_code=error.code.value, error_message=error.message
             )
             self._bus.tell(failed)
-            return False
+            if is_stored := any(tool.provider == STORE for tool in self._registry.versions(name)):
+                self._registry.exchange(name, [], provider=STORE)
+            return is_stored
 
     def _take(self, name: str, family: Family | None, admitted: Iterable[RegisteredTool] = ()) -> bool:
         """Register what is stored; False where that is what is registered already."""
@@ -288,6 +300,9 @@ class Editor:
 
     def _found(self, name: str, revision: int | None, *, action: str) -> Family:
         """The stored versions of a tool that may be changed."""
+        if "@" in name:
+            hint = "leave the version out: a change is about a tool with all of its versions"
+            raise StoreConflict(name, f"names one version, and cannot be {action}", hint=hint)
         self._refuse_built_in(name, action=action)
         registered = self._registry.find(name)
         family = self.store.find(registered.name if registered else name)
@@ -317,6 +332,16 @@ class Editor:
         heads = self._registry.snapshot.families.values()
         configured = sum(family[0].is_custom and family[0].provider != STORE for family in heads)
         check_count(self._tier, stored + configured)
+
+    def _sized(self, stored: StoredDefinition) -> StoredDefinition:
+        try:
+            size = len(canonical_bytes([stored.definition.to_dict(), stored.run]))
+        except TypeError:
+            return stored  # admission says which field is no JSON
+        if size <= STORED_DEFINITION_BYTES:
+            return stored
+        message = f"takes {size} bytes as JSON; a stored definition has at most {STORED_DEFINITION_BYTES}"
+        raise DefinitionInvalid(stored.name, [_problem("metadata", message, "leave something out")])
 
     def _note_built_ins(self) -> None:
         """The built-in tools as rows, once, beside the first definition that this process keeps."""
@@ -373,13 +398,6 @@ def _changed_fields(before: StoredDefinition, after: StoredDefinition) -> tuple[
     old, new = ({**one.definition.to_dict(), "run": one.run} for one in (before, after))
     fields = {**old, **new}
     return tuple(f for f in fields if canonical_bytes(old.get(f)) != canonical_bytes(new.get(f)))
-
-
-def _check_size(stored: StoredDefinition) -> None:
-    size = len(canonical_bytes([stored.definition.to_dict(), stored.run]))
-    if size > STORED_DEFINITION_BYTES:
-        message = f"takes {size} bytes as JSON; a stored definition has at most {STORED_DEFINITION_BYTES}"
-        raise DefinitionInvalid(stored.name, [_problem("metadata", message, "leave something out")])
 
 
 def _problem(field: str, message: str, mend: str) -> Problem:

@@ -45,17 +45,48 @@ def offer_of(held: StoredDefinition | BrokenDefinition) -> Offer:
 
 
 class StoreProvider:
-    """Offers what a store holds when a keep is opened."""
+    """Offers the newest version of each stored tool when a keep is opened."""
 
     name = STORE
     priority = 105
 
     def __init__(self, read: Callable[[], Contents]) -> None:
         self._read = read
+        self.newest: dict[str, StoredDefinition | BrokenDefinition] = {}
+        self.earlier: list[StoredDefinition | BrokenDefinition] = []
 
     def get_tool_definitions(self) -> Iterable[Offer]:
-        """An offer for each version; raises where the store does not answer."""
-        return [offer_of(one) for one in self._read().held]
+        """An offer for each tool; raises where the store does not answer."""
+        for held in self._read().held:
+            if self.newest.setdefault(held.name, held) is not held:
+                self.earlier.append(held)
+        return [offer_of(held) for held in self.newest.values()]
+
+
+class EarlierProvider:
+    """Offers the versions before, of those tools whose newest one is there.
+
+    Where that cannot be used, an earlier one must not answer in its place: it was replaced for a reason.
+    """
+
+    name = STORE
+    priority = 106
+
+    def __init__(self, newest: StoreProvider, holds: Callable[[StoredDefinition], bool]) -> None:
+        self._newest = newest
+        self._holds = holds
+
+    def get_tool_definitions(self) -> Iterable[Offer]:
+        """An offer for each version, the reason in it where the newest one is missing."""
+        return [self._offer(held) for held in self._newest.earlier]
+
+    def _offer(self, held: StoredDefinition | BrokenDefinition) -> Offer:
+        newest = self._newest.newest[held.name]
+        if isinstance(newest, StoredDefinition) and self._holds(newest):
+            return offer_of(held)
+        hint = "mend or delete the newest version"
+        reason = "is left out: its newest version cannot be used here"
+        return Offer(tool=StoreConflict(held.name, reason, hint=hint), name=held.name)
 
 
 def _problem(field: str, message: str, mend: str) -> Problem:

@@ -88,9 +88,9 @@ class Follower:
         for _ in connection.notifies(timeout=0):
             pass
         connection.execute("SELECT 1")
-        self._is_over.wait(FOLLOW_PAUSE_SECONDS)
         if not self._is_over.is_set():
             self._follow()
+        self._is_over.wait(FOLLOW_PAUSE_SECONDS)
         return None
 
     def _wait(self, connection: Any, most_s: float) -> None:

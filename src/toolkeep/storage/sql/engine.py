@@ -47,9 +47,21 @@ def _begin_immediately(connection: Connection) -> None:
 @contextlib.contextmanager
 def changing(engine: Engine, place: Place) -> Iterator[Connection]:
     """A transaction; what the database says is raised as ours."""
+    with _as_ours(place), engine.begin() as connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def reading(engine: Engine, place: Place) -> Iterator[Connection]:
+    """A connection on which each statement stands for itself: one way to the database and back, not three."""
+    with _as_ours(place), engine.connect() as connection:
+        yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+@contextlib.contextmanager
+def _as_ours(place: Place) -> Iterator[None]:
     try:
-        with engine.begin() as connection:
-            yield connection
+        yield
     except PoolTimeout as error:
         hint = "try again; too many changes are being made at once"
         raise StoreUnavailable(place.shown, "all of its connections are in use", hint=hint) from error

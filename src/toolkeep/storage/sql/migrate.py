@@ -36,7 +36,8 @@ def migrate(engine: Engine, place: Place, to: str = HEAD) -> None:
         if not place.is_embedded:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
             connection.execute(text("SET LOCAL statement_timeout = 0"))
-            connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+            if not inspect(connection).has_schema(SCHEMA):  # IF NOT EXISTS would need the right to make one
+                connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
         try:
             _run(connection, place, to)
         except CommandError as error:

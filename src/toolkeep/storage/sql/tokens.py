@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, func, insert, or_, select, update
 
 from toolkeep.storage.definition_reader import check_layout, find_layout
 from toolkeep.storage.places import Place, connected
-from toolkeep.storage.sql.engine import changing, make_engine
+from toolkeep.storage.sql.engine import changing, make_engine, reading
 from toolkeep.storage.sql.migrate import migrate
 from toolkeep.storage.sql.tables import TOKENS
 from toolkeep.storage.tokens import read_token
@@ -41,7 +41,7 @@ class SqlTokens:
         """The token of an id."""
         self._prepare()
         query = select(*_COLUMNS, TOKENS.c.secret_hash).where(TOKENS.c.id == token_id)
-        with changing(self._engine, self._place) as connection:
+        with reading(self._engine, self._place) as connection:
             row = connection.execute(query).first()
         return None if row is None else KeptToken(read_token(row[:-1]), bytes(row[-1]))
 
