@@ -95,6 +95,7 @@ class Pipeline:
             approver=approver,
             is_paranoid=is_paranoid,
             wait_s=approval_wait_s,
+            tell=bus.tell,
         )
         self.admission = Admission(limits)
         self.sandbox = SandboxRunner(project, state_folder)
