@@ -63,6 +63,7 @@ class KeepApp:
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope["headers"])
         request = Request(scope, receive, send, headers, self.service.limits.body_bytes)
+        route = ""  # not the path, which may hold what is nobody's business
         try:
             self._check_spoken_to(headers)
             mounted = self._mounted(scope["path"])
@@ -70,17 +71,16 @@ class KeepApp:
                 await mounted(scope, receive, send)
                 return
             found, request.names = self._table.find(request.method, scope["path"])
+            route = found.route.name
             given = await self._routed(found, request, scope)
         except ToolkeepError as error:
             given = of_error(error)
             if given.status >= 500:
-                log.warning(
-                    "a request failed", extra={"error_code": error.code.value, "path": scope["path"][:200]}
-                )
+                log.warning("a request failed", extra={"error_code": error.code.value, "route": route})
         except Gone:
             return
         except Exception:
-            log.exception("a request broke the server", extra={"path": scope["path"][:200]})
+            log.exception("a request broke the server", extra={"route": route})
             given = INTERNAL
         if given is not None:
             await send_whole(request, given)
@@ -101,7 +101,7 @@ class KeepApp:
             request.read_headers(found.headers)
         if not route.scopes:
             return await route.handler(self.service, request)
-        caller = request.caller = self.identify(request, scope)
+        caller = request.caller = await self.identify(request, scope)
         check_scope(caller, route.scopes)
         account = self._turnstile.enter(caller.id)
         try:
@@ -118,10 +118,11 @@ class KeepApp:
         finally:
             self._turnstile.leave(account)
 
-    def identify(self, request: Request, scope: Scope) -> Caller:
+    async def identify(self, request: Request, scope: Scope) -> Caller:
         """Whose request it is; raises where no token that counts came with it."""
         text = presented(scope["headers"])
-        caller = self.service.tokens.recognize(text) if text else None
+        recognizer = self.service.recognizer
+        caller = recognizer.recall(text) or await recognizer.ask(text) if text else None
         if caller is None:
             raise unknown_caller(request.base(self.service.base) + METADATA_PATH)
         return caller
@@ -161,6 +162,7 @@ class KeepApp:
                     await asyncio.sleep(0.01)
         except TimeoutError:
             log.error("calls were left behind", extra={"count": self.service.calls.in_flight})  # noqa: TRY400 -- a count
+        self.service.recognizer.close()
 
 
 class McpDoor:
@@ -173,7 +175,7 @@ class McpDoor:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         request = Request(scope, receive, send, Headers(scope["headers"]), 0)
-        caller = self._app.identify(request, scope)
+        caller = await self._app.identify(request, scope)
         check_scope(caller, (TokenScope.MCP,))
         scope[AGENT_KEY] = caller.agent
         with self._app.admitted(caller):
