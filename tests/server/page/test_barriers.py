@@ -29,7 +29,8 @@ def busy(world: World) -> World:
     keep.call_sync("price", {"titel": "Dune", "copies": "2"}, agent="writer")
     world.server.tokens.make("night shift", ["approve"], agent="ada")
     threading.Thread(
-        target=lambda: asyncio.run(keep.call("order", {"title": "Dune", "copies": 2}, agent="writer")), daemon=True
+        target=lambda: asyncio.run(keep.call("order", {"title": "Dune", "copies": 2}, agent="writer")),
+        daemon=True,
     ).start()
     return world
 
@@ -43,15 +44,31 @@ def test_no_page_has_a_barrier(read: Read, busy: World, axe: str, theme: str) ->
     call = next(iter(busy.keep.record.log.read_back())).record["call"]
     page.goto(f"{busy.url}/ui/approvals")
     page.get_by_role("button", name="Approve once").wait_for()
-    paths = ["/ui/", "/ui/approvals", "/ui/tools", "/ui/tools/price", "/ui/definitions/new", "/ui/definitions/stored"]
-    paths += ["/ui/audit", f"/ui/calls/{call}", "/ui/policies", "/ui/tokens", "/ui/sign-in", "/ui/tools/nothing"]
+    paths = [
+        "/ui/",
+        "/ui/approvals",
+        "/ui/tools",
+        "/ui/tools/price",
+        "/ui/definitions/new",
+        "/ui/definitions/stored",
+    ]
+    paths += [
+        "/ui/audit",
+        f"/ui/calls/{call}",
+        "/ui/policies",
+        "/ui/tokens",
+        "/ui/sign-in",
+        "/ui/tools/nothing",
+    ]
     found = {}
     for path in paths:
         reader.go(path)
         if "definitions" in path or "policies" in path:
             page.locator(".cm-content").first.wait_for()
         found[path] = barriers(page, axe)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{path} is wider than the screen"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, (
+            f"{path} is wider than the screen"
+        )
     reader.go("/ui/tools/price")
     page.get_by_label("copies").fill("many")
     page.get_by_role("button", name="Check only").click()

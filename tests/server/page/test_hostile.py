@@ -83,7 +83,10 @@ def test_foreign_words_run_nothing_in_any_page(read: Read, world: World) -> None
         reader.go(path)
         page.wait_for_load_state("networkidle") if path == "/ui/" else None
         assert page.evaluate("window.ran") is None, path
-        assert page.locator("main img, main script:not([type='application/json']), main svg[onload]").count() == 0, path
+        assert (
+            page.locator("main img, main script:not([type='application/json']), main svg[onload]").count()
+            == 0
+        ), path
         assert page.locator("a[href^='javascript']").count() == 0, path
         assert "1337" not in page.content(), path
         assert "\u202e" not in page.content(), path
