@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -155,3 +156,58 @@ def test_a_secret_is_shown_as_its_length_and_never_comes_back(read: Read, world:
     expect(page.get_by_label("Arguments")).to_contain_text("14 characters")
     for path in ("/ui/tools/post", "/ui/approvals"):
         assert "sk-" not in reader.go(path).content()
+
+
+@pytest.fixture
+def other_port() -> Iterator[Callable[[str], str]]:
+    """Another program of this machine that serves a page, on a port of its own; it also sees the cookies."""
+    pages: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(pages[-1].encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+
+    def serve(text: str) -> str:
+        pages.append(text)
+        return f"http://127.0.0.1:{server.server_port}/"
+
+    yield serve
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.spec("WEB-2")
+def test_a_page_of_another_port_changes_and_frames_nothing(
+    read: Read, world: World, other_port: Callable[[str], str]
+) -> None:
+    reader = read()
+    page = reader.page
+    target = f"{world.url}/ui/tools/order:disable"
+    page.goto(
+        other_port(
+            f"""<iframe id=frame src="{world.url}/ui/tools/order"></iframe><form id=form method=post action="{target}"></form>
+            <script>window.answers = Promise.allSettled([
+                fetch("{target}", {{method: "POST", credentials: "include", mode: "no-cors"}}),
+                fetch("{world.url}/ui/tab", {{method: "POST", credentials: "include", mode: "no-cors"}}),
+            ]).then(found => found.map(one => one.status))</script>"""
+        )
+    )
+    assert page.evaluate("window.answers") == ["rejected", "rejected"]
+    framed = page.frames[1]
+    assert "Order copies of a book" not in framed.content()
+    page.evaluate("document.getElementById('form').submit()")
+    page.wait_for_url("**/ui/tools/order:disable")
+    assert world.keep.get("order").is_enabled
+    read_back = page.request.get(f"{world.url}/ui/tools/order")
+    assert read_back.status == 200  # the cookie is there: what stops the change is not a missing session
