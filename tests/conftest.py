@@ -1,14 +1,19 @@
 """What every test may use: the shared data, and a keep with the tool of the strictness table."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from hypothesis import settings
 
 from toolkeep import Keep, open_keep, tool
+
+if TYPE_CHECKING:
+    from tests.storage.postgres import Cluster
+    from toolkeep.storage.places import Place
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
@@ -42,6 +47,41 @@ def shared_data() -> Path:
     if os.environ.get("CI"):
         pytest.fail(f"the shared test data is missing: {SHARED_DATA.name}")
     pytest.skip("the shared test data is not here")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> "Iterator[Cluster]":
+    """A PostgreSQL that runs for the whole session."""
+    from tests.storage.postgres import cluster
+
+    with cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def made_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite store in which all tables are made: making them takes longer than most tests."""
+    from tests.storage.postgres import make_tables
+    from toolkeep.storage.places import EmbeddedPlace
+
+    folder = tmp_path_factory.mktemp("made")
+    make_tables(EmbeddedPlace(folder))
+    return folder / "store.db"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> "Place":
+    """A database whose tables are made, of either kind."""
+    from toolkeep.storage.places import EmbeddedPlace, PostgresPlace
+
+    if request.param == "sqlite":
+        made: Path = request.getfixturevalue("made_file")
+        folder = tmp_path / "state"
+        folder.mkdir(mode=0o700)
+        shutil.copy(made, folder)
+        return EmbeddedPlace(folder)
+    running: Cluster = request.getfixturevalue("postgres")
+    return PostgresPlace(running.clean())
 
 
 @tool

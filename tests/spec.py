@@ -31,8 +31,6 @@ IDS = [
     "DOC-1",
 ]
 
-_STORE = "there is no store yet"
-
 NOT_YET = {
     "VAL-11": "shown by bench/validation.py, which measures; tests assert no times",
     "EXE-8": "tools tell their progress; output is not streamed yet",
@@ -40,12 +38,11 @@ NOT_YET = {
     "TLS-1": "git_push is missing",
     "TLS-2": "git_push is missing",
     "TLS-3": "tests/tools shows it for the tools there are; git_push is missing",
-    **{f"STO-{n}": _STORE for n in range(1, 4)},
     "PRV-1": "a lone definition gives three provider shapes; the rest comes with the providers",
     "PRV-2": "there are no provider adapters yet",
     "PRV-3": "there are no provider adapters yet",
     "MCP-2": "the MCP client that imports tools comes with the sources",
-    "CLI-1": "add, lock, token and backup come with what they command",
+    "CLI-1": "add and lock come with what they command",
     "WEB-2": "the page comes after the server",
     "SCL-1": "there is one process so far",
 }

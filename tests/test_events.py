@@ -20,7 +20,13 @@ EVENTS = [
     for _, event in inspect.getmembers(events, inspect.isclass)
     if issubclass(event, Event) and event is not Event
 ]
-LOGGERS = {"toolkeep.registry", "toolkeep.validation", "toolkeep.execution"}
+LOGGERS = {
+    "toolkeep.registry",
+    "toolkeep.validation",
+    "toolkeep.execution",
+    "toolkeep.approval",
+    "toolkeep.store",
+}
 ONE, TWO = StartUpBegan(providers=("core",)), ToolUnregistered(tool_name="read_file", version="")
 
 
@@ -46,6 +52,9 @@ def example(event: type[Event]) -> Event:
 
 def test_the_names_of_the_seed_are_among_the_events() -> None:
     assert {event.__name__ for event in EVENTS} >= {
+        "ToolDefinitionCreatedEvent",
+        "ToolDefinitionUpdatedEvent",
+        "ToolDefinitionDeletedEvent",
         "ToolDefinitionValidatedEvent",
         "ToolDefinitionRejected",
         "ConstraintViolated",

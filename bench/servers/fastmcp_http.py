@@ -1,4 +1,4 @@
-"""FastMCP over streamable HTTP: the same two functions, no policy, no log, no token. Prints an empty line first."""
+"""FastMCP over HTTP: the same two functions, no policy, log or token. Prints an empty line first."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""toolkeep: `echo` and `note` over HTTP, with a policy, tokens in a file and the log on disk. Prints a token first.
+"""toolkeep: `echo` and `note` over HTTP, a policy, tokens in a file, the log on disk. Prints a token first.
 
 python bench/servers/toolkeep_http.py PORT [metrics] [traces]
 """

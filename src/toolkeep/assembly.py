@@ -22,11 +22,13 @@ from toolkeep.validation.compiler import Formats, guarded_formats
 
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
+    from toolkeep.config.settings import EventWebhook
     from toolkeep.records import KeepRecord
     from toolkeep.registry.given import Offer
     from toolkeep.registry.store import BrokenDefinition, StoredDefinition
     from toolkeep.results.output import Normalizers
     from toolkeep.storage.definition_store import SqlStore
+    from toolkeep.telemetry.webhook import Webhook
     from toolkeep.tokens import Tokens
 
 
@@ -43,6 +45,7 @@ def open_keep(
     tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
     approver: "Approver | None" = None,
     approval_wait_s: float | None = None,
+    follow_store: bool | None = None,
 ) -> Keep:
     """A keep that is ready to use, with the tools of `.agent/config.yml` where there is one.
 
@@ -52,7 +55,9 @@ def open_keep(
     built-in tools; `formats` are checks of your own for `format` in schemas; `normalizers` make results of
     tools with `normalization: custom` comparable; `call_limits` bound how many calls run at once;
     `tool_secrets` are what `context.secret` gives, by tool; `approver` asks a person where one
-    must agree; `approval_wait_s` is how long a call waits for one elsewhere, instead of as configured.
+    must agree; `approval_wait_s` is how long a call waits for one elsewhere, instead of as configured;
+    `follow_store` is whether changes that others make in the store are taken over while the keep is open, by
+    default where the store is a PostgreSQL.
     """
     root = project_folder(project)
     state = open_state(root)
@@ -86,6 +91,10 @@ def open_keep(
     stored = _store_providers(store, keep)
     keep.load(*named, own=[*providers, *_config_providers(settings), *stored], failed=failed)
     keep.hold_back(*(file for file in settings.files if not file.counts))
+    if settings.event_webhook is not None:
+        keep.post_events(_new_webhook(settings.event_webhook, state))
+    if follow_store or (follow_store is None and settings.store_url):
+        keep.follow_store()
     return keep
 
 
@@ -149,6 +158,17 @@ def open_store(settings: Settings, state: KeepState | None) -> "SqlStore | None"
     if settings.store_url:
         return SqlStore(PostgresPlace(settings.store_url))
     return SqlStore(EmbeddedPlace(state.folder)) if state else None
+
+
+def _new_webhook(settings: "EventWebhook", state: KeepState | None) -> "Webhook":
+    """A webhook that names the keep by what tells it from others, and by nothing that says where it lies."""
+    import hashlib
+
+    from toolkeep.telemetry.webhook import Webhook
+
+    place = os.fsencode(state.folder) if state else b""
+    source = f"/toolkeep/{hashlib.sha256(place).hexdigest()[:16]}"
+    return Webhook(settings.url, settings.secret, source=source, types=settings.types)
 
 
 def _store_providers(store: "SqlStore | None", keep: Keep) -> Sequence[ToolProvider]:

@@ -240,7 +240,7 @@ class ApprovalDecided(Event, frozen=True, kw_only=True):
     tool_name: str
     agent: str
     verdict: str
-    """`approved`, `denied` or `expired`."""
+    """`approved`, `denied`, `expired`, or `withdrawn` where the caller gave up."""
     approver: str
     """Empty where nobody answered."""
     timestamp: datetime

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from toolkeep.registry.store import DefinitionStore
     from toolkeep.replay import Replay
     from toolkeep.results.output import Normalizers
+    from toolkeep.storage.following import Follower
+    from toolkeep.telemetry.webhook import Webhook
 
 LOCAL_AGENT = "local"
 KNOWN_AGENTS = (LOCAL_AGENT, "operator", "mcp-local")
@@ -96,6 +98,8 @@ class Keep(KeepsTools):
         self._made: Pipeline | None = None
         self._is_closed = False
         self._loop: LoopThread | None = None
+        self._follower: Follower | None = None
+        self._webhooks: list[Webhook] = []
 
     def __enter__(self) -> Self:
         return self
@@ -118,9 +122,35 @@ class Keep(KeepsTools):
         if loop is not None:
             loop.close()
         self._is_closed = True
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.close()
         if self._made is not None:
             self._made.close()
         self.close_store()
+        for webhook in self._webhooks:
+            webhook.close()
+
+    def post_events(self, webhook: "Webhook") -> None:
+        """Tell a webhook what happens from now on; it is closed with the keep."""
+        self.subscribe(webhook)
+        self._webhooks.append(webhook)
+
+    def follow_store(self) -> None:
+        """Take over what others change in the store, within a second, until the keep is closed."""
+        if self._store is None or self._follower is not None or self._is_closed:
+            return
+        from toolkeep.storage.definition_store import SqlStore
+        from toolkeep.storage.following import Follower
+
+        store = self._store
+        if isinstance(store, SqlStore):
+            self._follower = Follower(store.place, self.editor.follow, self._bus.tell)
+
+    @property
+    def store_lost(self) -> str:
+        """Why the store does not answer, while it is followed and does not; empty where all is well."""
+        return self._follower.lost if self._follower else ""
 
     def declare_agent(
         self, name: str, *, capabilities: Iterable[str] = (), permissions: Iterable[str] = ()

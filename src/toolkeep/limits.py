@@ -408,10 +408,33 @@ STORE_CONNECT_SECONDS: Final = 5
 """For a connection to the store's database: whoever opens a keep waits for it."""
 STORE_BUSY_SECONDS: Final = 10.0
 """For another process that changes the embedded store at this moment."""
+FOLLOW_SECONDS: Final = 5.0
+"""How often a shared store is looked at even if it tells nothing: a proxy may swallow what it tells."""
+FOLLOW_FILE_SECONDS: Final = 0.5
+"""How often the embedded store is looked at for changes of other processes; a look takes 10 µs."""
+FOLLOW_PAUSE_SECONDS: Final = 0.05
+"""Between two looks at a shared store: whoever may connect to the database may also tell a thousand times."""
+CHANGER_CHARS: Final = 128
+"""Of the name of whoever changes a definition."""
+RECONNECT_SECONDS: Final = 5.0
+"""The longest pause before a store that is lost is tried again."""
 STORED_DEFINITION_BYTES: Final = 256 * KIB
 """A stored definition as JSON, metadata and all: two schemas at their limit, and as much again."""
 STORE_CONNECTIONS: Final = 5
 """To PostgreSQL from one keep: definitions change rarely, and reading needs none."""
+
+WEBHOOK_QUEUE: Final = 1_000
+"""Events that wait for a webhook: half a megabyte. More is lost rather than held in memory."""
+WEBHOOK_SECONDS: Final = 10.0
+"""For one delivery, from the name to the last byte of the answer."""
+WEBHOOK_PAUSES: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
+"""Before each further attempt; after the last an event is given up, some 13 minutes after it happened."""
+WEBHOOK_ANSWER_BYTES: Final = 64 * KIB
+"""Of an answer, head and all; nothing in it is read but its status."""
+WEBHOOK_CLOSE_SECONDS: Final = 5.0
+"""For what waits when a keep is closed."""
+WEBHOOK_SECRET_CHARS: Final = 24
+"""The shortest secret that signs: what is shorter can be guessed."""
 # --- HTTP (WEB-1) ------------------------------------------------------------------------------
 
 PAGE: Final = 100

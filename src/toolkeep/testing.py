@@ -26,12 +26,16 @@ from toolkeep.definitions.vocabulary import Determinism
 from toolkeep.definitions.wasm import WasmTool
 from toolkeep.keep import Keep
 from toolkeep.registry.state import MemoryState
+from toolkeep.registry.store import MemoryStore
+from toolkeep.tokens import MemoryTokens
 from toolkeep.validation.validate import Arguments
 
 __all__ = [
     "FakeClock",
     "MemoryRegistry",
     "MemoryState",
+    "MemoryStore",
+    "MemoryTokens",
     "RecordingContext",
     "check_keep",
     "check_tool",

@@ -1,5 +1,6 @@
 """`toolkeep approve`: calls that wait in one process are answered from another."""
 
+import contextlib
 import json
 import re
 import subprocess
@@ -19,6 +20,7 @@ from tests.cli.dialogue import Dialogue
 from tests.cli.shop import Shop
 from tests.cli.test_asking import plain
 from toolkeep.approval.question import Answer, Question, Rule
+from toolkeep.assembly import open_tokens
 from toolkeep.cli.asking import person
 from toolkeep.cli.main import cli
 from toolkeep.storage.approvals import FileApprovals
@@ -406,3 +408,71 @@ def test_a_rule_from_another_process_is_judged_by_the_recorded_calls(
     shown = answered("x/../a.txt", "--always", words="365): ")
     assert "Of 3 recorded calls it would have allowed 2, the last of them:\n" in shown
     assert "could not be judged" not in shown
+
+
+# --- by token ------------------------------------------------------------------------------------
+
+
+def token_file(project: Path, *scopes: str, agent: str) -> str:
+    with contextlib.closing(open_tokens(project)) as tokens:
+        text = tokens.make("ci", scopes, agent=agent).text
+    file = project.parent / "token"
+    file.write_text(f"{text}\n")
+    return str(file)
+
+
+def test_a_token_with_the_scope_approves_without_a_terminal(project: Path, approvals: FileApprovals) -> None:
+    asked = question()
+    approvals.ask(asked)
+    file = token_file(project, "approve", agent="alice")
+    result = run(project, "approve", asked.id, "--token-file", file, "--json")
+    assert (result.exit_code, json.loads(result.stdout)["state"]) == (0, "approved")
+    standing = approvals.standing(asked.id)
+    assert standing is not None
+    assert standing.answer is not None
+    assert (standing.answer.approver, standing.answer.way) == ("alice", "token")
+
+
+@pytest.mark.parametrize(
+    ("scopes", "agent", "message"),
+    [
+        (("call", "mcp"), "alice", "the token in the file may not approve"),
+        (("approve",), SHOWN.agent, "the answer would not count: an agent cannot approve its own call"),
+        (("admin",), SHOWN.agent, "the answer would not count: an agent cannot approve its own call"),
+    ],
+)
+def test_a_token_of_the_calling_agent_or_without_the_scope_approves_nothing(
+    project: Path, approvals: FileApprovals, scopes: tuple[str, ...], agent: str, message: str
+) -> None:
+    asked = question()
+    approvals.ask(asked)
+    file = token_file(project, *scopes, agent=agent)
+    result = run(project, "approve", asked.id, "--token-file", file)
+    assert result.stderr.startswith(f"✗ ACODE-TSR-047: {message}\n")
+    assert [standing.question.id for standing in approvals.waiting()] == [asked.id]
+
+
+def test_what_is_no_token_approves_nothing_and_is_not_shown(project: Path, approvals: FileApprovals) -> None:
+    asked = question()
+    approvals.ask(asked)
+    (project.parent / "token").write_text("tk_0123456789abcdef_" + "S" * 43)
+    result = run(project, "approve", asked.id, "--token-file", str(project.parent / "token"))
+    assert result.exit_code == 1
+    assert "SSS" not in result.output
+    assert len(approvals.waiting()) == 1
+
+
+def test_a_critical_call_needs_the_name_of_its_tool_and_a_rule_a_terminal(
+    project: Path, approvals: FileApprovals
+) -> None:
+    asked = question(danger="critical", acts=2)
+    approvals.ask(asked)
+    words = ("approve", asked.id, "--token-file", token_file(project, "approve", agent="alice"))
+    assert run(project, *words).exit_code == 1
+    assert run(project, *words, "--tool-name", "other").exit_code == 1
+    assert run(project, *words, "--always").exit_code == 2
+    assert len(approvals.waiting()) == 1
+    assert run(project, *words, "--tool-name", asked.tool).exit_code == 0
+    standing = approvals.standing(asked.id)
+    assert standing is not None
+    assert standing.state == "approved"

@@ -84,6 +84,12 @@ audit:
   checkpoint_file: /mnt/elsewhere/checkpoint
   checkpoint_webhook: https://example.org/checkpoints
 web_search: {url: https://search.example.org/search}
+store: {url: postgresql://keep@127.0.0.1:1/keep}
+events:
+  webhook:
+    url: https://hooks.example.org/in
+    secret: twenty-four letters or more
+    types: [ToolQuarantined]
 policies: [policies/main.cedar]
 approvals: {wait: 60, paranoid: true}
 agents:

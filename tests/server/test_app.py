@@ -1,6 +1,7 @@
 """The door: who is spoken to, which route, who calls, what they may, how much at once."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -90,11 +91,29 @@ def test_a_token_in_the_query_is_no_token_and_is_not_repeated(keep: Keep) -> Non
     assert "tk_" not in response.body.decode()
 
 
-def test_a_revoked_token_is_out_at_once(keep: Keep) -> None:
+def test_a_token_that_was_revoked_elsewhere_is_out_within_a_second(keep: Keep) -> None:
     async def act(client: Client) -> Any:
+        recognizer = client.app.service.recognizer
+        recognizer.clock = lambda: 100.0
         ada = client.as_agent("ada", "tools:read")
         before = (await ada.get("/v1/tools")).status
         client.tokens.revoke(ada.token.split("_")[1])
+        recognizer.clock = lambda: 101.0
+        return before, (await ada.get("/v1/tools")).status
+
+    assert talk(keep, act) == (200, 401)
+
+
+def test_a_token_whose_time_is_over_is_out_also_if_it_was_recognized_before(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(client: Client) -> Any:
+        client.app.service.recognizer.clock = lambda: 100.0
+        ada = client.as_agent("ada", "tools:read")
+        before = (await ada.get("/v1/tools")).status
+        later = time.time() + 1000 * 86_400
+        monkeypatch.setattr(time, "time", lambda: later)
+        client.tokens._clock = lambda: later
         return before, (await ada.get("/v1/tools")).status
 
     assert talk(keep, act) == (200, 401)

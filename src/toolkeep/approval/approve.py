@@ -12,6 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from toolkeep.approval.store import Approvals
 from toolkeep.calls import Approval, ApprovedCall, PermittedCall, Refusal
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code
+from toolkeep.events import ApprovalDecided, ApprovalRequested, Event
 from toolkeep.limits import APPROVAL_POLL_SECONDS, APPROVAL_WAIT_SECONDS, MODEL_TEXT_CHARS, RULE_DAYS
 from toolkeep.refusals import refuse
 from toolkeep.wording import shorten, visible_lines
@@ -50,6 +52,10 @@ class Rules(Protocol):
         """The rule that covers a call."""
 
 
+def _utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
 class Asked(NamedTuple):
     """What came of asking: a question with a yes, an earlier answer, or nobody had to be asked."""
 
@@ -69,6 +75,7 @@ class Asker:
         is_paranoid: bool = False,
         wait_s: float = 0.0,
         clock: Callable[[], float] = time.time,
+        tell: Callable[[Event], None] = lambda _: None,
     ) -> None:
         """`wait_s` is how long a call waits for another process to answer; zero: nobody answers there."""
         self.store = store
@@ -77,6 +84,7 @@ class Asker:
         self._wait_s = wait_s
         self._approver = approver
         self._clock = clock
+        self._tell = tell
 
     async def ask(self, call: PermittedCall, argument_hash: str) -> Asked | Refusal:
         """A yes, where one is needed; else why there is none."""
@@ -89,19 +97,47 @@ class Asker:
         if self._approver is None and not self._wait_s:
             return _nobody(call, question)
         self.store.ask(question)
+        self._tell_requested(question)
         try:
             standing = await self._answered(question)
         except BaseException:
             self.store.withdraw(question.id)
+            self._tell_decided(question, None, "withdrawn")
             raise
         if standing is None or standing.answer is None or standing.state == "waiting":
             self.store.withdraw(question.id)
+            self._tell_decided(question, None, "expired")
             message = f"Nobody agreed to this call of '{question.tool}' in time"
             return refuse(call.request, Code.APPROVAL_NEEDED, message, "Do without it, or tell the user.")
+        self._tell_decided(question, standing.answer, standing.state)
         if standing.state == "denied":
             self.store.withdraw(question.id)
             return _denied(call, standing.answer)
         return Asked(question=standing.question)
+
+    def _tell_requested(self, question: Question) -> None:
+        self._tell(
+            ApprovalRequested(
+                approval_id=question.id,
+                tool_name=question.tool,
+                agent=question.agent,
+                danger=question.danger,
+                expires_at=_utc(question.expires_at),
+                timestamp=_utc(question.asked_at),
+            )
+        )
+
+    def _tell_decided(self, question: Question, answer: Answer | None, verdict: str) -> None:
+        self._tell(
+            ApprovalDecided(
+                approval_id=question.id,
+                tool_name=question.tool,
+                agent=question.agent,
+                verdict=verdict,
+                approver=answer.approver if answer else "",
+                timestamp=_utc(self._clock()),
+            )
+        )
 
     def approve(self, call: PermittedCall, asked: Asked) -> ApprovedCall | Refusal:
         """The call with its yes, which is used up now."""

@@ -9,6 +9,7 @@ COMMANDS = {
     "accept": "Accept a project's configuration, or a tool that changed.",
     "approve": "Answer calls that wait for a person.",
     "audit": "Look into the log of calls, check it, prove from it.",
+    "backup": "Back up what the keep remembers, and restore it.",
     "call": "Call a tool, guarded and recorded.",
     "completion": "Print the completion script for a shell.",
     "disable": "Keep tools from answering.",
@@ -23,6 +24,7 @@ COMMANDS = {
     "policy": "Check policies, explain decisions, replay them.",
     "serve": "Serve the tools over HTTP.",
     "show": "Show a tool: description, parameters, schema.",
+    "store": "Look after the database of custom definitions.",
     "token": "Make and revoke tokens for use over the network.",
     "validate": "Check a call's arguments without running it.",
 }

@@ -65,6 +65,7 @@ def command(
             raise click.BadParameter(f"{agent!r} is not declared under `agents`", param_hint="--agent")
         from toolkeep.mcp.server import McpServer
 
+        keep.follow_store()
         server = McpServer(keep, agent=agent, find_tools=find_tools, client_answers=client_answers)
         if taken is None:
             _serve_http(server, host, port or 0)

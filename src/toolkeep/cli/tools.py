@@ -29,7 +29,7 @@ def keep_with(
     approval_wait_s: float | None = None,
 ) -> Keep:
     """A keep with the tools of project and files; what cannot be used is named on stderr and left out."""
-    keep = open_keep(project=project, approver=approver, approval_wait_s=approval_wait_s)
+    keep = open_keep(project=project, approver=approver, approval_wait_s=approval_wait_s, follow_store=False)
     for skipped in keep.start_up.skipped[:LISTED_NAMES]:
         _say_skipped(skipped.tool or f"provider {skipped.provider}", skipped.error)
     if (more := len(keep.start_up.skipped) - LISTED_NAMES) > 0:
@@ -78,7 +78,7 @@ def read_arguments(arguments: str | None) -> bytes:
 def complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of tools for a shell; a shell that completes is told nothing else."""
     try:
-        keep = open_keep(project=ctx.params.get("project"))
+        keep = open_keep(project=ctx.params.get("project"), follow_store=False)
     except (ToolkeepError, OSError):
         return []
     return [

@@ -104,6 +104,9 @@ class Effects:
         if self._data.get("web_search"):
             what = f"searches of the web go to {self._written('web_search', 'url')}"
             yield self._effect("grants", what, "/web_search/url")
+        if at(self._data, "/events/webhook"):
+            what = f"events are posted to {self._written('events', 'webhook', 'url')}"
+            yield self._effect("grants", what, "/events/webhook/url")
         if self._data.get("store"):
             place = _shown_place(self._written("store", "url"))
             yield self._effect("grants", f"custom tools and tokens are those of {place}", "/store/url")

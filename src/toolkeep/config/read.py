@@ -28,6 +28,7 @@ from toolkeep.config.settings import (
     AgentGrant,
     ConfigFile,
     ConfiguredTool,
+    EventWebhook,
     Settings,
 )
 from toolkeep.definitions.capability import Capability
@@ -225,6 +226,7 @@ class _File:
             disabled={**before.disabled, **dict(self._disabled(data))},
             checkpoint_file=at(data, "/audit/checkpoint_file") or before.checkpoint_file,
             checkpoint_webhook=at(data, "/audit/checkpoint_webhook") or before.checkpoint_webhook,
+            event_webhook=_event_webhook(at(data, "/events/webhook")) or before.event_webhook,
             store_url=at(data, "/store/url") or before.store_url,
             search_url=at(data, "/web_search/url") or before.search_url,
             is_paranoid=before.is_paranoid or at(data, "/approvals/paranoid") is True,
@@ -283,6 +285,12 @@ def _pointer_in(data: Any, shown: str) -> str:
     return pointer
 
 
+def _event_webhook(data: dict[str, Any] | None) -> EventWebhook | None:
+    if not data:
+        return None
+    return EventWebhook(url=data["url"], secret=data["secret"], types=tuple(data.get("types") or ()))
+
+
 def _grant(data: dict[str, Any]) -> AgentGrant:
     return AgentGrant(
         description=data.get("description") or "",
@@ -308,7 +316,7 @@ _SECTIONS = frozenset(
     {
         "features", "tool_registry", "tools", "agents", "audit", "disabled_tools", "permissions",
         "custom_tools", "custom", "providers", "policies", "approvals", "web_search",
-        "store",
+        "store", "events", "webhook",
     }
 )  # fmt: skip
 

@@ -18,8 +18,15 @@ from toolkeep.definitions.vocabulary import (
     Word,
     snake_case,
 )
+from toolkeep.limits import WEBHOOK_SECRET_CHARS
 
 Schema = dict[str, Any]
+
+WEBHOOK_EVENTS = (
+    "ToolDefinitionCreatedEvent", "ToolDefinitionUpdatedEvent", "ToolDefinitionDeletedEvent",
+    "ToolDefinitionValidatedEvent", "ToolQuarantined", "ApprovalRequested", "ApprovalDecided",
+)  # fmt: skip
+"""What may be posted to a webhook."""
 
 _TOOLS: Schema = {
     "type": "array",
@@ -148,6 +155,38 @@ FILE_SCHEMA: Schema = {
                     "pattern": "^postgres(ql)?://",
                     "writeOnly": True,
                     "description": "A PostgreSQL, postgresql://USER@HOST/DATABASE; else the state folder.",
+                },
+            },
+        },
+        "events": {
+            "type": "object",
+            "description": "Where events are handed on to.",
+            "properties": {
+                "webhook": {
+                    "type": "object",
+                    "description": "Events are posted to a URL as CloudEvents, signed.",
+                    "required": ["url", "secret"],
+                    "properties": {
+                        "url": {
+                            "type": "string",
+                            "minLength": 1,
+                            "maxLength": 4096,
+                            "pattern": "^https://[^/@?#]+(/[^#]*)?$",
+                            "description": "Where to; its addresses must be public.",
+                        },
+                        "secret": {
+                            "type": "string",
+                            "minLength": WEBHOOK_SECRET_CHARS,
+                            "maxLength": 1024,
+                            "writeOnly": True,
+                            "description": "Signs what is posted; best a variable, ${NAME}.",
+                        },
+                        "types": {
+                            "type": "array",
+                            "items": {"enum": list(WEBHOOK_EVENTS)},
+                            "description": "Which events; by default all of these.",
+                        },
+                    },
                 },
             },
         },

@@ -57,6 +57,19 @@ class AgentGrant(msgspec.Struct, frozen=True, kw_only=True):
     permissions: tuple[str, ...] = ()
 
 
+class EventWebhook(msgspec.Struct, frozen=True, kw_only=True):
+    """Where events are posted to."""
+
+    url: str
+    secret: str
+    types: tuple[str, ...] = ()
+    """Names of events; none means all that can be posted."""
+
+    def __repr__(self) -> str:
+        """Without the secret."""
+        return "<event webhook>"
+
+
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that was read, and whether it counts."""
 
@@ -92,6 +105,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_webhook: str = ""
     search_url: str = ""
     """The search engine that `web_search` asks."""
+    event_webhook: EventWebhook | None = None
     store_url: str = ""
     """The PostgreSQL that holds definitions and tokens, instead of the state folder."""
     tools: tuple[ConfiguredTool, ...] = ()

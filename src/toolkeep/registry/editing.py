@@ -7,7 +7,7 @@ works.
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -38,7 +38,7 @@ from toolkeep.events import (
     ToolDefinitionDeletedEvent,
     ToolDefinitionUpdatedEvent,
 )
-from toolkeep.limits import STORED_DEFINITION_BYTES
+from toolkeep.limits import CHANGER_CHARS, STORED_DEFINITION_BYTES
 from toolkeep.registry.given import Offer
 from toolkeep.registry.providers import STORE
 from toolkeep.registry.register import Registrar
@@ -105,6 +105,7 @@ class Editor:
 
     def create(self, data: Mapping[str, Any], *, by: str, may_run: bool) -> StoredDefinition:
         """Keep a new definition and register it."""
+        _check_name(by)
         self._refuse_closed()
         definition, run = _read(data)
         self._refuse_built_in(definition.name, action="overwritten")
@@ -164,12 +165,13 @@ class Editor:
         self, name: str, changes: Mapping[str, Any], *, by: str, revision: int | None, may_run: bool
     ) -> StoredDefinition:
         """Keep a changed definition; of `changes`, null takes a field back to its default."""
+        _check_name(by)
         self._refuse_closed()
         with self._lock:
             family = self._found(name, revision, action="changed")
             before = family.current
             definition, run = _changed(before, changes)
-            fields = _changed_fields(before, definition, run)
+            fields = self._changed_fields(before, replace(before, definition=definition, run=run))
             if not fields:
                 return before
             is_switch = fields == ("enabled",)
@@ -205,6 +207,7 @@ class Editor:
 
     def delete(self, name: str, *, by: str, revision: int | None) -> StoredDefinition:
         """Let go of a definition, with all of its versions."""
+        _check_name(by)
         self._refuse_closed()
         with self._lock:
             old = self._found(name, revision, action="deleted").current
@@ -221,24 +224,23 @@ class Editor:
     def follow(self) -> frozenset[str]:
         """Take over what was changed since the store was last looked at; the names of those tools."""
         with self._lock:
-            if self._seen == _UNREAD:
-                return self._read_anew()
-            last, names = self.store.changed_since(self._seen)
-            taken = frozenset(name for name in names if self._take_over(name))
+            last, names = self._changed()
+            taken = frozenset(name for name in sorted(names) if self._take_over(name))
             self._seen = last
         if taken:
             self._tell_followed(last, taken)
         return taken
 
-    def _read_anew(self) -> frozenset[str]:
-        """Everything, where the store could not be read when the keep was opened."""
+    def _changed(self) -> tuple[int, frozenset[str]]:
+        """Up to where the store was read then, and the tools that may have changed."""
+        if self._seen != _UNREAD:
+            last, names = self.store.changed_since(self._seen)
+            if last >= self._seen:
+                return last, names
+        # It could not be read when the keep was opened, or was put back to an earlier state.
         contents = self.store.read()
-        names = frozenset(one.name for one in contents.held)
-        for name in sorted(names):
-            self._take_over(name)
-        self._seen = contents.revision
-        self._tell_followed(contents.revision, names)
-        return names
+        held = {family[0].name for family in self._registry.snapshot.families.values() if _is_stored(family)}
+        return contents.revision, frozenset(one.name for one in contents.held) | held
 
     def _tell_followed(self, revision: int, names: Iterable[str]) -> None:
         shown = getattr(getattr(self.store, "place", None), "shown", "memory")
@@ -273,6 +275,13 @@ class Editor:
         """The tools, checked and compiled; those that are known already are not checked again."""
         ready = {_key(tool): tool for tool in known}
         return [ready.get(_stored_key(one)) or self._admit(one) for one in stored]
+
+    def _changed_fields(self, before: StoredDefinition, after: StoredDefinition) -> tuple[str, ...]:
+        try:
+            return _changed_fields(before, after)
+        except TypeError:
+            self._admit(after)  # says which field is no JSON
+            raise
 
     # --- checks ----------------------------------------------------------------------------------
 
@@ -312,14 +321,14 @@ class Editor:
         check_count(self._tier, stored + configured)
 
     def _sized(self, stored: StoredDefinition) -> StoredDefinition:
-        size = len(canonical_bytes([stored.definition.to_dict(), stored.run]))
+        try:
+            size = len(canonical_bytes([stored.definition.to_dict(), stored.run]))
+        except TypeError:
+            return stored  # admission says which field is no JSON
         if size <= STORED_DEFINITION_BYTES:
             return stored
         message = f"takes {size} bytes as JSON; a stored definition has at most {STORED_DEFINITION_BYTES}"
-        problem = Problem(
-            field="metadata", code=Code.DEFINITION_INVALID, message=message, mend="leave something out"
-        )
-        raise DefinitionInvalid(stored.name, [problem])
+        raise DefinitionInvalid(stored.name, [_problem("metadata", message, "leave something out")])
 
     def _note_built_ins(self) -> None:
         """The built-in tools as rows, once, beside the first definition that this process keeps."""
@@ -341,11 +350,23 @@ class Editor:
         self._has_built_ins = True
 
 
+def _check_name(by: str) -> None:
+    """Whoever changes something has a name that a person can read, and that any database can hold."""
+    if not 0 < len(by) <= CHANGER_CHARS or not by.isprintable():
+        raise ValueError(f"by must be a printable name of at most {CHANGER_CHARS} characters")
+
+
 def _read(data: Mapping[str, Any]) -> tuple[ToolDefinition, dict[str, Any] | None]:
     rest = dict(data)
     run = rest.pop("run", None)
     rest.setdefault("category", "custom")
-    return written_by_hand(ToolDefinition.from_dict(rest)), run
+    definition = written_by_hand(ToolDefinition.from_dict(rest))
+    try:
+        canonical_bytes(run)
+    except (TypeError, ValueError, RecursionError) as error:
+        problem = _problem("run", "is no JSON", "use texts, numbers, lists and objects")
+        raise DefinitionInvalid(definition.name, [problem]) from error
+    return definition, run
 
 
 def _changed(
@@ -359,13 +380,15 @@ def _changed(
     return _read({key: value for key, value in merged.items() if value is not None})
 
 
-def _changed_fields(
-    before: StoredDefinition, definition: ToolDefinition, run: dict[str, Any] | None
-) -> tuple[str, ...]:
+def _changed_fields(before: StoredDefinition, after: StoredDefinition) -> tuple[str, ...]:
     """The names of fields that differ, as JSON: to Python 1, 1.0 and True are one."""
-    old, new = {**before.definition.to_dict(), "run": before.run}, {**definition.to_dict(), "run": run}
+    old, new = ({**one.definition.to_dict(), "run": one.run} for one in (before, after))
     fields = {**old, **new}
     return tuple(f for f in fields if canonical_bytes(old.get(f)) != canonical_bytes(new.get(f)))
+
+
+def _problem(field: str, message: str, mend: str) -> Problem:
+    return Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend)
 
 
 def _refuse_not_higher(before: StoredDefinition, definition: ToolDefinition) -> None:
@@ -380,6 +403,10 @@ def _refuse_not_higher(before: StoredDefinition, definition: ToolDefinition) -> 
 def _runs(name: str) -> NotAccepted:
     hint = "only who may decide what runs here can change it: pass may_run=True for them"
     return NotAccepted(f"tool {name!r} names something that runs it", hint=hint)
+
+
+def _is_stored(family: Sequence[RegisteredTool]) -> bool:
+    return family[0].provider == STORE
 
 
 def _key(tool: RegisteredTool) -> tuple[str, str]:

@@ -101,7 +101,7 @@ class KeepApp:
             request.read_headers(found.headers)
         if not route.scopes:
             return await route.handler(self.service, request)
-        caller = request.caller = self.identify(request, scope)
+        caller = request.caller = await self.identify(request, scope)
         check_scope(caller, route.scopes)
         account = self._turnstile.enter(caller.id)
         try:
@@ -118,10 +118,11 @@ class KeepApp:
         finally:
             self._turnstile.leave(account)
 
-    def identify(self, request: Request, scope: Scope) -> Caller:
+    async def identify(self, request: Request, scope: Scope) -> Caller:
         """Whose request it is; raises where no token that counts came with it."""
         text = presented(scope["headers"])
-        caller = self.service.tokens.recognize(text) if text else None
+        recognizer = self.service.recognizer
+        caller = recognizer.recall(text) or await recognizer.ask(text) if text else None
         if caller is None:
             raise unknown_caller(request.base(self.service.base) + METADATA_PATH)
         return caller
@@ -173,7 +174,7 @@ class McpDoor:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         request = Request(scope, receive, send, Headers(scope["headers"]), 0)
-        caller = self._app.identify(request, scope)
+        caller = await self._app.identify(request, scope)
         check_scope(caller, (TokenScope.MCP,))
         scope[AGENT_KEY] = caller.agent
         with self._app.admitted(caller):

@@ -11,6 +11,7 @@ from toolkeep.mcp.http import McpApp
 from toolkeep.mcp.server import McpServer
 from toolkeep.server.api import ROUTES
 from toolkeep.server.app import AGENT_KEY, KeepApp, McpDoor
+from toolkeep.server.auth import Recognizer
 from toolkeep.server.calls import OpenCalls
 from toolkeep.server.health import Health, is_writable
 from toolkeep.server.routing import RouteTable
@@ -45,6 +46,7 @@ def make_app(
     service = Service(
         keep=keep,
         tokens=tokens,
+        recognizer=Recognizer(tokens),
         limits=limits,
         calls=OpenCalls(),
         health=Health(keep, {"log": lambda: _log_is_writable(keep), "store": lambda: _store_answers(keep)}),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from toolkeep.keep import Keep
 from toolkeep.limits import ServerLimits
-from toolkeep.server.auth import Caller
+from toolkeep.server.auth import Caller, Recognizer
 from toolkeep.server.statistics import Statistics
 from toolkeep.tokens import Scope, Tokens
 
@@ -21,6 +21,7 @@ class Service:
 
     keep: Keep
     tokens: Tokens
+    recognizer: Recognizer
     limits: ServerLimits
     calls: "OpenCalls"
     health: "Health"

@@ -7,7 +7,7 @@ A client that goes away cancels its call, unless it was told before that the cal
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
 
 import msgspec
 
@@ -19,9 +19,6 @@ from toolkeep.server.answers import Answer, answer, json_bytes
 from toolkeep.server.calls import OpenCall, OpenCalls, Progress, view_of
 from toolkeep.server.problems import of_result, problem
 from toolkeep.server.request import Request
-
-_WATCH_AFTER_S: Final = 0.05
-"""Most calls are over by then; for the others somebody looks whether the client is still there."""
 
 
 class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,21 +39,24 @@ class Exchange:
         self._reply = Reply(request.send)
         self._task = asyncio.current_task()
         self.open_call: OpenCall | None = None
-        loop = asyncio.get_running_loop()
-        self._watch = loop.call_later(_WATCH_AFTER_S, self._look)
-        self._tell = from_any_thread(lambda frame: self._reply.emit(frame, b"progress"))
+        self._tell: Callable[[bytes], None] | None = None
+        if self._wants_events:
+            self._tell = from_any_thread(lambda frame: self._reply.emit(frame, b"progress"))
+        calls.watch.add(self)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """See whether the client is still there, from now on."""
         if self.open_call is None and self._task is not None:
             self._reply.watch(self._request.receive, self._task)
 
     @property
     def on_progress(self) -> Progress | None:
         """Who is told how far the tool has come."""
-        return self._progress if self._wants_events else None
+        return None if self._tell is None else self._progress
 
     def _progress(self, progress: float, total: float | None, message: str) -> None:
-        self._tell(json_bytes(ProgressView(progress=progress, total=total, message=message)))
+        if self._tell is not None:
+            self._tell(json_bytes(ProgressView(progress=progress, total=total, message=message)))
 
     async def asked(self, question: Question) -> None:
         """A person is asked: the client is told, and may go."""
@@ -91,7 +91,7 @@ class Exchange:
         return self._reply.is_gone
 
     def _stop_watching(self) -> None:
-        self._watch.cancel()
+        self._calls.watch.discard(self)
         self._reply.stop_watching()
 
 

@@ -85,10 +85,10 @@ class DefinitionReader:
     def changes(self, connection: Any, revision: int) -> tuple[int, frozenset[str]]:
         """The same over a connection that is open."""
         place = self._place
+        last = self._revision(connection)  # first: what is changed in between is seen twice, and not missed
         table = f"{place.prefix}tool_definition_changes"
         query = f"SELECT revision, name FROM {table} WHERE revision > {place.mark}"  # noqa: S608 -- our own words
         rows = connection.execute(query, (revision,)).fetchall()
-        last = max((row[0] for row in rows), default=revision)
         return last, frozenset(row[1] for row in rows)
 
     @property

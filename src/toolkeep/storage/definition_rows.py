@@ -1,8 +1,9 @@
 """A stored definition as the columns of `tool_definitions`, both ways (STO-1). Knows no database.
 
-The seed's columns keep their names; each field that came later has a column of its own. `definition_hash`
-is of the whole definition: a row that was changed by hand, or by half, does not fit it and is not used. It
-does not protect against whoever can write to the database and compute a hash.
+The first columns are those of every layout; each field that came later has a column of its own.
+`definition_hash` and `run_hash` are of the whole definition and of what runs it: a row that was changed by
+hand, or by half, does not fit them and is not used. They do not protect against whoever can write to the
+database and compute a hash.
 """
 
 import json
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from toolkeep.canonical import canonical_hash
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Category
 from toolkeep.errors import DefinitionError
@@ -41,7 +43,7 @@ COLUMNS: Final = (
     "license_tier", "created_by", "created_at", "updated_at", "resource_bounds_json", "capabilities_json",
     "side_effects_json", "aliases_json", "source_json", "result_type", "normalization", "determinism",
     "danger", "idempotent", "sensitive", "client_executed", "usage_metadata", "enabled", "run_json",
-    "definition_hash", "revision", "created_by_name", "updated_by", "updated_by_name",
+    "definition_hash", "run_hash", "revision", "created_by_name", "updated_by", "updated_by_name",
 )  # fmt: skip
 """Of both tables, in the order in which rows are read."""
 
@@ -65,6 +67,7 @@ def to_row(stored: StoredDefinition) -> dict[str, Any]:
         "enabled": stored.definition.enabled,
         "run_json": _text(stored.run),
         "definition_hash": stored.definition.hash,
+        "run_hash": canonical_hash(stored.run),
         "is_built_in": stored.is_built_in,
         "license_tier": stored.license_tier,
         "revision": stored.revision,
@@ -96,12 +99,14 @@ def _read(row: Mapping[str, Any]) -> StoredDefinition:
     data |= {flag: bool(row[flag]) for flag in _FLAGS}
     data |= {"category": Category.read(int(row["category"])).value, "enabled": bool(row["enabled"])}
     definition = ToolDefinition.from_dict(data)
-    if row["definition_hash"] and row["definition_hash"] != definition.hash:
+    run = json.loads(row["run_json"]) if row["run_json"] else None
+    hashes = (row["definition_hash"], definition.hash), (row["run_hash"], canonical_hash(run))
+    if any(noted and noted != found for noted, found in hashes):
         raise _Unfit("was changed in the database by something else than toolkeep")
     return StoredDefinition(
         id=str(uuid.UUID(str(row["id"]))),
         definition=definition,
-        run=json.loads(row["run_json"]) if row["run_json"] else None,
+        run=run,
         is_built_in=bool(row["is_built_in"]),
         license_tier=int(row["license_tier"]),
         revision=int(row["revision"]),

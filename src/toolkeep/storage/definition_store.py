@@ -32,13 +32,15 @@ class SqlStore:
         if contents is None:
             self._writing()
             contents = self.reader.contents()
+        self._has_layout = contents is not None
         return contents or _EMPTY
 
     def find(self, name: str) -> Family | None:
         """The versions of one tool, of a built-in one too."""
         if not self.place.exists():
             return None
-        self._writing()
+        if not self._has_layout:
+            self._writing()
         return self.reader.family(name)
 
     def create(self, new: StoredDefinition, *, check: Callable[[int], None]) -> StoredDefinition:

@@ -94,14 +94,22 @@ def _row(kept: KeptToken) -> tuple[Any, ...]:
 def read_token(row: Sequence[Any]) -> Token:
     """A token from its columns; a scope that this toolkeep does not know grants nothing."""
     token_id, name, scopes, agent, created_at, expires_at, last_used_at, revoked_at = row
-    known = {scope.value for scope in Scope}
     return Token(
         id=token_id,
         name=name,
-        scopes=tuple(Scope(scope) for scope in json.loads(scopes) if scope in known),
+        scopes=_scopes(scopes),
         agent=agent,
         created_at=created_at,
         expires_at=expires_at,
         last_used_at=last_used_at,
         revoked_at=revoked_at,
     )
+
+
+def _scopes(text: str) -> tuple[Scope, ...]:
+    """The scopes that are known; of a text that says none, none."""
+    try:
+        named = json.loads(text)
+    except ValueError:
+        return ()
+    return tuple(scope for scope in Scope if isinstance(named, list) and scope.value in named)

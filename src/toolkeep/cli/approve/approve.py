@@ -27,11 +27,19 @@ _PROMPTS: dict[Reach, str] = {
 @click.option("--session", "for_session", is_flag=True, help="Every call of the tool in the call's session.")
 @click.option("--always", is_flag=True, help="Every such call, as a rule with an end.")
 @click.option("--days", type=click.IntRange(1, RULE_DAYS), help="How long the rule holds; by default 30.")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file with a token that has the scope approve, instead of a terminal.",
+)
+@click.option("--tool-name", default="", help="With a token: the tool's name, which a critical call needs.")
 @project
 @common
 def command(
     question_id: str,
     days: int | None,
+    token_file: Path | None,
+    tool_name: str,
     project: Path | None,
     *,
     for_session: bool,
@@ -40,10 +48,19 @@ def command(
 ) -> None:
     """Show the call that waits under ID, or under what ID begins with, and say yes to it.
 
-    Asks on a terminal, and nowhere else. A critical call is asked about twice.
+    Asks on a terminal, and nowhere else; or takes the word of whoever holds a token with the scope approve,
+    which is not the agent that calls. A critical call is asked about twice.
     """
     if (for_session and always) or (days is not None and not always):
         raise click.UsageError("Say --session, or --always with or without --days.")
+    if token_file is not None:
+        if always:
+            raise click.UsageError("--always needs a terminal: a person has to see the rule.")
+        standing, answer = _by_token(
+            question_id, token_file, "session" if for_session else "once", tool_name, project
+        )
+        _finish(standing, answer, as_json=as_json)
+        return
     if not (can_ask() and is_terminal(sys.stdout)):
         raise NotAnswered(
             "nobody is there to ask",
@@ -56,6 +73,25 @@ def command(
         for _ in range(question.acts - question.acts_done):
             standing = take(approvals, question, answer)
     _finish(standing, answer, as_json=as_json)
+
+
+def _by_token(
+    question_id: str, token_file: Path, reach: Reach, tool_name: str, project: Path | None
+) -> tuple[Standing, Answer]:
+    """The yes of a token's agent, taken; raises where it does not count."""
+    from toolkeep.cli.approve.bearer import approver_of
+
+    approver = approver_of(token_file, project)
+    answer = Answer(verdict="approve", approver=approver, way="token", reach=reach, typed_name=tool_name)
+    with approvals_of(project) as approvals:
+        question = waiting_question(approvals, question_id)
+        if question.acts > 1 and tool_name != question.tool:
+            hint = "say --tool-name with the exact name of the tool"
+            raise NotAnswered("a critical call is approved by typing its tool's name", hint=hint)
+        check(question, answer)
+        for _ in range(question.acts - question.acts_done):
+            standing = take(approvals, question, answer)
+    return standing, answer
 
 
 def _asked(question: Question, reach: Reach, days: int | None, project: Path | None) -> Answer:

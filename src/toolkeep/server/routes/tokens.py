@@ -25,11 +25,15 @@ async def _make(service: Service, request: Request) -> Answer:
 
 
 async def _rotate(service: Service, request: Request) -> Answer:
-    return answer(await tokens.rotate_token(service.tokens, request.caller, request.names["id"]), 201)
+    new = await tokens.rotate_token(service.tokens, request.caller, request.names["id"])
+    service.recognizer.forget()
+    return answer(new, 201)
 
 
 async def _revoke(service: Service, request: Request) -> Answer:
-    return answer(await tokens.revoke_token(service.tokens, request.caller, request.names["id"]))
+    view = await tokens.revoke_token(service.tokens, request.caller, request.names["id"])
+    service.recognizer.forget()
+    return answer(view)
 
 
 ROUTES: Final = (

@@ -2,6 +2,8 @@
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -18,7 +20,7 @@ def make_engine(place: Place) -> Engine:
     if not place.is_embedded:
         return create_engine(
             "postgresql+psycopg://",
-            creator=place.connect,
+            creator=partial(_in_transactions, place),
             pool_size=STORE_CONNECTIONS,
             max_overflow=0,
             pool_timeout=STORE_CONNECT_SECONDS,
@@ -29,6 +31,13 @@ def make_engine(place: Place) -> Engine:
     # The driver begins no transaction before DDL, and a writer that begins late may find that it has to lose.
     event.listen(engine, "begin", _begin_immediately)
     return engine.execution_options(schema_translate_map={SCHEMA: None})
+
+
+def _in_transactions(place: Place) -> Any:
+    """A connection whose statements count when the transaction that SQLAlchemy ends is ended."""
+    connection = place.connect()
+    connection.autocommit = False
+    return connection
 
 
 def _begin_immediately(connection: Connection) -> None:

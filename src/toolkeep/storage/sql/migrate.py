@@ -5,6 +5,7 @@ one transaction, on SQLite too; whoever comes second waits and finds the work do
 place for is parked in tables of its own, and brought back by the step up.
 """
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,8 @@ from toolkeep.storage.sql.engine import changing
 
 BASE: Final = "base"
 _FOLDER: Final = Path(__file__).parent / "migrations"
+_RUNNING: Final = threading.Lock()
+"""Alembic keeps what it works on in variables of its module: one migration at a time in a process."""
 _PARKED: Final = "parked_"
 _LOCK: Final = 0x746F6F6C6B656570
 """Of PostgreSQL's advisory locks: our own name as a number."""
@@ -29,11 +32,12 @@ _LOCK: Final = 0x746F6F6C6B656570
 
 def migrate(engine: Engine, place: Place, to: str = HEAD) -> None:
     """Bring the tables to a layout; `base` takes them away."""
-    with changing(engine, place) as connection:
+    with _RUNNING, changing(engine, place) as connection:
         if not place.is_embedded:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
             connection.execute(text("SET LOCAL statement_timeout = 0"))
-            connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+            if not inspect(connection).has_schema(SCHEMA):  # IF NOT EXISTS would need the right to make one
+                connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
         try:
             _run(connection, place, to)
         except CommandError as error:

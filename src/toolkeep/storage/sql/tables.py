@@ -38,6 +38,22 @@ class UtcTime(TypeDecorator[datetime]):
         return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
 
 
+class HiddenBytes(TypeDecorator[bytes]):
+    """Bytes that no log shows: SQLAlchemy logs the rows that it reads where somebody asks for debug lines."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002 -- its signature
+        """As the database gave it, without a face."""
+        return None if value is None else _Hidden(value)
+
+
+class _Hidden(bytes):
+    def __repr__(self) -> str:
+        return "…"
+
+
 _TYPES: dict[str, Any] = {
     "id": Uuid(),
     "name": String(64),
@@ -53,6 +69,7 @@ _TYPES: dict[str, Any] = {
     "updated_at": UtcTime(),
     "revision": BigInteger(),
     "definition_hash": String(64),
+    "run_hash": String(64),
     **dict.fromkeys(("result_type", "normalization", "determinism", "danger"), String(32)),
     **dict.fromkeys(
         ("requires_confirmation", "is_built_in", "idempotent", "sensitive", "client_executed", "enabled"),
@@ -102,5 +119,5 @@ TOKENS = Table(
     Column("expires_at", Float(53)),
     Column("last_used_at", Float(53)),
     Column("revoked_at", Float(53)),
-    Column("secret_hash", LargeBinary(), nullable=False),
+    Column("secret_hash", HiddenBytes(), nullable=False),
 )

@@ -57,6 +57,7 @@ def _new_columns() -> list[sa.Column[Any]]:
             for name, on in flags.items()
         ),
         sa.Column("definition_hash", sa.String(64), nullable=False, server_default=""),
+        sa.Column("run_hash", sa.String(64), nullable=False, server_default=""),
         sa.Column("revision", sa.BigInteger(), nullable=False, server_default="0"),
         sa.Column("updated_by", sa.Uuid()),
     ]

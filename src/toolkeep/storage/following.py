@@ -1,0 +1,107 @@
+"""Follows what other keeps change in a store (STO-3): a thread that is told, or looks, and takes it over.
+
+PostgreSQL tells (LISTEN); an SQLite file has a number that changes with it. What was missed while there was
+no connection is caught up with after the next one: changes are numbered, and nothing depends on being told.
+A store that does not answer is noted once and tried again; the tools that were read before go on answering.
+"""
+
+import contextlib
+import os
+import select
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from toolkeep.errors import ToolkeepError
+from toolkeep.events import Event, StoreLost
+from toolkeep.limits import FOLLOW_FILE_SECONDS, FOLLOW_PAUSE_SECONDS, FOLLOW_SECONDS, RECONNECT_SECONDS
+from toolkeep.storage.places import CHANNEL, Place
+
+_FIRST_PAUSE_SECONDS: Final = 0.1
+
+
+class Follower:
+    """Takes over changes until it is closed."""
+
+    def __init__(self, place: Place, follow: Callable[[], object], tell: Callable[[Event], None]) -> None:
+        self._place = place
+        self._follow = follow
+        self._tell = tell
+        self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._is_over = threading.Event()
+        self._lost = ""
+        self._thread = threading.Thread(target=self._run, name="toolkeep-follow", daemon=True)
+        self._thread.start()
+
+    @property
+    def lost(self) -> str:
+        """Why the store is not followed at this moment; empty where it is."""
+        return self._lost
+
+    def close(self) -> None:
+        """End, and let go."""
+        self._is_over.set()
+        with contextlib.suppress(OSError):
+            os.write(self._wake[1], b".")
+        self._thread.join()
+        for end in self._wake:
+            os.close(end)
+
+    def _run(self) -> None:
+        pause_s = _FIRST_PAUSE_SECONDS
+        while not self._is_over.is_set():
+            try:
+                self._watch()
+                pause_s = _FIRST_PAUSE_SECONDS
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the tools go on and it is tried again
+                self._note(self._place.refuse(error))
+                self._is_over.wait(pause_s)
+                pause_s = min(pause_s * 2, RECONNECT_SECONDS)
+
+    def _watch(self) -> None:
+        """Follow over one connection, until it breaks or all is over."""
+        if not self._place.exists():
+            self._wait(None, FOLLOW_FILE_SECONDS)
+            return
+        with contextlib.closing(self._place.connect()) as connection:
+            seen = self._begin(connection)
+            self._follow()
+            self._lost = ""
+            while not self._is_over.is_set():
+                seen = self._next(connection, seen)
+
+    def _begin(self, connection: Any) -> Any:
+        if self._place.is_embedded:
+            return _data_version(connection)
+        connection.execute(f"LISTEN {CHANNEL}")
+        return None
+
+    def _next(self, connection: Any, seen: Any) -> Any:
+        """Wait for the next change and follow it; a look now and then shows that the connection holds."""
+        if self._place.is_embedded:
+            self._wait(None, FOLLOW_FILE_SECONDS)
+            found = _data_version(connection)
+            if found != seen:
+                self._follow()
+            return found
+        self._wait(connection, FOLLOW_SECONDS)
+        for _ in connection.notifies(timeout=0):
+            pass
+        connection.execute("SELECT 1")
+        self._is_over.wait(FOLLOW_PAUSE_SECONDS)
+        if not self._is_over.is_set():
+            self._follow()
+        return None
+
+    def _wait(self, connection: Any, most_s: float) -> None:
+        ends = [self._wake[0], *([connection.fileno()] if connection is not None else ())]
+        select.select(ends, [], [], most_s)
+
+    def _note(self, error: ToolkeepError) -> None:
+        if not self._lost:
+            self._tell(StoreLost(store=self._place.shown, error_message=error.message))
+        self._lost = error.message
+
+
+def _data_version(connection: Any) -> int:
+    return int(connection.execute("PRAGMA data_version").fetchone()[0])

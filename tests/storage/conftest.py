@@ -1,0 +1,34 @@
+"""The stores that the tests of this folder run against: each test of definitions runs on all of them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.storage.keeps import KeepOnStore, OpenKeep
+from tests.storage.postgres import Cluster
+from toolkeep.storage.places import EmbeddedPlace, Place, PostgresPlace
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A database without any table, of either kind."""
+    if request.param == "sqlite":
+        return EmbeddedPlace(tmp_path / "state")
+    running: Cluster = request.getfixturevalue("postgres")
+    return PostgresPlace(running.empty())
+
+
+@pytest.fixture
+def open_there(place: Place) -> Iterator[OpenKeep]:
+    """Opens keeps on one database; all are closed in the end."""
+    opened: list[KeepOnStore] = []
+
+    def open_one(**settings: Any) -> KeepOnStore:
+        opened.append(KeepOnStore(place, **settings))
+        return opened[-1]
+
+    yield open_one
+    for keep in opened:
+        keep.close()

@@ -1,0 +1,194 @@
+"""The tables of the store: made, taken down and made again, and nothing lost on the way."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, inspect, text
+
+from tests.storage.keeps import WEATHER, KeepOnStore, OpenKeep
+from tests.storage.postgres import Cluster
+from tests.storage.test_definitions import FULL, rows
+from toolkeep.errors import StoreLayoutUnfit, StoreUnavailable
+from toolkeep.storage.definition_store import SqlStore
+from toolkeep.storage.places import HEAD, LAYOUT_TABLE, SCHEMA, EmbeddedPlace, Place, PostgresPlace, connected
+from toolkeep.storage.sql.engine import make_engine
+from toolkeep.storage.sql.migrate import BASE, layouts, migrate
+from toolkeep.storage.sql.tables import METADATA
+from toolkeep.storage.sql.tokens import SqlTokens
+from toolkeep.tokens import Scope, Tokens
+
+pytestmark = pytest.mark.spec("STO-1")
+
+
+@contextlib.contextmanager
+def opened(place: Place) -> Iterator[Connection]:
+    engine = make_engine(place)
+    try:
+        with engine.begin() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def shape(place: Place) -> dict[str, Any]:
+    """Every table with its columns, as the database has them."""
+    schema = None if place.is_embedded else SCHEMA
+    with opened(place) as connection:
+        found = inspect(connection)
+        tables = found.get_table_names(schema=schema) if schema in (None, *found.get_schema_names()) else []
+        return {
+            table: sorted(
+                (column["name"], str(column["type"])) for column in found.get_columns(table, schema)
+            )
+            for table in sorted(tables)
+        }
+
+
+def move(place: Place, to: str) -> None:
+    engine = make_engine(place)
+    try:
+        migrate(engine, place, to)
+    finally:
+        engine.dispose()
+
+
+def test_the_last_layout_is_the_one_that_this_toolkeep_works_with() -> None:
+    assert layouts()[-1] == HEAD
+
+
+def test_the_tables_are_those_that_statements_are_written_for(empty_place: Place) -> None:
+    move(empty_place, HEAD)
+    made = {table: {name for name, _ in columns} for table, columns in shape(empty_place).items()}
+    del made[LAYOUT_TABLE]
+    assert made == {table.name: set(table.columns.keys()) for table in METADATA.tables.values()}
+
+
+def test_the_indexes_have_the_names_of_the_specification(empty_place: Place) -> None:
+    move(empty_place, HEAD)
+    schema = None if empty_place.is_embedded else SCHEMA
+    with opened(empty_place) as connection:
+        named = {
+            index["name"]: index["column_names"]
+            for index in inspect(connection).get_indexes("tool_definitions", schema)
+            if str(index["name"]).startswith("IX_")
+        }
+    assert named == {
+        f"IX_tool_definitions_{column}": [column] for column in ("name", "category", "license_tier")
+    }
+
+
+@pytest.mark.parametrize("down_to", layouts()[:-1])
+def test_down_and_up_again_loses_nothing(place: Place, open_there: OpenKeep, down_to: str) -> None:
+    keep = open_there()
+    keep.create_definition(FULL, may_run=True, by="ada")
+    keep.create_definition(WEATHER)
+    keep.update_definition("weather", {"version": "2.0.0"})
+    keep.update_definition("weather", {"enabled": False})
+    tokens = Tokens(SqlTokens(place))
+    made = tokens.make("ci", [Scope.CALL])
+    before = SqlStore(place).read()
+    shown = shape(place)
+    move(place, down_to)
+    move(place, HEAD)
+    assert SqlStore(place).read() == before
+    assert shape(place) == shown
+    assert tokens.recognize(made.text) is not None
+    keep.update_definition("weather", {"version": "3.0.0"})
+    assert [tool.version for tool in open_there().versions("weather")] == ["3.0.0", "2.0.0", "1.0.0"]
+    tokens.close()
+
+
+def test_what_the_first_layout_changed_is_taken_as_it_is_now(place: Place, open_there: OpenKeep) -> None:
+    open_there().create_definition(WEATHER)
+    move(place, "0001")
+    with connected(place) as connection:
+        connection.execute(
+            f"UPDATE {place.prefix}tool_definitions SET description = 'New.', "  # noqa: S608
+            "updated_at = '2031-01-01 00:00:00' WHERE name = 'weather'"
+        )
+    move(place, HEAD)
+    assert open_there().get("weather").definition.description == "New."
+
+
+def test_taken_down_to_the_base_nothing_is_left(empty_place: Place) -> None:
+    move(empty_place, HEAD)
+    move(empty_place, "0001")
+    move(empty_place, BASE)
+    assert shape(empty_place) == {}
+    move(empty_place, HEAD)
+    assert rows(empty_place, "SELECT * FROM @tool_definitions") == []
+
+
+def test_a_migration_that_fails_leaves_the_tables_as_they_were(
+    empty_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move(empty_place, "0001")
+    before = shape(empty_place)
+    import toolkeep.storage.sql.migrations.parking as parking
+
+    monkeypatch.setattr(parking, "is_parked", lambda table: table == "tokens" and 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        move(empty_place, HEAD)
+    monkeypatch.undo()
+    assert shape(empty_place) == before
+    move(empty_place, HEAD)
+
+
+def test_those_who_come_at_the_same_time_make_the_tables_once(empty_place: Place) -> None:
+    stores = [SqlStore(empty_place) for _ in range(4)]
+    barrier = threading.Barrier(4)
+
+    def write(store: SqlStore) -> str:
+        barrier.wait()
+        store.note_built_ins([])
+        return "done"
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(write, stores)) == ["done"] * 4
+    for store in stores:
+        store.close()
+
+
+def test_tables_of_a_newer_toolkeep_are_left_alone(place: Place) -> None:
+    with connected(place) as connection:
+        connection.execute(f"UPDATE {place.prefix}{LAYOUT_TABLE} SET version_num = '0999'")  # noqa: S608
+    store = SqlStore(place)
+    for use in (store.read, lambda: store.note_built_ins([]), lambda: move(place, HEAD)):
+        with pytest.raises(StoreLayoutUnfit):
+            use()
+
+
+def test_tables_that_somebody_else_made_are_left_alone(empty_place: Place) -> None:
+    with opened(empty_place) as connection:
+        if not empty_place.is_embedded:
+            connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
+        connection.execute(text(f"CREATE TABLE {empty_place.prefix}tool_definitions (id INTEGER)"))
+    with KeepOnStore(empty_place) as keep, pytest.raises(StoreLayoutUnfit):
+        keep.create_definition(WEATHER)
+
+
+def test_a_user_who_owns_nothing_but_the_schema_is_enough(postgres: Cluster) -> None:
+    url = postgres.empty()
+    postgres.execute(
+        "empty",
+        f"DROP ROLE IF EXISTS narrow; CREATE ROLE narrow LOGIN; CREATE SCHEMA {SCHEMA} AUTHORIZATION narrow",
+    )
+    with KeepOnStore(PostgresPlace(url.replace("keep@", "narrow@"))) as keep:
+        keep.create_definition(WEATHER)
+        assert [one.name for one in keep.definition_versions("weather")] == ["weather"]
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    (folder / "store.db").write_bytes(b"This is no database at all, and never was one." * 40)
+    keep = KeepOnStore(EmbeddedPlace(folder))
+    assert [skipped.provider for skipped in keep.start_up.skipped] == ["store"]
+    assert "read_file" in keep
+    with pytest.raises(StoreUnavailable):
+        keep.create_definition(WEATHER)
