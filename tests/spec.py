@@ -43,7 +43,6 @@ NOT_YET = {
     "PRV-3": "there are no provider adapters yet",
     "MCP-2": "the MCP client that imports tools comes with the sources",
     "CLI-1": "add and lock come with what they command",
-    "WEB-2": "the page comes after the server",
     "SCL-1": "there is one process so far",
 }
 
