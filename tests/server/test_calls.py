@@ -135,7 +135,10 @@ def test_nobody_else_sees_or_cancels_a_call_that_waits(keep: Keep) -> None:
 def test_when_the_server_ends_calls_that_wait_are_given_up(keep: Keep) -> None:
     async def act(client: Client) -> Any:
         await client.as_agent("ada", "call").call("send_note", {"text": "hi"})
-        await client.app.end()
+        service = client.app.service
+        service.health.stop()
+        service.calls.withdraw()
+        await until(lambda: not service.calls.in_flight)
         stopped = await client.call("add", {"a": 1})
         return client.app.service.calls.in_flight, stopped
 

@@ -17,7 +17,7 @@ with warnings.catch_warnings():
     import schemathesis
 
 # A body that is too long, too, is data that was rejected.
-EXAMPLES = int(os.environ.get("EXAMPLES", "3"))
+EXAMPLES = int(os.environ.get("EXAMPLES", "2"))
 """Tried for each route; `scripts/soak` tries many."""
 REJECTED = {"negative_data_rejection": {"expected-statuses": ["4xx", "5xx"]}}
 CONFIG = schemathesis.Config.from_dict({"checks": REJECTED})

@@ -1,5 +1,6 @@
 """Policies over HTTP: listed, checked and explained; nothing is run."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from tests.server.conftest import noted
 from tests.server.talk import Client
 from tests.server.test_app import talk
-from toolkeep import Keep
+from toolkeep import Keep, open_keep
 
 
 def test_the_policies_in_force_are_listed(keep: Keep) -> None:
@@ -62,3 +63,28 @@ def test_a_call_is_explained_and_not_made(keep: Keep) -> None:
     assert (of_ada["agent"], of_ada["allowed"]) == ("ada", False)
     assert wrong["refusal"]["code"] == "ACODE-TSR-003"
     assert noted == []
+
+
+@pytest.mark.spec("POL-1")
+def test_an_explanation_tells_an_agent_nothing_of_places_that_it_does_not_hold(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "plans.txt").write_text("x")
+    (project / "link").symlink_to(secret / "plans.txt")
+    with open_keep(project=project) as keep:
+        keep.declare_agent("ada", capabilities=[f"fs.read:{project}"])
+
+        async def act(client: Client) -> Any:
+            ada = client.as_agent("ada", "policies:read")
+            body = {"tool": "read_file", "arguments": {"path": str(project / "link")}}
+            mine = await ada.post("/v1/policies:explain", body)
+            whole = await client.post("/v1/policies:explain", {**body, "agent": "ada"})
+            return mine, whole
+
+        mine, whole = talk(keep, act)
+    assert mine.data["allowed"] is whole.data["allowed"] is False
+    assert "plans.txt" in whole.body.decode()
+    assert "plans.txt" not in mine.body.decode()
+    assert mine.data["refusal"]["code"] == "ACODE-TSR-027"

@@ -51,6 +51,12 @@ def test_tools_are_filtered_and_searched(keep: Keep, query: str, names: list[str
     assert [one["name"] for one in page["items"]] == names
 
 
+def test_a_search_finds_tools_that_are_switched_off_too(keep: Keep) -> None:
+    keep.disable("launch")
+    page = talk(keep, lambda client: client.get("/v1/tools?search=launch")).data
+    assert [(one["name"], one["state"]) for one in page["items"]] == [("launch", "disabled")]
+
+
 def test_a_search_goes_on_where_its_page_ended(keep: Keep) -> None:
     async def act(client: Client) -> Any:
         first = (await client.get("/v1/tools?search=text&limit=1")).data

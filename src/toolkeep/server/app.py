@@ -63,6 +63,7 @@ class KeepApp:
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope["headers"])
         request = Request(scope, receive, send, headers, self.service.limits.body_bytes)
+        route = ""  # not the path, which may hold what is nobody's business
         try:
             self._check_spoken_to(headers)
             mounted = self._mounted(scope["path"])
@@ -70,17 +71,16 @@ class KeepApp:
                 await mounted(scope, receive, send)
                 return
             found, request.names = self._table.find(request.method, scope["path"])
+            route = found.route.name
             given = await self._routed(found, request, scope)
         except ToolkeepError as error:
             given = of_error(error)
             if given.status >= 500:
-                log.warning(
-                    "a request failed", extra={"error_code": error.code.value, "path": scope["path"][:200]}
-                )
+                log.warning("a request failed", extra={"error_code": error.code.value, "route": route})
         except Gone:
             return
         except Exception:
-            log.exception("a request broke the server", extra={"path": scope["path"][:200]})
+            log.exception("a request broke the server", extra={"route": route})
             given = INTERNAL
         if given is not None:
             await send_whole(request, given)
@@ -162,6 +162,7 @@ class KeepApp:
                     await asyncio.sleep(0.01)
         except TimeoutError:
             log.error("calls were left behind", extra={"count": self.service.calls.in_flight})  # noqa: TRY400 -- a count
+        self.service.recognizer.close()
 
 
 class McpDoor:

@@ -119,7 +119,17 @@ async def explain_call(keep: Keep, caller: Caller, body: ExplainBody) -> Explain
         raise RequestRefused(
             Code.SCOPE_MISSING, "about another agent only the scope admin is told", hint="leave agent out"
         )
-    return await asyncio.to_thread(_explained, keep, agent, body)
+    explained = await asyncio.to_thread(_explained, keep, agent, body)
+    return explained if caller.has_scope(Scope.ADMIN) else _without_places(explained)
+
+
+def _without_places(explained: ExplainedCall) -> ExplainedCall:
+    """Without what lies outside of what the agent holds: it would learn which files there are."""
+    if not any(touch["objections"] for touch in explained.touches):
+        return explained
+    said = [] if explained.refusal is None else [explained.refusal["message"]]
+    held = [touch for touch in explained.touches if not touch["objections"]]
+    return msgspec.structs.replace(explained, touches=held, policies=[], changes=said)
 
 
 def _explained(keep: Keep, agent: str, body: ExplainBody) -> ExplainedCall:

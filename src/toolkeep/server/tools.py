@@ -104,7 +104,7 @@ def list_tools(
     """The tools that a caller may know of and that fit; by category, then by name, or the best first."""
     found = keep.tools(agent=sees_as(caller))
     if filters.search is not None:
-        found = _searched(filters.search, found)
+        found = _searched(keep, caller, filters.search, found)
         place, after = _ranked(found), decode_cursor(cursor, int) if cursor else None
         fitting = [tool for tool in _fitting(found, filters) if after is None or place(tool) > after]
         return cut(fitting, limit, place, summary)
@@ -122,10 +122,16 @@ def _ranked(found: Sequence[RegisteredTool]) -> Callable[[RegisteredTool], int]:
     return lambda tool: ranks[id(tool)]
 
 
-def _searched(text: str, found: Sequence[RegisteredTool]) -> list[RegisteredTool]:
-    from toolkeep.registry.search import ToolSearch
+def _searched(keep: Keep, caller: Caller, text: str, found: Sequence[RegisteredTool]) -> list[RegisteredTool]:
+    """Those that answer by how well they fit; then those that do not, if they hold every word."""
+    best = keep.search(text, limit=len(found), agent=sees_as(caller))
+    words = text.casefold().split()
+    silent = (tool for tool in found if not tool.is_enabled)
+    return best + [tool for tool in silent if all(word in _words(tool) for word in words)]
 
-    return ToolSearch().find(text, {tool.name: tool for tool in found}, limit=len(found))
+
+def _words(tool: RegisteredTool) -> str:
+    return f"{tool.name} {tool.definition.description}".casefold()
 
 
 def _fitting(found: Iterable[RegisteredTool], filters: Filters) -> list[RegisteredTool]:
