@@ -299,3 +299,10 @@ def test_static_files_are_named_by_their_hash(keep: Keep) -> None:
     assert visit(keep, act, signed_in=False) == [
         200, "gzip", "public, max-age=31536000, immutable", 404, 404,
     ]  # fmt: skip
+
+
+def test_a_word_that_is_not_typed_to_its_end_finds_tools_already(keep: Keep) -> None:
+    answer = visit(
+        keep, lambda visitor: visitor.get("/ui/tools?search=cou", **{"hx-request": "true"})
+    )
+    assert "count_up" in re.findall(r'href="/ui/tools/(\w+)"', answer.body.decode())
