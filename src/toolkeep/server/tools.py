@@ -123,11 +123,11 @@ def _ranked(found: Sequence[RegisteredTool]) -> Callable[[RegisteredTool], int]:
 
 
 def _searched(keep: Keep, caller: Caller, text: str, found: Sequence[RegisteredTool]) -> list[RegisteredTool]:
-    """Those that answer by how well they fit; then those that do not, if they hold every word."""
+    """Those that answer by how well they fit; then all others that hold every word, or its beginning."""
     best = keep.search(text, limit=len(found), agent=sees_as(caller))
-    words = text.casefold().split()
-    silent = (tool for tool in found if not tool.is_enabled)
-    return best + [tool for tool in silent if all(word in _words(tool) for word in words)]
+    words, known = text.casefold().split(), set(map(id, best))
+    others = (tool for tool in found if id(tool) not in known)
+    return best + [tool for tool in others if all(word in _words(tool) for word in words)]
 
 
 def _words(tool: RegisteredTool) -> str:

@@ -112,7 +112,10 @@ def test_a_definition_is_created_tried_mended_approved_and_proved(read: Read) ->
     record = reader.world.keep.record
     assert isinstance(record, FileRecord)
     receipt = json.loads(Path(download.value.path()).read_text())
-    assert verify_receipt(receipt, record.log.public_key()).record["approval"]["approver"] == "operator:page"
+    proved = verify_receipt(receipt, record.log.public_key()).record
+    assert (proved["tool"], proved["status"]) == ("send_parcel", "pending")
+    (answer,) = [one.record for one in record.log.read() if one.record["type"] == "Approval"]
+    assert (answer["approver"], answer["way"]) == ("operator:page", "page")
     reader.go("/ui/audit")
     page.get_by_role("button", name="Verify the log").click()
     expect(page.locator("#verified")).to_contain_text("The log is intact")

@@ -49,7 +49,7 @@ class PageApp:
         self._assets = Assets()
         self._renderer = Renderer(self._assets)
         self._table = RouteTable(routes.ROUTES)
-        self.sessions = Sessions(app.service.tokens)
+        self.sessions = Sessions(app.service.recognizer)
         self._listeners = Listeners(app.service)
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class PageApp:
 
     async def _answered(self, request: PageRequest, scope: Scope) -> Answer | None:
         cookie = self._cookie(request)
-        request.session = self.sessions.find(cookie) if cookie else None
+        request.session = await self.sessions.find(cookie) if cookie else None
         if request.path == SIGN_IN:
             return await self._sign_in(request)
         if request.session is None:
@@ -119,7 +119,7 @@ class PageApp:
         code, token = form.get("code"), form.get("token").strip()
         begun = None
         if token:
-            begun = self.sessions.begin_bearer(token)
+            begun = await self.sessions.begin_bearer(token)
         elif code and self._codes.use(code):
             begun = self.sessions.begin_operator()
         if begun is None:

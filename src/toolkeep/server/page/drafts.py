@@ -54,6 +54,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     parameters: tuple[ParameterDraft, ...] = ()
     parameters_json: str = ""
     """Where the schema is more than a list of properties."""
+    is_closed: bool = False
+    """Whether the schema says in words that it takes nothing else."""
     output_schema: str = ""
     timeout_s: str = ""
     output_kb: str = ""
@@ -140,6 +142,7 @@ def _draft(form: Form) -> Draft:
         **{key: form.get(key) for key in ("name", "description", "version", "category", "danger")},
         parameters=tuple(_parameter(form, mark) for mark in marks if mark.isalnum()),
         parameters_json=form.get("parameters_json"),
+        is_closed="is_closed" in form,
         output_schema=form.get("output_schema"),
         timeout_s=form.get("timeout_s"),
         output_kb=form.get("output_kb"),
@@ -162,7 +165,22 @@ def _parameter(form: Form, mark: str) -> ParameterDraft:
 def _parameters(reader: _Reader, draft: Draft) -> Any:
     if draft.parameters_json.strip():
         return reader.json("parameters", draft.parameters_json)
-    return [_parameter_data(reader, one) for one in draft.parameters]
+    listed = [_parameter_data(reader, one) for one in draft.parameters]
+    return _closed(reader, listed) if draft.is_closed else listed
+
+
+def _closed(reader: _Reader, listed: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same parameters as a schema that says that it is closed."""
+    properties: dict[str, Any] = {}
+    required = []
+    for one in listed:
+        name, is_required, more = one.pop("name"), one.pop("required"), one.pop("schema", {})
+        if name in properties:
+            reader.note("parameters", f"parameter {name!r} is defined twice: give each its own name")
+        properties[name] = {**one, **more}
+        required += [name] if is_required else []
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**schema, **({"required": required} if required else {}), "additionalProperties": False}
 
 
 def _parameter_data(reader: _Reader, one: ParameterDraft) -> dict[str, Any]:
@@ -263,6 +281,7 @@ def draft_of(definition: Mapping[str, Any]) -> Draft:
         danger=definition.get("danger") or "",
         parameters=tuple(_parameter_drafts(schema)) if is_plain else (),
         parameters_json="" if is_plain else pretty(schema),
+        is_closed=is_plain and "additionalProperties" in schema,
         output_schema="" if output is None else pretty(output),
         timeout_s=_shown_number(constraints.get("max_execution_time")),
         output_kb=_shown_number(None if size is None else size / _KILO),

@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from toolkeep.limits import SESSION_HOURS, SESSION_TABS, SESSIONS
-from toolkeep.server.auth import Caller
-from toolkeep.tokens import Scope, Tokens
+from toolkeep.server.auth import Caller, Recognizer
+from toolkeep.tokens import Scope
 
 OPERATOR: Final = "operator"
 PERSON: Final = "operator:page"
@@ -53,8 +53,8 @@ class Begun(msgspec.Struct, frozen=True):
 class Sessions:
     """Everybody who is signed in to this server."""
 
-    def __init__(self, tokens: Tokens, clock: Callable[[], float] = time.time) -> None:
-        self._tokens = tokens
+    def __init__(self, recognizer: Recognizer, clock: Callable[[], float] = time.time) -> None:
+        self._recognizer = recognizer
         self._clock = clock
         self._held: OrderedDict[bytes, Session] = OrderedDict()
 
@@ -69,9 +69,9 @@ class Sessions:
         )
         return self._begin(caller, msgspec.structs.replace(caller, agent=PERSON))
 
-    def begin_bearer(self, token: str) -> Begun | None:
+    async def begin_bearer(self, token: str) -> Begun | None:
         """For whoever has a token: they may do what it says, also here."""
-        caller = self._tokens.recognize(token)
+        caller = await self._recognizer.ask(token)
         return None if caller is None else self._begin(caller, caller, token)
 
     def _begin(self, caller: Caller, approver: Caller, token: str = "") -> Begun:
@@ -87,15 +87,15 @@ class Sessions:
             self._held.popitem(last=False)
         return begun
 
-    def find(self, cookie: str) -> Session | None:
+    async def find(self, cookie: str) -> Session | None:
         """The session of a cookie, if it counts."""
         found = self._held.get(_hash(cookie))
         if found is None:
             return None
         is_live = self._clock() < found.ends_at
         if is_live and found.token:
-            # Asked each time: a token that was revoked ends what was begun with it.
-            known = self._tokens.recognize(found.token)
+            # Asked as for `/v1`: a token that was revoked ends what was begun with it.
+            known = self._recognizer.recall(found.token) or await self._recognizer.ask(found.token)
             is_live = known is not None
             if known is not None:
                 found.caller = found.approver = known

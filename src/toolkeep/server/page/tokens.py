@@ -47,11 +47,13 @@ async def _make(service: Service, request: PageRequest) -> Answer:
 
 async def _rotate(service: Service, request: PageRequest) -> Answer:
     made = await tokens.rotate_token(service.tokens, request.caller, request.names["id"])
+    service.recognizer.forget()
     return request.renderer.page(request, "parts/tokens.html", **await _data(service, request, made=made))
 
 
 async def _revoke(service: Service, request: PageRequest) -> Answer:
     await tokens.revoke_token(service.tokens, request.caller, request.names["id"])
+    service.recognizer.forget()
     return request.renderer.page(request, "parts/tokens.html", **await _data(service, request))
 
 

@@ -1,5 +1,6 @@
 """Pages of tools: the list, and one tool with its signature, versions and forms."""
 
+import asyncio
 from typing import Any, Final, get_args
 from urllib.parse import urlencode
 
@@ -42,7 +43,10 @@ async def _list(service: Service, request: PageRequest) -> Answer:
     given = {name: query[name] or None for name in tools.Filters.__struct_fields__}
     filters = tools.Filters(**given)
     cursor = query["cursor"]
-    found = tools.list_tools(service.keep, request.caller, filters, limit=_SHOWN, cursor=cursor or None)
+    # In a thread: the first search of many tools makes an index, which takes seconds.
+    found = await asyncio.to_thread(
+        tools.list_tools, service.keep, request.caller, filters, limit=_SHOWN, cursor=cursor or None
+    )
     is_filtered = any(given.values())
     more = ""
     if found.next:
