@@ -9,13 +9,13 @@ from toolkeep.providers.export import Omitted, prepare
 from toolkeep.providers.losses import Losses
 from toolkeep.providers.strict.codec import StrictCodec
 from toolkeep.providers.strict.nodes import Undecodable
-from toolkeep.providers.vendors import PROVIDERS, vendor_of
+from toolkeep.providers.vendors import vendor_of
 
-LEVELS = 60
+LEVELS = 40
 
 
 def doubling(keyword: str) -> dict[str, Any]:
-    """Each level refers to the next one twice: 2^60 places, if somebody writes them out."""
+    """Each level refers to the next one twice: 2^40 places, if somebody writes them out."""
 
     def level(n: int) -> dict[str, Any]:
         following = {"$ref": f"#/$defs/l{n + 1}"}
@@ -32,7 +32,7 @@ def doubling(keyword: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("provider", ["anthropic", "openai", "gemini", "ollama", "llguidance"])
 @pytest.mark.parametrize("keyword", ["properties", "anyOf", "allOf", "oneOf"])
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_schema_that_doubles_at_each_level_is_made_or_refused_at_once(
