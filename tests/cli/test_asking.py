@@ -155,7 +155,7 @@ def test_always_shows_the_rule_its_end_and_what_it_would_have_allowed(shop: Shop
         assert bodies.erase_older(math.inf)
     assert said(shop, "save_note", {**NOTE, "path": "./a.txt"}, (PROMPT, "y\n"))[0] == 0
     assert said(shop, "save_note", {**NOTE, "path": "b.txt"}, (PROMPT, "y\n"))[0] == 0
-    with call(shop, "save_note", NOTE, columns=120) as dialogue:
+    with call(shop, "save_note", NOTE, columns=200) as dialogue:
         dialogue.until(PROMPT)
         dialogue.enter("a\n")
         first = dialogue.until("(1 to 365): ")

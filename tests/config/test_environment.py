@@ -295,7 +295,7 @@ try:
 except ToolkeepError:
     pass
 """
-    assert outcome(code, seconds=5) == "ended"
+    assert outcome(code, seconds=60) == "ended"
 
 
 @pytest.mark.parametrize("part", ["x", "$x"])
@@ -311,4 +311,4 @@ try:
 except ToolkeepError:
     pass
 """
-    assert outcome(code, seconds=10) == "ended"
+    assert outcome(code, seconds=60) == "ended"

@@ -14,6 +14,7 @@ from toolkeep.audit.memory import MemoryLog
 from toolkeep.execution import sandboxed
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.levels import Isolation, Mechanism
+from toolkeep.sandbox.places import Places
 from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.probe import Finding, Findings, probe
 
@@ -253,6 +254,19 @@ def test_a_tool_is_stopped_at_its_deadline_and_the_answer_does_not_say_that_it_r
     assert result.code is Code.TIMED_OUT
     assert "still runs" not in result.text
     assert keep._pipeline.admission.running == 0
+
+
+def test_places_to_run_in_are_counted_by_agent(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners: list[str] = []
+    take = Places.take
+
+    async def noted(places: Places, owner: str) -> None:
+        owners.append(owner)
+        await take(places, owner)
+
+    monkeypatch.setattr(Places, "take", noted)
+    assert call(keep, "where_strict").ok
+    assert owners == ["ada"]
 
 
 def test_a_cancelled_call_leaves_nobody(keep: Keep) -> None:

@@ -491,7 +491,7 @@ try:
 except ToolkeepError:
     pass
 """
-    assert outcome(code, seconds=15) == "ended"
+    assert outcome(code, seconds=60) == "ended"
 
 
 def test_what_the_host_cannot_register_is_told_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -264,6 +265,26 @@ def test_calls_beyond_the_bound_wait_and_then_say_so() -> None:
             await asyncio.wait({slow})
 
     asyncio.run(main())
+
+
+def test_calls_that_sleep_do_not_keep_other_owners_out() -> None:
+    async def main() -> tuple[Reply, bool]:
+        async with caller(PoolSize(warm_per_key=0, calls=2, calls_each=1)) as here:
+            made = recipe(Isolation.STRICT, "sleep")
+            key = here.key(made)
+            slow = json.dumps({"arguments": {"seconds": 60}}).encode()
+            sleeping = [
+                asyncio.ensure_future(here.pool.run(key, slow, 60, 1024, owner="greedy")) for _ in range(3)
+            ]
+            quick = b'{"arguments":{"seconds":0}}'
+            reply = await here.pool.run(key, quick, 20, 1024, owner="other")
+            is_anyone_done = any(one.done() for one in sleeping)
+            for one in sleeping:
+                one.cancel()
+            await asyncio.wait(sleeping)
+            return reply, is_anyone_done
+
+    assert asyncio.run(main()) == (Reply(Ending.OK), False)
 
 
 def test_a_host_without_descriptors_gets_an_error_and_recovers() -> None:

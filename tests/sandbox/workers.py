@@ -108,7 +108,7 @@ def descendants(ancestor: int) -> set[int]:
                 after_name = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            if after_name[0] != "Z":
+            if after_name[0] not in "ZX":  # dead, reaped or not
                 parents[int(entry.name)] = int(after_name[1])
     found = {ancestor}
     while more := {child for child, parent in parents.items() if parent in found} - found:

@@ -102,8 +102,9 @@ class SandboxRunner:
             request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
             # A moment longer than the call: whoever runs it gives up first, and says so.
             deadline_s = call.deadline_s + CANCEL_GRACE_SECONDS
+            owner = call.request.agent
             reply = await self._pool.run(
-                key, request, deadline_s, OUTPUT_CAP_BYTES, known.on_progress, _way_out(call)
+                key, request, deadline_s, OUTPUT_CAP_BYTES, known.on_progress, _way_out(call), owner
             )
         except SandboxBroken as error:
             # What went wrong names places of this machine, which are none of a model's business.

@@ -262,8 +262,14 @@ def landlock_restrict(ruleset: int) -> None:
     _call(_SYS_LANDLOCK_RESTRICT_SELF, "landlock_restrict_self", ruleset, ctypes.c_uint(0))
 
 
-def install_filter(code: bytes) -> None:
-    """Put a seccomp program on this thread, and what it starts."""
-    buffer = ctypes.create_string_buffer(code, len(code))
-    program = _SocketFilterProgram(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
-    _prctl(_PR_SET_SECCOMP, "prctl(PR_SET_SECCOMP)", _SECCOMP_MODE_FILTER, ctypes.byref(program))
+class Filter:
+    """A seccomp program where the kernel can read it: made once, and shared by every fork."""
+
+    def __init__(self, code: bytes) -> None:
+        self._code = ctypes.create_string_buffer(code, len(code))
+        self._program = _SocketFilterProgram(len(code) // 8, ctypes.cast(self._code, ctypes.c_void_p))
+
+    def install(self) -> None:
+        """Put it on this thread, and what it starts."""
+        program = ctypes.byref(self._program)
+        _prctl(_PR_SET_SECCOMP, "prctl(PR_SET_SECCOMP)", _SECCOMP_MODE_FILTER, program)

@@ -6,7 +6,6 @@ Does not cover looking at names and metadata, pathname sockets or UDP; the mount
 import os
 import stat
 import struct
-from collections.abc import Sequence
 from typing import Final
 
 from . import kernel
@@ -43,21 +42,33 @@ USE_DEVICE: Final = _READ_FILE | _WRITE_FILE
 _ON_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 
-def make_ruleset(grants: Sequence[tuple[str, int]], connect_ports: Sequence[int]) -> int:
-    """A descriptor of the rules: these accesses at these paths, these TCP ports, and nothing else."""
+def make_ruleset() -> int:
+    """A descriptor of new rules, which allow nothing yet."""
     version = kernel.landlock_version()
     if version < LOWEST_VERSION:
         raise OSError(f"Landlock {LOWEST_VERSION} is needed, this kernel has {version or 'none'}")
-    if connect_ports and version < _VERSION_WITH_TCP:
+    return kernel.landlock_create(_handled(version))
+
+
+def allow(ruleset: int, path: str, access: int) -> None:
+    """Allow these accesses at and below a path."""
+    opened = kernel.open_place(path)
+    try:
+        if not stat.S_ISDIR(os.fstat(opened).st_mode):
+            access &= _ON_FILES
+        kernel.landlock_allow_path(ruleset, access, opened, path)
+    finally:
+        os.close(opened)
+
+
+def allow_port(ruleset: int, port: int) -> None:
+    """Allow connections to a TCP port."""
+    version = kernel.landlock_version()
+    if version < _VERSION_WITH_TCP:
         raise OSError(
             f"Landlock {_VERSION_WITH_TCP} is needed to allow single ports, this kernel has {version}"
         )
-    ruleset = kernel.landlock_create(_handled(version))
-    for path, access in grants:
-        _allow(ruleset, path, access)
-    for port in connect_ports:
-        kernel.landlock_allow_port(ruleset, _CONNECT_TCP, port)
-    return ruleset
+    kernel.landlock_allow_port(ruleset, _CONNECT_TCP, port)
 
 
 def _handled(version: int) -> bytes:
@@ -69,13 +80,3 @@ def _handled(version: int) -> bytes:
     if version < _VERSION_WITH_SCOPE:
         return struct.pack("=QQ", files, _ANY_TCP)
     return struct.pack("=QQQ", files, _ANY_TCP, _ANY_SCOPE)
-
-
-def _allow(ruleset: int, path: str, access: int) -> None:
-    opened = kernel.open_place(path)
-    try:
-        if not stat.S_ISDIR(os.fstat(opened).st_mode):
-            access &= _ON_FILES
-        kernel.landlock_allow_path(ruleset, access, opened, path)
-    finally:
-        os.close(opened)

@@ -10,9 +10,11 @@ import importlib.util
 import inspect
 import json
 import logging
+import os
+import pkgutil
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, Final
@@ -41,11 +43,11 @@ class Import:
     """A keep that is opened meanwhile is the sign of a script that does its work when it is imported."""
 
 
-class _Packages(importlib.abc.MetaPathFinder):
-    """Finds packages by their own place: the folder around them need not even be listed."""
+class Packages(importlib.abc.MetaPathFinder):
+    """Finds packages and modules by their own place: the folder around them need not even be listed."""
 
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = places
+    def __init__(self, places: Sequence[str]) -> None:
+        self._places = {Path(place).name.removesuffix(".py"): place for place in places}
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002 -- of the protocol
         """The package or module of that name, where it is one of these."""
@@ -58,10 +60,12 @@ class _Packages(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(name, first, submodule_search_locations=[place])
 
 
-def show_packages(places: Sequence[str]) -> None:
-    """Let these packages and modules be imported, by their names."""
-    named = {Path(place).name.removesuffix(".py"): place for place in places}
-    sys.meta_path.insert(0, _Packages(named))
+def list_folders(folders: Sequence[str]) -> None:
+    """List the folders that modules are looked for in, once for all forks; runs nothing of what is there."""
+    for folder in filter(os.path.isdir, folders):
+        finder = pkgutil.get_importer(folder)
+        if finder is not None:
+            finder.find_spec("")
 
 
 def load(reference: str) -> Call:
@@ -73,6 +77,11 @@ def load(reference: str) -> Call:
         return _callable(_named(module, name), name)
     finally:
         Import.is_running = False
+
+
+def rehearse() -> None:
+    """Load something that is there anyway, so that the memory this touches is this process's own already."""
+    load("json:loads")
 
 
 def why_unloaded(error: BaseException) -> str:

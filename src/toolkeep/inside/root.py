@@ -78,18 +78,32 @@ def veil(folder: str, shown: Sequence[str]) -> None:
     Landlock does not cover names, metadata, modes and times, so that what is not granted must not be there.
     """
     # A link among the system's paths is not needed here, and a granted path that became one is not followed.
-    trees = [(path, kernel.clone_granted_tree(path)) for path in sorted(shown) if not Path(path).is_symlink()]
+    # Without pathlib: a fresh fork pays for each page of memory that it touches.
+    wanted = [path for path in sorted(shown) if not os.path.islink(path)]  # noqa: PTH114
+    trees = [(path, kernel.clone_granted_tree(path)) for path in wanted]
     kernel.mount("tmpfs", folder, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64k,mode=755")
     for path, tree in trees:
-        target = Path(path)
-        if not target.exists():
-            is_folder = stat.S_ISDIR(os.fstat(tree).st_mode)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            create: Callable[[], None] = target.mkdir if is_folder else target.touch
-            create()
+        if not os.path.lexists(path):
+            _make_place(path, is_folder=stat.S_ISDIR(os.fstat(tree).st_mode))
         kernel.attach_tree(tree, path)
         os.close(tree)
     kernel.set_mount_attributes(folder, kernel.ATTR_RDONLY)
+
+
+def _make_place(path: str, *, is_folder: bool) -> None:
+    """Something to mount on. The folders above it are there in most cases."""
+    try:
+        _make(path, is_folder=is_folder)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path))  # noqa: PTH103, PTH120 -- as above
+        _make(path, is_folder=is_folder)
+
+
+def _make(path: str, *, is_folder: bool) -> None:
+    if is_folder:
+        os.mkdir(path)  # noqa: PTH102 -- as above
+    else:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
 def hide(folders: Sequence[str]) -> None:

@@ -130,7 +130,8 @@ def _try_ipc_namespace() -> None:
 
 def _try_landlock() -> None:
     kernel.forbid_new_privileges()
-    rules = landlock.make_ruleset([("/dev/null", landlock.USE_DEVICE)], [])
+    rules = landlock.make_ruleset()
+    landlock.allow(rules, "/dev/null", landlock.USE_DEVICE)
     os.close(os.open(_PROBED, os.O_RDONLY))
     kernel.landlock_restrict(rules)
     os.close(os.open("/dev/null", os.O_RDONLY))
@@ -146,7 +147,7 @@ def _try_seccomp() -> None:
     denied = 0x0005_0000 | errno.EXDEV
     program = ((0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, denied), (0x06, 0, 0, 0x7FFF_0000))
     kernel.forbid_new_privileges()
-    kernel.install_filter(b"".join(struct.pack("<HBBI", *step) for step in program))
+    kernel.Filter(b"".join(struct.pack("<HBBI", *step) for step in program)).install()
     if os.getppid() >= 0:
         raise NoEffect("the filter let through what it denies")
 

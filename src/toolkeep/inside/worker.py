@@ -14,7 +14,6 @@ import json
 import os
 import resource
 import signal
-import struct
 import sys
 import threading
 from collections.abc import Callable
@@ -48,14 +47,15 @@ class Prepared:
 
     tool: str
     import_paths: tuple[str, ...]
-    packages: tuple[str, ...]
+    packages: load.Packages
     environment: dict[str, str]
-    filter_code: bytes
-    """Empty where the level has no filter."""
-    pid_marks: tuple[int, ...]
+    filter: kernel.Filter | None
+    """None where the level has none."""
     limits: tuple[tuple[int, int], ...]
-    confine: Callable[[Grant, int], int] | None
-    """Hides what is not granted and makes the Landlock rules; None where the level has none."""
+    allow_common: Callable[[], int] | None
+    """Makes the Landlock rules that every worker of the plan has; None where the level has none."""
+    allow_granted: Callable[[int, Grant, int], None]
+    """Hides what is not granted, and adds to the rules what is, and the port of the way out."""
     scratch: str
     """Options of the scratch tmpfs; empty for none."""
     has_proc: bool
@@ -79,7 +79,7 @@ def run(plan: Prepared, ends: Ends) -> NoReturn:
     try:
         _keep_only(ends)
         if _is_narrowed(plan, ends.port):
-            _answer_once(plan, ends.port)
+            _answer_once(plan)
     finally:
         os._exit(0)
 
@@ -87,11 +87,16 @@ def run(plan: Prepared, ends: Ends) -> NoReturn:
 def _is_narrowed(plan: Prepared, port: int) -> bool:
     try:
         _mount_own(plan)
+        rules = plan.allow_common() if plan.allow_common else None
+        _set_variables(plan, port)
         answer.rehearse()
+        load.rehearse()
         granted = _hear()
         if granted is None:
             return False
-        _narrow(plan, json.loads(granted), port)
+        if rules is not None:
+            plan.allow_granted(rules, json.loads(granted), port)
+        _narrow(plan, rules)
     except Exception as error:  # noqa: BLE001 -- a protection that cannot be put on: no tool is run
         _say({"unprepared": str(error)[:_SAID_CHARS]})
         return False
@@ -122,8 +127,7 @@ def _mount_own(plan: Prepared) -> None:
         os.chdir(root.SCRATCH)
 
 
-def _narrow(plan: Prepared, grant: Grant, port: int) -> None:
-    rules = plan.confine(grant, port) if plan.confine else None
+def _narrow(plan: Prepared, rules: int | None) -> None:
     kernel.unshare(kernel.CLONE_NEWUSER)  # after the mounts: they need the zygote's namespace
     for kind, most in plan.limits:
         resource.setrlimit(kind, (most, most))
@@ -134,25 +138,21 @@ def _narrow(plan: Prepared, grant: Grant, port: int) -> None:
     if rules is not None:
         kernel.landlock_restrict(rules)
         os.close(rules)
-    if plan.filter_code:
-        kernel.install_filter(_for_this_process(plan))
+    if plan.filter is not None:
+        plan.filter.install()
 
 
-def _for_this_process(plan: Prepared) -> bytes:
-    """The filter with this process's id where it may signal only itself."""
-    code = bytearray(plan.filter_code)
-    for mark in plan.pid_marks:
-        struct.pack_into("=I", code, mark, os.getpid())
-    return bytes(code)
-
-
-def _answer_once(plan: Prepared, port: int) -> None:
+def _set_variables(plan: Prepared, port: int) -> None:
     os.environ.clear()
     os.environ.update(plan.environment)
     if port:
         os.environ.update(dict.fromkeys(_PROXIES, f"http://127.0.0.1:{port}"))
+
+
+def _answer_once(plan: Prepared) -> None:
+    # Only now: whatever is imported from here on may be the tool's, by whatever name.
     sys.path[:0] = plan.import_paths
-    load.show_packages(plan.packages)
+    sys.meta_path.insert(0, plan.packages)
     gc.enable()
     try:
         call = load.load(plan.tool)

@@ -44,6 +44,7 @@ _LIMITS: Final = {
 _BACKLOG: Final = 64
 _EXHAUSTED: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
 _NOTHING: Final = (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
+_ACCESSES: Final = {"read": landlock.READ, "write": landlock.WRITE, "run": landlock.RUN}
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
@@ -176,37 +177,42 @@ class _Zygote:
         self._control.send(_encoded(message))
 
     def _worker_plan(self, plan: dict[str, Any]) -> worker.Prepared:
+        load.list_folders(plan["import_paths"])
         limits = [(_LIMITS[name], most) for name, most in plan["limits"].items() if name in _LIMITS]
         return worker.Prepared(
             tool=plan["tool"],
             import_paths=tuple(plan["import_paths"]),
-            packages=tuple(plan["packages"]),
+            packages=load.Packages(plan["packages"]),
             environment=plan["environment"],
-            filter_code=base64.b64decode(plan["filter"]),
-            pid_marks=tuple(plan["pid_marks"]),
+            filter=kernel.Filter(base64.b64decode(plan["filter"])) if plan["filter"] else None,
             limits=(*limits, *((kind, 0) for kind in _NOTHING)),
-            confine=functools.partial(self._confine, plan) if plan["has_rules"] else None,
+            allow_common=functools.partial(_allow_common, self._common(plan)) if plan["has_rules"] else None,
+            allow_granted=self._allow_granted,
             scratch=_scratch_options(plan["limits"]),
             has_proc=self._plan["has_proc"],
             connects=plan["connects"],
         )
 
-    def _confine(self, plan: dict[str, Any], grant: worker.Grant, port: int) -> int:
-        """In the worker: hide what is not granted, and make the rules from what is left."""
+    def _common(self, plan: dict[str, Any]) -> tuple[tuple[str, int], ...]:
+        """What every worker of a plan may reach, whatever it is granted."""
+        code = {*map(os.path.realpath, self._plan["system"]), *self._plan["code"]}
+        common = [(path, landlock.READ) for path in sorted(code)]
+        common += [(path, landlock.USE_DEVICE) for path in _DEVICES]
+        if plan["limits"]["scratch_bytes"]:
+            common.append((root.BOX, landlock.WRITE))
+        return tuple(common)
+
+    def _allow_granted(self, rules: int, grant: worker.Grant, port: int) -> None:
+        """In the worker: hide what is not granted, and allow what is."""
         for folder, shown in _veils(self._plan, grant):
             root.veil(folder, shown)
         root.hide(grant["hidden"])
         root.freeze(grant["frozen"])
-        system = map(os.path.realpath, self._plan["system"])
-        code = [path for path in (*system, *self._plan["code"]) if Path(path).exists()]
-        grants = [(path, landlock.READ) for path in code]
-        grants += [(path, landlock.READ) for path in grant["read"]]
-        grants += [(path, landlock.WRITE) for path in grant["write"]]
-        grants += [(path, landlock.RUN) for path in grant["run"]]
-        grants += [(path, landlock.USE_DEVICE) for path in _DEVICES]
-        if plan["limits"]["scratch_bytes"]:
-            grants.append((root.BOX, landlock.WRITE))
-        return landlock.make_ruleset(grants, [port] if port else [])
+        for kind, access in _ACCESSES.items():
+            for path in grant[kind]:
+                landlock.allow(rules, path, access)
+        if port:
+            landlock.allow_port(rules, port)
 
     def _fork(self, prepared: worker.Prepared, ticket: int) -> None:
         opened: list[int] = []
@@ -245,6 +251,15 @@ class _Zygote:
             kernel.setns(self._pid_namespace, kernel.CLONE_NEWPID)
 
 
+def _allow_common(common: Sequence[tuple[str, int]]) -> int:
+    """In the worker, before it is known for which call: rules of its own, since a set can be added to."""
+    rules = landlock.make_ruleset()
+    for path, access in common:
+        with contextlib.suppress(FileNotFoundError):  # not every system has all of these
+            landlock.allow(rules, path, access)
+    return rules
+
+
 def _veils(zygote: dict[str, Any], grant: worker.Grant) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The folders of the zygote that this worker is granted parts of at most."""
     granted = {*grant["read"], *grant["write"]}
@@ -253,7 +268,7 @@ def _veils(zygote: dict[str, Any], grant: worker.Grant) -> Iterator[tuple[str, t
     for folder in sorted(folders):
         is_granted = any(_is_within(folder, path) for path in granted)
         is_inside_another = any(_is_within(folder, other) for other in folders - {folder})
-        if not is_granted and not is_inside_another and Path(folder).is_dir():
+        if not is_granted and not is_inside_another and os.path.isdir(folder):  # noqa: PTH112 -- see root.veil
             yield folder, _outermost(path for path in shown if _is_within(path, folder))
 
 
@@ -295,7 +310,7 @@ def _warm(plan: dict[str, Any]) -> None:
     sys.dont_write_bytecode = True
     asyncio.new_event_loop().close()
     sys.path[:0] = plan["import_paths"]
-    load.show_packages(plan["packages"])
+    sys.meta_path.insert(0, load.Packages(plan["packages"]))
     for name in plan["preload"]:
         with contextlib.suppress(Exception):  # the worker that needs it will say what is wrong
             importlib.import_module(name)

@@ -161,10 +161,13 @@ class WorkerPlan:
             "environment": dict(self.environment),
             "has_rules": self.level is not Isolation.STANDARD,
             "connects": self.connects,
-            "filter": base64.b64encode(self.filter.code if self.filter else b"").decode("ascii"),
-            "pid_marks": self.filter.pid_marks if self.filter else (),
+            "filter": base64.b64encode(self._filter_code()).decode("ascii"),
             "limits": limits,
         }
+
+    def _filter_code(self) -> bytes:
+        """The filter as each worker installs it: each is the first process of a pid namespace of its own."""
+        return self.filter.for_process(1) if self.filter else b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

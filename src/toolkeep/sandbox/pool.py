@@ -23,6 +23,7 @@ from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.exchange import Ending, Exchange, Reply, Request, Serve
 from toolkeep.sandbox.frames import frame
 from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.places import Places
 from toolkeep.sandbox.plan import NOTHING, Grant, Recipe, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.progress import Listener, nobody
 from toolkeep.sandbox.zygote import Worker, Zygote, ZygoteGone
@@ -61,6 +62,8 @@ class PoolSize:
     """Workers that wait, of all keys together; a fork of Python shares most of its memory."""
     calls: int = 64
     """Calls that run at once; more wait until their deadline."""
+    calls_each: int = 48
+    """Of these, how many may be one owner's: calls that sleep must not keep everybody else out."""
     zygotes: int = 8
     forks_per_zygote: int = 1000
     """After so many a zygote is replaced: all its workers share one memory layout."""
@@ -104,15 +107,17 @@ class Pool:
         output_bytes: int,
         on_progress: Listener = nobody,
         serve: Serve | None = None,
+        owner: str = "",
     ) -> Reply:
         """Give the request to a fresh worker. Raises SandboxBroken or SandboxExhausted if none can be had.
 
         `on_progress` is called in this event loop, for nothing that is told after the reply; `serve` makes
-        what serves the way out of a worker that has one, as long as the call takes.
+        what serves the way out of a worker that has one, as long as the call takes; `owner` is whose call it
+        is: none has all places.
         """
         until = asyncio.get_running_loop().time() + deadline_s
         asked = Request(request, until, output_bytes, on_progress, serve)
-        return await self._here().run(key, self._recipes[key], asked)
+        return await self._here().run(key, self._recipes[key], asked, owner)
 
     async def close(self) -> None:
         """End all workers and zygotes of this event loop."""
@@ -161,23 +166,23 @@ class _LoopPool:
         self._starting: dict[ZygotePlan, asyncio.Lock] = {}
         self._retired: set[Zygote] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(size.calls)
+        self._places = Places(size.calls, size.calls_each)
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
 
     # --- calls -------------------------------------------------------------------------------
 
-    async def run(self, key: Key, recipe: Recipe, request: Request) -> Reply:
+    async def run(self, key: Key, recipe: Recipe, request: Request, owner: str) -> Reply:
         """One call, from the wait for a place to the end of its worker."""
         try:
             async with asyncio.timeout_at(request.until):
-                await self._slots.acquire()
+                await self._places.take(owner)
         except TimeoutError as error:
-            raise SandboxExhausted(f"{self._size.calls} calls were running until the deadline") from error
+            raise SandboxExhausted("too many calls were running until the deadline") from error
         try:
             return await self._run(key, recipe, request)
         finally:
-            self._slots.release()
+            self._places.give_back(owner)
 
     async def _run(self, key: Key, recipe: Recipe, request: Request) -> Reply:
         grant = b""
