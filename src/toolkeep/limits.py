@@ -162,6 +162,9 @@ STRICT_TEXT_CHARS: Final = 120_000
 STRICT_ENUM_VALUES: Final = 1_000
 """What OpenAI takes in one strict schema: properties, levels, characters of names and values, enum values."""
 
+STRICT_CHOICE_BYTES: Final = 64 * KIB
+"""Arguments of a strict call with alternatives: each level of them is compared as a whole."""
+
 LONG_ENUM: Final = (250, 15_000)
 """A text enum of more values than the first may have no more characters than the second."""
 

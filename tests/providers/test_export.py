@@ -9,7 +9,8 @@ import pytest
 
 from toolkeep import Code, Keep, ToolDefinition, ToolkeepError, tool
 from toolkeep.errors import UnknownProvider
-from toolkeep.providers.vendors import PROVIDERS
+from toolkeep.providers.export import PLAIN_EXPORT, gathered, prepare
+from toolkeep.providers.vendors import PROVIDERS, vendor_of
 
 
 def made(name: str, schema: dict[str, Any] | None = None, **fields: Any) -> ToolDefinition:
@@ -182,6 +183,13 @@ def test_no_more_tools_are_sent_than_the_provider_takes(provider: str, most: int
     exported = keep.tools_for(provider)
     assert len(exported.aliases) == most
     assert [one.tool for one in exported.omitted] == [f"t{most:03d}", f"t{most + 1:03d}"]
+
+
+def test_a_name_that_is_taken_is_left_out() -> None:
+    vendor = vendor_of("anthropic")
+    prepared = prepare(made("read"), vendor, strict=False)
+    exported = gathered([prepared, prepared], vendor, PLAIN_EXPORT)
+    assert (len(exported), [one.tool for one in exported.omitted]) == (1, ["read"])
 
 
 def test_the_strict_mode_of_cohere_takes_so_many_parameters_in_all() -> None:

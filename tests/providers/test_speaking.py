@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from tests.providers import alike, wire
 from toolkeep import Code, Keep, ToolFailed, tool
@@ -15,6 +16,16 @@ from toolkeep.errors import ResponseUnreadable
 from toolkeep.providers.replies import ERROR_LINE, PENDING_LINE
 from toolkeep.providers.vendors import PROVIDERS
 from toolkeep.records import MemoryRecord
+
+
+class Cat(BaseModel):
+    cat: str
+    age: int = 3
+
+
+class Dog(BaseModel):
+    dog: str
+
 
 looked: list[str] = []
 PNG = base64.b64decode(
@@ -317,6 +328,31 @@ def test_an_image_goes_where_a_model_can_see_it(keep: Keep, provider: str) -> No
 def test_where_there_is_no_place_for_an_image_the_text_says_what_it_is(keep: Keep, provider: str) -> None:
     (message,) = answer(keep, provider, ("picture", {}))
     assert message["content"].startswith(f"[image/png, {len(PNG)} bytes, sha256:")
+
+
+def test_an_image_that_is_too_large_is_not_sent(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolkeep.providers.replies.RESULT_BLOB_BYTES", 10)
+    (message,) = answer(keep, "anthropic", ("picture", {}))
+    assert message["content"][0]["content"].startswith(f"[image/png, {len(PNG)} bytes, sha256:")
+
+
+def test_a_long_strict_call_with_alternatives_is_refused() -> None:
+    @tool(side_effects=["None"])
+    def choose(one: Cat | Dog) -> str:
+        """Choose one.
+
+        Args:
+            one: Which.
+        """
+        return type(one).__name__
+
+    with Keep() as keep:
+        keep.register(choose)
+        long = {"one": {"cat": "x" * 70_000, "age": None}}
+        (message,) = answer(keep, "openai", ("choose", long), strict=True)
+        assert "longer than 65536 bytes" in message["content"]
+        (message,) = answer(keep, "openai", ("choose", {"one": {"cat": "x", "age": None}}), strict=True)
+        assert message["content"] == "Cat"
 
 
 @pytest.mark.spec("PRV-2")

@@ -131,6 +131,29 @@ def test_a_stream_that_loses_an_event_runs_nothing_else_than_was_meant(provider:
         assert all(one in meant for one in run)
 
 
+@pytest.mark.parametrize(
+    ("provider", "end"),
+    [("anthropic", "content_block_stop"), ("bedrock", "contentBlockStop"), ("cohere", "tool-call-end")],
+)
+def test_a_call_that_was_not_ended_is_not_run_though_the_response_ended(provider: str, end: str) -> None:
+    reader = vendor_of(provider).stream()  # type: ignore[misc]
+    for event in wire.STREAMS[provider](CALLS, wire.in_threes):
+        if end not in (event.get("type"), *event):
+            reader.feed(event)
+    assert why(reader.turn()) == ["it was not ended"] * 2
+
+
+def test_what_is_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolkeep.providers.reading.RESPONSE_BYTES", 100)
+    monkeypatch.setattr("toolkeep.providers.turns.RESPONSE_BYTES", 10)
+    with pytest.raises(ResponseUnreadable):
+        read("openai", json.dumps(wire.chat(CALLS)))
+    reader = vendor_of("openai").stream()  # type: ignore[misc]
+    for event in wire.chat_stream(CALLS, wire.in_threes):
+        reader.feed(event)
+    assert why(reader.turn()) == ["it is too long"] * 2
+
+
 def test_what_a_responses_stream_ends_with_must_be_what_it_was_written_with() -> None:
     reader = vendor_of("openai-responses").stream()  # type: ignore[misc]
     for event in wire.responses_stream(CALLS[:1], wire.in_threes):

@@ -65,6 +65,8 @@ def _show(schema: Any, *, hides: bool, names: set[str], references: set[str], at
 
 def _secrets(schema: dict[str, Any]) -> tuple[set[str], set[str]]:
     """The names of secret properties, and the definitions that secrets refer to."""
+    if not any(map(is_secret, _inside(schema))):
+        return set(), set()
     names = {name for name, inside in _properties(schema) if any(map(is_secret, _here(inside)))}
     secrets = [inside for name, inside in _properties(schema) if name in names]
     secrets += [part for part in _inside(schema) if is_secret(part)]

@@ -14,6 +14,9 @@ from toolkeep.validation.references import look_up
 MOST_STEPS: Final = 64
 """References followed from one place; a longer chain is a loop."""
 
+MOST_MERGES: Final = 256
+"""Parts of one `allOf`, all levels together."""
+
 _ANNOTATIONS: Final = frozenset(("title", "description", "default", "examples", "example", "$comment"))
 _ROOT_UNIONS: Final = ("anyOf", "oneOf")
 
@@ -39,10 +42,13 @@ def resolved(schema: Any, root: dict[str, Any]) -> Any:
     return {**schema, **beside} if beside and isinstance(schema, dict) else schema
 
 
-def merged(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> dict[str, Any]:
-    """The schema without `allOf`; raises `CannotMerge`."""
-    if depth > MOST_STEPS:
-        raise CannotMerge("its parts refer to each other")
+def merged(
+    schema: dict[str, Any], root: dict[str, Any], budget: "Iterator[int] | None" = None
+) -> dict[str, Any]:
+    """The schema without `allOf`; raises `CannotMerge`, also where that would take too many steps."""
+    budget = iter(range(MOST_MERGES)) if budget is None else budget
+    if next(budget, None) is None:
+        raise CannotMerge("its parts refer to each other too often")
     made = {key: value for key, value in schema.items() if key != "allOf"}
     for part in schema.get("allOf", ()):
         inner = resolved(part, root)
@@ -51,7 +57,7 @@ def merged(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> dict
         if not isinstance(inner, dict):
             raise CannotMerge("a part of it forbids everything")
         if "allOf" in inner:
-            inner = merged(inner, root, depth + 1)
+            inner = merged(inner, root, budget)
         for keyword, value in inner.items():
             made[keyword] = _joined(keyword, made[keyword], value) if keyword in made else value
     if ("properties" in made or "required" in made) and "type" not in made:

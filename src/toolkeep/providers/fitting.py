@@ -4,7 +4,7 @@ What the provider does not know goes into the description where that is short, a
 keep validates by the schema as it is written, whatever the provider was told.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.tool import ToolDefinition
@@ -14,8 +14,16 @@ from toolkeep.providers.describing import described, said
 from toolkeep.providers.losses import Losses, NotExpressible
 from toolkeep.providers.profiles import Profile
 from toolkeep.validation.dialect import Dialect, dialect_of, upgrade_draft_07
-from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, pointer, types_of
+from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, all_schemas, pointer, types_of
 from toolkeep.validation.references import BadReference, look_up, resolve_references
+
+_REFERRING: Final = frozenset(
+    (
+        "$ref", "$id", "$anchor", "$defs", "definitions", "$dynamicRef", "$dynamicAnchor", "$recursiveRef",
+        "$recursiveAnchor", "$vocabulary",
+    )
+)  # fmt: skip
+"""Where none of these stands, there is nothing to resolve."""
 
 
 def fitted(definition: ToolDefinition, profile: Profile, losses: Losses) -> dict[str, Any]:
@@ -34,6 +42,8 @@ def plain(schema: dict[str, Any]) -> dict[str, Any]:
     if dialect_of(schema) is Dialect.DRAFT_07:
         upgraded = upgrade_draft_07(schema)
         schema = upgraded if isinstance(upgraded, dict) else {}
+    if not any(_REFERRING & part.keys() for part in all_schemas(schema)):
+        return {key: value for key, value in schema.items() if key != "$schema"}
     try:
         made = resolve_references(schema)
     except BadReference as error:

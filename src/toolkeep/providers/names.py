@@ -32,8 +32,13 @@ def looks_like_an_alias(name: str) -> bool:
     return _LOOKS_LIKE_AN_ALIAS.fullmatch(name) is not None
 
 
-def name_of(alias: str, names: Iterable[str], profile: Profile) -> str:
-    """The tool that an alias stands for; what is no alias stands for itself."""
-    if not looks_like_an_alias(alias):
-        return alias
-    return next((name for name in names if alias_of(name, profile) == alias), alias)
+def names_by_alias(names: Iterable[str], profile: Profile) -> dict[str, str]:
+    """The tool that each alias stands for; one that two tools share stands for none."""
+    found: dict[str, str] = {}
+    shared: set[str] = set()
+    for name in names:
+        alias = alias_of(name, profile)
+        if alias in found:
+            shared.add(alias)
+        found[alias] = name
+    return {alias: name for alias, name in found.items() if alias not in shared}

@@ -5,10 +5,10 @@ from typing import Any, Protocol
 
 from toolkeep.calls import RegisteredTool, ToolResult, Unreadable
 from toolkeep.errors import Code, ResponseUnreadable, ToolkeepError
-from toolkeep.limits import BATCH_CALLS, DEFAULT_LIMITS
+from toolkeep.limits import BATCH_CALLS, DEFAULT_LIMITS, STRICT_CHOICE_BYTES
 from toolkeep.providers.export import PLAIN_EXPORT, Exported, Omitted, Options, Prepared, gathered, prepare
 from toolkeep.providers.losses import Losses, NotExpressible
-from toolkeep.providers.names import looks_like_an_alias, name_of
+from toolkeep.providers.names import looks_like_an_alias, names_by_alias
 from toolkeep.providers.reading import data_of
 from toolkeep.providers.replies import reply_to
 from toolkeep.providers.strict.codec import StrictCodec
@@ -87,7 +87,7 @@ class Speaker:
     ) -> Messages:
         """Make every call of a turn, and answer each exactly once."""
         vendor = vendor_of(provider)
-        names = [self._name_of(call, vendor, agent) for call in turn.calls]
+        names = self._names_of(turn, vendor, agent)
         made = [
             {
                 "name": name,
@@ -107,11 +107,14 @@ class Speaker:
         ]
         return vendor.write(replies)
 
-    def _name_of(self, call: ModelCall, vendor: Vendor, agent: str) -> str:
-        if not looks_like_an_alias(call.name):
-            return call.name
-        known = (tool.name for tool in self._keep.tools(enabled=True, agent=agent))
-        return name_of(call.name, known, vendor.profile)
+    def _names_of(self, turn: Turn, vendor: Vendor, agent: str) -> list[str]:
+        """The tools that the calls name; all tools are looked through at most once."""
+        called = [call.name for call in turn.calls]
+        if not any(map(looks_like_an_alias, called)):
+            return called
+        tools = self._keep.tools(enabled=True, agent=agent)
+        known = names_by_alias((tool.name for tool in tools), vendor.profile)
+        return [known.get(name, name) for name in called]
 
     def _definition(self, name: str, agent: str) -> Any:
         tool = self._keep.look_up(name, agent=agent)
@@ -154,6 +157,8 @@ def _decoded(codec: StrictCodec, arguments: bytes | dict[str, Any]) -> bytes | d
     if isinstance(arguments, bytes):
         if len(arguments) > DEFAULT_LIMITS.argument_bytes:
             return arguments
+        if codec.has_choices and len(arguments) > STRICT_CHOICE_BYTES:
+            raise Undecodable(f"they are longer than {STRICT_CHOICE_BYTES} bytes", "send less")
         try:
             written = parse_json_fully(arguments, depth=DEFAULT_LIMITS.argument_depth)
         except NotStrictJson:

@@ -90,23 +90,19 @@ def _check(schema: dict[str, Any]) -> None:
             raise NotExpressible("an enum of it holds objects or lists", "use plain values", pointer=path)
         if isinstance(part.get("const"), (dict, list)):
             raise NotExpressible("a const of it is an object or a list", "use a plain value", pointer=path)
-        reference = part.get("$ref")
-        if isinstance(reference, str) and _holds_itself(reference, schema):
-            raise NotExpressible("it refers to itself", "bound how deep it goes", pointer=path)
+    if _goes_round(schema):
+        raise NotExpressible("it refers to itself", "bound how deep it goes")
 
 
-def _holds_itself(reference: str, root: dict[str, Any]) -> bool:
-    seen: set[str] = set()
-    waiting = [reference]
-    while waiting:
-        one = waiting.pop()
-        for inner in local_references(look_up(root, one[1:])):
-            if inner == reference:
-                return True
-            if inner not in seen:
-                seen.add(inner)
-                waiting.append(inner)
-    return False
+def _goes_round(schema: dict[str, Any]) -> bool:
+    """Whether a definition holds itself, each looked at once."""
+    inner = {one: set(local_references(look_up(schema, one[1:]))) for one in set(local_references(schema))}
+    while ends := [one for one, others in inner.items() if not others]:
+        for one in ends:
+            del inner[one]
+        for others in inner.values():
+            others.difference_update(ends)
+    return bool(inner)
 
 
 def _cost(schema: dict[str, Any]) -> StrictCost:

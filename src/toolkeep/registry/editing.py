@@ -155,9 +155,10 @@ class Editor:
         if run is not None and not may_run:
             raise _runs(definition.name)
         now = self._now()
-        new = StoredDefinition(id="", definition=definition, run=run, created_at=now, updated_at=now)
+        new = self._sized(
+            StoredDefinition(id="", definition=definition, run=run, created_at=now, updated_at=now)
+        )
         tool = self._admit(new)
-        _check_size(new)
         with self._lock:
             held = self._registry.versions(definition.name)
             if held and held[0].provider == STORE:

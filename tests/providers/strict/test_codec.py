@@ -143,6 +143,15 @@ def test_alternatives_that_look_alike_are_told_apart_by_being_text() -> None:
         assert made.decode(made.encode({"either": value})) == {"either": value}
 
 
+def test_a_value_that_fits_two_alternatives_is_not_taken_for_the_first() -> None:
+    pairs = {"type": "array", "items": of(key=TEXT, value=TEXT) | {"required": ["key", "value"]}}
+    as_list = of(t=pairs) | {"required": ["t"]}
+    as_map = of(t={"type": "object", "additionalProperties": TEXT}) | {"required": ["t"]}
+    made = codec(of(either={"anyOf": [as_list, as_map]}))
+    with pytest.raises(Undecodable):
+        made.decode({"either": {"t": [{"key": "a", "value": "b"}]}})
+
+
 @pytest.mark.parametrize(
     "schema",
     [

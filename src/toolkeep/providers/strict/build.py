@@ -63,6 +63,7 @@ class Builder:
         self._losses = losses
         self._named: dict[str, tuple[str, Named]] = {}
         self._count = 0
+        self.has_choices = False
 
     def build(self) -> Node:
         """The root."""
@@ -105,11 +106,13 @@ class Builder:
         if "allOf" not in inner:
             return inner
         try:
-            return merged(inner, self._root)
+            made = merged(inner, self._root)
         except CannotMerge as error:
             self._losses.note(pointer(path), "allOf", "weakened", str(error))
             kept = {key: value for key, value in inner.items() if key in ("description", "type")}
             return kept if kept.get("type") != "object" else {**kept, "additionalProperties": True}
+        self._losses.note(pointer(path), "allOf", "kept", "merged into one schema")
+        return made
 
     def _types(self, schema: dict[str, Any]) -> list[str] | None:
         """The types of a place, also where only its other keywords tell; None where it is a union or open."""
@@ -273,8 +276,12 @@ class Builder:
         if not _can_be_told_apart(nodes):
             return self._text(beside, path, "alternatives that look alike", words=words)
         if all(node.is_plain for node in nodes):
-            return _joined(nodes, words)
+            joined = _joined(nodes, words)
+            if "anyOf" not in joined.schema:
+                self._losses.note(pointer(path), "anyOf", "kept", "as a list of types")
+            return joined
         branches = [Branch(node, self._fits(schema), self._fits_encoded(node)) for schema, node in parts]
+        self.has_choices = True
         return Choice(branches, words)
 
     def _fits(self, schema: Any) -> Callable[[Any], bool]:

@@ -8,7 +8,8 @@ from toolkeep.limits import STRICT_DEPTH, STRICT_ENUM_VALUES, STRICT_PROPERTIES,
 from toolkeep.providers.fitting import plain
 from toolkeep.providers.losses import Losses, NotExpressible
 from toolkeep.providers.strict.build import Builder
-from toolkeep.validation.keywords import every_schema
+from toolkeep.validation.keywords import all_schemas
+from toolkeep.validation.references import look_up
 
 
 class StrictCodec:
@@ -19,6 +20,8 @@ class StrictCodec:
         schema = public_schema(definition.parameters, is_sensitive=definition.sensitive)
         builder = Builder(plain(schema), losses)
         self._root = builder.build()
+        self.has_choices = builder.has_choices
+        """Whether decoding compares alternatives, which costs more than reading."""
         self.schema: dict[str, Any] = self._root.schema
         if definitions := builder.definitions():
             self.schema["$defs"] = definitions
@@ -36,15 +39,15 @@ class StrictCodec:
 
 def _check_limits(schema: dict[str, Any]) -> None:
     properties = chars = values = 0
-    for path, inside in every_schema(schema):
+    for inside in all_schemas(schema):
         names = inside.get("properties", {})
+        options = inside.get("enum", ())
         properties += len(names)
-        options = [option for option in inside.get("enum", ()) if isinstance(option, str)]
-        values += len(inside.get("enum", ()))
-        chars += sum(map(len, names)) + sum(map(len, options))
-        if path.count("/properties/") + path.count("/items") > 2 * STRICT_DEPTH:
-            raise NotExpressible(f"its strict form is deeper than {STRICT_DEPTH} levels", "make it flatter")
+        values += len(options)
+        chars += sum(map(len, names)) + sum(len(option) for option in options if isinstance(option, str))
     chars += sum(map(len, schema.get("$defs", ())))
+    if "$defs" in schema and _depth(schema, schema, {}) > STRICT_DEPTH:
+        raise NotExpressible(f"its strict form is deeper than {STRICT_DEPTH} levels", "make it flatter")
     for what, count, most in (
         ("properties", properties, STRICT_PROPERTIES),
         ("enum values", values, STRICT_ENUM_VALUES),
@@ -52,3 +55,18 @@ def _check_limits(schema: dict[str, Any]) -> None:
     ):
         if count > most:
             raise NotExpressible(f"its strict form has {count} {what}, at most {most} are taken", "split it")
+
+
+def _depth(schema: dict[str, Any], root: dict[str, Any], known: dict[str, int]) -> int:
+    """How many objects and lists stand inside each other; each reference is followed once."""
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        if reference not in known:
+            known[reference] = 0  # where it goes round
+            known[reference] = _depth(look_up(root, reference[1:]), root, known)
+        return known[reference]
+    parts = [*schema.get("properties", {}).values(), *schema.get("anyOf", ())]
+    if isinstance(schema.get("items"), dict):
+        parts.append(schema["items"])
+    deepest = max((_depth(part, root, known) for part in parts), default=0)
+    return deepest + (schema.get("type") in ("object", "array"))

@@ -317,21 +317,26 @@ class Choice(NamedTuple):
         for branch in self.branches:
             if branch.fits(value):
                 encoded = branch.node.encode(value)
-                if self.decode(encoded) == value:
-                    return encoded
+                try:
+                    if self.decode(encoded) == value:
+                        return encoded
+                except Undecodable:
+                    continue
         raise NotExpressible("no alternative says it and nothing else", "choose another value")
 
     def decode(self, value: Any) -> Any:
-        """As the alternatives that fit, if they agree."""
-        meant: list[Any] = []
-        for branch in self.branches:
-            if branch.fits_encoded(value):
-                decoded = branch.node.decode(value)
-                if decoded not in meant:
-                    meant.append(decoded)
-        if len(meant) > 1:
+        """As the alternative that fits; where several do, they must mean the same."""
+        fitting = [branch.node for branch in self.branches if branch.fits_encoded(value)]
+        rewritten = [node for node in fitting if not node.is_plain]
+        # Two would have to be decoded to be compared, at every level again: that doubles with each.
+        if len(rewritten) > 1:
             raise Undecodable("a value could mean several things", "choose the alternative more clearly")
-        return meant[0] if meant else value
+        if not rewritten:
+            return value
+        decoded = rewritten[0].decode(value)
+        if len(fitting) > 1 and decoded != value:
+            raise Undecodable("a value could mean several things", "choose the alternative more clearly")
+        return decoded
 
 
 def nullable(schema: dict[str, Any]) -> dict[str, Any]:
