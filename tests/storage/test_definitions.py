@@ -208,12 +208,9 @@ def test_a_tool_is_changed_by_any_of_its_names_and_never_one_version_of_it(open_
     keep.create_definition(WEATHER)
     keep.update_definition("Forecast", {"version": "2.0.0"})
     assert keep.definition_versions("forecast") == keep.definition_versions("weather")
-    for change in (
-        lambda: keep.delete_definition("weather@1.0.0"),
-        lambda: keep.delete_definition("weather@9"),
-    ):
+    for one in ("weather@1.0.0", "weather@9"):
         with pytest.raises(StoreConflict):
-            change()
+            keep.delete_definition(one)
     keep.delete_definition("forecast")
     assert "weather" not in keep
 
