@@ -221,8 +221,9 @@ def test_a_backup_that_was_changed_is_refused_and_nothing_is_touched(
     assert not (tmp_path / "evil").exists()
 
 
-def forged(held: dict[str, bytes]) -> None:
-    """Let the manifest say what is there now."""
+def forge(held: dict[str, bytes], change: Callable[[dict[str, bytes]], Any]) -> None:
+    """Change something, and let the manifest say so."""
+    change(held)
     manifest = json.loads(held.pop("manifest.json"))
     manifest["members"] = [
         {"name": name, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
@@ -235,7 +236,7 @@ def test_a_log_that_was_rewritten_with_its_manifest_does_not_verify(used: Path, 
     file = tmp_path / "backup.tar"
     make_backup(used, file)
     with pytest.raises(BackupRefused, match="does not verify"):
-        check_backup(rewritten(file, lambda held: (_swap_line(held), forged(held))))
+        check_backup(rewritten(file, lambda held: forge(held, _swap_line)))
 
 
 @pytest.mark.parametrize(
@@ -246,7 +247,7 @@ def test_no_name_leads_out_of_the_state_whatever_the_manifest_says(
 ) -> None:
     file = tmp_path / "backup.tar"
     make_backup(used, file)
-    hostile = rewritten(file, lambda held: (held.update({name: b"x"}), forged(held)))
+    hostile = rewritten(file, lambda held: forge(held, lambda inside: inside.update({name: b"x"})))
     with pytest.raises(BackupRefused, match="no backup holds"):
         check_backup(hostile)
 
