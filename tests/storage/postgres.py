@@ -5,6 +5,7 @@ missing, the tests that need it are skipped by name; in CI that is a failure.
 """
 
 import contextlib
+import ctypes
 import os
 import pwd
 import shutil
@@ -21,6 +22,7 @@ from toolkeep.storage.places import SCHEMA, Place, PostgresPlace
 from toolkeep.storage.sql.definitions import DefinitionWriter
 from toolkeep.storage.sql.tables import METADATA, STATE
 
+_LIBC = ctypes.CDLL(None)
 _SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -56,6 +58,7 @@ class Cluster:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
+            preexec_fn=_end_with_the_tests,  # noqa: PLW1509 -- one call of the kernel, nothing of Python's
         )
         until = ["--host", "127.0.0.1", "--port", port, "--quiet"]
         while subprocess.run([self._programs / "pg_isready", *until], check=False).returncode:
@@ -142,6 +145,12 @@ def cluster() -> Iterator[Cluster]:
     finally:
         made.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_with_the_tests() -> None:
+    """Have the kernel stop it when whoever started it is gone, even if that was killed."""
+    pr_set_pdeathsig = 1
+    _LIBC.prctl(pr_set_pdeathsig, signal.SIGQUIT)
 
 
 def _ordinary_user() -> int | None:

@@ -1,6 +1,7 @@
 """Backups of a keep that goes on meanwhile, and keeps that are made from them."""
 
 import contextlib
+import hashlib
 import io
 import json
 import shutil
@@ -220,21 +221,35 @@ def test_a_backup_that_was_changed_is_refused_and_nothing_is_touched(
     assert not (tmp_path / "evil").exists()
 
 
+def forge(held: dict[str, bytes], change: Callable[[dict[str, bytes]], Any]) -> None:
+    """Change something, and let the manifest say so."""
+    change(held)
+    manifest = json.loads(held.pop("manifest.json"))
+    manifest["members"] = [
+        {"name": name, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in held.items()
+    ]
+    held["manifest.json"] = json.dumps(manifest).encode()
+
+
 def test_a_log_that_was_rewritten_with_its_manifest_does_not_verify(used: Path, tmp_path: Path) -> None:
-    import hashlib
-
-    def forge(held: dict[str, bytes]) -> None:
-        _swap_line(held)
-        manifest = json.loads(held["manifest.json"])
-        for member in manifest["members"]:
-            member["sha256"] = hashlib.sha256(held[member["name"]]).hexdigest()
-            member["size"] = len(held[member["name"]])
-        held["manifest.json"] = json.dumps(manifest).encode()
-
     file = tmp_path / "backup.tar"
     make_backup(used, file)
     with pytest.raises(BackupRefused, match="does not verify"):
-        check_backup(rewritten(file, forge))
+        check_backup(rewritten(file, lambda held: forge(held, _swap_line)))
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "../../evil", "keys/../../evil", "/evil", "evil", "keys/evil/evil", "audit/torn/x"]
+)
+def test_no_name_leads_out_of_the_state_whatever_the_manifest_says(
+    used: Path, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / "backup.tar"
+    make_backup(used, file)
+    hostile = rewritten(file, lambda held: forge(held, lambda inside: inside.update({name: b"x"})))
+    with pytest.raises(BackupRefused, match="no backup holds"):
+        check_backup(hostile)
 
 
 @pytest.mark.parametrize(

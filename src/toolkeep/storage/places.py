@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from toolkeep.errors import StateUnusable, StoreUnavailable, ToolkeepError
 from toolkeep.limits import STORE_BUSY_SECONDS, STORE_CONNECT_SECONDS
@@ -148,9 +148,10 @@ class PostgresPlace:
         return StoreUnavailable(self.shown, self._without_secrets(_first_line(error)), hint=hint)
 
     def _without_secrets(self, text: str) -> str:
-        """A driver may quote what it was given."""
-        password = urlsplit(self._url).password
-        return text.replace(password, "…") if password else text
+        """A driver may quote what it was given, as it was written or as it was meant."""
+        for password in _passwords(self._url):
+            text = text.replace(password, "…")
+        return text
 
 
 def _psycopg(shown: str) -> Any:
@@ -175,6 +176,15 @@ def shown_url(url: str) -> str:
     except ValueError:
         return "postgresql://…"
     return f"postgresql://{parts.hostname or ''}{port}{parts.path}"
+
+
+def _passwords(url: str) -> set[str]:
+    try:
+        parts = urlsplit(url)
+        written = {parts.password or "", *parse_qs(parts.query).get("password", ())}
+    except ValueError:
+        return {url}
+    return {form for one in written if one for form in (one, unquote(one))}
 
 
 def _first_line(error: BaseException) -> str:
