@@ -314,14 +314,32 @@ def _wrong_with_upstream(said: Mapping[str, Any]) -> str:
         return "" if "url" in said else "has no url; say where calls go"
     if ("command" in said) == ("url" in said):
         return "has neither command nor url, or both; an MCP server is a program or an address"
-    if "command" in said and not said["command"]:
-        return "has an empty command"
+    if wrong := _wrong_with_server(said):
+        return wrong
     for capability in said.get("capabilities") or ():
         try:
             if not Capability.read(capability).scope.strip("*"):
                 return f"is granted {capability} without saying of what"
         except ValueError as error:
             return f"has a capability that cannot be: {error}"
+    return ""
+
+
+def _wrong_with_server(said: Mapping[str, Any]) -> str:
+    """What is wrong with how an MCP server is reached; what a variable will hold is looked at later."""
+    from toolkeep.execution.staying import Staying
+    from toolkeep.network.endpoint import Endpoint
+
+    if "${" in str(said):
+        return ""
+    try:
+        if "url" in said:
+            Endpoint.read({"url": said["url"], "headers": said.get("headers") or {}})
+        else:
+            words = {key: said[key] for key in ("environment", "code", "idle_s") if key in said}
+            Staying.read({"argv": said["command"], **words})
+    except ValueError as error:
+        return str(error)
     return ""
 
 

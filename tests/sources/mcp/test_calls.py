@@ -51,6 +51,13 @@ def test_a_tool_that_is_described_otherwise_by_now_is_not_called(tmp_path: Path)
 
 
 @pytest.mark.spec("REG-3")
+def test_a_tool_that_changes_while_it_is_used_is_not_called_again(tmp_path: Path) -> None:
+    add(tmp_path, *server("changes"))
+    first, second = call_all(tmp_path, [("echo", {"text": "a"})] * 2)
+    assert (first.value, second.code) == ("a", Code.TOOL_QUARANTINED), second.text
+
+
+@pytest.mark.spec("REG-3")
 def test_a_rename_does_not_dodge_the_pin(tmp_path: Path) -> None:
     add(tmp_path, *server())
     change(tmp_path, name="echo_before")

@@ -47,6 +47,10 @@ class HttpSpeaker:
         """Whether it can still be talked to."""
         return not self._is_closed
 
+    def take_change(self) -> bool:
+        """Whether the server said that its tools are others by now."""
+        return self._heard.take_change()
+
     def settle(self, version: str) -> None:
         """Say the version with each request from here on."""
         self._version = version

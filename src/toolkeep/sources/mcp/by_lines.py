@@ -38,6 +38,10 @@ class LineSpeaker:
         """The end of its standard error, for the log."""
         return self._resident.last_words
 
+    def take_change(self) -> bool:
+        """Whether the server said that its tools are others by now."""
+        return self._heard.take_change()
+
     def settle(self, version: str) -> None:
         """Lines are the same in all versions."""
 

@@ -45,6 +45,10 @@ class Conversation:
         """Let go of it when no event loop is left."""
         self._speaker.abandon()
 
+    def take_change(self) -> bool:
+        """Whether the server said since the last time that its tools are others by now."""
+        return self._speaker.take_change()
+
     async def begin(self) -> None:
         """Find out which era the server speaks. Raises `UpstreamFailed`."""
         wanted = {

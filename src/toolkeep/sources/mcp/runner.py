@@ -100,6 +100,7 @@ class McpRunner:
         key, start = await self._wanted(call, known)
         idle_s = float(target.get("idle_s", DEFAULT_RESIDENT_IDLE_SECONDS))
         async with self._residents.use(key, start, idle_s=idle_s, is_shared=True) as talk:
+            await talk.look_again()
             _check_pin(call, talk)
             if talk.way_out is not None:
                 talk.way_out.begin(call.tool, self._contacts.of(call))

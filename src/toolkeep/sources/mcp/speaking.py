@@ -55,6 +55,9 @@ class Speaker(Protocol):
     def is_alive(self) -> bool:
         """Whether it can still be talked to."""
 
+    def take_change(self) -> bool:
+        """Whether the server said since the last time that its tools are others by now."""
+
     def settle(self, version: str) -> None:
         """The version that both sides speak from here on."""
 
@@ -102,8 +105,12 @@ class Heard:
     def __init__(self) -> None:
         self._count = 0
         self._listeners: dict[int, Progress] = {}
-        self.has_changed = False
-        """Whether it said that its tools are others by now."""
+        self._has_changed = False
+
+    def take_change(self) -> bool:
+        """Whether it said since the last time that its tools are others by now."""
+        changed, self._has_changed = self._has_changed, False
+        return changed
 
     def answer(self) -> None:
         """An answer came: what was said before it is forgiven."""
@@ -130,7 +137,7 @@ class Heard:
         if message.method == "notifications/progress":
             self._progress(message.params)
         elif message.method == "notifications/tools/list_changed":
-            self.has_changed = True
+            self._has_changed = True
         return None
 
     def _progress(self, params: dict[str, Any]) -> None:

@@ -28,7 +28,13 @@ class Talk:
         self.way_out = way_out
         """Where it reaches hosts from here."""
         self.tools = [described(tool) for tool in tools]
-        self.pins = {str(tool.get("name")): fingerprint(tool) for tool in self.tools}
+        self.pins = _pins(self.tools)
+
+    async def look_again(self) -> None:
+        """List the tools anew where the server said that they have changed. Raises `UpstreamFailed`."""
+        if self.conversation.take_change():
+            self.tools = [described(tool) for tool in await self.conversation.list_tools()]
+            self.pins = _pins(self.tools)
 
     @property
     def is_alive(self) -> bool:
@@ -46,6 +52,10 @@ class Talk:
     def abandon(self) -> None:
         """Let go of it when no event loop is left."""
         self.conversation.abandon()
+
+
+def _pins(tools: list[dict[str, Any]]) -> dict[str, str]:
+    return {str(tool.get("name")): fingerprint(tool) for tool in tools}
 
 
 async def start_by_lines(pool: Pool, recipe: Recipe, program: Program, hosts: HostReach) -> Talk:
