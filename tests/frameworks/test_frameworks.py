@@ -15,8 +15,8 @@ BECAME = ["success", "error", "error", "error"]
 
 
 @pytest.fixture(scope="module")
-def report() -> Any:
-    return programs.report()
+def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return programs.report(tmp_path_factory)
 
 
 @pytest.mark.spec("PRV-2")

@@ -1,12 +1,14 @@
 """Runs programs in the environment that holds the vendors' SDKs and the frameworks."""
 
+import fcntl
 import json
 import os
 import subprocess
 import tempfile
-from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.conftest import SHARED_DATA
 from tests.mcp.environments import ROOT, python_of
@@ -30,14 +32,24 @@ def run_python(*words: str | Path, **variables: str) -> "subprocess.CompletedPro
     )
 
 
-@cache
-def report() -> Any:
-    """What came of everything that the vendors' packages take part in; run once for all tests."""
+def report(folders: pytest.TempPathFactory) -> Any:
+    """What came of everything that the vendors' packages take part in; run once for all tests and processes."""
+    own = folders.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    kept = shared / "vendors.json"
+    with (shared / "vendors.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            kept.write_text(_run(), encoding="utf-8")
+    return json.loads(kept.read_text(encoding="utf-8"))
+
+
+def _run() -> str:
     program = ROOT / "tests" / "providers" / "vendors" / "report.py"
     with served() as url, tempfile.TemporaryDirectory() as home:
         done = run_python(program, EXAMPLES, SHARED_DATA, **_environment(url, home))
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return done.stdout.splitlines()[-1]
 
 
 def _environment(url: str, home: str) -> dict[str, str]:

@@ -11,9 +11,9 @@ REAL_TOOLS = 2245
 
 
 @pytest.fixture(scope="module")
-def report(shared_data: Path) -> Any:
+def report(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Needs the real tools: skipped or failed where they are absent."""
-    return programs.report()
+    return programs.report(tmp_path_factory)
 
 
 @pytest.mark.spec("PRV-1", "PRV-3")
