@@ -302,7 +302,5 @@ def test_static_files_are_named_by_their_hash(keep: Keep) -> None:
 
 
 def test_a_word_that_is_not_typed_to_its_end_finds_tools_already(keep: Keep) -> None:
-    answer = visit(
-        keep, lambda visitor: visitor.get("/ui/tools?search=cou", **{"hx-request": "true"})
-    )
+    answer = visit(keep, lambda visitor: visitor.get("/ui/tools?search=cou", **{"hx-request": "true"}))
     assert "count_up" in re.findall(r'href="/ui/tools/(\w+)"', answer.body.decode())
