@@ -78,6 +78,7 @@ class Renderer:
             "count": count,
             "size": size,
             "words": words,
+            "sentence": lambda text: text if str(text).endswith((".", "?", "!")) else f"{text}.",
             "kind": lambda kind: _KINDS.get(str(kind), str(kind)),
             "milliseconds": lambda number: f"{number:.0f}" if number >= 100 else f"{number:.3g}",
             "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
@@ -187,4 +188,4 @@ def size(number: float) -> str:
 
 def words(text: str) -> str:
     """`file_system` as a person writes it."""
-    return str(text).replace("_", " ")
+    return "by hand" if text == "hand" else str(text).replace("_", " ")

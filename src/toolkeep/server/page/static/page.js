@@ -257,7 +257,7 @@ function draw(chart) {
       cursor: { y: false, drag: { x: false, y: false } },
       padding: [8, 8, 0, 0],
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
-      axes: [axis, { ...axis, size: 46, values: (_, ticks) => ticks.map((tick) => `${+tick.toFixed(2)}${unit}`) }],
+      axes: [axis, { ...axis, size: 54, values: (_, ticks) => ticks.map((tick) => `${+tick.toFixed(2)}${unit}`) }],
       series: [
         {},
         ...lines.map((line) => ({
@@ -329,7 +329,7 @@ async function edit(area) {
           "&": { fontSize: "0.8125rem", maxHeight: "22rem", backgroundColor: "transparent" },
           "&.cm-focused": { outline: "none" },
           ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.6", overflow: "auto" },
-          ".cm-content": { minHeight: area.dataset.json === "tall" ? "12rem" : "4rem", caretColor: "var(--ink)" },
+          ".cm-content": { minHeight: area.dataset.json === "tall" ? "7.5rem" : "4rem", caretColor: "var(--ink)" },
           ".cm-gutters": { backgroundColor: "var(--sunken)", color: "var(--soft)", border: "0" },
           ".cm-cursor": { borderLeftColor: "var(--ink)" },
           "&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground": {
