@@ -36,7 +36,7 @@ _STORE = "there is no store yet"
 NOT_YET = {
     "VAL-11": "shown by bench/validation.py, which measures; tests assert no times",
     "EXE-8": "tools tell their progress; output is not streamed yet",
-    "SBX-3": "Python functions and classes, programs, HTTP and WASM so far; MCP servers come with upstream",
+    "SBX-3": "Python functions and classes, programs, HTTP, OpenAPI and WASM so far; MCP servers are missing",
     "TLS-1": "git_push is missing",
     "TLS-2": "git_push is missing",
     "TLS-3": "tests/tools shows it for the tools there are; git_push is missing",
@@ -45,7 +45,7 @@ NOT_YET = {
     "PRV-2": "there are no provider adapters yet",
     "PRV-3": "there are no provider adapters yet",
     "MCP-2": "the MCP client that imports tools comes with the sources",
-    "CLI-1": "serve, add, lock, token and backup come with what they command",
+    "CLI-1": "serve, add mcp, token and backup come with what they command",
     "WEB-1": "there is no server yet",
     "WEB-2": "there is no server yet",
     "OBS-1": "the log lines are there; metrics and traces come with the server",
