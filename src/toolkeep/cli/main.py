@@ -7,7 +7,7 @@ import click
 
 COMMANDS = {
     "accept": "Accept a project's configuration, or a tool that changed.",
-    "add": "Import the tools of an HTTP API.",
+    "add": "Import the tools of an MCP server or an HTTP API.",
     "approve": "Answer calls that wait for a person.",
     "audit": "Look into the log of calls, check it, prove from it.",
     "backup": "Back up what the keep remembers, and restore it.",
