@@ -40,7 +40,7 @@ NOT_YET = {
     "PRV-1": "a lone definition gives three provider shapes; the rest comes with the providers",
     "PRV-2": "there are no provider adapters yet",
     "PRV-3": "there are no provider adapters yet",
-    "CLI-1": "serve, add, lock, token and backup come with what they command",
+    "CLI-1": "serve, token and backup come with what they command",
     "WEB-1": "there is no server yet",
     "WEB-2": "there is no server yet",
     "OBS-1": "the log lines are there; metrics and traces come with the server",

@@ -40,9 +40,9 @@ SETTINGS: Final = {
     "gpg.program": "false", "gpg.openpgp.program": "false", "gpg.ssh.program": "false",
     "gpg.x509.program": "false", "gpg.ssh.defaultKeyCommand": "", "gc.recentObjectsHook": "",
     "pager.status": "false", "pager.diff": "false", "pager.log": "false", "submodule.recurse": "false",
-    "status.submoduleSummary": "false", "diff.ignoreSubmodules": "all", "diff.submodule": "short", "diff.autoRefreshIndex": "false",
-    "gc.auto": "0", "maintenance.auto": "false", "safe.directory": "*", "commit.template": "",
-    "uploadpack.packObjectsHook": "", "user.useConfigOnly": "true",
+    "status.submoduleSummary": "false", "diff.ignoreSubmodules": "all", "diff.submodule": "short",
+    "diff.autoRefreshIndex": "false", "gc.auto": "0", "maintenance.auto": "false", "safe.directory": "*",
+    "commit.template": "", "uploadpack.packObjectsHook": "", "user.useConfigOnly": "true",
 }  # fmt: skip
 """What git would start something for, by names that are the same in every repository."""
 

@@ -15,6 +15,7 @@ from toolkeep.limits import BRACKETS, MATCHED_CHARS, PATTERN_BYTES, PATTERN_CACH
 from toolkeep.validation.closing import close_objects, close_part, guard_matching, turns_matching
 from toolkeep.validation.cost import Cost, TooCostly, measure
 from toolkeep.validation.dialect import Dialect
+from toolkeep.validation.direct import Decode, Inexpressible, make_decoder
 from toolkeep.validation.finish import Finisher, make_finisher
 from toolkeep.validation.guard import Inspection, inspect_schema
 from toolkeep.validation.hint import signature
@@ -70,8 +71,9 @@ class CompiledSchema:
     """A validator with everything that the door and the report need to know about its schema."""
 
     __slots__ = (
-        "_formats", "_hint", "_parts", "closes_objects", "cost", "dialect", "finisher", "is_open", "is_valid",
-        "limits", "limits_strings", "locator", "members", "schema", "secrecy", "uncounted_bytes", "validator",
+        "_formats", "_hint", "_parts", "closes_objects", "cost", "decode", "dialect", "filler", "finisher",
+        "is_open", "is_valid", "limits", "limits_strings", "locator", "members", "never_applied", "schema",
+        "secrecy", "uncounted_bytes", "validator",
     )  # fmt: skip
 
     def __init__(
@@ -98,13 +100,29 @@ class CompiledSchema:
         self.limits_strings = turns_matching(schema)
         """Whether no string of a call may be longer than a pattern is tried on."""
         self.members: Members | None = None if self.is_open else make_members(guarded)
+        self.never_applied: frozenset[int] = frozenset()
+        """The ids of the parts whose defaults do not satisfy them."""
         self.finisher: Finisher | None = None
+        self.decode: Decode | None = self._decode_first if self.members is not None else None
+        """Reads and checks a text in one go; None where the schema says more than types can."""
+        self.filler: Finisher | None = None
+        """The finisher of what `decode` has read."""
         self.locator = Locator(schema)
         self.secrecy = Secrecy(self.locator, display)
         self._hint: str | None = None
         self._parts: dict[int, jsonschema_rs.Validator] = {}
         self.uncounted_bytes = _uncounted_bytes(self.cost, limits)
         """Arguments up to this size cannot exceed any limit on size or work."""
+
+    def _decode_first(self, raw: bytes) -> dict[str, Any]:
+        """Make the decoder when it is first needed: most tools of a keep are never called."""
+        decode = make_decoder(self.schema)
+        if decode is None:
+            self.decode = None
+            raise Inexpressible
+        self.filler = make_finisher(self.schema, never_applied=self.never_applied, mends_integers=False)
+        self.decode = decode
+        return decode(raw)
 
     def hint(self, name: str) -> str:
         """The signature in one line, worked out when first asked for."""
@@ -227,9 +245,8 @@ def _compile(
                 misfits = list(misfitting_values(compiled))
                 noted = inspection.problems if by_hand else inspection.warnings
                 noted.extend(misfit.problem for misfit in misfits)
-                compiled.finisher = make_finisher(
-                    compiled.schema, never_applied={id(misfit.part) for misfit in misfits}
-                )
+                compiled.never_applied = frozenset(id(misfit.part) for misfit in misfits)
+                compiled.finisher = make_finisher(compiled.schema, never_applied=compiled.never_applied)
         except TooCostly as error:
             inspection.problems.append(_problem(field, Code.SCHEMA_REFUSED, error.reason, error.mend))
         except Uncompilable:

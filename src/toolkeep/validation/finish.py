@@ -118,20 +118,26 @@ def _whole(number: Any) -> Any:
     return int(number) if number.is_integer() else number
 
 
-def make_finisher(root: dict[str, Any], *, never_applied: AbstractSet[int]) -> Finisher | None:
+def make_finisher(
+    root: dict[str, Any], *, never_applied: AbstractSet[int], mends_integers: bool = True
+) -> Finisher | None:
     """The finisher of a tool's arguments, or None where there is nothing to finish.
 
-    `never_applied` holds the ids of the schemas whose default does not satisfy them.
+    `never_applied` holds the ids of the schemas whose default does not satisfy them; `mends_integers` is
+    False for arguments in which a whole number surely is an int.
     """
-    maker = _Maker(root, never_applied)
+    maker = _Maker(root, never_applied, mends_integers=mends_integers)
     finisher = maker.make(root)
     maker.prune()
     return finisher if finisher.is_needed or finisher.nested or finisher.others else None
 
 
 class _Maker:
-    def __init__(self, root: dict[str, Any], never_applied: AbstractSet[int]) -> None:
+    def __init__(
+        self, root: dict[str, Any], never_applied: AbstractSet[int], *, mends_integers: bool
+    ) -> None:
         self.root = root
+        self._mends_integers = mends_integers
         self._never_applied = never_applied
         self._made: dict[frozenset[int], Finisher] = {}
         self._unfilled: list[tuple[Finisher, list[dict[str, Any]]]] = []
@@ -156,9 +162,9 @@ class _Maker:
     def _fill(self, finisher: Finisher, schemas: list[dict[str, Any]]) -> None:
         parts = [part for schema in schemas for part in in_place(schema, self.root, with_tests=False)]
         declared = [types for part in parts if (types := types_of(part)) is not None]
-        finisher.is_integer = any("integer" in t for t in declared) and not any(
-            "number" in t for t in declared
-        )
+        if self._mends_integers:
+            is_number = any("number" in types for types in declared)
+            finisher.is_integer = not is_number and any("integer" in types for types in declared)
         self._fill_properties(finisher, schemas, parts)
         self._fill_items(finisher, parts)
 

@@ -13,12 +13,13 @@ from toolkeep.validation.keywords import Schema, types_of
 from toolkeep.validation.references import look_up
 
 _SPACED_COLONS = (b" :", b"\n:", b"\t:", b"\r:")
+_FEW = 8
 
 
 class Members:
     """Counts the members of the objects at one place."""
 
-    __slots__ = ("inside", "is_always_object", "items")
+    __slots__ = ("flat", "inside", "is_always_object", "items")
 
     def __init__(self) -> None:
         self.inside: dict[str, Members] = {}
@@ -26,10 +27,20 @@ class Members:
         self.items: Members | None = None
         """What arrays at this place hold, where they can hold objects."""
         self.is_always_object = False
+        self.flat: tuple[str, ...] = ()
+        """Properties, a few, whose objects hold no others; they are not in `inside`."""
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the objects at this place hold no others."""
+        return self.is_always_object and not self.inside and not self.flat
 
     def count(self, value: dict[str, Any]) -> int:
         """The members of a valid object and of every object inside it."""
         total = len(value)
+        for name in self.flat:  # a third of the time that the loop below takes for them
+            if (child := value.get(name)) is not None:
+                total += len(child)
         inside = self.inside
         if not inside:
             return total
@@ -46,7 +57,7 @@ class Members:
 
     def count_all(self, values: list[Any]) -> int:
         """The members of every object in an array."""
-        if self.is_always_object and not self.inside:
+        if self.is_flat:
             return sum(map(len, values))
         total = 0
         for value in values:
@@ -105,6 +116,10 @@ class _Maker:
         }
         if self._may_hold_objects(items):
             members.items = self.make(items)
+        flat = tuple(name for name, inside in members.inside.items() if inside.is_flat)
+        if len(flat) <= _FEW:
+            members.flat = flat
+            members.inside = {name: inside for name, inside in members.inside.items() if name not in flat}
         return members
 
     def _is_always_object(self, schemas: list[Schema]) -> bool:

@@ -45,33 +45,16 @@ def validate(
     correlation_id: str = "",
 ) -> CheckedCall | Refusal:
     """Check the arguments of one call."""
-    schema = tool.arguments
-    members = schema.members
-    raw = size = None
+    objection: Objection
     try:
-        if type(arguments) is bytes:
-            raw = arguments
-        elif type(arguments) is str:
-            raw = arguments.encode()
-        elif isinstance(arguments, (bytearray, memoryview)):
-            raw = bytes(arguments)
-        if raw is None:
-            value, size = _copy(schema, arguments)
-        elif members is not None and len(raw) <= schema.uncounted_bytes:
-            value = _from_json(raw, allow_inf_nan=False)
-        else:
-            value, size = _read(schema, raw)
-        if schema.is_valid(value):
-            if raw is not None and members is not None:
-                count = members.count(value)
-                if raw.count(b":") != count and not has_unique_keys(raw, count):
-                    value = parse_json(raw)
-            if schema.finisher is not None:
-                schema.finisher.finish_object(value)
+        value = _directly(tool.arguments, arguments)
+        if value is None:
+            value = _by_the_engine(tool.arguments, arguments)
+        if type(value) is not Misfit:
             if refusals.rows:
                 refusals.forget(agent, tool.definition.name)
             return CheckedCall(tool, value)
-        objection: Objection = Misfit(value, size)
+        objection = value
     except Exception as error:  # noqa: BLE001 -- whatever goes wrong is a refusal, never a pass
         objection = _objection(error, arguments)
     from toolkeep.validation.explain import explain
@@ -79,6 +62,53 @@ def validate(
     return explain(
         tool, arguments, objection, refusals, Caller(str(agent), str(conversation), correlation_id)
     )
+
+
+def _directly(schema: CompiledSchema, arguments: Arguments) -> Any:
+    """The arguments, if they are text that can be read and checked in one go; None if that is not sure."""
+    decode, members = schema.decode, schema.members
+    if decode is None or members is None:
+        return None
+    try:
+        raw = arguments.encode() if type(arguments) is str else arguments
+        if type(raw) is not bytes or len(raw) > schema.uncounted_bytes:
+            return None
+        value = decode(raw)
+    except Exception:  # noqa: BLE001 -- whatever it is, the engine decides, and says why
+        return None
+    count = members.count(value)
+    if raw.count(b":") != count and not has_unique_keys(raw, count):
+        return None  # a key stands twice, or one that the schema does not list; or strings hold colons
+    if schema.filler is not None:
+        schema.filler.finish_object(value)
+    return value
+
+
+def _by_the_engine(schema: CompiledSchema, arguments: Arguments) -> Any:
+    """The arguments, or what does not fit them; raises for what is not even JSON."""
+    members = schema.members
+    raw = size = None
+    if type(arguments) is bytes:
+        raw = arguments
+    elif type(arguments) is str:
+        raw = arguments.encode()
+    elif isinstance(arguments, (bytearray, memoryview)):
+        raw = bytes(arguments)
+    if raw is None:
+        value, size = _copy(schema, arguments)
+    elif members is not None and len(raw) <= schema.uncounted_bytes:
+        value = _from_json(raw, allow_inf_nan=False)
+    else:
+        value, size = _read(schema, raw)
+    if not schema.is_valid(value):
+        return Misfit(value, size)
+    if raw is not None and members is not None:
+        count = members.count(value)
+        if raw.count(b":") != count and not has_unique_keys(raw, count):
+            value = parse_json(raw)
+    if schema.finisher is not None:
+        schema.finisher.finish_object(value)
+    return value
 
 
 def _objection(error: Exception, arguments: Arguments) -> Objection:
