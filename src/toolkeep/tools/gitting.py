@@ -41,8 +41,8 @@ SETTINGS: Final = {
     "gpg.x509.program": "false", "gpg.ssh.defaultKeyCommand": "", "gc.recentObjectsHook": "",
     "pager.status": "false", "pager.diff": "false", "pager.log": "false", "submodule.recurse": "false",
     "status.submoduleSummary": "false", "diff.ignoreSubmodules": "all", "diff.submodule": "short",
-    "gc.auto": "0", "maintenance.auto": "false", "safe.directory": "*", "commit.template": "",
-    "uploadpack.packObjectsHook": "", "user.useConfigOnly": "true",
+    "diff.autoRefreshIndex": "false", "gc.auto": "0", "maintenance.auto": "false", "safe.directory": "*",
+    "commit.template": "", "uploadpack.packObjectsHook": "", "user.useConfigOnly": "true",
 }  # fmt: skip
 """What git would start something for, by names that are the same in every repository."""
 
