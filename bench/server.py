@@ -82,7 +82,7 @@ class Plan:
     calls_together: int
 
 
-FULL = Plan(rounds=7, calls_alone=300, calls_together=2000)
+FULL = Plan(rounds=5, calls_alone=200, calls_together=800)
 QUICK = Plan(rounds=2, calls_alone=60, calls_together=300)
 
 

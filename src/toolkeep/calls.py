@@ -308,7 +308,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     """Of the question, or of the rule."""
     way: str
-    """Where the person answered: `terminal`, `command`, `program`; or before: `session`, `rule`."""
+    """Where the person answered: `terminal`, `command`, `http`, `program`; or before: `session`, `rule`."""
 
     def to_dict(self) -> dict[str, str]:
         """The approval as JSON data."""

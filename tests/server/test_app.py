@@ -9,6 +9,7 @@ import pytest
 
 from tests.server.talk import Client, served, until
 from toolkeep import Keep
+from toolkeep.errors import StateUnusable
 from toolkeep.limits import ServerLimits
 
 Act = Callable[[Client], Coroutine[Any, Any, Any]]
@@ -234,3 +235,15 @@ def test_no_answer_may_be_kept_or_guessed_at(keep: Keep) -> None:
     response = talk(keep, lambda client: client.get("/v1/tools"))
     assert response.headers["cache-control"] == "no-store"
     assert response.headers["x-content-type-options"] == "nosniff"
+
+
+def test_what_is_wrong_with_our_machine_is_not_told_to_clients(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise StateUnusable("/home/ada/state", "cannot be used: disk full", hint="mend /home/ada")
+
+    monkeypatch.setattr(keep, "tools", broken)
+    response = talk(keep, lambda client: client.get("/v1/tools"))
+    assert (response.status, response.code) == (500, "ACODE-TSR-023")
+    assert "/home/ada" not in response.body.decode()

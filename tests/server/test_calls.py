@@ -153,7 +153,6 @@ def test_when_the_server_ends_calls_that_wait_are_given_up(keep: Keep) -> None:
 EVENTS = {"accept": "text/event-stream"}
 
 
-@pytest.mark.spec("EXE-8")
 def test_progress_comes_as_events_and_the_result_last(keep: Keep) -> None:
     response = talk(keep, lambda client: client.call("count_up", {"to": 2}, headers=EVENTS))
     assert (response.status, response.headers["content-type"]) == (200, "text/event-stream")

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import transfer
 from toolkeep import Keep
+from toolkeep.events import CallEnded
 from toolkeep.server.assemble import start_metrics
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -107,3 +108,18 @@ def test_the_alerts_watch_what_the_specification_wants() -> None:
     text = (ROOT / "observability" / "alerts.yml").read_text()
     assert "> 0.05" in text
     assert "> 0.5" in text
+
+
+def test_an_event_of_a_tool_that_went_meanwhile_is_counted_as_unknown(keep: Keep) -> None:
+    metrics = start_metrics(keep)
+    ended = CallEnded(
+        tool_name="ghost",
+        agent="ada",
+        status="error",
+        error_code="ACODE-TSR-034",
+        total_ms=1.0,
+        correlation_id="c",
+    )
+    metrics(ended)
+    assert "ghost" not in metrics.page().decode()
+    assert values(metrics)[("toolkeep_call_errors_total", "unknown", "ACODE-TSR-034")] == 1
