@@ -20,7 +20,7 @@ class Clock:
 Make = Callable[[Path, Clock], SignInCodes]
 KINDS = pytest.mark.parametrize(
     "make",
-    [lambda folder, clock: FileSignInCodes(folder, clock), lambda _, clock: MemorySignInCodes(clock)],
+    [FileSignInCodes, lambda _, clock: MemorySignInCodes(clock)],
     ids=["in files", "in memory"],
 )
 
