@@ -141,6 +141,13 @@ def test_every_bad_end_says_what_it_was(keep: Keep, name: str, code: Code, why: 
     assert (result.code, why in result.text) == (code, True), result.text
 
 
+@pytest.mark.spec("SBX-1")
+def test_a_program_is_confined_at_strict_unless_its_definition_says_otherwise(tmp_path: Path) -> None:
+    with Keep() as keep:
+        keep.load(Provider(tmp_path, SCRIPTS))
+        assert call(keep, "peeks").isolation == "strict"
+
+
 @pytest.mark.parametrize("level", ["standard", "strict"])
 def test_a_program_that_hangs_is_ended(tmp_path: Path, level: str) -> None:
     constraints = {"required_isolation": level, "max_execution_time": 1}
@@ -164,7 +171,7 @@ def test_a_confined_program_sees_no_file_that_is_not_granted(tmp_path: Path) -> 
 
 def test_what_no_word_takes_is_read(tmp_path: Path) -> None:
     with Keep() as keep:
-        provider = Provider(tmp_path, {"reads": "cat"})
+        provider = Provider(tmp_path, {"reads": "cat"}, constraints={"required_isolation": "standard"})
         offer = provider._offers[0]
         target = [offer.runner.target[0]]
         provider._offers[0] = Offer(tool=offer.tool, runner=Run(kind="command", target=target))

@@ -308,7 +308,7 @@ def _level(tool: RegisteredTool) -> Isolation:
         asked = constraints.required_isolation
         return Isolation.NONE if asked is None else Isolation(asked.value)
     has_scope = any(capability.scope not in ("", "*") for capability in tool.definition.capabilities)
-    if constraints.required_isolation is None and has_scope:
+    if constraints.required_isolation is None and (has_scope or _is_command(tool)):
         return Isolation.STRICT
     return Isolation(constraints.isolation.value)
 
