@@ -225,9 +225,9 @@ def test_of_calls_that_pass_only_a_timed_listener_hears() -> None:
 def test_after_the_last_timed_listener_stops_no_call_is_timed() -> None:
     bus = Bus()
     stop = bus.subscribe(lambda event: None, timed=True)
-    assert bus.is_timed
+    assert bus.timed
     stop()
-    assert not bus.is_timed
+    assert not bus.timed
 
 
 def test_a_refused_call_is_told_with_its_refusal_and_redacted_arguments() -> None:

@@ -292,27 +292,23 @@ class Bus:
 
     def __init__(self) -> None:
         self.listeners: tuple[Listener, ...] = ()
-        self._timed: tuple[Listener, ...] = ()
+        self.timed: tuple[Listener, ...] = ()
+        """Those who want to know of every call that passes; where there are none, none is timed."""
 
     def subscribe(self, listener: Listener, *, timed: bool = False) -> Callable[[], None]:
         """Tell the listener of everything; returns how to stop. Of calls that pass only if `timed`."""
         self.listeners = (*self.listeners, listener)
-        self._timed += (listener,) if timed else ()
+        self.timed += (listener,) if timed else ()
 
         def stop() -> None:
             self.listeners = _without(self.listeners, listener)
-            self._timed = _without(self._timed, listener) if timed else self._timed
+            self.timed = _without(self.timed, listener) if timed else self.timed
 
         return stop
 
-    @property
-    def is_timed(self) -> bool:
-        """Whether someone wants to know of every call that passes; else none is timed."""
-        return bool(self._timed)
-
     def tell_passed(self, event: ValidationPassed) -> None:
         """Hand a call that passed to those who asked for it."""
-        self._tell(self._timed, event)
+        self._tell(self.timed, event)
 
     def tell(self, event: Event) -> None:
         """Hand an event to everyone; nobody can break the teller."""

@@ -497,14 +497,15 @@ class Keep(KeepsTools):
         """Check a call without running it; never raises. Arguments are JSON text, bytes, or a dict."""
         if type(name) is not str:
             name = str(name)
-        began = time.perf_counter() if self._bus.is_timed else 0.0
+        began = time.perf_counter() if self._bus.timed else 0.0
         sees = self._sees(agent)
         snapshot = self._registry.snapshot
-        registered: RegisteredTool | Refusal | None = snapshot.answering.get(name) if sees is None else None
+        registered = snapshot.answering.get(name) if sees is None else None
         if registered is None:
-            registered = answering(name, snapshot, self._bus, correlation_id=correlation_id, sees=sees)
-        if isinstance(registered, Refusal):
-            return registered
+            found = answering(name, snapshot, self._bus, correlation_id=correlation_id, sees=sees)
+            if isinstance(found, Refusal):
+                return found
+            registered = found
         check = validate(registered, arguments, self._refusals, agent, conversation, correlation_id)
         if began and check.success:
             elapsed_ms = (time.perf_counter() - began) * 1000

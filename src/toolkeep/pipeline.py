@@ -273,7 +273,7 @@ class Pipeline:
         return self.authorizer.authorize_again(permitted)
 
     def _validate(self, request: ToolCall, tool: RegisteredTool) -> CheckedCall | Refusal:
-        began = time.perf_counter() if self._bus.is_timed else 0.0
+        began = time.perf_counter() if self._bus.timed else 0.0
         checked = validate(
             tool,
             request.arguments,

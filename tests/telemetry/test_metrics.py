@@ -79,9 +79,9 @@ def test_a_tool_that_is_gone_keeps_no_label(keep: Keep) -> None:
 
 
 def test_nothing_is_timed_for_whoever_does_not_count(keep: Keep) -> None:
-    assert not keep._bus.is_timed
+    assert not keep._bus.timed
     start_metrics(keep)
-    assert keep._bus.is_timed
+    assert keep._bus.timed
 
 
 def exported(keep: Keep) -> set[str]:

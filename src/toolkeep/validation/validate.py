@@ -46,10 +46,11 @@ def validate(
 ) -> CheckedCall | Refusal:
     """Check the arguments of one call."""
     objection: Objection
+    schema = tool.arguments
     try:
-        value = _directly(tool.arguments, arguments)
+        value = _directly(schema, arguments) if schema.decode is not None else None
         if value is None:
-            value = _by_the_engine(tool.arguments, arguments)
+            value = _by_the_engine(schema, arguments)
         if type(value) is not Misfit:
             if refusals.rows:
                 refusals.forget(agent, tool.definition.name)
