@@ -1,5 +1,6 @@
 """`toolkeep token`, from making to revoking."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,32 @@ def test_tokens_are_rotated_and_revoked_by_the_beginning_of_their_id() -> None:
 def test_wrong_words_are_wrong_usage(words: tuple[str, ...]) -> None:
     run("token", *words, status=2)
     assert not list(Path.home().rglob("tokens.db"))
+
+
+@pytest.mark.spec("WEB-2")
+def test_a_link_signs_in_once_and_is_alone_on_standard_output() -> None:
+    from toolkeep.assembly import open_state
+    from toolkeep.storage.sign_in import FileSignInCodes
+
+    state = open_state(project_folder())
+    assert state is not None
+    made = run("token", "link", "--address", "http://127.0.0.1:9000/")
+    page, _, code = made.stdout.strip().partition("#")
+    assert page == "http://127.0.0.1:9000/ui/sign-in"
+    assert code not in made.stderr
+    codes = FileSignInCodes(state.folder)
+    assert [codes.use(code), codes.use(code)] == [True, False]
+    assert codes.use(data("token", "link")["link"].partition("#")[2])
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+@pytest.mark.spec("WEB-2")
+def test_a_server_shows_a_link_to_a_terminal_and_never_to_a_log(
+    is_terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toolkeep.cli import serve
+    from toolkeep.storage.sign_in import MemorySignInCodes
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    serve._say_how_to_sign_in("http://127.0.0.1:8765", MemorySignInCodes())
+    assert ("/ui/sign-in#" in capsys.readouterr().err) == is_terminal

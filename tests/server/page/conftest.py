@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.mcp.environments import node_with_packages
 from tests.server.running import Running, running
@@ -16,6 +16,9 @@ from toolkeep.server.calls import ask_elsewhere
 from toolkeep.storage.sign_in import MemorySignInCodes
 
 CHROMIUM = Path("/usr/bin/chromium")
+PATIENCE_MS = 45_000
+"""A busy machine takes long for what takes milliseconds elsewhere."""
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @tool(side_effects=["None"])
@@ -106,7 +109,7 @@ class Reader:
         context.on("request", lambda request: self.asked.append(request.url))
         context.on("console", lambda message: self.said.append(message.text))
         context.on("weberror", lambda error: self.said.append(str(error.error)))
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(PATIENCE_MS)
         self.page: Page = context.new_page()
 
     def sign_in(self) -> "Reader":

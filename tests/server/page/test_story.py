@@ -121,7 +121,8 @@ def test_a_definition_is_created_tried_mended_approved_and_proved(read: Read) ->
     expect(page.locator("#verified")).to_contain_text("The log is intact")
 
     assert {url.split("/ui")[0] for url in reader.asked} == {reader.world.url}
-    assert reader.said == []
+    # A check that is overtaken by the next one is given up, and htmx says so.
+    assert [said for said in reader.said if "AbortError" not in said] == []
 
 
 @pytest.mark.spec("POL-4")

@@ -80,6 +80,8 @@ class PageApp:
     async def _answered(self, request: PageRequest, scope: Scope) -> Answer | None:
         cookie = self._cookie(request)
         request.session = await self.sessions.find(cookie) if cookie else None
+        if request.path == "/ui":
+            return Answer(303, b"", b"text/plain", ((b"location", b"/ui/"),))
         if request.path == SIGN_IN:
             return await self._sign_in(request)
         if request.session is None:

@@ -89,6 +89,16 @@ function settle(root) {
 
 document.addEventListener("htmx:after:swap", () => settle(document));
 
+// What is typed into a filter is sent while it is typed. Sent again when the field is left, the list would be replaced
+// under the very click that leaves it.
+document.addEventListener(
+  "change",
+  (event) => {
+    if (event.target.matches(".filters input")) event.stopPropagation();
+  },
+  true,
+);
+
 // --- one listener for clicks -------------------------------------------------------------------------------------
 
 document.addEventListener("click", async (event) => {

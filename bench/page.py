@@ -1,0 +1,119 @@
+"""How heavy and how fast is the page? Prints a table, measured by a real browser that is slowed down.
+
+    .venv/bin/python bench/page.py [--tools 10000]
+
+Bytes are those of the first view with nothing cached, as they come over the network. The browser has a
+quarter of this machine's speed, 1.6 Mbit/s and 150 ms.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, sync_playwright
+
+from toolkeep import ToolDefinition, open_keep
+from toolkeep.limits import ServerLimits
+from toolkeep.server.assemble import make_app
+from toolkeep.server.calls import ask_elsewhere
+from toolkeep.server.serving import Server, bind
+from toolkeep.storage.sign_in import MemorySignInCodes
+from toolkeep.tokens import MemoryTokens, Tokens
+
+PATHS = ("/ui/tools", "/ui/", "/ui/approvals", "/ui/tools/tool_00001", "/ui/definitions/new")
+LISTS = (
+    "/ui/tools",
+    "/ui/tools?search=invoices+customers",
+    "/ui/tools?category=database",
+    "/ui/tools/tool_00001",
+)
+TIMES = """() => { const page = performance.getEntriesByType("navigation")[0];
+const drawn = performance.getEntriesByName("first-contentful-paint")[0];
+return [drawn ? drawn.startTime : NaN, page.domContentLoadedEventEnd]; }"""
+
+
+def definition(number: int) -> ToolDefinition:
+    """One of many tools."""
+    return ToolDefinition.from_dict(
+        {
+            "name": f"tool_{number:05d}",
+            "version": "1.0.0",
+            "description": f"Does {number} with orders, invoices and customers of {1900 + number % 200}.",
+            "category": ("general", "database", "network", "knowledge")[number % 4],
+            "parameters": {"type": "object", "properties": {"order_id": {"type": "string", "maxLength": 40}}},
+        }
+    )
+
+
+@contextmanager
+def served(tools: int) -> Iterator[tuple[str, MemorySignInCodes]]:
+    """A keep with many tools, and its page."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {"HOME": folder, "TOOLKEEP_HOME": f"{folder}/state"}
+        Path(folder, "project").mkdir()
+        keep = open_keep(project=Path(folder, "project"), approver=ask_elsewhere)
+        keep.register(*map(definition, range(tools)))
+        codes, sock = MemorySignInCodes(), bind("127.0.0.1", 0)
+        limits = ServerLimits(grace_s=1)
+        server = Server(make_app(keep, Tokens(MemoryTokens()), codes=codes, limits=limits), limits)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}", codes
+        server.should_exit = True
+        thread.join(30)
+        keep.close()
+
+
+def first_view(browser: Browser, url: str, state: Any) -> tuple[int, float, float]:
+    """Bytes, when something was drawn, and when it could be used, in milliseconds."""
+    context = browser.new_context(storage_state=state)
+    page = context.new_page()
+    session = context.new_cdp_session(page)
+    session.send("Network.enable")
+    loaded: list[int] = []
+    session.on("Network.loadingFinished", lambda event: loaded.append(event["encodedDataLength"]))
+    speed = {"downloadThroughput": 1.6e6 / 8, "uploadThroughput": 7.5e5 / 8}
+    session.send("Network.emulateNetworkConditions", {"offline": False, "latency": 150, **speed})
+    session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
+    page.goto(url, wait_until="load")
+    drawn, usable = page.evaluate(TIMES)
+    context.close()
+    return sum(loaded), drawn, usable
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tools", type=int, default=10_000)
+    tools = parser.parse_args().tools
+    with served(tools) as (url, codes), sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.getuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"{url}/ui/sign-in#{codes.make()}")
+        page.wait_for_url("**/ui/")
+        print(f"{tools} tools\n\n| answer of the server | first | median of 9 |\n| --- | ---: | ---: |")
+        for path in LISTS:
+            taken = []
+            for _ in range(10):
+                began = time.perf_counter()
+                context.request.get(url + path)
+                taken.append((time.perf_counter() - began) * 1000)
+            print(f"| `{path}` | {taken[0]:.0f} ms | {statistics.median(taken[1:]):.0f} ms |")
+        print("\n| first view, slowed down | bytes | drawn | usable |\n| --- | ---: | ---: | ---: |")
+        for path in PATHS:
+            size, drawn, usable = first_view(browser, url + path, context.storage_state())
+            print(f"| `{path}` | {size:,} | {drawn:.0f} ms | {usable:.0f} ms |")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
