@@ -113,6 +113,9 @@ class Reader:
         self.page: Page = context.new_page()
 
     def sign_in(self) -> "Reader":
+        self.page.goto(
+            f"{self.world.url}/ui/tools"
+        )  # to the door first: there a link is opened in the same tab
         self.page.goto(self.world.link())
         self.page.wait_for_url("**/ui/")
         return self

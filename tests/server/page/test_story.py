@@ -90,7 +90,8 @@ def test_a_definition_is_created_tried_mended_approved_and_proved(read: Read) ->
     press(page, "Control+a")
     page.keyboard.type('{"weihgt": 250}')
     page.locator("#as-json").get_by_role("button", name="Check only").click()
-    page.get_by_role("button", name="Take the repair").click()
+    expect(page.get_by_role("button", name="Take the repair")).to_be_focused()
+    press(page, "Enter")
     expect(page.locator("#as-json .message")).to_contain_text("Repaired")
     page.locator("#as-json").get_by_role("button", name="Call").click()
 
@@ -99,6 +100,7 @@ def test_a_definition_is_created_tried_mended_approved_and_proved(read: Read) ->
     expect(page.get_by_label("Arguments")).to_have_text('{\n  "weight": 250\n}')
     page.get_by_role("button", name="Approve once").click()
     expect(page.locator("#question")).to_contain_text("Approved")
+    expect(page.locator("#question .message")).to_be_focused()
     page.get_by_role("link", name="Its records").click()
     expect(page.get_by_role("heading", name="A person answered")).to_be_visible()
 

@@ -82,9 +82,14 @@ function settle(root) {
     const field = document.getElementById(slot.dataset.errorFor);
     if (field?.matches("input, select, textarea")) field.setAttribute("aria-invalid", String(slot.textContent.trim() !== ""));
   }
+  // Each once: what is put into another part of the page later takes nobody's focus.
   const first = root.querySelector("[data-focus]");
   if (first) first.focus();
-  for (const told of root.querySelectorAll("[data-announce]")) announce(told.dataset.announce);
+  first?.removeAttribute("data-focus");
+  for (const told of root.querySelectorAll("[data-announce]")) {
+    announce(told.dataset.announce);
+    told.removeAttribute("data-announce");
+  }
 }
 
 document.addEventListener("htmx:after:swap", () => settle(document));

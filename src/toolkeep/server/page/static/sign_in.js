@@ -18,12 +18,16 @@ async function signIn(field, value) {
   location.replace("/ui/");
 }
 
-const code = location.hash.slice(1);
-if (code) {
+function useLink() {
+  const code = location.hash.slice(1);
+  if (!code) return;
   history.replaceState(null, "", location.pathname);
   state.textContent = "Signing in …";
   signIn("code", code);
 }
+
+useLink();
+addEventListener("hashchange", useLink); // a link that is opened in this very tab loads nothing anew
 
 document.getElementById("with-token").addEventListener("submit", (event) => {
   event.preventDefault();
