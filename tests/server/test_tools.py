@@ -8,6 +8,7 @@ from tests.server.conftest import TOOLS
 from tests.server.talk import Client
 from tests.server.test_app import talk
 from toolkeep import Keep, tool
+from toolkeep.providers.vendors import PROVIDERS
 
 GREET: dict[str, Any] = {
     "name": "greet",
@@ -224,3 +225,11 @@ def test_a_definition_is_checked_without_being_kept(keep: Keep) -> None:
     assert sorted(one["field"] for one in wrong["problems"]) == ["description", "name"]
     assert taken["problems"][0]["code"] == "ACODE-TSR-007"
     assert after == 404
+
+
+@pytest.mark.spec("PRV-1")
+def test_a_tool_is_shown_in_the_form_of_every_provider(keep: Keep) -> None:
+    forms = talk(keep, lambda client: client.get("/v1/tools/launch/forms")).data
+    assert tuple(forms) == PROVIDERS
+    definition = keep.get("launch").definition
+    assert forms["anthropic"] == definition.to_claude_format()

@@ -3,6 +3,7 @@
 What is secret in a schema is shown to nobody, whatever their scopes (VAL-6).
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -11,7 +12,10 @@ import msgspec
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.vocabulary import Category
+from toolkeep.errors import DefinitionInvalid
 from toolkeep.keep import Keep
+from toolkeep.providers.lone import lone_definition
+from toolkeep.providers.vendors import PROVIDERS
 from toolkeep.registry.difference import changes_between
 from toolkeep.server.answers import tag_of
 from toolkeep.server.auth import Caller
@@ -212,14 +216,13 @@ def tag_of_tool(keep: Keep, tool: RegisteredTool) -> str:
 
 
 def provider_forms(keep: Keep, caller: Caller, name: str) -> dict[str, Any]:
-    """A tool as models are told of it, by provider; without what is secret."""
+    """A tool as models are told of it, by provider; one that cannot be told of it is not among them."""
     definition = find_tool(keep, caller, name).definition
-    return {
-        "anthropic": definition.to_claude_format(),
-        "openai": definition.to_openai_format(),
-        "gemini": definition.to_gemini_format(),
-        "json-schema": public_schema(definition.parameters, is_sensitive=definition.sensitive),
-    }
+    forms = {}
+    for provider in PROVIDERS:
+        with contextlib.suppress(DefinitionInvalid):
+            forms[provider] = lone_definition(definition, provider)
+    return forms
 
 
 def check_call(

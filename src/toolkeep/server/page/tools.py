@@ -33,9 +33,16 @@ _SHOWN: Final = PAGE // 2
 _PROVIDERS: Final = {
     "anthropic": "Anthropic",
     "openai": "OpenAI",
+    "openai-responses": "Responses",
     "gemini": "Gemini",
+    "bedrock": "Bedrock",
+    "mistral": "Mistral",
+    "cohere": "Cohere",
+    "ollama": "Ollama",
+    "mcp": "MCP",
     "json-schema": "JSON Schema",
 }
+"""Those that have a tab; `/v1` has them all."""
 
 
 async def _list(service: Service, request: PageRequest) -> Answer:
@@ -120,8 +127,9 @@ def show(service: Service, request: PageRequest, name: str) -> Answer:
         signature=_signature(view, fields),
         fields=fields,
         forms=[
-            (key, _PROVIDERS.get(key, key), form)
+            (key, _PROVIDERS[key], form)
             for key, form in tools.provider_forms(keep, caller, name).items()
+            if key in _PROVIDERS
         ],
         constraints=tool.definition.constraints,
         is_stored=is_stored,
