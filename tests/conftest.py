@@ -49,9 +49,9 @@ def shared_data() -> Path:
     pytest.skip("the shared test data is not here")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: other tests count the processes that they started
 def postgres() -> "Iterator[Cluster]":
-    """A PostgreSQL that runs for the whole session."""
+    """A PostgreSQL that runs for all tests of a file."""
     from tests.storage.postgres import cluster
 
     with cluster() as running:

@@ -23,6 +23,7 @@ from toolkeep.storage.sql.definitions import DefinitionWriter
 from toolkeep.storage.sql.tables import METADATA, STATE
 
 _LIBC = ctypes.CDLL(None)
+_PORTS_TRIED = 5
 _SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -47,6 +48,15 @@ class Cluster:
         made = ("--username", "keep", "--auth", "trust", "--no-sync", "--no-locale", "--encoding", "UTF8")
         self._run("initdb", "--pgdata", str(folder / "data"), *made)
 
+    def start_first(self) -> None:
+        """Start it on a port that is free; another cluster may take one that was a moment ago."""
+        for _ in range(_PORTS_TRIED):
+            with contextlib.suppress(RuntimeError):
+                self.start()
+                return
+            self.port = _free_port()
+        raise RuntimeError("PostgreSQL did not start")
+
     def start(self) -> None:
         """Start it, and wait until it answers."""
         options = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
@@ -60,7 +70,8 @@ class Cluster:
             cwd="/",
             preexec_fn=_end_with_the_tests,  # noqa: PLW1509 -- one call of the kernel, nothing of Python's
         )
-        until = ["--host", "127.0.0.1", "--port", port, "--quiet"]
+        # By its own socket: on its port another one may answer.
+        until = ["--host", str(self._folder), "--port", port, "--quiet"]
         while subprocess.run([self._programs / "pg_isready", *until], check=False).returncode:
             if self._server.poll() is not None:
                 raise RuntimeError("PostgreSQL did not start")
@@ -139,7 +150,7 @@ def cluster() -> Iterator[Cluster]:
     # Not below pytest's own folder: others may not look into that, and a socket's path must be short.
     folder = Path(tempfile.mkdtemp(prefix="keep-pg-"))
     made = Cluster(programs, folder)
-    made.start()
+    made.start_first()
     try:
         yield made
     finally:

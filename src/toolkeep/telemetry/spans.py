@@ -5,8 +5,11 @@ secret is ever an attribute. Needs the extra `server`.
 """
 
 import contextlib
+import functools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
+from weakref import WeakSet
 
 from opentelemetry import context, metrics, propagate, trace
 from opentelemetry.metrics import CallbackOptions, Observation
@@ -90,7 +93,8 @@ class DefinitionInstruments:
 
     def __init__(self, keep: Keeper) -> None:
         meter = metrics.get_meter(SCOPE)
-        self._keep = keep
+        _observed.add(keep)
+        _observe_categories()
         self._duration = meter.create_histogram(
             "tools.definitions.validation.duration", unit="s", description="Time to validate a definition."
         )
@@ -99,9 +103,6 @@ class DefinitionInstruments:
         )
         self._created = meter.create_counter(
             "tools.definitions.created", description="Custom definitions created."
-        )
-        meter.create_observable_gauge(
-            "tools.definitions.by_category", [self._by_category], description="Definitions per category."
         )
 
     def __call__(self, event: Event) -> None:
@@ -114,9 +115,19 @@ class DefinitionInstruments:
             case events.ToolDefinitionCreatedEvent():
                 self._created.add(1, {"category": event.category})
 
-    def _by_category(self, _: CallbackOptions) -> Iterable[Observation]:
-        counts: dict[str, int] = {}
-        for tool in self._keep.tools():
-            category = tool.definition.category.value
-            counts[category] = counts.get(category, 0) + 1
-        return [Observation(count, {"category": category}) for category, count in counts.items()]
+
+_observed: Final["WeakSet[Keeper]"] = WeakSet()
+"""The keeps of this process whose definitions are counted."""
+
+
+@functools.cache
+def _observe_categories() -> None:
+    """One instrument for all keeps: an SDK takes the first of a name and leaves the others unasked."""
+    metrics.get_meter(SCOPE).create_observable_gauge(
+        "tools.definitions.by_category", [_by_category], description="Definitions per category."
+    )
+
+
+def _by_category(_: CallbackOptions) -> Iterable[Observation]:
+    counts = Counter(tool.definition.category.value for keep in tuple(_observed) for tool in keep.tools())
+    return [Observation(count, {"category": category}) for category, count in counts.items()]

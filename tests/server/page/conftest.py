@@ -83,7 +83,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: as long as it is open, its thread has an event loop that runs
 def browser() -> Iterator[Browser]:
     """Debian's chromium; a skip where it is not installed, a failure in CI."""
     if not CHROMIUM.exists():
