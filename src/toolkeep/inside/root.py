@@ -79,7 +79,7 @@ def veil(folder: str, shown: Sequence[str]) -> None:
     """
     # A link among the system's paths is not needed here, and a granted path that became one is not followed.
     # Without pathlib: a fresh fork pays for each page of memory that it touches.
-    wanted = [path for path in sorted(shown) if not os.path.islink(path)]  # noqa: PTH114
+    wanted = [path for path in sorted(shown) if not os.path.islink(path)]  # noqa: PTH114 -- as above
     trees = [(path, kernel.clone_granted_tree(path)) for path in wanted]
     kernel.mount("tmpfs", folder, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64k,mode=755")
     for path, tree in trees:

@@ -77,7 +77,7 @@ def _narrowed(schema: dict[str, Any], losses: Losses) -> dict[str, Any]:
     return made
 
 
-def _drop(part: dict[str, Any], keyword: str, is_odd: bool, path: str, losses: Losses) -> None:  # noqa: FBT001
+def _drop(part: dict[str, Any], keyword: str, is_odd: bool, path: str, losses: Losses) -> None:  # noqa: FBT001 -- private
     if keyword in part and is_odd:
         said = f"{keyword}: {part.pop(keyword)}"
         part["description"] = f"{part.get('description', '')} ({said})".lstrip()

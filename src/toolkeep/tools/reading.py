@@ -38,7 +38,7 @@ _MISFIT: Final = "\udcff"
 """Stands for bytes that are not in the encoding: what no encoding gives for good ones."""
 for _codec_name in ("utf-8-sig", "utf-16-le", "utf-32-le", "utf-16", "utf-32", "ascii"):
     codecs.lookup(_codec_name)  # imports it here, and not in every worker: half a millisecond of a call
-codecs.register_error("toolkeep.misfit", lambda error: (_MISFIT, error.end))  # type: ignore[attr-defined]
+codecs.register_error("toolkeep.misfit", lambda error: (_MISFIT, error.end))  # type: ignore[attr-defined]  # of UnicodeError
 
 
 def read_file(

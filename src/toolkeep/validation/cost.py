@@ -96,7 +96,7 @@ class _Weight(NamedTuple):
     digits: int
     errors: int
 
-    def __add__(self, other: "_Weight") -> "_Weight":  # type: ignore[override]
+    def __add__(self, other: "_Weight") -> "_Weight":  # type: ignore[override]  # not as tuples are added
         return _Weight(*map(operator.add, self, other))
 
 

@@ -115,7 +115,7 @@ class _Maker:
                 return None
             case "array" if "items" in schema:
                 items = self.type_of(schema["items"])
-                return _sized(list[items], schema, "minItems", "maxItems")  # type: ignore[valid-type]
+                return _sized(list[items], schema, "minItems", "maxItems")  # type: ignore[valid-type]  # a value here
             case "object" if schema.get("additionalProperties", False) is False:
                 return self._object(schema)
         raise Inexpressible

@@ -53,7 +53,7 @@ def as_bytes(text: object) -> bytes:
     if type(text) is str:
         return text.encode("utf-8", "surrogatepass")
     try:
-        return bytes(text) if type(text) in (bytes, bytearray, memoryview) else b""  # type: ignore[call-overload]
+        return bytes(text) if type(text) in (bytes, bytearray, memoryview) else b""  # type: ignore[call-overload]  # looked at
     except ValueError:  # a memoryview that was released
         return b""
 

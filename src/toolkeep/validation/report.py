@@ -101,7 +101,7 @@ class _Report:
 
     def _names(self, place: Place) -> dict[str, Schema]:
         if not place and "properties" in self.root and "$ref" not in self.root and "allOf" not in self.root:
-            return self.root["properties"]  # type: ignore[no-any-return]
+            return self.root["properties"]  # type: ignore[no-any-return]  # a schema
         return self.compiled.locator.names_at(place)
 
     def misfit(self, place: Place) -> Violation:
