@@ -84,6 +84,10 @@ def test_the_example_of_section_3_2_2_is_written_as_there() -> None:
         (1e20, "100000000000000000000"),
         (1e-7, "1e-7"),
         (0.1 + 0.2, "0.30000000000000004"),
+        (0.00012, "0.00012"),
+        (0.000012, "0.000012"),
+        (999999999999999.9, "999999999999999.9"),
+        (1000000000000000.5, "1000000000000000.5"),
     ],
 )
 def test_floats_are_written_as_ecmascript_writes_them(value: float, text: str) -> None:

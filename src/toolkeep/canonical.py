@@ -12,12 +12,14 @@ import orjson
 
 _SAFE_INTEGER = 2**53 - 1
 _SIMPLE = frozenset({str, bool, type(None)})
+_SMALL, _LARGE = 1e-4, 1e15
+"""Between them nobody writes a fraction with an exponent."""
 
 
 def canonical_bytes(value: Any) -> bytes:
     """The canonical form of a JSON value."""
-    # orjson with sorted keys is the canonical form as long as there is no float, no large integer and no
-    # key outside ASCII (it sorts by UTF-8, RFC 8785 by UTF-16); 33 × faster than writing it here.
+    # orjson with sorted keys is the canonical form as long as there is no number that it writes otherwise and
+    # no key outside ASCII (it sorts by UTF-8, RFC 8785 by UTF-16); 33 × faster than writing it here.
     try:
         written = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # no JSON, too deep, or an integer beyond 64 bits
@@ -36,15 +38,18 @@ def _is_plain(value: Any) -> bool:
     waiting: list[Any] = [value]
     for item in waiting:
         kind = type(item)
-        if kind is dict:
+        if kind is int:
+            if not -_SAFE_INTEGER <= item <= _SAFE_INTEGER:
+                return False
+        elif kind is float:
+            if item.is_integer() or not _SMALL <= abs(item) < _LARGE:
+                return False
+        elif isinstance(item, dict):  # frozen ones too
             if not _are_ascii(item):
                 return False
             waiting += [inside for inside in item.values() if type(inside) not in _SIMPLE]
-        elif kind is list:
+        elif isinstance(item, list):
             waiting += [inside for inside in item if type(inside) not in _SIMPLE]
-        elif kind is int:
-            if not -_SAFE_INTEGER <= item <= _SAFE_INTEGER:
-                return False
         elif kind not in _SIMPLE:
             return False
     return True

@@ -36,6 +36,8 @@ _RANGES: Final = (
     (0xE0080, 0xE00FF, Unseen.TAG), (0xE0100, 0xE01EF, Unseen.SELECTOR), (0xE01F0, 0xE0FFF, Unseen.TAG),
     (0xF0000, 0x10FFFF, Unseen.PRIVATE),
 )  # fmt: skip
+UNSEEN: Final = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last, _ in _RANGES)
+"""All of them, as a character class of a regular expression has them."""
 _STARTS: Final = tuple(first for first, _, _ in _RANGES)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkeep.characters import Unseen, unseen
+from toolkeep.characters import UNSEEN, Unseen, unseen
 from toolkeep.definitions.parameter import TOUCHES_KEY
 
 _BY_NAME: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
@@ -38,7 +38,7 @@ _JOINED_SCRIPT: Final = re.compile("[\u0600-\u06ff\u0700-\u0dff\u1000-\u109f\u17
 """Scripts that cannot be written without joiners."""
 _MAY_JOIN: Final = frozenset("\u200c\u200d")
 _MAY_SELECT: Final = frozenset("\ufe0e\ufe0f")
-_MAY_HIDE: Final = re.compile("[^\t\n -~\u00a1-\u00ac\u00ae-\u033f]")
+_MAY_HIDE: Final = re.compile(f"[\r\u2028\u2029{UNSEEN}]")
 
 
 class Removal(msgspec.Struct, frozen=True):
@@ -75,6 +75,9 @@ def clean_text(text: str) -> tuple[str, Counter[Unseen]]:
 
 def clean_schema(schema: dict[str, Any], place: str) -> tuple[dict[str, Any], list[Removal]]:
     """The schema with every word in it cleaned, and what was taken out; its meaning is the same."""
+    everything = "\n".join(texts_in(schema))
+    if TOUCHES_KEY not in everything and not _MAY_HIDE.search(everything):
+        return schema, []  # as nearly always
     removed: list[Removal] = []
     cleaned: dict[str, Any] = _schema(schema, place, removed)
     return cleaned, removed
@@ -84,6 +87,21 @@ def clean_field(text: str, place: str) -> tuple[str, list[Removal]]:
     """`clean_text` of a field, with its place."""
     cleaned, counts = clean_text(text)
     return cleaned, [Removal(place, kind, count) for kind, count in counts.items()]
+
+
+def texts_in(value: Any) -> list[str]:
+    """Every text in JSON data, names too, in no particular order."""
+    texts: list[str] = []
+    waiting = [value]
+    for item in waiting:
+        if isinstance(item, str):
+            texts.append(item)
+        elif isinstance(item, dict):
+            texts.extend(item)
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
+    return texts
 
 
 def words_of(value: Any, place: str) -> Iterator[tuple[str, str]]:

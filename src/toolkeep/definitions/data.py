@@ -39,14 +39,20 @@ OTHER_SPELLINGS = {"danger_level": "danger", "normalisation": "normalization", "
 
 
 def definition_to_dict(definition: ToolDefinition) -> dict[str, Any]:
-    """JSON data in the order of `KEYS`."""
+    """JSON data in the order of `KEYS`, which the caller may change."""
+    changeable: dict[str, Any] = thaw(definition_data(definition))
+    return changeable
+
+
+def definition_data(definition: ToolDefinition) -> dict[str, Any]:
+    """The same data, not copied: its schemas are those of the definition."""
     data: dict[str, Any] = {
         "name": definition.name,
         "description": definition.description,
         "version": definition.version,
         "category": definition.category.value,
-        "parameters": thaw(definition.parameters),
-        "output_schema": thaw(definition.output_schema),
+        "parameters": definition.parameters,
+        "output_schema": definition.output_schema,
         "result_type": definition.result_type and definition.result_type.value,
         "normalization": definition.normalization and definition.normalization.value,
         "constraints": definition.constraints.to_dict(),
@@ -66,7 +72,7 @@ def definition_to_dict(definition: ToolDefinition) -> dict[str, Any]:
         "enabled": definition.enabled,
         "aliases": list(definition.aliases),
         "source": _source_to_dict(definition.source),
-        "metadata": thaw(definition.metadata),
+        "metadata": definition.metadata,
     }
     always = ("name", "description", "version", "category", "parameters")
     return {key: data[key] for key in KEYS if key in always or not _is_default(key, data[key])}

@@ -29,7 +29,11 @@ class Imported(msgspec.Struct, frozen=True):
 
     definition: ToolDefinition
     removed: tuple[Removal, ...] = ()
-    suspicions: tuple[Suspicion, ...] = ()
+
+    @property
+    def suspicions(self) -> tuple[Suspicion, ...]:
+        """What a person should look at; read anew each time."""
+        return suspicions_of(self.definition, self.removed)
 
     @property
     def held_back(self) -> str:
@@ -76,8 +80,7 @@ def import_definition(data: Mapping[str, Any], *, kind: SourceKind, origin: str,
         danger=_danger(data.get("annotations")),
         source=Source(kind=kind, origin=origin, name="" if name == original else str(original)),
     )
-    found = (*removed, *from_parameters, *from_output)
-    return Imported(definition, found, suspicions_of(definition, found))
+    return Imported(definition, (*removed, *from_parameters, *from_output))
 
 
 def _schema(

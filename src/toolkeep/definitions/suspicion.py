@@ -5,15 +5,17 @@ tool answers. It reads words, not intentions: text that persuades without these 
 policy, approval and sandbox do not rely on it.
 """
 
+import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from toolkeep.characters import Unseen
-from toolkeep.definitions.cleaning import Removal, words_of
+from toolkeep.definitions.cleaning import Removal, texts_in, words_of
 from toolkeep.definitions.tool import ToolDefinition
 
 _EXCERPT_CHARS: Final = 80
@@ -34,14 +36,30 @@ class Suspicion(msgspec.Struct, frozen=True):
         return f"{self.place} {self.reason}{quoted}"
 
 
-class _Rule(msgspec.Struct, frozen=True):
+class Turn(msgspec.Struct, frozen=True):
+    """A turn of phrase: its pattern, and words without which no text matches it, one of each group.
+
+    To look for a word takes a hundredth of the time that trying a pattern takes.
+    """
+
+    pattern: re.Pattern[str]
+    needed: tuple[tuple[str, ...], ...]
+
+
+def _turn(*needed: str, pattern: str) -> Turn:
+    return Turn(re.compile(pattern), tuple(tuple(group.split("|")) for group in needed))
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """What a person is told, and the turns of phrase that call for it."""
+
     name: str
     reason: str
-    pattern: re.Pattern[str]
+    turns: tuple[Turn, ...]
 
 
-def _rule(name: str, reason: str, *patterns: str) -> _Rule:
-    return _Rule(name, reason, re.compile("|".join(patterns)))
+def _rule(name: str, reason: str, *turns: Turn) -> Rule:
+    return Rule(name, reason, turns)
 
 
 _ANY: Final = r"(?:[^ ]{1,24} ){0,%d}"
@@ -53,104 +71,225 @@ _LOOT: Final = (
     r"environment variables)"
 )
 
-_RULES: Final = (
+_ASIDE: Final = "ignore|disregard|forget|override|bypass|overrule"
+_PEOPLE: Final = "user|human|operator"
+
+RULES: Final = (
     _rule(
         "overrides-instructions",
         "tells the model to set other instructions aside",
-        r"\b(?:ignore|disregard|forget|override|bypass|overrule)s? (?:(?:all|any|every|of|the|your|"
-        r"my|our|these|those|other|its) ){0,3}"
-        r"(?:(?:previous|prior|above|earlier|preceding|existing|original|safety|system|former) ){1,2}"
-        r"(?:and )?(?:[^ ]{1,20} )?(?:instruction|prompt|rule|guideline|directive|message|command|"
-        r"polic|restriction)",
-        r"\b(?:ignore|disregard|forget|override) (?:all|any|everything|your) (?:of )?(?:your |the )?"
-        r"(?:instructions|rules|guidelines|safety|restrictions|programming)\b",
-        r"\bforget everything (?:above|before|you)",
+        _turn(
+            _ASIDE,
+            "instruction|prompt|rule|guideline|directive|message|command|polic|restriction",
+            pattern=rf"\b(?:{_ASIDE})s? (?:(?:all|any|every|of|the|your|my|our|these|those|other|its) ){{0,3}}"
+            r"(?:(?:previous|prior|above|earlier|preceding|existing|original|safety|system|former) ){1,2}"
+            r"(?:and )?(?:[^ ]{1,20} )?(?:instruction|prompt|rule|guideline|directive|message|command|"
+            r"polic|restriction)",
+        ),
+        _turn(
+            _ASIDE,
+            "instructions|rules|guidelines|safety|restrictions|programming",
+            pattern=r"\b(?:ignore|disregard|forget|override) (?:all|any|everything|your) (?:of )?"
+            r"(?:your |the )?(?:instructions|rules|guidelines|safety|restrictions|programming)\b",
+        ),
+        _turn("forget everything", pattern=r"\bforget everything (?:above|before|you)"),
     ),
     _rule(
         "poses-as-system",
         "poses as the system or as another speaker of the conversation",
-        r"<\|?/?(?:im.start|im.end|system|assistant|start.header.id|eot.id)\|?>|\[/?inst\]|<<sys>>",
-        r"(?:^|[.:!?] |# )(?:new |updated )?system (?:prompt|message|instruction|override|note|notice) ?:",
-        r"\bas (?:an? |the )?(?:ai|language model|assistant),? you (?:must|should always|are required)",
-        r"</?(?:important|system|instructions?|secret|admin|hidden)>",
+        _turn(
+            "<|[",
+            pattern=r"<\|?/?(?:im.start|im.end|system|assistant|start.header.id|eot.id)\|?>|\[/?inst\]|<<sys>>",
+        ),
+        _turn(
+            "system prompt|system message|system instruction|system override|system note|system notice",
+            pattern=r"(?:^|[.:!?] |# )(?:new |updated )?"
+            r"system (?:prompt|message|instruction|override|note|notice) ?:",
+        ),
+        _turn(
+            "you must|you should always|you are required",
+            pattern=r"\bas (?:an? |the )?(?:ai|language model|assistant),? "
+            r"you (?:must|should always|are required)",
+        ),
+        _turn("<", pattern=r"</?(?:important|system|instructions?|secret|admin|hidden)>"),
     ),
     _rule(
         "hides-from-user",
         "asks the model to keep something from the user",
-        rf"\b(?:do not|don t|dont|never|must not|should not|without) {_ANY % 2}{_TELLING}(?:ing|"
-        rf"s)? {_ANY % 5}(?:the )?(?:user|human|person|customer|operator|developer)s?\b",
-        rf"\b(?:hide|conceal|keep) {_ANY % 4}from (?:the )?(?:user|human|operator)s?\b",
-        r"\bwithout (?:the )?(?:user|human|operator)(?: s)? (?:knowing|noticing|knowledge|awareness)\b",
-        r"\b(?:user|human|operator)s? (?:must|should|may|can) (?:not|never) (?:know|notice|see|"
-        r"be (?:told|informed|aware))\b",
-        r"\b(?:secretly|silently|covertly|quietly) (?:also )?(?:send|copy|forward|upload|read|"
-        r"include|append|bcc|call|exfiltrat)",
+        _turn(
+            "not |don t |dont |never |without ",
+            "tell|mention|inform|reveal|disclose|notify|alert|warn|let",
+            "user|human|person|customer|operator|developer",
+            pattern=rf"\b(?:do not|don t|dont|never|must not|should not|without) {_ANY % 2}{_TELLING}(?:ing|"
+            rf"s)? {_ANY % 5}(?:the )?(?:user|human|person|customer|operator|developer)s?\b",
+        ),
+        _turn(
+            "hide|conceal|keep",
+            "from ",
+            _PEOPLE,
+            pattern=rf"\b(?:hide|conceal|keep) {_ANY % 4}from (?:the )?(?:{_PEOPLE})s?\b",
+        ),
+        _turn(
+            "without ",
+            "knowing|noticing|knowledge|awareness",
+            pattern=rf"\bwithout (?:the )?(?:{_PEOPLE})(?: s)? (?:knowing|noticing|knowledge|awareness)\b",
+        ),
+        _turn(
+            _PEOPLE,
+            "not |never ",
+            "know|notice|see|be told|be informed|be aware",
+            pattern=rf"\b(?:{_PEOPLE})s? (?:must|should|may|can) (?:not|never) (?:know|notice|see|"
+            r"be (?:told|informed|aware))\b",
+        ),
+        _turn(
+            "secretly|silently|covertly|quietly",
+            pattern=r"\b(?:secretly|silently|covertly|quietly) (?:also )?(?:send|copy|forward|upload|read|"
+            r"include|append|bcc|call|exfiltrat)",
+        ),
     ),
     _rule(
         "asks-for-secrets",
         "asks for secrets of the user or of the conversation",
-        rf"\b(?:read|open|cat|load|fetch|get|access|include|paste|copy|provide|attach|pass|send)"
-        rf" {_ANY % 5}(?:~/|/home/|/root/|/etc/)?[^ ]{{0,40}}"
-        r"(?:\.ssh|id_rsa|id_ed25519|\.aws/credentials|\.netrc|\.npmrc|/etc/passwd|/etc/shadow|"
-        r"\.cursor/mcp\.json|mcp\.json|\.kube/config|\.git-credentials)",
-        rf"\b(?:send|forward|upload|post|transmit|exfiltrat\w{{1,3}}|leak|email|append|paste|include|"
-        rf"put|pass) {_ANY % 4}{_LOOT} {_ANY % 4}(?:to|in|into|as|here|with|of)\b(?: (?:this|the|a|"
-        rf"an))?(?: {_ANY % 2}(?:parameter|field|argument|note|sidenote|context|url|https?:|endpoint|"
-        rf"server|address))",
-        r"\b(?:contents?|value) of (?:your|the) (?:system prompt|instructions|context window|"
-        r"conversation|chat history)\b",
+        _turn(
+            ".ssh|id_rsa|id_ed25519|.aws/credentials|.netrc|.npmrc|/etc/passwd|/etc/shadow|mcp.json|"
+            ".kube/config|.git-credentials",
+            pattern=r"\b(?:read|open|cat|load|fetch|get|access|include|paste|copy|provide|attach|pass|send)"
+            rf" {_ANY % 5}(?:~/|/home/|/root/|/etc/)?[^ ]{{0,40}}"
+            r"(?:\.ssh|id_rsa|id_ed25519|\.aws/credentials|\.netrc|\.npmrc|/etc/passwd|/etc/shadow|"
+            r"\.cursor/mcp\.json|mcp\.json|\.kube/config|\.git-credentials)",
+        ),
+        _turn(
+            "system prompt|history|conversation|chat log| key|token|password|credentials|environment variables",
+            "parameter|field|argument|note|context|url|http|endpoint|server|address",
+            "send|forward|upload|post|transmit|exfiltrat|leak|email|append|paste|include|put|pass",
+            pattern=r"\b(?:send|forward|upload|post|transmit|exfiltrat\w{1,3}|leak|email|append|paste|include|"
+            rf"put|pass) {_ANY % 4}{_LOOT} {_ANY % 4}(?:to|in|into|as|here|with|of)\b(?: (?:this|the|a|"
+            rf"an))?(?: {_ANY % 2}(?:parameter|field|argument|note|sidenote|context|url|https?:|endpoint|"
+            rf"server|address))",
+        ),
+        _turn(
+            "content of |contents of |value of ",
+            "system prompt|instructions|context window|conversation|chat history",
+            pattern=r"\b(?:contents?|value) of (?:your|the) (?:system prompt|instructions|context window|"
+            r"conversation|chat history)\b",
+        ),
     ),
     _rule(
         "commands-other-tools",
         "tells the model how to use tools that are not its own",
-        r"\bbefore (?:using|calling|invoking|running|you (?:use|call|invoke|run)) (?:any|all|"
-        r"every)(?: of the)?(?: other)? tools?\b",
-        r"\b(?:after|whenever|when|each time|every time) (?:you )?(?:use|using|call|calling|invoke|"
-        r"invoking) (?:any|all|every)(?: of the)?(?: other)? tools?\b",
-        rf"\b(?:do not|don t|never|stop) (?:use|using|call|calling)"
-        rf" {_ANY % 2}(?:any )?other tools?\b(?! (?:for|to) )",
-        r"\ball (?:emails?|messages?|payments?|transfers?|requests?|files?) (?:must|should|have to)"
-        r" (?:first )?be (?:sent|forwarded|routed|redirected|copied) (?:to|through|via) ",
+        _turn(
+            "before ",
+            " tool",
+            pattern=r"\bbefore (?:using|calling|invoking|running|you (?:use|call|invoke|run)) (?:any|all|"
+            r"every)(?: of the)?(?: other)? tools?\b",
+        ),
+        _turn(
+            "after |when |whenever |time ",
+            " tool",
+            pattern=r"\b(?:after|whenever|when|each time|every time) (?:you )?(?:use|using|call|calling|invoke|"
+            r"invoking) (?:any|all|every)(?: of the)?(?: other)? tools?\b",
+        ),
+        _turn(
+            "other tool",
+            pattern=r"\b(?:do not|don t|never|stop) (?:use|using|call|calling)"
+            rf" {_ANY % 2}(?:any )?other tools?\b(?! (?:for|to) )",
+        ),
+        _turn(
+            "be sent|be forwarded|be routed|be redirected|be copied",
+            pattern=r"\ball (?:emails?|messages?|payments?|transfers?|requests?|files?) (?:must|should|have to)"
+            r" (?:first )?be (?:sent|forwarded|routed|redirected|copied) (?:to|through|via) ",
+        ),
     ),
     _rule(
         "changes-role",
         "gives the model another role",
-        r"\byou are now (?:a|an|the|in|no longer|going|acting|free|dan|unrestricted)\b",
-        r"\byour (?:new|real|true|actual|updated) (?:role|instructions?|task|goal|objective|purpose|"
-        r"identity|system prompt) (?:is|are)\b",
-        r"\b(?:enter|enable|activate|switch to) (?:developer|debug|god|admin|unrestricted|jailbreak|"
-        r"dan) mode\b",
-        r"\bfrom now on,? you (?:must|will|are|should)\b",
+        _turn(
+            "you are now ",
+            pattern=r"\byou are now (?:a|an|the|in|no longer|going|acting|free|dan|unrestricted)\b",
+        ),
+        _turn(
+            "your new |your real |your true |your actual |your updated ",
+            pattern=r"\byour (?:new|real|true|actual|updated) (?:role|instructions?|task|goal|objective|"
+            r"purpose|identity|system prompt) (?:is|are)\b",
+        ),
+        _turn(
+            " mode",
+            "enter|enable|activate|switch to",
+            pattern=r"\b(?:enter|enable|activate|switch to) (?:developer|debug|god|admin|unrestricted|"
+            r"jailbreak|dan) mode\b",
+        ),
+        _turn("from now on", pattern=r"\bfrom now on,? you (?:must|will|are|should)\b"),
     ),
     _rule(
         "skips-approval",
         "speaks as if a person had agreed already, or need not be asked",
-        r"\b(?:user|human|operator|administrator)s? (?:has|have) (?:already |previously |"
-        r"pre ?)?(?:approved|authori[sz]ed|consented|agreed|granted permission)\b",
-        r"\b(?:without|skip|bypass|do not (?:ask|wait) for|don t (?:ask|wait) for|"
-        r"no need (?:to ask )?for) (?:asking (?:for )?|any |the |user |human |"
-        r"further )*(?:confirmation|approval|consent|permission) (?:from|of) the (?:user|human|operator)\b",
-        r"\b(?:skip|bypass|disable|circumvent) (?:all |any |the )*(?:user |human |safety |"
-        r"security )+(?:confirmation|approval|consent|check|permission)s?\b",
+        _turn(
+            "approved|authorized|authorised|consented|agreed|granted permission",
+            "has |have ",
+            pattern=rf"\b(?:{_PEOPLE}|administrator)s? (?:has|have) (?:already |previously |"
+            r"pre ?)?(?:approved|authori[sz]ed|consented|agreed|granted permission)\b",
+        ),
+        _turn(
+            "confirmation |approval |consent |permission ",
+            "the user|the human|the operator",
+            pattern=r"\b(?:without|skip|bypass|do not (?:ask|wait) for|don t (?:ask|wait) for|"
+            r"no need (?:to ask )?for) (?:asking (?:for )?|any |the |user |human |"
+            rf"further )*(?:confirmation|approval|consent|permission) (?:from|of) the (?:{_PEOPLE})\b",
+        ),
+        _turn(
+            "skip|bypass|disable|circumvent",
+            "confirmation|approval|consent|check|permission",
+            pattern=r"\b(?:skip|bypass|disable|circumvent) (?:all |any |the )*(?:user |human |safety |"
+            r"security )+(?:confirmation|approval|consent|check|permission)s?\b",
+        ),
     ),
 )
-_COMMENT: Final = re.compile(r"<!--[^>]{12}|display ?: ?none|visibility ?: ?hidden")
-_FAR_AWAY: Final = re.compile(r"(?:[ \t]*\n){25}|[ \t\u00a0\u2000-\u200a\u3000]{120}")
-_BLOB: Final = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{120,}={0,2}(?![A-Za-z0-9+/])")
+"""On text as `_plain` makes it."""
+
+_BLANK: Final = r"[ \t\u00a0\u2000-\u200a\u3000]"
+ON_TEXT: Final = (
+    _rule(
+        "hidden-in-markup",
+        "has a part that is not shown where it is rendered",
+        _turn(
+            "<!--|display|visibility",
+            pattern=r"<!--[^>]{12}|display ?: ?none|visibility ?: ?hidden",
+        ),
+    ),
+    _rule(
+        "pushed-out-of-sight",
+        "pushes text away with blanks",
+        _turn("\n", pattern=r"\n(?:[ \t]*\n){24}"),
+        _turn(pattern=f"{_BLANK}{_BLANK}{{119}}"),  # the first by itself: the search skips what is no blank
+    ),
+    _rule(
+        "encoded",
+        "holds a long text in a code that no reader can read",
+        _turn(pattern=r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{120,}={0,2}(?![A-Za-z0-9+/])"),
+    ),
+)
+"""On text as it is."""
+
 _SAMPLE: Final = re.compile(r"/examples?(?:/|$)")
 """Where an image or a file is shown as it would be sent."""
 _SPELLED: Final = re.compile(r"(?<![^\W_])(?:[^\W_][ .\-_]){4,}[^\W_](?![^\W_])")
-_NOISE: Final = re.compile(r"[*_`\"'~“”‘’„«»´]+")
-_SPACE: Final = re.compile(r"[\s\u2010-\u2015-]+")
-_LOOKALIKES: Final = str.maketrans("аеорсухіјѕԁһкмтвнгԛѡαεορτυνκιχβ", "aeopcyxijsdhkmtbhrqwaeoptuvkixb")
-"""Cyrillic and Greek letters that look like Latin ones."""
+_MAYBE_SPELLED: Final = re.compile(r"[ .\-_](?:[^\W_][ .\-_]){3}")
+"""What no spelled word lacks; found in a tenth of the time."""
+_NOISE: Final = "*_`\"'~-"
+_FOREIGN: Final = re.compile(r"[^\x00-\x7f]+")
+_LOOKALIKES: Final = str.maketrans(
+    "аеорсухіјѕԁһкмтвнгԛѡαεορτυνκιχβ“”‘’„«»´\u2010\u2011\u2012\u2013\u2014\u2015",
+    "aeopcyxijsdhkmtbhrqwaeoptuvkixb" + "\"" * 8 + "-" * 6,
+)
+"""Cyrillic and Greek letters that look like Latin ones, quotes and dashes."""
 
 
 def suspicions_of(definition: ToolDefinition, removed: Iterable[Removal] = ()) -> tuple[Suspicion, ...]:
     """Everything that a person should look at, at most `_SUSPICIONS`."""
     found = [*_hidden(removed)]
-    for place, text in _texts(definition):
-        found += _in_text(place, text)
+    if known := _read(_texts(definition)):
+        for place, text in _places(definition):
+            found += _at_place(place, known.get(text, ()))
     return tuple(dict.fromkeys(found))[:_SUSPICIONS]
 
 
@@ -159,10 +298,14 @@ def held_back_for(suspicions: Iterable[Suspicion]) -> str:
     return "; ".join(map(str, suspicions))
 
 
-def _texts(definition: ToolDefinition) -> Iterator[tuple[str, str]]:
+def _texts(definition: ToolDefinition) -> list[str]:
+    words = texts_in(definition.parameters) + texts_in(definition.output_schema)
+    return [definition.description, definition.source.name, *words]
+
+
+def _places(definition: ToolDefinition) -> Iterator[tuple[str, str]]:
     yield "description", definition.description
-    if definition.source.name:
-        yield "name", definition.source.name
+    yield "name", definition.source.name
     yield from words_of(definition.parameters, "parameters")
     yield from words_of(definition.output_schema, "output_schema")
 
@@ -183,34 +326,95 @@ _TOO_MANY: Final = {
 """From how many on they are no slip of an editor: enough to carry letters, or of a kind nobody types."""
 
 
-def _in_text(place: str, text: str) -> Iterator[Suspicion]:
-    if len(text) < 8:
-        return
-    for name, reason, pattern in _ON_TEXT:
-        is_sample = name == "encoded" and _SAMPLE.search(place) is not None
-        if not is_sample and (found := pattern.search(text)):
-            yield Suspicion(name, place, reason, _excerpt(found[0]))
-    plain = _plain(text)
-    for rule in _RULES:
-        if found := rule.pattern.search(plain):
-            yield Suspicion(rule.name, place, rule.reason, _excerpt(found[0]))
+class _Pages:
+    """Texts that are searched together."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = texts
+        self._all = "\n".join(texts)
+        self._starts = [0, *itertools.accumulate(len(text) + 1 for text in texts)]
+
+    def matching(self, turn: Turn) -> Iterator[tuple[int, re.Match[str]]]:
+        """The texts in which a turn of phrase is, by position."""
+        for index in self._candidates(turn):
+            if found := turn.pattern.search(self.texts[index]):
+                yield index, found
+
+    def _candidates(self, turn: Turn) -> Iterable[int]:
+        if not turn.needed:
+            return range(len(self.texts)) if turn.pattern.search(self._all) else ()
+        rare, *others = turn.needed
+        if not all(any(word in self._all for word in group) for group in others):
+            return ()
+        return sorted(self._holding(rare))
+
+    def _holding(self, words: Iterable[str]) -> set[int]:
+        """The texts that hold one of the words."""
+        holding: set[int] = set()
+        for word in words:
+            at = self._all.find(word)
+            while at >= 0:
+                index = bisect_right(self._starts, at)
+                holding.add(index - 1)
+                at = self._all.find(word, self._starts[index])
+        return holding
 
 
-_ON_TEXT: Final = (
-    ("hidden-in-markup", "has a part that is not shown where it is rendered", _COMMENT),
-    ("pushed-out-of-sight", "pushes text away with blanks", _FAR_AWAY),
-    ("encoded", "holds a long text in a code that no reader can read", _BLOB),
-)
+_Finding = tuple[Rule, str]
+"""With what was found, in the words of the text."""
 
 
-def _plain(text: str) -> str:
-    """The text as a hasty reader takes it: one case, plain letters, words with single spaces."""
-    if not text.isascii():
-        decomposed = unicodedata.normalize("NFKD", text)
-        text = "".join(char for char in decomposed if not unicodedata.combining(char))
-    text = text.casefold().translate(_LOOKALIKES)
-    text = _SPELLED.sub(lambda spelled: re.sub(r"[ .\-_]", "", spelled[0]), text)
-    return _SPACE.sub(" ", _NOISE.sub(" ", text)).strip()
+def _read(texts: Iterable[str]) -> dict[str, list[_Finding]]:
+    """What is suspicious in each text, for those in which anything is; each is read once."""
+    different = [text for text in dict.fromkeys(texts) if len(text) >= _SHORTEST]
+    found: dict[str, list[_Finding]] = {}
+    for rules, pages in ((ON_TEXT, _Pages(different)), (RULES, _Pages(_plain(different)))):
+        for rule in rules:
+            for index, match in _first_matches(rule, pages).items():
+                found.setdefault(different[index], []).append((rule, _excerpt(match[0])))
+    return found
+
+
+_SHORTEST: Final = 8
+
+
+def _first_matches(rule: Rule, pages: _Pages) -> dict[int, re.Match[str]]:
+    """Where in each text the first of a rule's turns of phrase is."""
+    first: dict[int, re.Match[str]] = {}
+    for turn in rule.turns:
+        for index, match in pages.matching(turn):
+            if index not in first or match.start() < first[index].start():
+                first[index] = match
+    return first
+
+
+def _at_place(place: str, findings: Iterable[_Finding]) -> Iterator[Suspicion]:
+    for rule, excerpt in findings:
+        if rule.name != "encoded" or not _SAMPLE.search(place):
+            yield Suspicion(rule.name, place, rule.reason, excerpt)
+
+
+def _plain(texts: Sequence[str]) -> list[str]:
+    """Texts as a hasty reader takes them: one case, plain letters, words with single spaces."""
+    # All in one go, each between two bounds that nothing here changes: a tenth of the time for a large schema.
+    together = _FOREIGN.sub(_in_plain_letters, _BOUND.join(texts)).casefold()
+    if _MAYBE_SPELLED.search(together):
+        together = _SPELLED.sub(lambda spelled: re.sub(r"[ .\-_]", "", spelled[0]), together)
+    for char in _NOISE:
+        together = together.replace(char, " ")
+    plain = [words.strip() for words in " ".join(together.split()).split(_BOUND)]
+    if len(plain) != len(texts):  # there is such a bound in one of them
+        return [" ".join(filter(None, _plain(text.split(_BOUND)))) for text in texts]
+    return plain
+
+
+_BOUND: Final = "\0"
+
+
+def _in_plain_letters(foreign: re.Match[str]) -> str:
+    decomposed = unicodedata.normalize("NFKD", foreign[0])
+    letters = "".join(char for char in decomposed if not unicodedata.combining(char))
+    return letters.casefold().translate(_LOOKALIKES)
 
 
 def _excerpt(text: str) -> str:

@@ -133,7 +133,9 @@ class ToolDefinition:
     @property
     def hash(self) -> str:
         """SHA-256 of the canonical definition; what a pin and an audit record hold."""
-        return canonical_hash(self.to_dict())
+        from toolkeep.definitions.data import definition_data
+
+        return canonical_hash(definition_data(self))
 
     def replace(self, **changes: Any) -> "ToolDefinition":
         """The same definition with some fields changed."""

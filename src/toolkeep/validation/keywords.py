@@ -43,21 +43,27 @@ ASSERTED_FORMATS = frozenset(
 
 
 _HOLDERS = frozenset((*MAPS, *LISTS, *SINGLE))
+_MAPS, _SINGLE = frozenset(MAPS), frozenset(SINGLE)
+
+
+def is_leaf(schema: dict[str, Any]) -> bool:
+    """Whether a schema surely holds no other, as most do."""
+    return _HOLDERS.isdisjoint(schema)
 
 
 def children(schema: Schema) -> Iterator[tuple[tuple[str, ...], Schema]]:
     """Every schema directly inside another, with the keys that lead to it."""
-    if not isinstance(schema, dict):
+    if not isinstance(schema, dict) or is_leaf(schema):
         return
     for keyword, value in schema.items():
         if keyword not in _HOLDERS:
             continue
-        if keyword in MAPS:
+        if keyword in _MAPS:
             if isinstance(value, dict):
                 yield from (((keyword, name), item) for name, item in value.items() if _is_schema(item))
         elif isinstance(value, list):
             yield from (((keyword, str(i)), item) for i, item in enumerate(value) if _is_schema(item))
-        elif keyword in SINGLE and isinstance(value, (dict, bool)):
+        elif keyword in _SINGLE and isinstance(value, (dict, bool)):
             yield (keyword,), value
 
 
@@ -68,7 +74,8 @@ def all_schemas(schema: Schema) -> Iterator[dict[str, Any]]:
         here = stack.pop()
         if isinstance(here, dict):
             yield here
-            stack.extend(child for _, child in children(here))
+            if not is_leaf(here):
+                stack.extend(child for _, child in children(here))
 
 
 def every_schema(schema: Schema, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -76,7 +83,13 @@ def every_schema(schema: Schema, path: str = "") -> Iterator[tuple[str, dict[str
     if isinstance(schema, dict):
         yield path, schema
         for keys, child in children(schema):
-            yield from every_schema(child, path + pointer(keys))
+            if not isinstance(child, dict):
+                continue
+            here = path + pointer(keys)
+            if is_leaf(child):
+                yield here, child
+            else:
+                yield from every_schema(child, here)
 
 
 def _is_schema(value: object) -> bool:
@@ -85,14 +98,20 @@ def _is_schema(value: object) -> bool:
 
 def pointer(path: "Iterable[str | int]") -> str:
     """A JSON Pointer (RFC 6901)."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+    return "".join(["/" + str(part).replace("~", "~0").replace("/", "~1") for part in path])
 
 
 def types_of(schema: dict[str, Any]) -> frozenset[str] | None:
     """The types that `type` allows; None where it is silent."""
     declared = schema.get("type")
     if isinstance(declared, str):
-        return frozenset((declared,))
+        return _ONE_TYPE.get(declared) or frozenset((declared,))
     if isinstance(declared, list):
         return frozenset(name for name in declared if isinstance(name, str))
     return None
+
+
+_ONE_TYPE = {
+    name: frozenset((name,))
+    for name in ("string", "number", "integer", "boolean", "array", "object", "null")
+}
