@@ -13,13 +13,13 @@ Each definition that is referred to gets the forms that are needed, under `$defs
 or format is tried only on strings of `MATCHED_CHARS`, and every place that has one refuses longer strings.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from toolkeep.limits import MATCHED_CHARS
 from toolkeep.validation.keywords import (
     ASSERTED_FORMATS,
+    HOLDERS,
     LISTS,
     MAPS,
     SINGLE,
@@ -28,13 +28,17 @@ from toolkeep.validation.keywords import (
     children,
     types_of,
 )
-from toolkeep.validation.references import applied_in_place, look_up
+from toolkeep.validation.references import applied_in_place, is_alone, look_up
 
 Form = Literal["closed", "inner", "plain"]
 
 COMPOSERS = ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas")
 _PLAIN_BELOW = ("not", "if", "oneOf", "propertyNames", "contentSchema")
 _NOT_BELOW = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$defs", "definitions")
+_SHAPING = HOLDERS | {"$ref", "pattern", "format"}
+"""A schema without any of these has one form."""
+WORDS = frozenset(("title", "description", "examples", "example", "$comment", "deprecated"))
+"""What the engine need not carry: a third of a validator's memory, and more than half the time to make it."""
 _IN_PLACE = ("allOf", "anyOf", "then", "else", "dependentSchemas")
 
 
@@ -75,6 +79,8 @@ class _Closer:
         """One form of a schema."""
         if not isinstance(schema, dict):
             return schema
+        if _SHAPING.isdisjoint(schema):
+            return {keyword: value for keyword, value in schema.items() if keyword not in WORDS}
         if form == "closed":
             return self._closed(schema)
         return self._inner(schema) if form == "inner" else self._copy(schema, "plain")
@@ -130,16 +136,27 @@ class _Closer:
         place: Form = "plain" if form == "plain" else "closed"
         body: dict[str, Any] = {}
         for keyword, value in schema.items():
-            if keyword in ("$defs", "definitions"):
-                continue
             if keyword == "$ref":
                 body["$ref"] = self._refer(value, form)
-                continue
-            child: Form = form if keyword in _IN_PLACE else place
-            if keyword in _PLAIN_BELOW or (keyword == "contains" and "maxContains" in schema):
-                child = "plain"
-            body[keyword] = _map_schemas(keyword, value, partial(self.make, form=child))
+            elif keyword not in HOLDERS:
+                if keyword not in WORDS:
+                    body[keyword] = value
+            elif keyword not in ("$defs", "definitions"):
+                child: Form = form if keyword in _IN_PLACE else place
+                if keyword in _PLAIN_BELOW or (keyword == "contains" and "maxContains" in schema):
+                    child = "plain"
+                body[keyword] = self._inside(keyword, value, child)
         return _guard_matching(body)
+
+    def _inside(self, keyword: str, value: Any, form: Form) -> Any:
+        """One form of what a keyword holds."""
+        if keyword in SINGLE and isinstance(value, (dict, bool)):
+            return self.make(value, form)
+        if (keyword in LISTS or keyword == "items") and isinstance(value, list):
+            return [self.make(item, form) for item in value]
+        if keyword in MAPS and isinstance(value, dict):
+            return {name: self.make(item, form) for name, item in value.items()}
+        return value
 
 
 def _require_one(body: dict[str, Any], branches: list[Schema]) -> None:
@@ -150,6 +167,8 @@ def _require_one(body: dict[str, Any], branches: list[Schema]) -> None:
 def _guard_matching(body: dict[str, Any]) -> dict[str, Any]:
     """Patterns and formats tried only on short strings, whatever order the engine works in: collecting
     errors over a megabyte under a nasty pattern took 6.8 s without this."""
+    if "pattern" not in body and "format" not in body:
+        return body
     matched = {k: body[k] for k in ("pattern", "format") if k in body and _is_asserted(k, body[k])}
     if not matched:
         return body
@@ -164,16 +183,6 @@ def _is_asserted(keyword: str, value: object) -> bool:
     return keyword == "pattern" or value in ASSERTED_FORMATS
 
 
-def _map_schemas(keyword: str, value: Any, make: Callable[[Schema], Schema]) -> Any:
-    if keyword in SINGLE and isinstance(value, (dict, bool)):
-        return make(value)
-    if (keyword in LISTS or keyword == "items") and isinstance(value, list):
-        return [make(item) for item in value]
-    if keyword in MAPS and isinstance(value, dict):
-        return {name: make(item) for name, item in value.items()}
-    return value
-
-
 def turns_matching(root: dict[str, Any]) -> bool:
     """Whether a pattern or format deeper inside a test decides what another part demands.
 
@@ -183,9 +192,13 @@ def turns_matching(root: dict[str, Any]) -> bool:
     return any(
         _matches_below(test, root, set())
         for schema in all_schemas(root)
+        if not _TESTING.isdisjoint(schema)
         for test in _tests(schema)
         if isinstance(test, dict)
     )
+
+
+_TESTING = frozenset(("not", "if", "contains"))
 
 
 def _tests(schema: dict[str, Any]) -> Iterator[Schema]:
@@ -210,6 +223,9 @@ def in_place(schema: Schema, root: dict[str, Any], *, with_tests: bool = True) -
 
     Without tests, those below `not` and `if` are left out: they say nothing about a value that passes.
     """
+    if isinstance(schema, dict) and is_alone(schema):  # as most
+        yield schema
+        return
     seen: set[int] = set()
     stack: list[Schema] = [schema]
     while stack:

@@ -10,15 +10,15 @@ what a digit of an integer beyond 64 bits costs (`digit_steps`). A call's work i
 """
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jsonschema_rs
 
 from toolkeep.limits import FANOUT, KIB, PATTERN_BYTES, PATTERN_CACHE_BYTES, PATTERNS, SCHEMA_NODES
-from toolkeep.validation.keywords import ASSERTED_FORMATS, Schema, all_schemas, types_of
+from toolkeep.validation.keywords import ASSERTED_FORMATS, Schema, all_schemas, is_leaf, types_of
 from toolkeep.validation.references import applied_in_place
 from toolkeep.validation.size import Size
 
@@ -122,6 +122,7 @@ class _Analysis:
         self._places = 0
         self._own: dict[int, _Weight] = {}
         self._inside: dict[int, list[tuple[_Weight, list[int]]]] = {}
+        """Of the places that hold others."""
         self._count(root)
         self._explore(root)
 
@@ -131,6 +132,8 @@ class _Analysis:
         for count, schema in enumerate(all_schemas(root)):
             if count == SCHEMA_NODES:
                 raise TooCostly(f"unfolds to more than {SCHEMA_NODES} parts", "use fewer definitions")
+            if _COUNTED.isdisjoint(schema):
+                continue
             if isinstance(schema.get("pattern"), str):
                 patterns.add(schema["pattern"])
             named = schema.get("patternProperties", {})
@@ -147,34 +150,58 @@ class _Analysis:
             schema = waiting.pop()
             if id(schema) in self._own:
                 continue
+            if is_leaf(schema) and _WEIGHS_MORE.isdisjoint(schema):
+                self._own[id(schema)] = _own_weight(schema)
+                self._expand_by_one()
+                self._reach(_KINDS_OF_PLACES)
+                continue
             group = list(self._expand(schema, frozenset()))
             self._own[id(schema)] = sum(map(_own_weight, group), _NOTHING)
             places = list(_places(group))
-            self._places += len(places)
-            if self._places > _MOST_PLACES:
-                raise TooCostly(f"unfolds to more than {_MOST_PLACES} places", "use fewer definitions")
+            self._reach(len(places))
             self._inside[id(schema)] = [place.constant_and_parts() for place in places]
             waiting.extend(s for place in places for s in place.schemas if isinstance(s, dict))
 
+    def _reach(self, places: int) -> None:
+        self._places += places
+        if self._places > _MOST_PLACES:
+            raise TooCostly(f"unfolds to more than {_MOST_PLACES} places", "use fewer definitions")
+
     def worst(self, root: dict[str, Any]) -> _Weight:
         """The largest weight at any place. Each round looks one level of nesting further."""
-        weights = self._own
+        weights = dict(self._own)
+        holders = self._holders()
+        waiting: Iterable[int] = self._inside
         for _ in range(_ROUNDS):
-            raised = {place: self._raise(place, weights) for place in weights}
-            if raised[id(root)].fanout > self._limit:
+            raised = {place: self._raise(place, weights) for place in waiting}
+            if raised.get(id(root), weights[id(root)]).fanout > self._limit:
                 raise TooCostly(
                     f"one value could be checked more than {self._limit} times",
                     "use fewer alternatives inside alternatives",
                 )
-            if raised == weights:
+            grown = [place for place, weight in raised.items() if weight != weights[place]]
+            if not grown:
                 break
-            weights = raised
+            weights.update(raised)
+            waiting = {holder for place in grown for holder in holders[place]}  # the others stay as they are
         return weights[id(root)]
 
+    def _holders(self) -> dict[int, list[int]]:
+        """For each place those that it is part of."""
+        holders: dict[int, list[int]] = {place: [] for place in self._own}
+        for holder, insides in self._inside.items():
+            for _, parts in insides:
+                for part in parts:
+                    holders[part].append(holder)
+        return holders
+
     def _raise(self, place: int, weights: dict[int, _Weight]) -> _Weight:
-        totals = [self._own[place]]
+        totals = {self._own[place]}  # most of the others are alike
         for constant, parts in self._inside[place]:
-            totals.append(sum((weights[part] for part in parts), constant))
+            total = constant
+            for part in parts:
+                total = weights[part] if total is _NOTHING else total + weights[part]
+            totals.add(total)
         return _Weight(*map(max, zip(*totals, strict=True)))
 
     def _expand(self, schema: Schema, above: frozenset[int]) -> Iterator[dict[str, Any]]:
@@ -183,18 +210,29 @@ class _Analysis:
             return
         if id(schema) in above:
             raise TooCostly("a reference leads back to itself without consuming input", "break the cycle")
+        self._expand_by_one()
+        yield schema
+        for applied in applied_in_place(schema, self.root):
+            yield from self._expand(applied, above | {id(schema)})
+
+    def _expand_by_one(self) -> None:
         self._expansions += 1
         if self._expansions > SCHEMA_NODES:
             raise TooCostly(
                 f"its references unfold to more than {SCHEMA_NODES} parts", "refer less often, or more simply"
             )
-        yield schema
-        for applied in applied_in_place(schema, self.root):
-            yield from self._expand(applied, above | {id(schema)})
+
+
+_WEIGHS_MORE = frozenset(("$ref", "uniqueItems"))
+_COUNTED = frozenset(("pattern", "patternProperties", "propertyNames", "uniqueItems"))
+_KINDS_OF_PLACES = 2
+"""Under a name that is not listed, and in an array: those that every schema speaks of."""
 
 
 def _own_weight(schema: dict[str, Any]) -> _Weight:
     """One schema by itself, applied to one value."""
+    if _WEIGHED.isdisjoint(schema):  # as most
+        return _NUMBER if "number" in (types_of(schema) or ()) else _PLAIN
     containers = sum(isinstance(o, (dict, list)) for o in (*schema.get("enum", ()), schema.get("const")))
     required = len(schema.get("required", ())) + sum(map(len, schema.get("dependentRequired", {}).values()))
     chars = pattern_steps(schema["pattern"]) if isinstance(schema.get("pattern"), str) else 0
@@ -205,6 +243,17 @@ def _own_weight(schema: dict[str, Any]) -> _Weight:
     errors = 1 + required + len(schema.get("enum", ())) // _OPTIONS_PER_ERROR
     errors += _NAME_ERRORS if "propertyNames" in schema else 0
     return _Weight(1, steps, chars, _digit_steps(schema), errors)
+
+
+_PLAIN = _Weight(1, 1, 0, 0, 1)
+_NUMBER = _Weight(1, 1, 0, 1, 1)
+_WEIGHED = frozenset(
+    (
+        "const", "dependentRequired", "dependentSchemas", "enum", "format", "pattern", "properties",
+        "propertyNames", "required", *_DIGIT_STEPS,
+    )
+)  # fmt: skip
+"""Keywords that add to what a type alone weighs."""
 
 
 def _digit_steps(schema: dict[str, Any]) -> int:
@@ -230,6 +279,8 @@ class _Place(NamedTuple):
         """What the place costs in itself, and the schemas that it adds to that."""
         parts = [id(schema) for schema in self.schemas if isinstance(schema, dict)]
         trivial = len(self.schemas) - len(parts)
+        if not trivial and not self.steps and not self.patterns:
+            return _NOTHING, parts
         chars = sum(pattern_steps(pattern) for pattern in self.patterns)
         return _Weight(trivial, trivial + self.steps, chars, 0, trivial), parts
 
@@ -261,7 +312,7 @@ def _places(group: list[dict[str, Any]]) -> Iterator[_Place]:
     yield _Place(items, (), unique)
 
 
-@cache
+@lru_cache(maxsize=1000)  # the patterns are other people's
 def pattern_steps(pattern: str) -> int:
     """The steps of matching one character, from the size that the pattern compiles to."""
     size = KIB // 2

@@ -12,7 +12,7 @@ from toolkeep.definitions.frozen import thaw
 from toolkeep.limits import SCHEMA_NODES
 from toolkeep.validation.closing import in_place
 from toolkeep.validation.cost import TooCostly
-from toolkeep.validation.keywords import Schema, types_of
+from toolkeep.validation.keywords import Schema, is_scalar, types_of
 from toolkeep.validation.references import look_up
 
 _FEW = 8
@@ -175,7 +175,9 @@ class _Maker:
         for part in parts:
             for name, schema in part.get("properties", {}).items():
                 by_name.setdefault(name, []).append(schema)
-        finisher.nested = {name: self._place(inside) for name, inside in by_name.items()}
+        finisher.nested = {
+            name: self._place(inside) for name, inside in by_name.items() if not all(map(_stays, inside))
+        }
         others: list[Schema] = [s for part in parts for s in part.get("patternProperties", {}).values()]
         others += [s for p in parts if isinstance(s := p.get("additionalProperties"), dict)]
         if others:
@@ -248,6 +250,11 @@ def _holder_of_default(schema: Schema, root: dict[str, Any]) -> dict[str, Any] |
     if isinstance(schema, dict) and "default" not in schema and isinstance(schema.get("$ref"), str):
         schema = look_up(root, schema["$ref"][1:])
     return schema if isinstance(schema, dict) and "default" in schema else None
+
+
+def _stays(schema: Schema) -> bool:
+    """Whether a value is surely left as it is."""
+    return is_scalar(schema) and isinstance(schema, dict) and schema["type"] != "integer"
 
 
 def _inside_ids(finisher: Finisher) -> set[int]:

@@ -6,7 +6,8 @@ resolved go out. The rules for authors refuse what is written by hand and warn a
 """
 
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 import jsonschema_rs
 import msgspec
@@ -22,13 +23,16 @@ from toolkeep.validation.keywords import (
     DECLARES_TYPE,
     KNOWN,
     Schema,
-    children,
+    directly_inside,
     every_schema,
     pointer,
     types_of,
 )
 from toolkeep.validation.references import BadReference, resolve_references
 from toolkeep.wording import echo
+
+_Parts: TypeAlias = list[tuple[str, dict[str, Any]]]
+"""A schema and every one inside it, with its JSON Pointer."""
 
 SNAKE_CASE = re.compile(r"[a-z_][a-z0-9_]*")
 _OUR_KEYWORDS = frozenset((SECRET_KEY, TOUCHES_KEY))
@@ -84,10 +88,11 @@ def inspect_schema(
     except BadReference as error:
         notes.refuse(error.path, error.reason, error.mend)
         return inspection
-    _keywords(schema, notes)
+    parts = list(every_schema(schema))
+    _keywords(parts, notes)
     if is_arguments:
         _root(schema, notes)
-        _author_rules(schema, notes)
+        _author_rules(schema, parts, notes)
     return inspection
 
 
@@ -112,7 +117,7 @@ def _bytes(schema: dict[str, Any]) -> int:
 def _is_deeper_than(schema: Schema, depth: int) -> bool:
     level = [schema]
     for _ in range(depth + 1):
-        level = [child for parent in level for _, child in children(parent)]
+        level = [child for parent in level if parent.__class__ is dict for child in directly_inside(parent)]
         if not level:
             return False
     return True
@@ -146,10 +151,10 @@ def _is_well_formed(schema: dict[str, Any], dialect: Dialect, notes: _Notes) -> 
     return True
 
 
-def _keywords(schema: dict[str, Any], notes: _Notes) -> None:
+def _keywords(parts: _Parts, notes: _Notes) -> None:
     """Unknown keywords are kept and mean nothing; one that looks like a slip is pointed out (VAL-1)."""
-    for path, part in every_schema(schema):
-        for keyword in part:
+    for path, part in parts:
+        for keyword in () if KNOWN.issuperset(part) else part:
             if keyword in KNOWN or keyword in _OUR_KEYWORDS or keyword.startswith("x-"):
                 continue
             if near := _near_miss(keyword):
@@ -181,13 +186,13 @@ def _root(schema: dict[str, Any], notes: _Notes) -> None:
         notes.refuse("/type", "is missing", 'add "type": "object" at the root')
 
 
-def _author_rules(schema: dict[str, Any], notes: _Notes) -> None:
-    for path, part in every_schema(schema):
+def _author_rules(schema: dict[str, Any], parts: _Parts, notes: _Notes) -> None:
+    for path, part in parts:
         properties = part.get("properties")
         if isinstance(properties, dict):
             for name, inside in properties.items():
-                _property(name, inside, path + pointer(("properties", name)), part, notes)
-        if types_of(part) is not None and "object" in (types_of(part) or ()):
+                _property(name, inside, path, part, notes)
+        if "object" in (types_of(part) or ()):
             _required(part, path, notes)
     for name in schema.get("properties", {}):
         if not SNAKE_CASE.fullmatch(name):
@@ -204,22 +209,33 @@ def _required(part: dict[str, Any], path: str, notes: _Notes) -> None:
             notes.author(f"{path}/required", f"{name[:64]!r} is required but not a property", "define it")
 
 
-def _property(name: str, schema: Schema, path: str, parent: dict[str, Any], notes: _Notes) -> None:
-    if schema is True or (isinstance(schema, dict) and not DECLARES_TYPE & schema.keys()):
-        notes.author(path, "declares no type", 'add "type", "enum", "const", "$ref" or a combinator')
+def _property(name: str, schema: Schema, above: str, parent: dict[str, Any], notes: _Notes) -> None:
+    for message, mend in _lapses(name, schema, parent):
+        notes.author(above + pointer(("properties", name)), message, mend)
+
+
+def _lapses(name: str, schema: Schema, parent: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What an author should have said about a property, and what to do."""
+    if schema is True or (isinstance(schema, dict) and DECLARES_TYPE.isdisjoint(schema)):
+        yield "declares no type", 'add "type", "enum", "const", "$ref" or a combinator'
         return
     if not isinstance(schema, dict):
         return
     if "default" in schema and name in parent.get("required", ()):
-        notes.author(path, "is required and has a default", "drop one of the two")
+        yield "is required and has a default", "drop one of the two"
     if "enum" in schema or "const" in schema:
         return
-    types = types_of(schema) or frozenset()
-    if "array" in types and not {"items", "prefixItems", "contains"} & schema.keys():
-        notes.author(path, "is an array without items", 'add "items"')
-    shaped = {
+    types = types_of(schema) or ()
+    if "array" in types and _SHAPES_ARRAY.isdisjoint(schema):
+        yield "is an array without items", 'add "items"'
+    if "object" in types and _SHAPES_OBJECT.isdisjoint(schema):
+        yield "is an object without properties", 'add "properties" or "additionalProperties"'
+
+
+_SHAPES_ARRAY = frozenset(("items", "prefixItems", "contains"))
+_SHAPES_OBJECT = frozenset(
+    (
         "properties", "additionalProperties", "patternProperties", "propertyNames", "allOf", "anyOf", "oneOf",
         "$ref", "unevaluatedProperties",
-    }  # fmt: skip
-    if "object" in types and not shaped & schema.keys():
-        notes.author(path, "is an object without properties", 'add "properties" or "additionalProperties"')
+    )
+)  # fmt: skip

@@ -42,13 +42,22 @@ ASSERTED_FORMATS = frozenset(
 """The formats of 2020-12; others are notes to the reader."""
 
 
-_HOLDERS = frozenset((*MAPS, *LISTS, *SINGLE))
+HOLDERS = frozenset((*MAPS, *LISTS, *SINGLE))
+"""Keywords that hold other schemas."""
 _MAPS, _SINGLE = frozenset(MAPS), frozenset(SINGLE)
 
 
 def is_leaf(schema: dict[str, Any]) -> bool:
     """Whether a schema surely holds no other, as most do."""
-    return _HOLDERS.isdisjoint(schema)
+    return HOLDERS.isdisjoint(schema)
+
+
+def is_scalar(schema: Schema) -> bool:
+    """Whether a schema says itself that a value is neither object nor array."""
+    return isinstance(schema, dict) and isinstance(name := schema.get("type"), str) and name in _SCALARS
+
+
+_SCALARS = frozenset(("string", "number", "integer", "boolean", "null"))
 
 
 def children(schema: Schema) -> Iterator[tuple[tuple[str, ...], Schema]]:
@@ -56,7 +65,7 @@ def children(schema: Schema) -> Iterator[tuple[tuple[str, ...], Schema]]:
     if not isinstance(schema, dict) or is_leaf(schema):
         return
     for keyword, value in schema.items():
-        if keyword not in _HOLDERS:
+        if keyword not in HOLDERS:
             continue
         if keyword in _MAPS:
             if isinstance(value, dict):
@@ -69,13 +78,26 @@ def children(schema: Schema) -> Iterator[tuple[tuple[str, ...], Schema]]:
 
 def all_schemas(schema: Schema) -> Iterator[dict[str, Any]]:
     """The schema and every one inside it."""
-    stack = [schema]
+    stack: list[Any] = [schema]
     while stack:
         here = stack.pop()
         if isinstance(here, dict):
             yield here
             if not is_leaf(here):
-                stack.extend(child for _, child in children(here))
+                stack += directly_inside(here)
+
+
+def directly_inside(schema: dict[str, Any]) -> list[Any]:
+    """The schemas that `children` gives, without the keys: half the time. Other values may stand among them."""
+    inside: list[Any] = []
+    for keyword, value in schema.items():
+        if keyword not in HOLDERS:
+            continue
+        if isinstance(value, list):
+            inside += value if keyword not in _MAPS else ()
+        elif isinstance(value, dict):
+            inside += value.values() if keyword in _MAPS else (value,) if keyword in _SINGLE else ()
+    return inside
 
 
 def every_schema(schema: Schema, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

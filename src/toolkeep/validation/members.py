@@ -9,7 +9,7 @@ the parser's own check. The count trusts the schema, so it is taken after valida
 from typing import Any
 
 from toolkeep.validation.closing import in_place
-from toolkeep.validation.keywords import Schema, types_of
+from toolkeep.validation.keywords import Schema, is_scalar, types_of
 from toolkeep.validation.references import look_up
 
 _SPACED_COLONS = (b" :", b"\n:", b"\t:", b"\r:")
@@ -153,6 +153,8 @@ class _Maker:
             schema = waiting.pop()
             if schema is True:
                 return True
+            if is_scalar(schema):
+                continue
             for part in in_place(schema, self.root):
                 types = types_of(part)
                 listed = part.get("enum", [part["const"]] if "const" in part else None)

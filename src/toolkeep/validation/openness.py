@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toolkeep.validation.closing import in_place
-from toolkeep.validation.keywords import Schema, types_of
+from toolkeep.validation.keywords import Schema, is_scalar, types_of
 from toolkeep.validation.references import look_up
 
 
@@ -27,7 +27,7 @@ class _Openness:
     def is_open(self, schema: Schema, above: frozenset[int]) -> bool:
         if not isinstance(schema, dict):
             return schema is True
-        if (id(schema), len(above)) in self._shut:
+        if (is_scalar(schema) and len(above) < self._depth) or (id(schema), len(above)) in self._shut:
             return False
         if (
             id(schema) in above

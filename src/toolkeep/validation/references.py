@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
-from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, Schema, children, pointer
+from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, Schema, all_schemas, children, is_leaf, pointer
 
 _ROOT = "toolkeep:/schema"
 _DROPPED = frozenset(("$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema", "$vocabulary"))
 _COMPOSING = frozenset(("$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"))
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_TOUCHED = _DROPPED.union(_REFERENCES)
 
 
 class BadReference(ValueError):
@@ -25,9 +26,10 @@ class BadReference(ValueError):
 
 
 def resolve_references(schema: dict[str, Any]) -> dict[str, Any]:
-    """A copy of the schema in which every reference is a pointer from its root."""
-    index = _Index(schema)
-    resolved = _rewrite(schema, _ROOT, "", index)
+    """The schema with every reference a pointer from its root; parts without any are not copied."""
+    if all(map(_TOUCHED.isdisjoint, all_schemas(schema))):
+        return schema
+    resolved = _rewrite(schema, _ROOT, "", _Index(schema))
     return resolved if isinstance(resolved, dict) else {}
 
 
@@ -45,9 +47,14 @@ def look_up(schema: Any, fragment: str) -> Any:
     return node
 
 
+def is_alone(schema: dict[str, Any]) -> bool:
+    """Whether no other schema is applied to the same value."""
+    return _COMPOSING.isdisjoint(schema)
+
+
 def applied_in_place(schema: dict[str, Any], root: dict[str, Any]) -> Iterator[Schema]:
     """The schemas directly inside one that apply to the same value as it does, references followed."""
-    if _COMPOSING.isdisjoint(schema):
+    if is_alone(schema):
         return
     if isinstance(schema.get("$ref"), str):
         yield look_up(root, schema["$ref"][1:])
@@ -69,13 +76,14 @@ class _Index:
         """The pointers to every schema that stands under a keyword for schemas."""
         self.anchors: dict[tuple[str, str], str] = {}
         self.dynamic: dict[str, int] = {}
-        self._add(schema, _ROOT, ())
+        self._add(schema, _ROOT, "")
 
-    def _add(self, schema: Schema, base: str, path: tuple[str, ...]) -> None:
+    def _add(self, schema: Schema, base: str, here: str) -> None:
         if not isinstance(schema, dict):
             return
-        here = pointer(path)
         self.places.add(here)
+        if is_leaf(schema) and _DROPPED.isdisjoint(schema):
+            return
         base = _base(schema, base)
         self.resources.setdefault(base, here)
         for keyword in ("$anchor", "$dynamicAnchor"):
@@ -85,7 +93,7 @@ class _Index:
             name = schema["$dynamicAnchor"]
             self.dynamic[name] = self.dynamic.get(name, 0) + 1
         for keys, child in children(schema):
-            self._add(child, base, path + keys)
+            self._add(child, base, here + pointer(keys))
 
     def pointer_of(self, reference: str, base: str, path: str) -> str:
         """The pointer from the root that a reference stands for."""
@@ -115,7 +123,7 @@ def _base(schema: dict[str, Any], base: str) -> str:
 
 
 def _rewrite(schema: Schema, base: str, path: str, index: _Index) -> Schema:
-    if not isinstance(schema, dict):
+    if not isinstance(schema, dict) or (is_leaf(schema) and _TOUCHED.isdisjoint(schema)):
         return schema
     base = _base(schema, base)
     rewritten: dict[str, Any] = {}
