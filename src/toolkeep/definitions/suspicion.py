@@ -39,7 +39,7 @@ class Suspicion(msgspec.Struct, frozen=True):
 class Turn(msgspec.Struct, frozen=True):
     """A turn of phrase: its pattern, and words without which no text matches it, one of each group.
 
-    To look for a word takes a hundredth of the time that trying a pattern takes.
+    The rarest group comes first. To look for a word takes a hundredth of the time of trying a pattern.
     """
 
     pattern: re.Pattern[str]
@@ -117,8 +117,8 @@ RULES: Final = (
         "hides-from-user",
         "asks the model to keep something from the user",
         _turn(
-            "not |don t |dont |never |without ",
             "tell|mention|inform|reveal|disclose|notify|alert|warn|let",
+            "not |don t |dont |never |without ",
             "user|human|person|customer|operator|developer",
             pattern=rf"\b(?:do not|don t|dont|never|must not|should not|without) {_ANY % 2}{_TELLING}(?:ing|"
             rf"s)? {_ANY % 5}(?:the )?(?:user|human|person|customer|operator|developer)s?\b",
@@ -135,9 +135,8 @@ RULES: Final = (
             pattern=rf"\bwithout (?:the )?(?:{_PEOPLE})(?: s)? (?:knowing|noticing|knowledge|awareness)\b",
         ),
         _turn(
+            "not know|not notice|not see|not be |never know|never notice|never see|never be ",
             _PEOPLE,
-            "not |never ",
-            "know|notice|see|be told|be informed|be aware",
             pattern=rf"\b(?:{_PEOPLE})s? (?:must|should|may|can) (?:not|never) (?:know|notice|see|"
             r"be (?:told|informed|aware))\b",
         ),
@@ -259,7 +258,7 @@ ON_TEXT: Final = (
     _rule(
         "pushed-out-of-sight",
         "pushes text away with blanks",
-        _turn("\n", pattern=r"\n(?:[ \t]*\n){24}"),
+        _turn(pattern=r"\n(?:[ \t]*\n){24}"),
         _turn(pattern=f"{_BLANK}{_BLANK}{{119}}"),  # the first by itself: the search skips what is no blank
     ),
     _rule(
@@ -279,7 +278,7 @@ _NOISE: Final = "*_`\"'~-"
 _FOREIGN: Final = re.compile(r"[^\x00-\x7f]+")
 _LOOKALIKES: Final = str.maketrans(
     "аеорсухіјѕԁһкмтвнгԛѡαεορτυνκιχβ“”‘’„«»´\u2010\u2011\u2012\u2013\u2014\u2015",
-    "aeopcyxijsdhkmtbhrqwaeoptuvkixb" + "\"" * 8 + "-" * 6,
+    "aeopcyxijsdhkmtbhrqwaeoptuvkixb" + '"' * 8 + "-" * 6,
 )
 """Cyrillic and Greek letters that look like Latin ones, quotes and dashes."""
 
@@ -343,10 +342,12 @@ class _Pages:
     def _candidates(self, turn: Turn) -> Iterable[int]:
         if not turn.needed:
             return range(len(self.texts)) if turn.pattern.search(self._all) else ()
-        rare, *others = turn.needed
-        if not all(any(word in self._all for word in group) for group in others):
-            return ()
-        return sorted(self._holding(rare))
+        rarest, *others = turn.needed
+        return [
+            index
+            for index in sorted(self._holding(rarest))
+            if all(any(word in self.texts[index] for word in group) for group in others)
+        ]
 
     def _holding(self, words: Iterable[str]) -> set[int]:
         """The texts that hold one of the words."""

@@ -218,25 +218,26 @@ def _matches_below(schema: Schema, root: dict[str, Any], seen: set[int]) -> bool
     return False
 
 
-def in_place(schema: Schema, root: dict[str, Any], *, with_tests: bool = True) -> Iterator[dict[str, Any]]:
+def in_place(schema: Schema, root: dict[str, Any], *, with_tests: bool = True) -> list[dict[str, Any]]:
     """The schema and every other that is applied to the same value, references followed.
 
     Without tests, those below `not` and `if` are left out: they say nothing about a value that passes.
     """
-    if isinstance(schema, dict) and is_alone(schema):  # as most
-        yield schema
-        return
-    seen: set[int] = set()
+    if not isinstance(schema, dict):
+        return []
+    if is_alone(schema):
+        return [schema]
+    found: dict[int, dict[str, Any]] = {}
     stack: list[Schema] = [schema]
     while stack:
         here = stack.pop()
-        if not isinstance(here, dict) or id(here) in seen:
+        if not isinstance(here, dict) or id(here) in found:
             continue
-        seen.add(id(here))
-        yield here
-        tests = () if with_tests else [id(here[keyword]) for keyword in ("not", "if") if keyword in here]
-        applied = [inside for inside in applied_in_place(here, root) if id(inside) not in tests]
-        stack.extend(reversed(applied))
+        found[id(here)] = here
+        if not is_alone(here):
+            tests = () if with_tests else [id(here[keyword]) for keyword in ("not", "if") if keyword in here]
+            stack += [inside for inside in reversed(applied_in_place(here, root)) if id(inside) not in tests]
+    return list(found.values())
 
 
 def _is_silent_object(schema: dict[str, Any]) -> bool:
@@ -246,7 +247,13 @@ def _is_silent_object(schema: dict[str, Any]) -> bool:
 
 
 def _is_matched(schema: dict[str, Any], root: dict[str, Any]) -> bool:
-    return any("pattern" in s or s.get("format") in ASSERTED_FORMATS for s in in_place(schema, root))
+    return any(
+        not _MATCHING.isdisjoint(s) and ("pattern" in s or s.get("format") in ASSERTED_FORMATS)
+        for s in in_place(schema, root)
+    )
+
+
+_MATCHING = frozenset(("pattern", "format"))
 
 
 def _hold_objects(branches: list[Schema], root: dict[str, Any]) -> bool:

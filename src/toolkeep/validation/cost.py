@@ -293,23 +293,28 @@ def _places(group: list[dict[str, Any]]) -> Iterator[_Place]:
     items: list[Schema] = []
     unique = 0
     for schema in group:
+        if "uniqueItems" in schema:
+            unique += _UNIQUE_STEPS * bool(schema["uniqueItems"])
+        if is_leaf(schema):
+            continue
         for name, child in schema.get("properties", {}).items():
             named.setdefault(name, []).append(child)
-        patterns += schema.get("patternProperties", {})
-        any_name += schema.get("patternProperties", {}).values()
-        for keyword in ("additionalProperties", "unevaluatedProperties", "propertyNames"):
-            if isinstance(schema.get(keyword), dict):
-                any_name.append(schema[keyword])
-        item_keywords = ("items", "contains", "unevaluatedItems", "additionalItems")
-        items.extend(schema[keyword] for keyword in item_keywords if isinstance(schema.get(keyword), dict))
+        if "patternProperties" in schema:
+            patterns += schema["patternProperties"]
+            any_name += schema["patternProperties"].values()
+        any_name += [schema[k] for k in _ANY_NAME if k in schema and isinstance(schema[k], dict)]
+        items += [schema[k] for k in _ANY_ITEM if k in schema and isinstance(schema[k], dict)]
         for keyword in ("prefixItems", "items"):
             if isinstance(schema.get(keyword), list):
                 items += schema[keyword]
-        unique += _UNIQUE_STEPS * bool(schema.get("uniqueItems"))
     for children_of_name in named.values():
         yield _Place([*children_of_name, *any_name], tuple(patterns), len(patterns))
     yield _Place(any_name, tuple(patterns), len(patterns))
     yield _Place(items, (), unique)
+
+
+_ANY_NAME = ("additionalProperties", "unevaluatedProperties", "propertyNames")
+_ANY_ITEM = ("items", "contains", "unevaluatedItems", "additionalItems")
 
 
 @lru_cache(maxsize=1000)  # the patterns are other people's

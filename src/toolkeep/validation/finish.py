@@ -208,12 +208,7 @@ class _Maker:
 
     def prune(self) -> None:
         """Cut off the places below which there is nothing to finish."""
-        needed: set[int] = set()
-        while True:
-            more = {id(f) for f in self._made.values() if f.is_needed or needed & _inside_ids(f)}
-            if more == needed:
-                break
-            needed = more
+        needed = self._needed()
         for finisher in self._made.values():
             kept = {name: inside for name, inside in finisher.nested.items() if id(inside) in needed}
             integers = [name for name, inside in kept.items() if _is_leaf_integer(inside, needed)]
@@ -233,6 +228,14 @@ class _Maker:
                 finisher.positions,
             )
             finisher.is_only_integers = not any(rest) and not finisher.is_integer
+
+    def _needed(self) -> set[int]:
+        """The places that have anything to finish, themselves or below."""
+        needed = {id(finisher) for finisher in self._made.values() if finisher.is_needed}
+        holding = [(id(finisher), _inside_ids(finisher)) for finisher in self._made.values()]
+        while more := {holder for holder, inside in holding if holder not in needed and needed & inside}:
+            needed |= more
+        return needed
 
 
 def _weighs_presence(part: dict[str, Any]) -> bool:

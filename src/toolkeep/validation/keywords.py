@@ -134,6 +134,5 @@ def types_of(schema: dict[str, Any]) -> frozenset[str] | None:
 
 
 _ONE_TYPE = {
-    name: frozenset((name,))
-    for name in ("string", "number", "integer", "boolean", "array", "object", "null")
+    name: frozenset((name,)) for name in ("string", "number", "integer", "boolean", "array", "object", "null")
 }

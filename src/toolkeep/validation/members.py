@@ -9,7 +9,7 @@ the parser's own check. The count trusts the schema, so it is taken after valida
 from typing import Any
 
 from toolkeep.validation.closing import in_place
-from toolkeep.validation.keywords import Schema, is_scalar, types_of
+from toolkeep.validation.keywords import Schema, is_leaf, is_scalar, types_of
 from toolkeep.validation.references import look_up
 
 _SPACED_COLONS = (b" :", b"\n:", b"\t:", b"\r:")
@@ -133,6 +133,8 @@ class _Maker:
         return isinstance(schema, dict) and types_of(schema) == frozenset(("object",))
 
     def _refuse_untold(self, part: dict[str, Any]) -> None:
+        if is_leaf(part):
+            return
         untold: list[Schema] = list(part.get("patternProperties", {}).values())
         for keyword in (
             "additionalProperties",

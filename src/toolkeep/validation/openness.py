@@ -9,43 +9,55 @@ from collections.abc import Callable
 from typing import Any
 
 from toolkeep.validation.closing import in_place
-from toolkeep.validation.keywords import Schema, is_scalar, types_of
+from toolkeep.validation.keywords import Schema, is_leaf, is_scalar, types_of
 from toolkeep.validation.references import look_up
 
 
 def is_open(root: dict[str, Any], *, depth: int) -> bool:
     """Whether any place of a closed schema is open, recursive, or deeper than `depth`."""
-    return _Openness(root, depth).is_open(root, frozenset())
+    try:
+        _Openness(root, depth).height(root, 0)
+    except _Open:
+        return True
+    return False
+
+
+class _Open(Exception):
+    """There is such a place."""
 
 
 class _Openness:
     def __init__(self, root: dict[str, Any], depth: int) -> None:
         self.root = root
         self._depth = depth
-        self._shut: set[tuple[int, int]] = set()
+        self._heights: dict[int, int] = {}
+        """Of the schemas that were looked at; those above the one in work are as high as can be."""
 
-    def is_open(self, schema: Schema, above: frozenset[int]) -> bool:
+    def height(self, schema: Schema, level: int) -> int:
+        """How deep values at a place of this level nest; `_Open` where they are not looked at."""
         if not isinstance(schema, dict):
-            return schema is True
-        if (is_scalar(schema) and len(above) < self._depth) or (id(schema), len(above)) in self._shut:
-            return False
-        if (
-            id(schema) in above
-            or len(above) >= self._depth
-            or not all(
-                self._every_value(schema, holds, frozenset())
-                for holds in (_is_typed, _is_shut_object, _is_shut_array)
-            )
+            if schema is True:
+                raise _Open
+            return 0
+        if id(schema) not in self._heights:
+            self._heights[id(schema)] = self._depth + 1
+            self._heights[id(schema)] = 1 if is_scalar(schema) else self._height(schema, level)
+        height = self._heights[id(schema)]
+        if level + height > self._depth:
+            raise _Open
+        return height
+
+    def _height(self, schema: dict[str, Any], level: int) -> int:
+        if level >= self._depth or not all(
+            self._every_value(schema, holds, frozenset())
+            for holds in (_is_typed, _is_shut_object, _is_shut_array)
         ):
-            return True
-        below = above | {id(schema)}
+            raise _Open
         # Parts below `not` and `if` count too: their children only make the answer more careful.
-        if any(
-            self.is_open(child, below) for part in in_place(schema, self.root) for child in _children(part)
-        ):
-            return True
-        self._shut.add((id(schema), len(above)))
-        return False
+        heights = [
+            self.height(child, level + 1) for part in in_place(schema, self.root) for child in _children(part)
+        ]
+        return 1 + max(heights, default=0)
 
     def _every_value(
         self, schema: Schema, holds: Callable[[dict[str, Any]], bool], above: frozenset[int]
@@ -98,6 +110,8 @@ def _is_shut_array(schema: dict[str, Any]) -> bool:
 
 
 def _children(part: dict[str, Any]) -> list[Schema]:
+    if is_leaf(part):
+        return []
     children: list[Schema] = [
         *part.get("properties", {}).values(),
         *part.get("patternProperties", {}).values(),

@@ -4,7 +4,6 @@ Ids, anchors and embedded resources are resolved here, once, so that everything 
 `{"$ref": "#/pointer"}`. Nothing is ever fetched.
 """
 
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -52,18 +51,22 @@ def is_alone(schema: dict[str, Any]) -> bool:
     return _COMPOSING.isdisjoint(schema)
 
 
-def applied_in_place(schema: dict[str, Any], root: dict[str, Any]) -> Iterator[Schema]:
+def applied_in_place(schema: dict[str, Any], root: dict[str, Any]) -> list[Schema]:
     """The schemas directly inside one that apply to the same value as it does, references followed."""
+    applied: list[Schema] = []
     if is_alone(schema):
-        return
+        return applied
     if isinstance(schema.get("$ref"), str):
-        yield look_up(root, schema["$ref"][1:])
+        applied.append(look_up(root, schema["$ref"][1:]))
     for keyword in ("allOf", "anyOf", "oneOf"):
-        yield from schema.get(keyword, ())
+        if keyword in schema:
+            applied += schema[keyword]
     for keyword in ("not", "if", "then", "else"):
         if keyword in schema:
-            yield schema[keyword]
-    yield from schema.get("dependentSchemas", {}).values()
+            applied.append(schema[keyword])
+    if "dependentSchemas" in schema:
+        applied += schema["dependentSchemas"].values()
+    return applied
 
 
 class _Index:
@@ -97,6 +100,8 @@ class _Index:
 
     def pointer_of(self, reference: str, base: str, path: str) -> str:
         """The pointer from the root that a reference stands for."""
+        if base == _ROOT and reference.startswith("#/") and "%" not in reference:
+            return reference[1:]  # as nearly always
         address, fragment = urldefrag(
             urljoin(base, reference) if not reference.startswith("#") else reference
         )
@@ -152,8 +157,7 @@ def _rewrite(schema: Schema, base: str, path: str, index: _Index) -> Schema:
 def _target(keyword: str, reference: str, base: str, path: str, index: _Index) -> str:
     if keyword == "$recursiveRef" and len(set(index.resources.values())) > 1:
         raise BadReference(path, "is a recursive reference among embedded schemas", "use $ref")
-    name = unquote(urldefrag(reference)[1])
-    if keyword == "$dynamicRef" and index.dynamic.get(name, 0) > 1:
+    if keyword == "$dynamicRef" and index.dynamic.get(unquote(urldefrag(reference)[1]), 0) > 1:
         raise BadReference(path, "could mean several places, depending on the call", "use $ref")
     target = index.pointer_of(reference, base, path)
     try:
