@@ -75,12 +75,21 @@ def clean_text(text: str) -> tuple[str, Counter[Unseen]]:
 
 def clean_schema(schema: dict[str, Any], place: str) -> tuple[dict[str, Any], list[Removal]]:
     """The schema with every word in it cleaned, and what was taken out; its meaning is the same."""
-    everything = "\n".join(texts_in(schema))
-    if TOUCHES_KEY not in everything and not _MAY_HIDE.search(everything):
+    texts = texts_in(schema)
+    if TOUCHES_KEY not in texts and not _may_hide(texts):
         return schema, []  # as nearly always
     removed: list[Removal] = []
     cleaned: dict[str, Any] = _schema(schema, place, removed)
     return cleaned, removed
+
+
+def _may_hide(texts: list[str]) -> bool:
+    """Whether there may be anything in them that a reader does not see."""
+    plain = " ".join([text for text in texts if text.isascii()])
+    # Ten times as fast as the pattern, and the same for ASCII.
+    if not plain.replace("\n", " ").replace("\t", " ").isprintable():
+        return True
+    return bool(_MAY_HIDE.search(" ".join([text for text in texts if not text.isascii()])))
 
 
 def clean_field(text: str, place: str) -> tuple[str, list[Removal]]:

@@ -69,7 +69,7 @@ def freeze(value: object, path: str = "") -> JsonValue:
     """Copy JSON data into its frozen form; anything that is not JSON raises `NotJson` with its place."""
     # Nearly all data is plain, and needs no place for an error: a fifth of the time.
     try:
-        return _freeze_plain(value, MAX_DEPTH)
+        return cast("JsonValue", _freeze_plain(value, MAX_DEPTH))
     except _NotPlain:
         return _freeze(value, path, MAX_DEPTH)
 

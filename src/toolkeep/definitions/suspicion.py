@@ -81,7 +81,8 @@ RULES: Final = (
         _turn(
             _ASIDE,
             "instruction|prompt|rule|guideline|directive|message|command|polic|restriction",
-            pattern=rf"\b(?:{_ASIDE})s? (?:(?:all|any|every|of|the|your|my|our|these|those|other|its) ){{0,3}}"
+            pattern=rf"\b(?:{_ASIDE})s? "
+            r"(?:(?:all|any|every|of|the|your|my|our|these|those|other|its) ){0,3}"
             r"(?:(?:previous|prior|above|earlier|preceding|existing|original|safety|system|former) ){1,2}"
             r"(?:and )?(?:[^ ]{1,20} )?(?:instruction|prompt|rule|guideline|directive|message|command|"
             r"polic|restriction)",
@@ -102,7 +103,8 @@ RULES: Final = (
             pattern=r"<\|?/?(?:im.start|im.end|system|assistant|start.header.id|eot.id)\|?>|\[/?inst\]|<<sys>>",
         ),
         _turn(
-            "system prompt|system message|system instruction|system override|system note|system notice",
+            "system ",
+            "prompt|message|instruction|override|note|notice",
             pattern=r"(?:^|[.:!?] |# )(?:new |updated )?"
             r"system (?:prompt|message|instruction|override|note|notice) ?:",
         ),
@@ -135,8 +137,9 @@ RULES: Final = (
             pattern=rf"\bwithout (?:the )?(?:{_PEOPLE})(?: s)? (?:knowing|noticing|knowledge|awareness)\b",
         ),
         _turn(
-            "not know|not notice|not see|not be |never know|never notice|never see|never be ",
+            "not |never ",
             _PEOPLE,
+            "know|notice|see|be told|be informed|be aware",
             pattern=rf"\b(?:{_PEOPLE})s? (?:must|should|may|can) (?:not|never) (?:know|notice|see|"
             r"be (?:told|informed|aware))\b",
         ),
@@ -158,7 +161,7 @@ RULES: Final = (
             r"\.cursor/mcp\.json|mcp\.json|\.kube/config|\.git-credentials)",
         ),
         _turn(
-            "system prompt|history|conversation|chat log| key|token|password|credentials|environment variables",
+            "system prompt|history|conversation|chat log| key|token|password|credentials|environment var",
             "parameter|field|argument|note|context|url|http|endpoint|server|address",
             "send|forward|upload|post|transmit|exfiltrat|leak|email|append|paste|include|put|pass",
             pattern=r"\b(?:send|forward|upload|post|transmit|exfiltrat\w{1,3}|leak|email|append|paste|include|"
@@ -185,8 +188,8 @@ RULES: Final = (
         _turn(
             "after |when |whenever |time ",
             " tool",
-            pattern=r"\b(?:after|whenever|when|each time|every time) (?:you )?(?:use|using|call|calling|invoke|"
-            r"invoking) (?:any|all|every)(?: of the)?(?: other)? tools?\b",
+            pattern=r"\b(?:after|whenever|when|each time|every time) (?:you )?"
+            r"(?:use|using|call|calling|invoke|invoking) (?:any|all|every)(?: of the)?(?: other)? tools?\b",
         ),
         _turn(
             "other tool",
@@ -195,8 +198,9 @@ RULES: Final = (
         ),
         _turn(
             "be sent|be forwarded|be routed|be redirected|be copied",
-            pattern=r"\ball (?:emails?|messages?|payments?|transfers?|requests?|files?) (?:must|should|have to)"
-            r" (?:first )?be (?:sent|forwarded|routed|redirected|copied) (?:to|through|via) ",
+            pattern=r"\ball (?:emails?|messages?|payments?|transfers?|requests?|files?)"
+            r" (?:must|should|have to) (?:first )?be (?:sent|forwarded|routed|redirected|copied)"
+            r" (?:to|through|via) ",
         ),
     ),
     _rule(
@@ -207,7 +211,8 @@ RULES: Final = (
             pattern=r"\byou are now (?:a|an|the|in|no longer|going|acting|free|dan|unrestricted)\b",
         ),
         _turn(
-            "your new |your real |your true |your actual |your updated ",
+            "your ",
+            "new |real |true |actual |updated ",
             pattern=r"\byour (?:new|real|true|actual|updated) (?:role|instructions?|task|goal|objective|"
             r"purpose|identity|system prompt) (?:is|are)\b",
         ),
@@ -223,7 +228,7 @@ RULES: Final = (
         "skips-approval",
         "speaks as if a person had agreed already, or need not be asked",
         _turn(
-            "approved|authorized|authorised|consented|agreed|granted permission",
+            "approved|authori|consented|agreed|granted",
             "has |have ",
             pattern=rf"\b(?:{_PEOPLE}|administrator)s? (?:has|have) (?:already |previously |"
             r"pre ?)?(?:approved|authori[sz]ed|consented|agreed|granted permission)\b",
@@ -397,7 +402,7 @@ def _at_place(place: str, findings: Iterable[_Finding]) -> Iterator[Suspicion]:
 
 def _plain(texts: Sequence[str]) -> list[str]:
     """Texts as a hasty reader takes them: one case, plain letters, words with single spaces."""
-    # All in one go, each between two bounds that nothing here changes: a tenth of the time for a large schema.
+    # All in one go, each between bounds that nothing here changes: a tenth of the time for a large schema.
     together = _FOREIGN.sub(_in_plain_letters, _BOUND.join(texts)).casefold()
     if _MAYBE_SPELLED.search(together):
         together = _SPELLED.sub(lambda spelled: re.sub(r"[ .\-_]", "", spelled[0]), together)

@@ -84,6 +84,7 @@ class ToolDefinition:
     aliases: tuple[str, ...] = ()
     source: Source = BY_HAND
     metadata: FrozenDict = field(default_factory=FrozenDict)
+    _hash: str = field(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", freeze_object(self.parameters, "parameters"))
@@ -133,9 +134,11 @@ class ToolDefinition:
     @property
     def hash(self) -> str:
         """SHA-256 of the canonical definition; what a pin and an audit record hold."""
-        from toolkeep.definitions.data import definition_data
+        if not self._hash:  # nothing of it can change, so once is enough
+            from toolkeep.definitions.data import definition_data
 
-        return canonical_hash(definition_data(self))
+            object.__setattr__(self, "_hash", canonical_hash(definition_data(self)))
+        return self._hash
 
     def replace(self, **changes: Any) -> "ToolDefinition":
         """The same definition with some fields changed."""

@@ -240,6 +240,20 @@ def in_place(schema: Schema, root: dict[str, Any], *, with_tests: bool = True) -
     return list(found.values())
 
 
+class InPlace:
+    """`in_place` of one document, worked out once for each schema in it."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self.root = root
+        self._known: dict[int, list[dict[str, Any]]] = {}
+
+    def __call__(self, schema: Schema) -> list[dict[str, Any]]:
+        """The schema and every other that is applied to the same value."""
+        if id(schema) not in self._known:
+            self._known[id(schema)] = in_place(schema, self.root)
+        return self._known[id(schema)]
+
+
 def _is_silent_object(schema: dict[str, Any]) -> bool:
     """Whether a schema names properties and says nothing about others."""
     names = "properties" in schema or "patternProperties" in schema

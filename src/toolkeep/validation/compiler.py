@@ -4,7 +4,7 @@ In comes a schema as a definition holds it; out goes a `CompiledSchema`, which a
 use, or `Problem`s. Whatever goes wrong while compiling is a refusal, never a pass.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import jsonschema_rs
@@ -12,19 +12,18 @@ import msgspec
 
 from toolkeep.errors import Code, Problem
 from toolkeep.limits import BRACKETS, MATCHED_CHARS, PATTERN_BYTES, PATTERN_CACHE_BYTES, Limits
-from toolkeep.validation.closing import close_objects, close_part, guard_matching, turns_matching
+from toolkeep.validation.closing import InPlace, close_objects, close_part, guard_matching, turns_matching
 from toolkeep.validation.cost import Cost, TooCostly, measure
 from toolkeep.validation.dialect import Dialect
 from toolkeep.validation.direct import Decode, Inexpressible, make_decoder
 from toolkeep.validation.finish import Finisher, make_finisher
 from toolkeep.validation.guard import Inspection, inspect_schema
 from toolkeep.validation.hint import signature
-from toolkeep.validation.keywords import every_schema
 from toolkeep.validation.locate import Locator
 from toolkeep.validation.members import Members, make_members
+from toolkeep.validation.misfits import misfitting_values
 from toolkeep.validation.mishap import log_mishap
 from toolkeep.validation.openness import is_open
-from toolkeep.validation.references import look_up
 from toolkeep.validation.secrecy import SHOW_ALL, Display, Secrecy
 
 ENGINE_OPTIONS: Final[dict[str, Any]] = {
@@ -96,10 +95,11 @@ class CompiledSchema:
         self._formats = formats
         self.validator = compile_schema(guarded, dialect, formats)
         self.is_valid = self.validator.is_valid
-        self.is_open = is_open(guarded, depth=limits.argument_depth)
+        in_place = InPlace(guarded)
+        self.is_open = is_open(in_place, depth=limits.argument_depth)
         self.limits_strings = turns_matching(schema)
         """Whether no string of a call may be longer than a pattern is tried on."""
-        self.members: Members | None = None if self.is_open else make_members(guarded)
+        self.members: Members | None = None if self.is_open else make_members(in_place)
         self.never_applied: frozenset[int] = frozenset()
         """The ids of the parts whose defaults do not satisfy them."""
         self.finisher: Finisher | None = None
@@ -242,7 +242,7 @@ def _compile(
                 formats=formats,
             )
             if closes_objects:
-                misfits = list(misfitting_values(compiled))
+                misfits = list(misfitting_values(compiled.schema, compiled.compile_part))
                 noted = inspection.problems if by_hand else inspection.warnings
                 noted.extend(misfit.problem for misfit in misfits)
                 compiled.never_applied = frozenset(id(misfit.part) for misfit in misfits)
@@ -254,42 +254,6 @@ def _compile(
             mend = "use no look-around or back-references, and maxLength rather than large counted repeats"
             inspection.problems.append(_problem(field, Code.SCHEMA_BROKEN, message, mend))
     return Compilation(None if inspection.problems else compiled, inspection.problems, inspection.warnings)
-
-
-class Misfit(msgspec.Struct):
-    """A default or enum value that its own schema does not accept."""
-
-    part: dict[str, Any]
-    problem: Problem
-
-
-def misfitting_values(compiled: CompiledSchema) -> Iterator[Misfit]:
-    """Defaults and enum values against their own schemas (DEF-5)."""
-    for path, part in every_schema(compiled.schema):
-        field = f"parameters{path}"
-        if "default" in part and not compiled.part(_behind_reference(part, compiled)).is_valid(
-            part["default"]
-        ):
-            message = "its default does not satisfy its own schema"
-            yield Misfit(part, _problem(field, Code.SCHEMA_REFUSED, message, "make the two agree"))
-        if "enum" in part and not all(map(_without_enum(compiled, part).is_valid, part["enum"])):
-            message = "an enum value does not satisfy its own schema"
-            yield Misfit({}, _problem(field, Code.SCHEMA_REFUSED, message, "make the two agree"))
-
-
-def _behind_reference(part: dict[str, Any], compiled: CompiledSchema) -> dict[str, Any]:
-    """The definition that a property only refers to, so that many that refer to it share one validator."""
-    if isinstance(part.get("$ref"), str) and part.keys() <= _ONLY_WORDS:
-        target: dict[str, Any] = look_up(compiled.schema, part["$ref"][1:])
-        return target
-    return part
-
-
-_ONLY_WORDS = frozenset(("$ref", "default", "description", "title", "deprecated", "examples", "$comment"))
-
-
-def _without_enum(compiled: CompiledSchema, part: dict[str, Any]) -> jsonschema_rs.Validator:
-    return compiled.compile_part({key: value for key, value in part.items() if key != "enum"})
 
 
 def _problem(field: str, code: Code, message: str, mend: str) -> Problem:

@@ -19,7 +19,7 @@ import jsonschema_rs
 
 from toolkeep.limits import FANOUT, KIB, PATTERN_BYTES, PATTERN_CACHE_BYTES, PATTERNS, SCHEMA_NODES
 from toolkeep.validation.keywords import ASSERTED_FORMATS, Schema, all_schemas, is_leaf, types_of
-from toolkeep.validation.references import applied_in_place
+from toolkeep.validation.references import applied_in_place, is_alone
 from toolkeep.validation.size import Size
 
 _ROUNDS = 64
@@ -155,7 +155,8 @@ class _Analysis:
                 self._expand_by_one()
                 self._reach(_KINDS_OF_PLACES)
                 continue
-            group = list(self._expand(schema, frozenset()))
+            group: list[dict[str, Any]] = []
+            self._expand(schema, frozenset(), group)
             self._own[id(schema)] = sum(map(_own_weight, group), _NOTHING)
             places = list(_places(group))
             self._reach(len(places))
@@ -204,16 +205,18 @@ class _Analysis:
             totals.add(total)
         return _Weight(*map(max, zip(*totals, strict=True)))
 
-    def _expand(self, schema: Schema, above: frozenset[int]) -> Iterator[dict[str, Any]]:
-        """Every schema that is applied to the same value, as often as it is."""
+    def _expand(self, schema: Schema, above: frozenset[int], group: list[dict[str, Any]]) -> None:
+        """Add every schema that is applied to the same value, as often as it is."""
         if not isinstance(schema, dict):
             return
         if id(schema) in above:
             raise TooCostly("a reference leads back to itself without consuming input", "break the cycle")
         self._expand_by_one()
-        yield schema
-        for applied in applied_in_place(schema, self.root):
-            yield from self._expand(applied, above | {id(schema)})
+        group.append(schema)
+        if not is_alone(schema):
+            below = above | {id(schema)}
+            for applied in applied_in_place(schema, self.root):
+                self._expand(applied, below, group)
 
     def _expand_by_one(self) -> None:
         self._expansions += 1

@@ -12,7 +12,7 @@ from toolkeep.definitions.frozen import thaw
 from toolkeep.limits import SCHEMA_NODES
 from toolkeep.validation.closing import in_place
 from toolkeep.validation.cost import TooCostly
-from toolkeep.validation.keywords import Schema, is_scalar, types_of
+from toolkeep.validation.keywords import Schema, scalars_of, types_of
 from toolkeep.validation.references import look_up
 
 _FEW = 8
@@ -257,7 +257,8 @@ def _holder_of_default(schema: Schema, root: dict[str, Any]) -> dict[str, Any] |
 
 def _stays(schema: Schema) -> bool:
     """Whether a value is surely left as it is."""
-    return is_scalar(schema) and isinstance(schema, dict) and schema["type"] != "integer"
+    scalars = scalars_of(schema)
+    return bool(scalars) and "integer" not in scalars
 
 
 def _inside_ids(finisher: Finisher) -> set[int]:

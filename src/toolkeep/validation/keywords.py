@@ -52,12 +52,24 @@ def is_leaf(schema: dict[str, Any]) -> bool:
     return HOLDERS.isdisjoint(schema)
 
 
+def scalars_of(schema: Schema) -> frozenset[str]:
+    """The types of the values that a schema takes, where it says itself that they are neither objects nor
+    arrays; none where it does not."""
+    types = types_of(schema) if isinstance(schema, dict) else _NONE
+    if types is not None:
+        return types if types <= _SCALARS else _NONE
+    branches = schema.get("anyOf") if isinstance(schema, dict) else None
+    found = [scalars_of(branch) for branch in branches] if isinstance(branches, list) else []
+    return frozenset().union(*found) if all(found) else _NONE
+
+
 def is_scalar(schema: Schema) -> bool:
     """Whether a schema says itself that a value is neither object nor array."""
-    return isinstance(schema, dict) and isinstance(name := schema.get("type"), str) and name in _SCALARS
+    return bool(scalars_of(schema))
 
 
 _SCALARS = frozenset(("string", "number", "integer", "boolean", "null"))
+_NONE: frozenset[str] = frozenset()
 
 
 def children(schema: Schema) -> Iterator[tuple[tuple[str, ...], Schema]]:
@@ -88,7 +100,7 @@ def all_schemas(schema: Schema) -> Iterator[dict[str, Any]]:
 
 
 def directly_inside(schema: dict[str, Any]) -> list[Any]:
-    """The schemas that `children` gives, without the keys: half the time. Other values may stand among them."""
+    """The schemas that `children` gives, without the keys: half the time. Other values may be among them."""
     inside: list[Any] = []
     for keyword, value in schema.items():
         if keyword not in HOLDERS:

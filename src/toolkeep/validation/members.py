@@ -8,7 +8,7 @@ the parser's own check. The count trusts the schema, so it is taken after valida
 
 from typing import Any
 
-from toolkeep.validation.closing import in_place
+from toolkeep.validation.closing import InPlace
 from toolkeep.validation.keywords import Schema, is_leaf, is_scalar, types_of
 from toolkeep.validation.references import look_up
 
@@ -75,10 +75,10 @@ def has_unique_keys(raw: bytes, members: int) -> bool:
     return raw.count(b'":') == members and not any(spaced in raw for spaced in _SPACED_COLONS)
 
 
-def make_members(root: dict[str, Any]) -> Members | None:
+def make_members(in_place: InPlace) -> Members | None:
     """The counter for a closed schema that is not open; None where its objects cannot be told by name."""
     try:
-        return _Maker(root).make([root])
+        return _Maker(in_place).make([in_place.root])
     except _Untold:
         return None
 
@@ -88,8 +88,9 @@ class _Untold(Exception):
 
 
 class _Maker:
-    def __init__(self, root: dict[str, Any]) -> None:
-        self.root = root
+    def __init__(self, in_place: InPlace) -> None:
+        self.root = in_place.root
+        self._in_place = in_place
         self._made: dict[frozenset[int], Members] = {}
 
     def make(self, schemas: list[Schema]) -> Members:
@@ -101,7 +102,7 @@ class _Maker:
 
     def _new(self, schemas: list[Schema]) -> Members:
         members = Members()
-        parts = [part for schema in schemas for part in in_place(schema, self.root)]
+        parts = [part for schema in schemas for part in self._in_place(schema)]
         members.is_always_object = self._is_always_object(schemas)
         by_name: dict[str, list[Schema]] = {}
         items: list[Schema] = []
@@ -157,7 +158,7 @@ class _Maker:
                 return True
             if is_scalar(schema):
                 continue
-            for part in in_place(schema, self.root):
+            for part in self._in_place(schema):
                 types = types_of(part)
                 listed = part.get("enum", [part["const"]] if "const" in part else None)
                 if listed is not None:

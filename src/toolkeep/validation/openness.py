@@ -8,15 +8,15 @@ and the door saves the time. When in doubt the answer is yes.
 from collections.abc import Callable
 from typing import Any
 
-from toolkeep.validation.closing import in_place
+from toolkeep.validation.closing import InPlace
 from toolkeep.validation.keywords import Schema, is_leaf, is_scalar, types_of
 from toolkeep.validation.references import look_up
 
 
-def is_open(root: dict[str, Any], *, depth: int) -> bool:
+def is_open(in_place: InPlace, *, depth: int) -> bool:
     """Whether any place of a closed schema is open, recursive, or deeper than `depth`."""
     try:
-        _Openness(root, depth).height(root, 0)
+        _Openness(in_place, depth).height(in_place.root, 0)
     except _Open:
         return True
     return False
@@ -27,8 +27,9 @@ class _Open(Exception):
 
 
 class _Openness:
-    def __init__(self, root: dict[str, Any], depth: int) -> None:
-        self.root = root
+    def __init__(self, in_place: InPlace, depth: int) -> None:
+        self.root = in_place.root
+        self._in_place = in_place
         self._depth = depth
         self._heights: dict[int, int] = {}
         """Of the schemas that were looked at; those above the one in work are as high as can be."""
@@ -55,7 +56,7 @@ class _Openness:
             raise _Open
         # Parts below `not` and `if` count too: their children only make the answer more careful.
         heights = [
-            self.height(child, level + 1) for part in in_place(schema, self.root) for child in _children(part)
+            self.height(child, level + 1) for part in self._in_place(schema) for child in _children(part)
         ]
         return 1 + max(heights, default=0)
 

@@ -36,11 +36,11 @@ def look_up(schema: Any, fragment: str) -> Any:
     """What a pointer such as `/$defs/a` leads to; KeyError where it leads nowhere."""
     node = schema
     for part in fragment.split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-            node = node[int(key)]
-        elif isinstance(node, dict) and key in node:
+        key = part.replace("~1", "/").replace("~0", "~") if "~" in part else part
+        if isinstance(node, dict) and key in node:
             node = node[key]
+        elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            node = node[int(key)]
         else:
             raise KeyError(fragment)
     return node
