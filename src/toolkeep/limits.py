@@ -6,6 +6,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
@@ -426,8 +428,7 @@ FOUND_TOOLS: Final = 20
 """Definitions in one answer of `find_tools`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpLimits:
+class McpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one MCP server takes; zero messages a second means any number."""
 
     message_bytes: int = 4 * MIB
@@ -509,8 +510,7 @@ WAIT_FOR_PERSON_SECONDS: Final = 900.0
 """How long a call over HTTP waits for a person unless it is configured: people are at lunch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLimits:
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one HTTP server takes; zero requests a second means any number."""
 
     body_bytes: int = 2 * MIB

@@ -32,6 +32,12 @@ COMMANDS = {
 }
 
 
+def load_command(name: str = "") -> None:
+    """Import the file of a command, if that is one."""
+    if name in COMMANDS:
+        importlib.import_module(f"toolkeep.cli.{name.replace('-', '_')}")
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's file when the command is called."""
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from toolkeep.assembly import open_keep
 from toolkeep.cli.options import say
@@ -16,6 +15,8 @@ from toolkeep.limits import DEFAULT_LIMITS, LISTED_NAMES
 from toolkeep.wording import shorten, visible
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from toolkeep.approval.approve import Approver
 
 _HELP_CHARS = 60
@@ -75,8 +76,10 @@ def read_arguments(arguments: str | None) -> bytes:
     return sys.stdin.buffer.read(DEFAULT_LIMITS.argument_bytes + 1)
 
 
-def complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """The names of tools for a shell; a shell that completes is told nothing else."""
+    from click.shell_completion import CompletionItem
+
     try:
         keep = open_keep(project=ctx.params.get("project"), follow_store=False)
     except (ToolkeepError, OSError):

@@ -7,7 +7,6 @@ import msgspec
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import ToolDefinition
-from toolkeep.registry.difference import moved_version
 from toolkeep.registry.versions import fold
 
 
@@ -43,6 +42,8 @@ def accepted(pin: Pin) -> Pin:
     new = ToolDefinition.from_dict(pin.pending)
     version = new.version
     if pin.is_accepted:
+        from toolkeep.registry.difference import moved_version
+
         version = moved_version(pin.version, ToolDefinition.from_dict(pin.definition), new)
     return Pin(
         origin=pin.origin,

@@ -6,7 +6,6 @@ Nothing of what runs them is imported here: that happens in a sandbox.
 from typing import Any, Final, NamedTuple
 
 from toolkeep.definitions.tool import ToolDefinition
-from toolkeep.network.hosts import read_url
 
 GIT: Final = "/usr/bin/git"
 
@@ -424,9 +423,15 @@ BUILT_IN_TOOLS: Final = (
 """Each tool, and what runs it."""
 
 
+def _host_of(url: str) -> str:
+    from toolkeep.network.hosts import read_url
+
+    return str(read_url(url))
+
+
 def web_search(url: str) -> tuple[ToolDefinition, BuiltIn]:
     """The tool that asks a search engine: which one is for the configuration to say."""
-    scope = f"net.read:{read_url(url)}" if url else "net.read"
+    scope = f"net.read:{_host_of(url)}" if url else "net.read"
     definition = _defined(
         "web_search",
         "Search the web, and give titles, addresses and a few words of what was found.",

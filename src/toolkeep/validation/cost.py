@@ -11,11 +11,11 @@ what a digit of an integer beyond 64 bits costs (`digit_steps`). A call's work i
 
 import operator
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jsonschema_rs
+import msgspec
 
 from toolkeep.limits import FANOUT, KIB, PATTERN_BYTES, PATTERN_CACHE_BYTES, PATTERNS, SCHEMA_NODES
 from toolkeep.validation.keywords import ASSERTED_FORMATS, Schema, all_schemas, is_leaf, types_of
@@ -63,8 +63,7 @@ class TooCostly(ValueError):
         self.reason, self.mend = reason, mend
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """What one value, and one character, of a call can cost at the most."""
 
     fanout: int
