@@ -59,6 +59,8 @@ def shorten(text: str, limit: int = ECHOED_CHARS) -> str:
 def echo(value: Any) -> str:
     """A value as an error shows it: text quoted and cut, containers only by kind and size."""
     if isinstance(value, str):
+        if _is_short(value) and '"' not in value and "\\" not in value:
+            return f'"{value}"'
         quoted = value[: ECHOED_CHARS + 1].replace("\\", "\\\\").replace('"', '\\"')
         return '"' + shorten(visible(quoted)) + '"'
     if isinstance(value, (dict, list)):
@@ -71,7 +73,12 @@ def echo(value: Any) -> str:
 
 def echo_name(name: str) -> str:
     """A property or tool name as an error shows it."""
-    return shorten(visible(name[: ECHOED_CHARS + 1]))
+    return name if _is_short(name) else shorten(visible(name[: ECHOED_CHARS + 1]))
+
+
+def _is_short(text: str) -> bool:
+    """Whether text is shown as it is, as most is; a refusal asks this some thirty times."""
+    return len(text) <= ECHOED_CHARS and text.isascii() and text.isprintable()
 
 
 def listing(values: Iterable[str], count: int, limit: int, separator: str = ", ") -> str:

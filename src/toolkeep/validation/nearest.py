@@ -17,10 +17,12 @@ def nearest_name(wanted: str, names: Sequence[str]) -> str | None:
     target, folded = _folded(wanted), list(map(_folded, names))
     if folded.count(target) == 1:
         return names[folded.index(target)]
+    most = max(1, len(wanted) // 4)
+    if all(abs(len(name) - len(target)) > most for name in folded):
+        return None  # each letter more or less is one that differs
     from rapidfuzz import process
     from rapidfuzz.distance import OSA
 
-    most = max(1, len(wanted) // 4)
     near = process.extract(target, folded, scorer=OSA.distance, score_cutoff=most, limit=None)
     best = min((distance for _, distance, _ in near), default=0)
     found = [names[index] for _, distance, index in near if distance == best]

@@ -53,6 +53,8 @@ def violations_of(
             found.setdefault(violation, place)
     if not found:
         found = {report.misfit(fault.place): fault.place for fault in faults[:1]}
+    if len(found) == 1:
+        return tuple(found)
     ordered = sorted(found, key=lambda violation: report.order(found[violation]))
     return tuple(ordered[: compiled.limits.errors])
 
@@ -70,6 +72,9 @@ def without_echoes(faults: Sequence[Fault]) -> Iterator[Fault]:
     for fault in faults:
         if isinstance(fault.kind, _ALTERNATIVES):
             by_place.setdefault(fault.place, []).append(fault)
+    if not by_place:
+        yield from faults
+        return
     for fault in faults:
         rivals = by_place.get(fault.place, [])
         if fault in rivals and len(rivals) > 1:
@@ -116,6 +121,8 @@ class _Report:
         kind, place = fault.kind, fault.place
         if kind is None:
             yield place, self.misfit(place)
+        elif type(kind) in self._EXPLAINED_BY:  # as most
+            yield place, self._at_place(place, kind)
         elif isinstance(kind, _UNKNOWN):
             yield from self._unknown(place, kind.unexpected)
         elif isinstance(kind, Kind.Required):
@@ -149,9 +156,10 @@ class _Report:
         return self._described[key]
 
     def _type(self, place: Place, kind: Kind) -> Violation:
-        allowed = " or ".join(sorted(getattr(kind, "types", ()), key=lambda name: name == "null"))
+        types = list(getattr(kind, "types", ()))
+        allowed = " or ".join(sorted(types, key="null".__eq__))
         got = type_name(value_at(self.value, place))
-        if "integer" in getattr(kind, "types", ()) and got == "number":
+        if "integer" in types and got == "number":
             got = "a number with a fraction"
         message = f"must be {_article(allowed)}, got {got}"
         return self._violation(place, Code.WRONG_TYPE, message, allowed, f"Send {_article(allowed)}")
