@@ -18,7 +18,7 @@ def nearest_name(wanted: str, names: Sequence[str]) -> str | None:
     if folded.count(target) == 1:
         return names[folded.index(target)]
     most = max(1, len(wanted) // 4)
-    if all(abs(len(name) - len(target)) > most for name in folded):
+    if not any(-most <= len(name) - len(target) <= most for name in folded):
         return None  # each letter more or less is one that differs
     from rapidfuzz import process
     from rapidfuzz.distance import OSA

@@ -161,8 +161,10 @@ class _Report:
         got = type_name(value_at(self.value, place))
         if "integer" in types and got == "number":
             got = "a number with a fraction"
-        message = f"must be {_article(allowed)}, got {got}"
-        return self._violation(place, Code.WRONG_TYPE, message, allowed, f"Send {_article(allowed)}")
+        wanted = _article(allowed)
+        return self._violation(
+            place, Code.WRONG_TYPE, f"must be {wanted}, got {got}", allowed, f"Send {wanted}"
+        )
 
     def _enum(self, place: Place, kind: Kind) -> Violation:
         options = getattr(kind, "options", None)
@@ -381,6 +383,8 @@ def _wrong_tags(branch: Sequence[Fault]) -> int:
 
 def _shown_pointer(place: Place) -> str:
     """The pointer to a place; a name that is too long or holds unseen characters as it is echoed."""
+    if len(place) == 1 and isinstance(place[0], str) and place[0].isidentifier():
+        return f"/{echo_name(place[0])}"  # as most
     return pointer([echo_name(step) if isinstance(step, str) else step for step in place])
 
 
