@@ -11,6 +11,7 @@ import msgspec
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.canonical import canonical_bytes
+from toolkeep.definitions.data import definition_data
 from toolkeep.definitions.vocabulary import Category, Tier, ToolState
 from toolkeep.errors import NotAccepted, StaysDisabled, ToolkeepError, UnknownTool
 from toolkeep.events import (
@@ -383,7 +384,7 @@ def _arrives(tool: RegisteredTool) -> bool:
 def _pin(tool: RegisteredTool, *, waits: bool) -> Pin:
     """The pin of a new import: accepted as it first came, or waiting for a person."""
     origin, name = pin_key(tool)
-    definition = tool.definition.to_dict()
+    definition = definition_data(tool.definition)
     if waits or tool.suspicion:
         return Pin(
             origin=origin,
@@ -416,7 +417,7 @@ def _met(pin: Pin, tool: RegisteredTool) -> Pin:
     pending_hash = "" if tool.definition_hash == pin.definition_hash else tool.definition_hash
     if pin.pending_hash == pending_hash:
         return pin
-    pending = tool.definition.to_dict() if pending_hash else None
+    pending = definition_data(tool.definition) if pending_hash else None
     return msgspec.structs.replace(pin, pending_hash=pending_hash, pending=pending)
 
 

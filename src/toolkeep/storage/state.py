@@ -64,10 +64,15 @@ class KeepState:
     def pin(self, pins: Iterable[Pin]) -> list[Pin]:
         """Remember those whose key has no pin yet; what is remembered now for each of them."""
         wanted = list(pins)
+        rows = list(map(_row, wanted))
         with self._writing() as connection:
-            connection.executemany(f"{_PUT} ON CONFLICT DO NOTHING", map(_row, wanted))
+            connection.executemany(f"{_PUT} ON CONFLICT DO NOTHING", rows)
             query = f"SELECT {_COLUMNS} FROM pins WHERE origin = ? AND name = ?"  # noqa: S608 -- our own words
-            return [_pin(*connection.execute(query, pin.key).fetchone()) for pin in wanted]
+            held = [connection.execute(query, pin.key).fetchone() for pin in wanted]
+        # Where it is the very pin that was given, its data is not made a second time.
+        return [
+            pin if row[:-1] == now else _pin(*now) for pin, row, now in zip(wanted, rows, held, strict=True)
+        ]
 
     def wait_for(self, pin: Pin) -> None:
         """Remember what arrived in place of a pinned definition, unless that was replaced meanwhile."""
