@@ -133,6 +133,26 @@ def test_a_loop_does_not_wait_while_the_thread_writes(log: AuditLog, monkeypatch
     assert asyncio.run(call()).index == 2
 
 
+@pytest.mark.parametrize(
+    ("length", "segment_bytes"), [(50_000, 1 << 24), (1, 1)], ids=["long", "new segments"]
+)
+def test_what_others_wrote_at_length_is_read_by_the_thread(
+    log: AuditLog, folder: Path, syncing: list[int], length: int, segment_bytes: int
+) -> None:
+    async def call() -> Leaf:
+        return await log.append_soon(b"{}")
+
+    with AuditLog(folder, checkpoint_seconds=NEVER, segment_bytes=segment_bytes) as other:
+        for _ in range(2):
+            other.append({"text": "x" * length}).result()
+    syncing.clear()
+    assert asyncio.run(call()).index == 3
+    assert threading.get_ident() not in syncing
+    syncing.clear()
+    assert asyncio.run(call()).index == 4
+    assert set(syncing) == {threading.get_ident()}
+
+
 def test_those_who_wait_elsewhere_are_told_too(log: AuditLog, syncing: list[int]) -> None:
     others: list[Future[Leaf]] = []
 
