@@ -188,6 +188,26 @@ def test_a_full_disk_fails_those_who_wait_and_the_next_ones_go_on(
     assert verify(folder).is_intact
 
 
+def test_after_a_failed_sync_the_thread_reads_the_log_again(
+    log: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async def call() -> Leaf:
+        monkeypatch.setattr(os, "fdatasync", fails)
+        with pytest.raises(LogUnwritable):
+            await log.append_soon(b"{}")
+        monkeypatch.setattr(os, "fdatasync", lambda _: threads.append(threading.get_ident()))
+        return await log.append_soon(b"{}")
+
+    assert asyncio.run(call()).index == 1
+    assert threads
+    assert threading.get_ident() not in threads
+
+
 def test_a_write_that_would_block_is_a_failure_and_nobody_waits_for_ever(
     log: AuditLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
