@@ -32,7 +32,6 @@ IDS = [
 ]
 
 NOT_YET = {
-    "VAL-11": "shown by bench/validation.py, which measures; tests assert no times",
     "SCL-1": "there is one process so far",
 }
 

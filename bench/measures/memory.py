@@ -1,6 +1,7 @@
 """Resident memory a registered tool takes. Run as a program it measures itself: a child with nothing else."""
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from measures.registration import keep_with
 from workloads.real import read_tools
 
 BENCH = Path(__file__).parent.parent
+LARGEST = 20
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -19,8 +21,16 @@ def bytes_per_tool(folder: Path, count: int) -> float:
     return float(subprocess.run(command, cwd=BENCH, check=True, capture_output=True, text=True).stdout)
 
 
-def _measure(folder: Path, count: int) -> float:
+def bytes_of_largest(folder: Path, count: int) -> float:
+    """Resident bytes a tool, over `count` of the largest ones, under other names where there are too few."""
+    command = [sys.executable, "-m", "measures.memory", str(folder.resolve()), str(count), "largest"]
+    return float(subprocess.run(command, cwd=BENCH, check=True, capture_output=True, text=True).stdout)
+
+
+def _measure(folder: Path, count: int, *, largest: bool) -> float:
     tools = read_tools(folder)
+    if largest:
+        tools = sorted(tools, key=lambda tool: len(json.dumps(tool[1])))[-LARGEST:]
     warm = keep_with(tools, 10)  # everything that registering imports is there before
     gc.collect()
     before = resident_bytes()
@@ -37,4 +47,4 @@ def resident_bytes() -> int:
 
 
 if __name__ == "__main__":
-    print(_measure(Path(sys.argv[1]), int(sys.argv[2])))
+    print(_measure(Path(sys.argv[1]), int(sys.argv[2]), largest=sys.argv[3:] == ["largest"]))
