@@ -17,9 +17,9 @@ from toolkeep.mcp.connection import Connection
 from toolkeep.mcp.headers import (
     LOOPBACK,
     SESSION_HEADER,
-    VERSION_HEADER,
+    Head,
     Headers,
-    SpokenTo,
+    Heads,
     annotated,
     check_modern,
     check_params,
@@ -27,7 +27,8 @@ from toolkeep.mcp.headers import (
 from toolkeep.mcp.server import McpServer, log_level_of
 from toolkeep.mcp.sessions import Sessions
 from toolkeep.mcp.stream import Reply
-from toolkeep.wire.era import HANDSHAKE_VERSIONS, http_status
+from toolkeep.mcp.watch import Watch
+from toolkeep.wire.era import http_status
 from toolkeep.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -47,9 +48,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Identify = Callable[[Scope], str | None]
 """Whose request it is; None for nobody's."""
-
-_WATCH_AFTER_S: Final = 0.05
-"""Most calls are over by then; for the others somebody looks whether the client is still there."""
 
 _REMEMBERED_TOOLS: Final = 10_000
 
@@ -75,10 +73,11 @@ class McpApp:
     ) -> None:
         """`hosts` are the names by which it is spoken to; `path` is the only one it serves, if given."""
         self._server = server
-        self._is_spoken_to = SpokenTo(hosts)
+        self._heads = Heads(hosts)
         self._identify = identify or (lambda _: server.agent)
         self._path = path
         self._sessions = Sessions(server.hub)
+        self._watch = Watch()
         self._has_headers: dict[str, bool] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,9 +102,10 @@ class McpApp:
         self._server.close()
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope["headers"])
+        headers = Headers.of(scope)
+        head = self._heads.read(headers)
         reply = Reply(send)
-        if not self._is_spoken_to(headers):
+        if not head.is_meant:
             return await reply.status(403)
         if self._path is not None and scope["path"] != self._path:
             return await reply.status(404)
@@ -114,8 +114,10 @@ class McpApp:
             return await reply.status(401)
         self._server.hub.attend()
         match scope["method"]:
+            case "POST" if head.is_json:
+                await self._post(agent, head, headers, receive, reply)
             case "POST":
-                await self._post(agent, headers, receive, reply)
+                await reply.status(415)
             case "GET" if self._sessions.find(headers.raw(SESSION_HEADER), agent) is not None:
                 await self._stream(agent, headers, receive, reply)
             case "DELETE" if self._sessions.end(headers.raw(SESSION_HEADER), agent):
@@ -126,10 +128,7 @@ class McpApp:
                 await reply.status(405, [(b"allow", b"POST")])
         return None
 
-    async def _post(self, agent: str, headers: Headers, receive: Receive, reply: Reply) -> None:
-        if headers.raw(b"content-type").partition(b";")[0].strip().lower() != b"application/json":
-            return await reply.status(415)
-        is_modern = _is_modern(headers)
+    async def _post(self, agent: str, head: Head, headers: Headers, receive: Receive, reply: Reply) -> None:
         try:
             message = read_message(await read_body(receive, headers, self._server.limits.message_bytes))
         except TooLong:
@@ -139,8 +138,8 @@ class McpApp:
         except Unreadable as error:
             return await reply.json(400, refusal(error.id, error))
         if message.method and message.id is not None:
-            return await self._answer(message, agent, headers, receive, reply, is_modern=is_modern)
-        return await self._take(message, agent, headers, reply, is_modern=is_modern)
+            return await self._answer(message, agent, head, headers, receive, reply)
+        return await self._take(message, agent, headers, reply, is_modern=head.is_modern)
 
     async def _take(
         self, message: Message, agent: str, headers: Headers, reply: Reply, *, is_modern: bool
@@ -159,22 +158,15 @@ class McpApp:
         return await reply.status(202)
 
     async def _answer(
-        self,
-        message: Message,
-        agent: str,
-        headers: Headers,
-        receive: Receive,
-        reply: Reply,
-        *,
-        is_modern: bool,
+        self, message: Message, agent: str, head: Head, headers: Headers, receive: Receive, reply: Reply
     ) -> None:
         """A request."""
         if message.id is None:
             return None
         extra: list[tuple[bytes, bytes]] = []
         try:
-            if is_modern:
-                connection = self._modern(message, agent, headers)
+            if head.is_modern:
+                connection = self._modern(message, agent, head, headers)
             else:
                 found = self._handshaken(message, agent, headers)
                 if found is None:
@@ -187,7 +179,7 @@ class McpApp:
             status = 200
         except ProtocolError as error:
             frame = refusal(message.id, error)
-            status = 429 if error.code == OVERLOADED else http_status(error, is_modern=is_modern)
+            status = 429 if error.code == OVERLOADED else http_status(error, is_modern=head.is_modern)
         except asyncio.CancelledError:
             if not reply.is_gone:
                 raise
@@ -202,13 +194,13 @@ class McpApp:
         task = asyncio.current_task()
         if message.id is None or task is None:
             raise ProtocolError(INTERNAL_ERROR, "Internal error")
-        loop = asyncio.get_running_loop()
-        watch = loop.call_later(_WATCH_AFTER_S, reply.watch, receive, task)
+        reply.await_answer(receive, task)
+        self._watch.add(reply)
         connection.running[message.id] = task
         try:
             return answer(message.id, await self._server.handle(message, connection, reply.emit))
         except asyncio.CancelledError:
-            if reply.is_gone or loop.is_closed():
+            if reply.is_gone or asyncio.get_running_loop().is_closed():
                 raise
             task.uncancel()
             raise ProtocolError(OVERLOADED, "The request was cancelled") from None
@@ -218,22 +210,25 @@ class McpApp:
             log.exception("a message broke the server", extra={"method": message.method[:64]})
             raise ProtocolError(INTERNAL_ERROR, "Internal error") from error
         finally:
-            watch.cancel()
+            self._watch.discard(reply)
             reply.stop_watching()
             connection.running.pop(message.id, None)
 
-    def _modern(self, message: Message, agent: str, headers: Headers) -> Connection:
-        version = check_modern(headers, message)
+    def _modern(self, message: Message, agent: str, head: Head, headers: Headers) -> Connection:
+        version = head.version if head.agrees(message) else check_modern(headers, message)
         if message.method == "tools/call":
             self._check_params(message, agent, headers)
-        connection = Connection.of_request(agent, version, message.meta)
-        connection.log_level = log_level_of(message.meta) if self._server.features.has_logging else ""
+        meta = message.meta
+        connection = Connection.of_request(agent, version, meta)
+        if self._server.features.has_logging:
+            connection.log_level = log_level_of(meta)
         return connection
 
     def _check_params(self, message: Message, agent: str, headers: Headers) -> None:
         name = message.params.get("name")
-        tool = self._server.keep.look_up(name, agent=agent) if isinstance(name, str) else None
-        if tool is None or not (headers.has_params or self._wants_headers(tool)):
+        keep = self._server.keep
+        tool = keep.try_get(name) if isinstance(name, str) else None
+        if tool is None or not self._wants_headers(tool) or keep.look_up(tool.name, agent=agent) is None:
             return
         arguments: Any = message.arguments
         if isinstance(arguments, bytes):
@@ -279,12 +274,6 @@ class McpApp:
 def _check_new(message: Message, connection: Connection) -> None:
     if message.id in connection.running:
         raise ProtocolError(INVALID_REQUEST, "A request of this id is under way")
-
-
-def _is_modern(headers: Headers) -> bool:
-    """Whether a request is of the newer era; one that names no version is not."""
-    version = headers.raw(VERSION_HEADER).decode("latin-1").strip()
-    return version != "" and version not in HANDSHAKE_VERSIONS
 
 
 async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:

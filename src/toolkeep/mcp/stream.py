@@ -15,19 +15,28 @@ _EVENTS: Final = [
 _PING_S: Final = 15.0
 """How often a silent stream shows that it lives; proxies give up after a minute."""
 
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
 
 class Reply:
     """The response to one request."""
 
+    # Most replies are one message: what only a stream needs is made with the stream.
+    _waiting: list[bytes]
+    _waits: "tuple[Receive, asyncio.Task[Any]]"
+    _more: asyncio.Event
+    _pump: asyncio.Task[None] | None = None
+    _watcher: asyncio.Task[None] | None = None
+    _is_over = False
+    is_gone = False
+    """Whether the client closed the response."""
+
     def __init__(self, send: Callable[[MutableMapping[str, Any]], Awaitable[None]]) -> None:
         self._send = send
-        self._waiting: list[bytes] = []
-        self._more: asyncio.Event
-        self._pump: asyncio.Task[None] | None = None
-        self._watcher: asyncio.Task[None] | None = None
-        self._is_over = False
-        self.is_gone = False
-        """Whether the client closed the response."""
+
+    def await_answer(self, receive: Receive, task: "asyncio.Task[Any]") -> None:
+        """Somebody works on it, and is to stop when the client closes the response; see `look`."""
+        self._waits = receive, task
 
     # --- at once ---------------------------------------------------------------------------------
 
@@ -49,21 +58,22 @@ class Reply:
     def open(self) -> None:
         """Begin a stream."""
         if self._pump is None:
+            self._waiting = []
             self._more = asyncio.Event()
             self._pump = asyncio.ensure_future(self._carry())
 
     def emit(self, frame: bytes, event: bytes = b"message") -> None:
         """One message of several; a client that does not read is cut off."""
+        self.open()
         if self._is_over or len(self._waiting) >= MCP_STREAM_MESSAGES:
             return
-        self.open()
         self._waiting.append(b"event: %b\r\ndata: %b\r\n\r\n" % (event, frame))
         self._more.set()
 
     async def finish(self, status: int, frame: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         """The last message."""
         if self._pump is None:
-            await self.json(status, frame, headers)
+            await self._whole(status, frame, [_JSON, *headers])
             return
         await self.finish_stream(frame)
 
@@ -107,16 +117,16 @@ class Reply:
 
     # --- whether the client is there -------------------------------------------------------------
 
-    def watch(
-        self, receive: Callable[[], Awaitable[MutableMapping[str, Any]]], task: "asyncio.Task[Any]"
-    ) -> None:
+    def look(self) -> None:
+        """See whether the client is still there, from now on."""
+        self.watch(*self._waits)
+
+    def watch(self, receive: Receive, task: "asyncio.Task[Any]") -> None:
         """Cancel a task when the client closes the response."""
         if self._watcher is None:
             self._watcher = asyncio.ensure_future(self._look(receive, task))
 
-    async def _look(
-        self, receive: Callable[[], Awaitable[MutableMapping[str, Any]]], task: "asyncio.Task[Any]"
-    ) -> None:
+    async def _look(self, receive: Receive, task: "asyncio.Task[Any]") -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         self.is_gone = True
