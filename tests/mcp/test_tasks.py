@@ -99,7 +99,7 @@ def test_the_task_of_another_agent_is_not_there(keep: Keep, method: str) -> None
     async def talk() -> Any:
         mine, other = McpServer(keep), McpServer(keep, agent="other")
         other.calling = mine.calling
-        other._methods = other._table()
+        other._handlers = other._by_era()
         async with lines(mine) as client, lines(other) as thief:
             task = await start(client, "mine")
             stolen = await thief.modern(method, {"taskId": task}, TASKS)

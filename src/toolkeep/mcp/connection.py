@@ -84,9 +84,12 @@ class Connection:
     @property
     def label(self) -> str:
         """What the client calls itself, for the record; never who it is."""
-        name, version = self.client_info.get("name"), self.client_info.get("version")
-        said = " ".join(part for part in (name, version) if isinstance(part, str))
-        return f"mcp {said}"[:MCP_CLIENT_CHARS] if said else "mcp"
+        said = "mcp"
+        for key in ("name", "version"):
+            part = self.client_info.get(key)
+            if isinstance(part, str) and part:
+                said = f"{said} {part}"
+        return said[:MCP_CLIENT_CHARS]
 
     def hears(self, level: str) -> bool:
         """Whether the client wants messages of a level."""

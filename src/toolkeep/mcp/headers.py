@@ -26,6 +26,8 @@ VERSION_HEADER: Final = b"mcp-protocol-version"
 SESSION_HEADER: Final = b"mcp-session-id"
 _METHOD_HEADER: Final = b"mcp-method"
 _NAME_HEADER: Final = b"mcp-name"
+_TELLING: Final = (b"host", b"origin", b"content-type", VERSION_HEADER, _METHOD_HEADER, _NAME_HEADER)
+"""The headers that make a head."""
 _PARAM_PREFIX: Final = b"mcp-param-"
 _HOST: Final = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+)(?::[0-9]{1,5})?")
 _ENCODED: Final = re.compile(r"=\?base64\?(.*)\?=")
@@ -69,6 +71,10 @@ class Headers:
     def raw(self, name: bytes) -> bytes:
         """The value as it came; empty where there is none."""
         return self._found.get(name, b"")
+
+    def values(self, names: tuple[bytes, ...]) -> tuple[bytes | None, ...]:
+        """The values of several as they came."""
+        return tuple(map(self._found.get, names))
 
     def __contains__(self, name: object) -> bool:
         return name in self._found
@@ -148,20 +154,17 @@ class Heads:
 
     def __init__(self, hosts: Iterable[str]) -> None:
         self._hosts = frozenset(hosts)
-        self._known: dict[tuple[bytes, ...], Head] = {}
+        self._known: dict[tuple[bytes | None, ...], Head] = {}
 
     def read(self, headers: Headers) -> Head:
         """What a request says."""
-        raw = headers.raw
-        said = (
-            raw(b"host"), raw(b"origin"), raw(b"content-type"),
-            raw(VERSION_HEADER), raw(_METHOD_HEADER), raw(_NAME_HEADER),
-        )  # fmt: skip
+        said = headers.values(_TELLING)
         known = self._known.get(said)
         if known is not None and not headers.has_doubles:
             return known
         head = _read_head(headers, self._hosts)
-        if head.is_meant and not headers.has_doubles and sum(map(len, said)) <= _REMEMBERED_BYTES:
+        length = sum(len(value or b"") for value in said)
+        if head.is_meant and not headers.has_doubles and length <= _REMEMBERED_BYTES:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[said] = head

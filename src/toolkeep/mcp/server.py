@@ -87,11 +87,7 @@ class McpServer:
         self._in_flight = 0
         a_second = limits.messages_per_second
         self._allowance = _Allowance(a_second, limits.burst) if a_second else None
-        table = self._table()
-        self._handlers = {
-            True: {name: handler for name, handler in table.items() if name not in ONLY_HANDSHAKE},
-            False: {name: handler for name, handler in table.items() if name not in ONLY_MODERN},
-        }
+        self._handlers = self._by_era()
         self._stop_listening = keep.subscribe(self._hear)
 
     def close(self) -> None:
@@ -180,6 +176,14 @@ class McpServer:
             kind = result.get("resultType", "complete")
             result = {**result, **_CACHED.get(method, {}), "resultType": kind, "_meta": meta}
         return encode(result)
+
+    def _by_era(self) -> dict[bool, dict[str, Handler]]:
+        """What there is, in the newer era (True) and in the older."""
+        table = self._table()
+        return {
+            True: {name: handler for name, handler in table.items() if name not in ONLY_HANDSHAKE},
+            False: {name: handler for name, handler in table.items() if name not in ONLY_MODERN},
+        }
 
     def _table(self) -> dict[str, Handler]:
         return {
