@@ -422,6 +422,12 @@ MCP_SESSION_SECONDS: Final = 3_600
 MCP_SESSIONS: Final = 1_000
 """Sessions over HTTP; beyond, the one that was silent longest ends."""
 
+MCP_BATCH: Final = 100
+"""Messages in one batch (2025-03-26); each request of it counts as one in flight."""
+
+MCP_BATCH_COMMAS: Final = 100_000
+"""Commas in one batch, counted before it is read: so many values at most are made of it."""
+
 FOUND_TOOLS: Final = 20
 """Definitions in one answer of `find_tools`."""
 

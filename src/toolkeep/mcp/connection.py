@@ -127,6 +127,12 @@ class Connection:
             waiting.set_result(message.result)
         return True
 
+    def cancel(self, message_id: Id) -> None:
+        """End what runs for a request, if it still does."""
+        task = self.running.get(message_id)
+        if task is not None:
+            task.cancel()
+
     def close(self) -> None:
         """Nobody is there any more: what runs for it ends."""
         self.emit = None

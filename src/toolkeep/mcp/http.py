@@ -28,11 +28,13 @@ from toolkeep.mcp.server import McpServer, log_level_of
 from toolkeep.mcp.sessions import Sessions
 from toolkeep.mcp.stream import Reply
 from toolkeep.mcp.watch import Watch
+from toolkeep.wire.batch import BATCH_VERSION, is_batch, joined, read_batch
 from toolkeep.wire.era import http_status
 from toolkeep.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     OVERLOADED,
+    Id,
     Message,
     ProtocolError,
     Unreadable,
@@ -130,7 +132,10 @@ class McpApp:
 
     async def _post(self, agent: str, head: Head, headers: Headers, receive: Receive, reply: Reply) -> None:
         try:
-            message = read_message(await read_body(receive, headers, self._server.limits.message_bytes))
+            body = await read_body(receive, headers, self._server.limits.message_bytes)
+            if is_batch(body) and (batcher := self._batcher(agent, head, headers)) is not None:
+                return await self._answer_batch(read_batch(body), batcher, receive, reply)
+            message = read_message(body)
         except TooLong:
             return await reply.status(413, [(b"connection", b"close")])
         except Gone:
@@ -186,6 +191,63 @@ class McpApp:
             return None
         await reply.finish(status, frame, extra)
         return None
+
+    def _batcher(self, agent: str, head: Head, headers: Headers) -> Connection | None:
+        """The client, if it is one that may send batches."""
+        connection = None if head.is_modern else self._sessions.find(headers.raw(SESSION_HEADER), agent)
+        return connection if connection is not None and connection.version == BATCH_VERSION else None
+
+    async def _answer_batch(
+        self, batch: list[Message | Unreadable], connection: Connection, receive: Receive, reply: Reply
+    ) -> None:
+        """Several messages at once: the answers together, or nothing where there is nothing to answer."""
+        frames: list[bytes] = []
+        begun: list[Id] = []
+        task = asyncio.current_task()
+        if task is None:
+            return
+        reply.await_answer(receive, task)
+        self._watch.add(reply)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for one in batch:
+                    if isinstance(one, Unreadable):
+                        frames.append(refusal(one.id, one))
+                    elif not one.method:
+                        connection.answered(one)
+                    elif one.id is None:
+                        self._server.notice(one, connection)
+                    elif one.id in connection.running:
+                        frames.append(refusal(one.id, _under_way()))
+                    else:
+                        begun.append(one.id)
+                        work = self._framed(one, one.id, connection, reply, frames)
+                        connection.running[one.id] = group.create_task(work)
+        except asyncio.CancelledError:
+            if not reply.is_gone:
+                raise
+            return
+        finally:
+            self._watch.discard(reply)
+            reply.stop_watching()
+            for message_id in begun:
+                connection.running.pop(message_id, None)
+        if frames:
+            await reply.finish(200, joined(frames), [])
+        else:
+            await reply.status(202)
+
+    async def _framed(
+        self, message: Message, message_id: Id, connection: Connection, reply: Reply, frames: list[bytes]
+    ) -> None:
+        """One request of a batch; its answer joins the others. One that is cancelled has none."""
+        try:
+            frames.append(answer(message_id, await self._server.handle(message, connection, reply.emit)))
+        except ProtocolError as error:
+            frames.append(refusal(message_id, error))
+        except Exception:
+            log.exception("a message broke the server", extra={"method": message.method[:64]})
+            frames.append(refusal(message_id, ProtocolError(INTERNAL_ERROR, "Internal error")))
 
     async def _handled(
         self, message: Message, connection: Connection, receive: Receive, reply: Reply
@@ -273,7 +335,11 @@ class McpApp:
 
 def _check_new(message: Message, connection: Connection) -> None:
     if message.id in connection.running:
-        raise ProtocolError(INVALID_REQUEST, "A request of this id is under way")
+        raise _under_way()
+
+
+def _under_way() -> ProtocolError:
+    return ProtocolError(INVALID_REQUEST, "A request of this id is under way")
 
 
 async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:

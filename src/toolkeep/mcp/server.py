@@ -147,9 +147,9 @@ class McpServer:
         """Take a notification; those that mean nothing here are left alone."""
         if message.method == "notifications/cancelled":
             wanted = message.params.get("requestId")
-            task = connection.running.get(wanted) if isinstance(wanted, (str, int)) else None
-            if task is not None:
-                task.cancel()
+            if isinstance(wanted, (str, int)):
+                # Not at once: a task that has not begun would end without putting its things in order.
+                asyncio.get_running_loop().call_soon(connection.cancel, wanted)
 
     def _admit(self) -> None:
         if self._in_flight >= self.limits.in_flight:

@@ -15,6 +15,7 @@ from typing import IO, Final
 
 from toolkeep.mcp.connection import Connection, Emit
 from toolkeep.mcp.server import McpServer, log_level_of
+from toolkeep.wire.batch import BATCH_VERSION, is_batch, joined, read_batch
 from toolkeep.wire.era import check_envelope, is_modern_request
 from toolkeep.wire.messages import (
     INTERNAL_ERROR,
@@ -64,6 +65,27 @@ class Lines:
             self._parts, self._held, self._is_dropping = [], 0, True
 
 
+class _Answers:
+    """The answers to a batch, which go out together with the last of them."""
+
+    def __init__(self, emit: Emit, missing: int) -> None:
+        self._emit = emit
+        self._missing = missing
+        self._frames: list[bytes] = []
+
+    def give(self, frame: bytes) -> None:
+        """One of them; empty where there is none."""
+        self._missing -= 1
+        if frame:
+            self._frames.append(frame)
+        if not self._missing and self._frames:
+            self._emit(joined(self._frames))
+
+
+def _is_answered(one: Message | Unreadable) -> bool:
+    return isinstance(one, Unreadable) or (one.method != "" and one.id is not None)
+
+
 class Speaker:
     """Handles the messages of one client, several at once."""
 
@@ -94,32 +116,49 @@ class Speaker:
         if not line.strip():
             return
         try:
+            if self.connection.version == BATCH_VERSION and is_batch(line):
+                self._take_batch(read_batch(line))
+                return
             message = read_message(line)
         except Unreadable as error:
             self._refuse(error.id, error)
             return
+        self._take_message(message, self._give)
+
+    def _take_batch(self, batch: list[Message | Unreadable]) -> None:
+        answers = _Answers(self._emit, sum(map(_is_answered, batch)))
+        for one in batch:
+            if isinstance(one, Unreadable):
+                answers.give(refusal(one.id, one))
+            else:
+                self._take_message(one, answers.give)
+
+    def _take_message(self, message: Message, give: Emit) -> None:
         if not message.method:
             self.connection.answered(message)
         elif message.id is None:
             self._server.notice(message, self.connection)
         elif message.id in self.connection.running:
-            self._refuse(message.id, ProtocolError(INVALID_REQUEST, "A request of this id is under way"))
+            error = ProtocolError(INVALID_REQUEST, "A request of this id is under way")
+            give(refusal(message.id, error))
         else:
-            self.connection.running[message.id] = asyncio.ensure_future(self._answer(message))
+            self.connection.running[message.id] = asyncio.ensure_future(self._answer(message, give))
 
-    async def _answer(self, message: Message) -> None:
+    async def _answer(self, message: Message, give: Emit) -> None:
         if message.id is None:
             return
+        frame = b""  # a request that was cancelled is not answered
         try:
             connection = self._connection_of(message)
-            self._emit(answer(message.id, await self._server.handle(message, connection, self._emit)))
+            frame = answer(message.id, await self._server.handle(message, connection, self._emit))
         except ProtocolError as error:
-            self._refuse(message.id, error)
+            frame = refusal(message.id, error)
         except Exception:
             log.exception("a message broke the server", extra={"method": message.method[:64]})
-            self._refuse(message.id, ProtocolError(INTERNAL_ERROR, "Internal error"))
+            frame = refusal(message.id, ProtocolError(INTERNAL_ERROR, "Internal error"))
         finally:
             self.connection.running.pop(message.id, None)
+            give(frame)
 
     def _connection_of(self, message: Message) -> Connection:
         meta = message.meta
@@ -129,6 +168,10 @@ class Speaker:
         connection = Connection.of_request(self._server.agent, version, meta, session=self.session)
         connection.log_level = log_level_of(meta) if self._server.features.has_logging else ""
         return connection
+
+    def _give(self, frame: bytes) -> None:
+        if frame:
+            self._emit(frame)
 
     def _refuse(self, message_id: int | str | None, error: ProtocolError) -> None:
         self._emit(refusal(message_id, error))
