@@ -113,7 +113,14 @@ class Response:
         if self.headers.get("content-type") != "text/event-stream":
             return [json.loads(self.body)] if self.body else []
         events = self.body.decode().split("\r\n\r\n")
-        return [json.loads(event.partition("data: ")[2]) for event in events if "data: " in event]
+        told = [event.partition("data: ")[2] for event in events]
+        return [json.loads(one) for one in told if one]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the events of a stream."""
+        lines = self.body.decode().split("\r\n")
+        return [line.removeprefix("id: ") for line in lines if line.startswith("id: ")]
 
     @property
     def message(self) -> dict[str, Any]:

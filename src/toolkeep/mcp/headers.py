@@ -23,6 +23,7 @@ from toolkeep.wire.messages import HEADER_MISMATCH, Message, ProtocolError
 
 LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
 VERSION_HEADER: Final = b"mcp-protocol-version"
+LAST_EVENT_HEADER: Final = b"last-event-id"
 SESSION_HEADER: Final = b"mcp-session-id"
 _METHOD_HEADER: Final = b"mcp-method"
 _NAME_HEADER: Final = b"mcp-name"

@@ -15,6 +15,7 @@ import jiter
 from toolkeep.calls import RegisteredTool
 from toolkeep.mcp.connection import Connection
 from toolkeep.mcp.headers import (
+    LAST_EVENT_HEADER,
     LOOPBACK,
     SESSION_HEADER,
     Head,
@@ -24,6 +25,7 @@ from toolkeep.mcp.headers import (
     check_modern,
     check_params,
 )
+from toolkeep.mcp.resuming import Stream, Streams
 from toolkeep.mcp.server import McpServer, log_level_of
 from toolkeep.mcp.sessions import Sessions
 from toolkeep.mcp.stream import Reply
@@ -169,6 +171,7 @@ class McpApp:
         if message.id is None:
             return None
         extra: list[tuple[bytes, bytes]] = []
+        stream: Stream | None = None
         try:
             if head.is_modern:
                 connection = self._modern(message, agent, head, headers)
@@ -178,7 +181,8 @@ class McpApp:
                     return await reply.status(404 if headers.raw(SESSION_HEADER) else 400)
                 connection = found
                 _check_new(message, connection)
-            frame = await self._handled(message, connection, receive, reply)
+                stream = _resumable(connection, reply)
+            frame = await self._handled(message, connection, receive, reply, stream)
             if message.method == "initialize":
                 extra = [(SESSION_HEADER, self._sessions.add(connection).encode())]
             status = 200
@@ -188,6 +192,11 @@ class McpApp:
         except asyncio.CancelledError:
             if not reply.is_gone:
                 raise
+            return None
+        if stream is not None and stream.has_begun:
+            stream.finish(frame)
+            if not reply.is_gone:
+                await reply.until_closed()
             return None
         await reply.finish(status, frame, extra)
         return None
@@ -250,19 +259,26 @@ class McpApp:
             frames.append(refusal(message_id, ProtocolError(INTERNAL_ERROR, "Internal error")))
 
     async def _handled(
-        self, message: Message, connection: Connection, receive: Receive, reply: Reply
+        self,
+        message: Message,
+        connection: Connection,
+        receive: Receive,
+        reply: Reply,
+        stream: Stream | None,
     ) -> bytes:
-        """The answer; whoever goes away meanwhile cancels it."""
+        """The answer; whoever goes away meanwhile cancels it, unless there is a stream to come back to."""
         task = asyncio.current_task()
         if message.id is None or task is None:
             raise ProtocolError(INTERNAL_ERROR, "Internal error")
         reply.await_answer(receive, task)
         self._watch.add(reply)
         connection.running[message.id] = task
+        emit = reply.emit if stream is None else stream.emit
         try:
-            return answer(message.id, await self._server.handle(message, connection, reply.emit))
+            return answer(message.id, await self._server.handle(message, connection, emit))
         except asyncio.CancelledError:
-            if reply.is_gone or asyncio.get_running_loop().is_closed():
+            has_stream = stream is not None and stream.has_begun
+            if (reply.is_gone and not has_stream) or asyncio.get_running_loop().is_closed():
                 raise
             task.uncancel()
             raise ProtocolError(OVERLOADED, "The request was cancelled") from None
@@ -314,13 +330,22 @@ class McpApp:
         return self._sessions.find(headers.raw(SESSION_HEADER), agent)
 
     async def _stream(self, agent: str, headers: Headers, receive: Receive, reply: Reply) -> None:
-        """What belongs to no request, for as long as the client listens."""
+        """What belongs to no request, or what came on a stream that broke, while the client listens."""
         connection = self._sessions.find(headers.raw(SESSION_HEADER), agent)
         task = asyncio.current_task()
-        if connection is None or task is None:
+        if connection is None or connection.streams is None or task is None:
             return
-        reply.open()
-        connection.emit = mine = reply.emit
+        last = headers.raw(LAST_EVENT_HEADER).decode("latin-1").strip()
+        if last:
+            found = connection.streams.find(last)
+            if found is None:
+                await reply.json(400, refusal(None, ProtocolError(INVALID_REQUEST, _NOT_KEPT)))
+                return
+            stream, after = found
+        else:
+            stream, after = _listening(connection, connection.streams), 0
+        stream.take_up(reply, after)
+        stream.prime()
         reply.watch(receive, task)
         try:
             await reply.until_closed()
@@ -329,8 +354,39 @@ class McpApp:
                 raise
         finally:
             reply.stop_watching()
-            if connection.emit is mine:
-                connection.emit = None
+            stream.leave(reply)
+
+
+def _listening(connection: Connection, streams: Streams) -> Stream:
+    """The stream of what belongs to no request; one at a time, the newest."""
+
+    def abandon() -> None:
+        stream.end()
+        if connection.emit == stream.emit:
+            connection.emit = None
+
+    stream = streams.begin(abandon)
+    connection.emit = stream.emit
+    return stream
+
+
+_NOT_KEPT: Final = "What came after that event is not kept here; begin again"
+
+
+def _resumable(connection: Connection, reply: Reply) -> Stream | None:
+    """The stream of one request, should its answer become one: its client may come back to it."""
+    task = asyncio.current_task()
+    if connection.streams is None or task is None:
+        return None
+    stream = connection.streams.begin(task.cancel)
+    stream.hear(reply)
+
+    def goes_on() -> bool:
+        stream.leave(reply)
+        return stream.has_begun
+
+    reply.goes_on = goes_on
+    return stream
 
 
 def _check_new(message: Message, connection: Connection) -> None:

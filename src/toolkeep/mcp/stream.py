@@ -30,6 +30,8 @@ class Reply:
     _is_over = False
     is_gone = False
     """Whether the client closed the response."""
+    goes_on: Callable[[], bool] | None = None
+    """Asked when the client closes the response: whether the work for it goes on."""
 
     def __init__(self, send: Callable[[MutableMapping[str, Any]], Awaitable[None]]) -> None:
         self._send = send
@@ -62,12 +64,13 @@ class Reply:
             self._more = asyncio.Event()
             self._pump = asyncio.ensure_future(self._carry())
 
-    def emit(self, frame: bytes, event: bytes = b"message") -> None:
-        """One message of several; a client that does not read is cut off."""
+    def emit(self, frame: bytes, event: bytes = b"message", *, name: bytes = b"") -> None:
+        """One message of several, under a name to come back with; a client that does not read is cut off."""
         self.open()
         if self._is_over or len(self._waiting) >= MCP_STREAM_MESSAGES:
             return
-        self._waiting.append(b"event: %b\r\ndata: %b\r\n\r\n" % (event, frame))
+        lines = b"event: %b\r\ndata: %b\r\n\r\n" % (event, frame)
+        self._waiting.append(b"id: %b\r\n%b" % (name, lines) if name else lines)
         self._more.set()
 
     async def finish(self, status: int, frame: bytes, headers: list[tuple[bytes, bytes]]) -> None:
@@ -81,7 +84,7 @@ class Reply:
         """The last message of a stream, which begins here if it has not."""
         self.open()
         self._waiting.append(b"event: %b\r\ndata: %b\r\n\r\n" % (event, frame))
-        self._end()
+        self.end()
         if self._pump is not None:
             await self._pump
 
@@ -95,7 +98,8 @@ class Reply:
         if self._pump is not None:
             await self._pump
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Nothing more will be sent on the stream."""
         self._is_over = True
         self._more.set()
 
@@ -132,7 +136,8 @@ class Reply:
         self.is_gone = True
         if self._pump is not None:
             self._pump.cancel()
-        task.cancel()
+        if self.goes_on is None or not self.goes_on():
+            task.cancel()
 
     def stop_watching(self) -> None:
         """The answer is there."""
