@@ -79,6 +79,7 @@ class McpServer:
         self.features = Features()
         self.hub = Hub()
         self.calling = Calling(keep, finds_tools=find_tools)
+        self.calling.tasks.tell = lambda record: self.hub.task_changed(record.id, record.view)
         self._finds_tools = find_tools
         self._instructions = instructions
         self._info = {"name": "toolkeep", "title": "toolkeep", "version": _version()}
@@ -263,12 +264,18 @@ class McpServer:
         shown = tools[:MCP_PAGE]
         return shown, shown[-1].name if len(tools) > len(shown) else ""
 
-    async def _listen(self, message: Message, _: Connection, emit: Emit) -> dict[str, Any]:
+    async def _listen(self, message: Message, connection: Connection, emit: Emit) -> dict[str, Any]:
         """Tell of changes until the client closes the stream."""
         if message.id is None or len(self.hub.subscriptions) >= self.limits.in_flight:
             raise ProtocolError(OVERLOADED, "Too many subscriptions")
-        subscription = Subscription(message.id, message.params.get("notifications"), emit)
+        wanted = message.params.get("notifications")
+        subscription = Subscription(message.id, wanted, emit)
+        asked = wanted.get("taskIds") if isinstance(wanted, dict) else None
+        tasks = self.calling.tasks.own(connection, asked)
+        subscription.task_ids = set(tasks)
         subscription.acknowledge()
+        for record in tasks.values():  # it may have ended before anybody listened
+            subscription.tell("notifications/tasks", record.view())
         self.hub.subscriptions.add(subscription)
         self._in_flight -= 1  # it only waits
         try:
