@@ -44,6 +44,7 @@ from toolkeep.execution.process import ProcessRunner
 from toolkeep.execution.residents import Residents
 from toolkeep.execution.runner import Runner
 from toolkeep.execution.sandboxed import SandboxRunner
+from toolkeep.execution.threads import Threads
 from toolkeep.execution.wasm import WasmRunner
 from toolkeep.limits import NAMED_CHARS, CallLimits
 from toolkeep.policy.authorize import Authorizer
@@ -106,10 +107,11 @@ class Pipeline:
         machine, contacts = Machine(), Contacts(bus)
         self.sandbox = SandboxRunner(project, state_folder, machine, contacts)
         self.residents = Residents()
+        self._threads = Threads()
         runners: list[Runner] = [
-            InProcessRunner(),
+            InProcessRunner(self._threads),
             self.sandbox,
-            WasmRunner(project, state_folder, _compiled_modules(record)),
+            WasmRunner(project, state_folder, _compiled_modules(record), self._threads),
             HttpRunner(),
             ProcessRunner(self.residents, machine, contacts, project, state_folder),
             McpRunner(self.residents, machine, contacts, state_folder),
@@ -137,6 +139,7 @@ class Pipeline:
         self._is_closed = True
         self.residents.close_soon()
         self.sandbox.close_soon()
+        self._threads.close()
         self.record.close()
 
     async def call(
