@@ -213,10 +213,10 @@ def test_a_call_ends_when_its_client_does_not_come_back(
 
     async def act(client: Http) -> Any:
         running, _ = await broken_after_one(client, gate)
-        await asyncio.wait_for(running.task, 20)
-        return gate.ended
+        done, _ = await asyncio.wait({running.task}, timeout=5)  # `wait_for` would cancel it
+        return len(done), list(gate.ended)
 
-    assert talk(server, act) == ["steps"]
+    assert talk(server, act) == (1, ["steps"])
 
 
 def test_a_session_that_ends_ends_its_streams_and_keeps_nothing(server: McpServer, gate: Gate) -> None:

@@ -204,7 +204,7 @@ class Intake(asyncio.Protocol):
         self._writer = writer
         self._transport: asyncio.ReadTransport | None = None
         self._room: asyncio.Task[None] | None = None
-        self._end: asyncio.Future[None]
+        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def take_all(self, source: IO[bytes]) -> None:
         """Until the client closes its end, or reads no longer; raises for the latter."""
@@ -214,7 +214,6 @@ class Intake(asyncio.Protocol):
                 await self._wait_for_room()
             return
         loop = asyncio.get_running_loop()
-        self._end = loop.create_future()
         pipe = os.fdopen(os.dup(source.fileno()), "rb", 0)
         transport, _ = await loop.connect_read_pipe(lambda: self, pipe)
         try:

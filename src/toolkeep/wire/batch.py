@@ -35,12 +35,9 @@ def read_batch(raw: bytes) -> list[Message | Unreadable]:
 
 def _read(raw: bytes) -> Message | Unreadable:
     try:
-        message = read_message(raw)
+        return read_message(raw)
     except Unreadable as error:
         return error
-    if message.method == "initialize":
-        return Unreadable(INVALID_REQUEST, "Invalid request: initialize stands alone", message.id)
-    return message
 
 
 def _too_many() -> Unreadable:
