@@ -47,7 +47,11 @@ class Lines:
 
     def _hear(self, frame: bytes) -> None:
         self.frames.append(frame)
-        message = json.loads(frame)
+        said = json.loads(frame)
+        for message in said if isinstance(said, list) else [said]:
+            self._hear_message(message)
+
+    def _hear_message(self, message: dict[str, Any]) -> None:
         waiting = self._waiting.pop(message.get("id"), None) if "method" not in message else None
         if waiting is not None:
             waiting.set_result(message)
