@@ -207,6 +207,7 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     correlation_id: str = ""
     options: CallOptions = NO_OPTIONS
     on_progress: Callable[[float, float | None, str], None] | None = None
+    on_output: Callable[[Any], None] | None = None
     began: float = 0.0
     """On the monotonic clock."""
 

@@ -64,6 +64,7 @@ log = logging.getLogger("toolkeep.execution")
 
 T = TypeVar("T")
 Progress = Callable[[float, float | None, str], None]
+Output = Callable[[Any], None]
 
 
 class Spans(Protocol):
@@ -153,6 +154,7 @@ class Pipeline:
         correlation_id: object = "",
         options: CallOptions,
         on_progress: Progress | None = None,
+        on_output: Output | None = None,
     ) -> ToolResult:
         """One call, from what was asked to what became of it."""
         drawn = _drawn()
@@ -166,6 +168,7 @@ class Pipeline:
             correlation_id=named(correlation_id) or drawn[32:],
             options=options,
             on_progress=on_progress,
+            on_output=on_output,
             began=time.monotonic(),
         )
         journey = Journey(request, self._visible(request))

@@ -4,9 +4,11 @@ Protects against nothing (SBX-1: the result says `none`). An async tool is cance
 function runs in a thread and cannot be stopped.
 """
 
+import asyncio
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing, closing
 from functools import partial
 from typing import Any
 
@@ -15,6 +17,7 @@ from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.contract import AgentTool
 from toolkeep.definitions.function import FunctionTool
 from toolkeep.definitions.vocabulary import Isolation
+from toolkeep.execution.pieces import Pieces, listener_of
 from toolkeep.execution.runner import Held
 from toolkeep.execution.threads import Threads
 
@@ -44,6 +47,10 @@ class InProcessRunner:
         arguments = call.checked.arguments
         if isinstance(runner, FunctionTool):
             bound = runner.bind(arguments, context() if runner.takes_context else None)
+            if inspect.isasyncgenfunction(runner.function):
+                return await _gathered(call, runner.function(**bound))
+            if inspect.isgeneratorfunction(runner.function):
+                return await self._gathered(call, partial(runner.function, **bound), context(), slot)
             if inspect.iscoroutinefunction(runner.function):
                 return await runner.function(**bound)
             work = partial(runner.function, **bound)
@@ -53,3 +60,37 @@ class InProcessRunner:
         if not result.successful:
             raise ToolFailed(result.error_message)
         return json.loads(result.result_json)
+
+    async def _gathered(
+        self,
+        call: RecordedCall,
+        make: Callable[[], Generator[Any, None, None]],
+        context: ToolContext,
+        slot: Held,
+    ) -> Any:
+        """The pieces of a generator, which runs in a thread and is asked for no more when it is unwanted."""
+        loop, listener = asyncio.get_running_loop(), listener_of(call)
+
+        def tell(piece: Any) -> None:
+            if listener is not None:
+                loop.call_soon_threadsafe(listener, piece)
+
+        pieces = Pieces(call, tell)
+
+        def work() -> Any:
+            with closing(make()) as given:
+                for piece in given:
+                    context.check_cancelled()
+                    pieces.add(piece)
+            return pieces.whole()
+
+        return await self._threads.run(work, slot, may_stop=True)
+
+
+async def _gathered(call: RecordedCall, given: AsyncGenerator[Any, None]) -> Any:
+    pieces = Pieces(call, listener_of(call))
+    async with aclosing(given):
+        async for piece in given:
+            pieces.add(piece)
+            await asyncio.sleep(0)  # one that never waits can be cancelled too
+    return pieces.whole()
