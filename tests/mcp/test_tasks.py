@@ -210,7 +210,8 @@ def test_a_cancelled_task_is_told_once(keep: Keep) -> None:
         await until(lambda: begun)
         listen(client, [task])
         await client.modern("tasks/cancel", {"taskId": task}, TASKS)
-        await until(lambda: ended)
+        work = client.speaker._server.calling.tasks._tasks[task].running.task
+        await until(work.done)
         await get(client, task)
         return [one["status"] for one in told(client)]
 
