@@ -129,3 +129,43 @@ def test_a_head_that_is_known_is_no_pass_for_a_header_that_stands_twice() -> Non
     heads = Heads(LOOPBACK)
     assert heads.read(Headers([(b"host", b"localhost")])).is_meant
     assert not heads.read(Headers([(b"host", b"evil.example.com"), (b"host", b"localhost")])).is_meant
+
+
+VERSION, CAPABILITIES = (
+    "io.modelcontextprotocol/protocolVersion",
+    "io.modelcontextprotocol/clientCapabilities",
+)
+SAID = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "a"}
+META: dict[str, Any] = {VERSION: "2026-07-28", CAPABILITIES: {}}
+
+
+@pytest.mark.parametrize(
+    ("headers", "method", "params", "agrees"),
+    [
+        ({}, "tools/call", {}, True),
+        ({"mcp-method": "tools/list"}, "tools/list", {}, True),
+        ({}, "tools/list", {}, False),
+        ({}, "tools/call", {"name": "b"}, False),
+        ({}, "tools/call", {"_meta": None}, False),
+        ({}, "tools/call", {"_meta": {VERSION: "2026-07-28"}}, False),
+        ({}, "tools/call", {"_meta": {**META, CAPABILITIES: 0}}, False),
+        ({}, "tools/call", {"_meta": {**META, VERSION: "2025-11-25"}}, False),
+        ({"mcp-protocol-version": "2099-01-01"}, "tools/call", {}, False),
+        (
+            {"mcp-protocol-version": "2099-01-01"},
+            "tools/call",
+            {"_meta": {**META, VERSION: "2099-01-01"}},
+            False,
+        ),
+    ],
+)
+def test_a_head_agrees_with_a_body_that_says_the_same(
+    headers: dict[str, str],
+    method: str,
+    params: dict[str, Any],
+    agrees: bool,  # noqa: FBT001 -- a table
+) -> None:
+    raw = {"host": "localhost", **SAID, **headers}
+    found = Headers([(name.encode(), value.encode()) for name, value in raw.items()])
+    message = Message(1, method, {"name": "a", "_meta": META, **params})
+    assert Heads(LOOPBACK).read(found).agrees(message) is agrees
