@@ -163,7 +163,7 @@ def test_a_head_agrees_with_a_body_that_says_the_same(
     headers: dict[str, str],
     method: str,
     params: dict[str, Any],
-    agrees: bool,  # noqa: FBT001 -- a table
+    agrees: bool,
 ) -> None:
     raw = {"host": "localhost", **SAID, **headers}
     found = Headers([(name.encode(), value.encode()) for name, value in raw.items()])
