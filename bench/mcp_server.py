@@ -20,6 +20,7 @@ from typing import Any
 
 from measures.home import empty_home
 from measures.mcp_load import (
+    AS_INSTALLED,
     IN_MEMORY,
     HttpClient,
     Load,
@@ -39,6 +40,10 @@ SERVERS = {
     OURS_IN_MEMORY: f"toolkeep_mcp{IN_MEMORY}",
     "mcp low-level": "mcp_lowlevel",
     "fastmcp": "fastmcp_bench",
+}
+ALSO_OVER_HTTP = {
+    "mcp low-level, as installed": f"mcp_lowlevel{AS_INSTALLED}",
+    "fastmcp, as installed": f"fastmcp_bench{AS_INSTALLED}",
 }
 NEEDS = {"mcp low-level": "mcp", "fastmcp": "fastmcp"}
 Open = Callable[..., AbstractAsyncContextManager[StdioClient | HttpClient]]
@@ -76,7 +81,8 @@ def main() -> int:
     with empty_home():
         for transport, open_server in TRANSPORTS.items():
             for in_flight in (1, 32):
-                loads = asyncio.run(_measure(open_server, present, in_flight, plan))
+                servers = {**present, **_also(present)} if transport == "HTTP" else present
+                loads = asyncio.run(_measure(open_server, servers, in_flight, plan))
                 title = f"{transport}, {in_flight} in flight"
                 results[title] = {name: [asdict(one) for one in found] for name, found in loads.items()}
                 _print(title, loads)
@@ -85,6 +91,10 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return 0
+
+
+def _also(present: dict[str, str]) -> dict[str, str]:
+    return {name: module for name, module in ALSO_OVER_HTTP.items() if name.partition(",")[0] in present}
 
 
 async def _measure(
@@ -170,10 +180,13 @@ def _print(title: str, loads: dict[str, list[Load]]) -> None:
                 f"{median([one.rate for one in found]):,.0f}",
                 f"{median([one.p50_ms for one in found]):.2f}",
                 f"{median([one.p99_ms for one in found]):.2f}",
+                f"{median([one.cpu_us for one in found]):.0f}",
                 *(_ratio(found, loads[rival]) if name.startswith(OURS) else "" for rival in rivals),
             ]
         )
-    print_table(title, ["", "calls/s", "p50 ms", "p99 ms", *(f"× {rival}" for rival in rivals)], rows)
+    print_table(
+        title, ["", "calls/s", "p50 ms", "p99 ms", "processor µs", *(f"× {rival}" for rival in rivals)], rows
+    )
 
 
 def _ratio(ours: list[Load], theirs: list[Load]) -> str:

@@ -5,6 +5,7 @@ The client reads no more of an answer than it must, so that the server is what i
 
 import asyncio
 import json
+import math
 import os
 import socket
 import subprocess
@@ -31,6 +32,8 @@ class Load:
     rate: float
     p50_ms: float
     p99_ms: float
+    cpu_us: float
+    """Processor time of the server for one call; NaN where the system does not tell."""
 
 
 def call(number: int) -> bytes:
@@ -46,10 +49,23 @@ def discover(number: int) -> bytes:
 IN_MEMORY = " in memory"
 """What a module's name ends with whose log lies in a file system without a disk."""
 
+AS_INSTALLED = " as installed"
+"""What a module's name ends with that answers as it does by itself, with the HTTP layer that it brings."""
+
 
 def command(module: str, where: str, tools: int) -> list[str]:
-    script = BENCH / "servers" / f"{module.removesuffix(IN_MEMORY)}.py"
-    return [sys.executable, str(script), where, str(tools)]
+    script = BENCH / "servers" / f"{module.removesuffix(IN_MEMORY).removesuffix(AS_INSTALLED)}.py"
+    words = [sys.executable, str(script), where, str(tools)]
+    return [*words, "as-installed"] if module.endswith(AS_INSTALLED) else words
+
+
+def processor_us(pid: int) -> float:
+    """What all threads of a process have used so far."""
+    try:
+        threads = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    except OSError:
+        return math.nan
+    return sum(int(one.split()[0]) for one in threads) / 1000 if threads else math.nan
 
 
 @contextmanager
@@ -61,12 +77,13 @@ def environment(module: str) -> Iterator[dict[str, str]]:
         yield {**os.environ, "TOOLKEEP_HOME": home}
 
 
-def summary(times: list[float], elapsed: float) -> Load:
+def summary(times: list[float], elapsed: float, used_us: float = math.nan) -> Load:
     ordered = sorted(times)
     return Load(
         rate=len(times) / elapsed,
         p50_ms=ordered[len(ordered) // 2] * 1000,
         p99_ms=ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)] * 1000,
+        cpu_us=used_us / len(times),
     )
 
 
@@ -101,6 +118,7 @@ class StdioClient:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("no pipes")
         self._in, self._out = process.stdin, process.stdout
+        self._pid = process.pid
 
     async def expect(self, part: bytes, message: bytes) -> None:
         self._in.write(message + b"\n")
@@ -112,6 +130,7 @@ class StdioClient:
         messages = [call(number) + b"\n" for number in range(1, count + 1)]
         sent: dict[int, float] = {}
         times: list[float] = []
+        used = processor_us(self._pid)
         began = time.perf_counter()
         upcoming = iter(enumerate(messages, start=1))
 
@@ -130,7 +149,8 @@ class StdioClient:
             number = int(line.partition(b'"id":')[2].partition(b",")[0])
             times.append(time.perf_counter() - sent.pop(number))
             send()
-        return summary(times, time.perf_counter() - began)
+        elapsed = time.perf_counter() - began
+        return summary(times, elapsed, processor_us(self._pid) - used)
 
 
 # --- HTTP ----------------------------------------------------------------------------------------
@@ -161,7 +181,7 @@ async def http_server(module: str, tools: int = 1) -> AsyncIterator["HttpClient"
             *command(module, str(port), tools), stderr=subprocess.DEVNULL, env=given
         )
         try:
-            client = HttpClient(port)
+            client = HttpClient(port, process.pid)
             await client.wait()
             yield client
         finally:
@@ -172,8 +192,9 @@ async def http_server(module: str, tools: int = 1) -> AsyncIterator["HttpClient"
 class HttpClient:
     """Speaks to a server over as many connections as there are calls in flight."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, pid: int) -> None:
         self._port = port
+        self._pid = pid
 
     async def wait(self) -> None:
         for _ in range(3000):
@@ -202,12 +223,13 @@ class HttpClient:
                 if b'"result"' not in answer or b"hello " not in answer:
                     raise RuntimeError(answer[:500].decode())
 
+        used = processor_us(self._pid)
         began = time.perf_counter()
         await asyncio.gather(*map(work, lanes))
         elapsed = time.perf_counter() - began
         for lane in lanes:
             lane.close()
-        return summary(times, elapsed)
+        return summary(times, elapsed, processor_us(self._pid) - used)
 
 
 class Lane(asyncio.Protocol):

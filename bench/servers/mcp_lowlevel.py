@@ -1,6 +1,7 @@
 """The MCP SDK's low-level server, which checks nothing: the least that it can do."""
 
 import sys
+from typing import Any
 
 import anyio  # type: ignore[import-not-found, unused-ignore]
 import mcp_types as types  # type: ignore[import-not-found, unused-ignore]
@@ -13,6 +14,8 @@ SCHEMA = {
     "required": ["text"],
     "additionalProperties": False,
 }
+AS_INSTALLED: dict[str, Any] = {"loop": "asyncio", "http": "h11"}
+"""What uvicorn does without uvloop and httptools, which `mcp` does not bring."""
 
 
 def make(count: int) -> object:
@@ -34,18 +37,25 @@ async def serve_stdio(server: object) -> None:
         await server.run(read, write, server.create_initialization_options())  # type: ignore[attr-defined]
 
 
-def main(where: str, count: int) -> None:
+def main(where: str, count: int, *, is_as_installed: bool) -> None:
     server = make(count)
     if where == "stdio":
         anyio.run(serve_stdio, server)
         return
     import uvicorn
 
-    app = server.streamable_http_app(json_response=True)  # type: ignore[attr-defined]
+    app = server.streamable_http_app(json_response=not is_as_installed)  # type: ignore[attr-defined]
     uvicorn.run(
-        app, host="127.0.0.1", port=int(where), log_level="error", access_log=False, proxy_headers=False
+        app,
+        host="127.0.0.1",
+        port=int(where),
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        **(AS_INSTALLED if is_as_installed else {}),
     )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1)
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    main(sys.argv[1], count, is_as_installed="as-installed" in sys.argv[3:])

@@ -1,12 +1,11 @@
 """toolkeep: `echo` in a keep with a policy and its log on disk."""
 
-import asyncio
 import sys
 
 from toolkeep import open_keep, tool
 from toolkeep.mcp.approvals import ask_client
-from toolkeep.mcp.http import McpApp
 from toolkeep.mcp.server import McpServer
+from toolkeep.mcp.serving import run, serve_http
 from toolkeep.mcp.stdio import serve_stdio
 
 POLICY = """
@@ -35,14 +34,9 @@ def main(where: str, count: int) -> None:
     keep.use_policies(POLICY)
     server = McpServer(keep)
     if where == "stdio":
-        asyncio.run(serve_stdio(server))
-        return
-    import uvicorn
-
-    app = McpApp(server, path="/mcp")
-    uvicorn.run(
-        app, host="127.0.0.1", port=int(where), log_level="error", access_log=False, proxy_headers=False
-    )
+        run(serve_stdio(server))
+    else:
+        serve_http(server, port=int(where))
 
 
 if __name__ == "__main__":

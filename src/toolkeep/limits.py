@@ -430,6 +430,24 @@ MCP_SESSION_SECONDS: Final = 3_600
 MCP_SESSIONS: Final = 1_000
 """Sessions over HTTP; beyond, the one that was silent longest ends."""
 
+MCP_BATCH: Final = 100
+"""Messages in one batch (2025-03-26); each request of it counts as one in flight."""
+
+MCP_BATCH_COMMAS: Final = 100_000
+"""Commas in one batch, counted before it is read: so many values at most are made of it."""
+
+MCP_RESUME_SECONDS: Final = 60
+"""How long a client whose stream broke may take to come back; its call goes on until then."""
+
+MCP_KEPT_EVENTS: Final = 256
+"""Events of one session that are kept for a client that comes back."""
+
+MCP_KEPT_BYTES: Final = 256 * KIB
+"""The same in bytes; a larger event cannot be had again."""
+
+MCP_SHELF_BYTES: Final = 64 * MIB
+"""What all sessions keep together."""
+
 FOUND_TOOLS: Final = 20
 """Definitions in one answer of `find_tools`."""
 

@@ -16,6 +16,7 @@ from toolkeep import Keep, open_keep, tool
 from toolkeep.mcp.features import Prompt, Resource
 from toolkeep.mcp.http import McpApp
 from toolkeep.mcp.server import McpServer
+from toolkeep.wire.batch import BATCH_VERSION
 from toolkeep.wire.messages import Unreadable, read_message
 
 SECRET = "only for the other client"
@@ -111,6 +112,40 @@ def test_no_lines_stop_the_server_or_break_it(sent: list[bytes]) -> None:
             server.close()
 
     asyncio.run(run())
+
+
+@SLOW
+@given(st.lists(frames(), min_size=1, max_size=6))
+def test_no_batch_stops_the_server_or_breaks_it(sent: list[bytes]) -> None:
+    batch = b"[" + b",".join(sent) + b"]"
+
+    async def run() -> None:
+        with open_keep(built_in=False) as keep:
+            server = served(keep)
+            async with lines(server) as hostile, lines(server) as other:
+                await hostile.handshake(version=BATCH_VERSION)
+                hostile.send(batch)
+                answer = await other.modern(
+                    "tools/call", {"name": "keep_secret", "arguments": {"text": SECRET}}
+                )
+                assert answer["result"]["content"][0]["text"] == SECRET
+                await _settled(hostile)
+                said = [*hostile.frames, await _posted(server, batch)]
+                assert SECRET.encode() not in b"".join(said)
+                assert b"-32603" not in b"".join(said)
+            server.close()
+
+    asyncio.run(run())
+
+
+async def _posted(server: McpServer, batch: bytes) -> bytes:
+    client = Http(McpApp(server))
+    params = {"protocolVersion": BATCH_VERSION, "capabilities": {}, "clientInfo": {"name": "x"}}
+    begun = await client.post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    client.session = begun.headers["mcp-session-id"]
+    response = await client.post(batch)
+    assert response.status in (200, 202, 400)
+    return response.body
 
 
 async def _settled(client: Lines) -> None:

@@ -47,7 +47,11 @@ class Lines:
 
     def _hear(self, frame: bytes) -> None:
         self.frames.append(frame)
-        message = json.loads(frame)
+        said = json.loads(frame)
+        for message in said if isinstance(said, list) else [said]:
+            self._hear_message(message)
+
+    def _hear_message(self, message: dict[str, Any]) -> None:
         waiting = self._waiting.pop(message.get("id"), None) if "method" not in message else None
         if waiting is not None:
             waiting.set_result(message)
@@ -113,7 +117,14 @@ class Response:
         if self.headers.get("content-type") != "text/event-stream":
             return [json.loads(self.body)] if self.body else []
         events = self.body.decode().split("\r\n\r\n")
-        return [json.loads(event.partition("data: ")[2]) for event in events if "data: " in event]
+        told = [event.partition("data: ")[2] for event in events]
+        return [json.loads(one) for one in told if one]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the events of a stream."""
+        lines = self.body.decode().split("\r\n")
+        return [line.removeprefix("id: ") for line in lines if line.startswith("id: ")]
 
     @property
     def message(self) -> dict[str, Any]:

@@ -224,7 +224,7 @@ def test_the_state_of_another_agent_is_refused(keep: Keep) -> None:
             McpServer(keep, agent="other", client_answers=True),
         )
         other.calling = mine.calling
-        other._methods = other._table()
+        other._handlers = other._by_era()
         async with lines(mine) as client, lines(other) as thief:
             asked = await first_round(client)
             stolen = await thief.modern("tools/call", second(asked), ASKABLE)

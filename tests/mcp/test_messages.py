@@ -24,6 +24,33 @@ def test_arguments_stay_the_bytes_that_they_were() -> None:
     assert message.params["name"] == "t"
 
 
+CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{%b}}'
+
+
+@pytest.mark.parametrize(
+    ("inside", "rest", "arguments"),
+    [
+        (b'"_meta":{"capabilities":{}},"arguments":{}', {"_meta": {"capabilities": {}}}, b"{}"),
+        (b'"_meta":{"arguments":{}},"arguments":{}', {"_meta": {"arguments": {}}}, b"{}"),
+        (b'"arguments":{},"_meta":{"arguments":{}}', {"_meta": {"arguments": {}}}, b"{}"),
+        (b'"name":"\\"arguments\\":{}","arguments":{}', {"name": '"arguments":{}'}, b"{}"),
+        (b'"_meta":{"arguments":[2]},"arguments":2', {"_meta": {"arguments": [2]}}, b"2"),
+    ],
+)
+def test_the_same_bytes_elsewhere_are_not_taken_for_the_arguments(
+    inside: bytes, rest: dict[str, Any], arguments: bytes
+) -> None:
+    message = read(CALL % inside)
+    assert {key: value for key, value in message.params.items() if key != "arguments"} == rest
+    assert message.arguments == arguments
+
+
+def test_arguments_are_not_looked_for_without_end() -> None:
+    copies = b",".join(b'"%d":{"arguments":{}}' % number for number in range(1000))
+    error = refused(CALL % (b'"_meta":{%b},"arguments":{}' % copies))
+    assert (error.code, error.id) == (PARSE_ERROR, None)
+
+
 def test_arguments_under_an_escaped_name_are_read_all_the_same() -> None:
     raw = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"\\u0061rguments":{"a":1}}}'
     assert read(raw).arguments == {"a": 1}

@@ -1,9 +1,11 @@
 """Lines: cut, put together, dropped where they are too long; and the command as a client starts it."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.mcp.talk import HANDSHAKE, meta
-from toolkeep.mcp.stdio import Lines
+from tests.mcp.conftest import begun
+from tests.mcp.talk import HANDSHAKE, meta, until
+from toolkeep.limits import McpLimits
+from toolkeep.mcp.server import McpServer
+from toolkeep.mcp.stdio import FileWriter, Intake, Lines, Speaker
 
 
 @given(
@@ -75,6 +80,100 @@ def project(tmp_path: Path) -> Path:
 
 def request(number: int, method: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+class Pipe(asyncio.ReadTransport):
+    """Says whether it is read from."""
+
+    is_paused = False
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+
+class Sink(FileWriter):
+    """Takes nothing while it is full, and says so when its reader is gone."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.is_full = False
+        self.emptied = asyncio.Event()
+        self.is_broken = False
+
+    def write(self, frame: bytes) -> None:
+        self.frames.append(frame)
+
+    async def drain(self) -> None:
+        if self.is_full:
+            await self.emptied.wait()
+        if self.is_broken:
+            raise BrokenPipeError
+
+
+def taken_in(
+    server: McpServer, act: Callable[[Intake, Pipe, Sink, Speaker], Coroutine[Any, Any, Any]]
+) -> Any:
+    async def run() -> Any:
+        sink, pipe = Sink(), Pipe()
+        speaker = Speaker(server, sink.write)
+        intake = Intake(speaker, Lines(1000), sink)
+        intake.connection_made(pipe)
+        try:
+            return await act(intake, pipe, sink, speaker)
+        finally:
+            speaker.close()
+
+    return asyncio.run(run())
+
+
+def line(number: int, method: str, **params: Any) -> bytes:
+    return json.dumps(request(number, method, **params)).encode() + b"\n"
+
+
+def test_a_client_that_asks_too_much_at_once_is_not_read_from_until_there_is_room(server: McpServer) -> None:
+    server.limits = McpLimits(in_flight=1)
+
+    async def act(intake: Intake, pipe: Pipe, sink: Sink, speaker: Speaker) -> Any:
+        intake.data_received(line(1, "initialize", protocolVersion=HANDSHAKE))
+        await until(lambda: sink.frames and not pipe.is_paused)
+        intake.data_received(line(2, "tools/call", name="wait_for_ever"))
+        was_paused = pipe.is_paused
+        await until(lambda: begun)
+        speaker.connection.cancel(2)
+        await until(lambda: not pipe.is_paused)
+        return was_paused, list(speaker.connection.running)
+
+    assert taken_in(server, act) == (True, [])
+
+
+def test_a_client_that_does_not_read_is_not_read_from(server: McpServer) -> None:
+    async def act(intake: Intake, pipe: Pipe, sink: Sink, _: Speaker) -> Any:
+        sink.is_full = True
+        intake.data_received(line(1, "ping"))
+        was_paused = pipe.is_paused
+        await until(lambda: sink.frames)
+        still = pipe.is_paused
+        sink.is_full = False
+        sink.emptied.set()
+        await until(lambda: not pipe.is_paused)
+        return was_paused, still
+
+    assert taken_in(server, act) == (True, True)
+
+
+def test_the_end_of_a_client_that_is_written_to_ends_the_intake(server: McpServer) -> None:
+    async def act(intake: Intake, _: Pipe, sink: Sink, __: Speaker) -> Any:
+        sink.is_full = sink.is_broken = True
+        intake.data_received(line(1, "ping"))
+        sink.emptied.set()
+        with pytest.raises(BrokenPipeError):
+            await asyncio.wait_for(intake._end, 20)
+        return True
+
+    assert taken_in(server, act)
 
 
 GREET = {"name": "agent_hello_world", "arguments": {"name": "Ada"}}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.mcp.conftest import begun, ended
-from tests.mcp.talk import TASKS, Lines, lines, until
+from tests.mcp.talk import TASKS, Lines, lines, meta, until
 from toolkeep import Keep, tool
 from toolkeep.mcp import calling
 from toolkeep.mcp.client import current_client
@@ -99,7 +99,7 @@ def test_the_task_of_another_agent_is_not_there(keep: Keep, method: str) -> None
     async def talk() -> Any:
         mine, other = McpServer(keep), McpServer(keep, agent="other")
         other.calling = mine.calling
-        other._methods = other._table()
+        other._handlers = other._by_era()
         async with lines(mine) as client, lines(other) as thief:
             task = await start(client, "mine")
             stolen = await thief.modern(method, {"taskId": task}, TASKS)
@@ -162,3 +162,98 @@ def test_what_breaks_in_a_task_is_an_error_of_it(keep: Keep) -> None:
         {"code": -32050, "message": "broken", "data": {"why": "it is"}},
         False,
     )
+
+
+# --- changes are told to those who asked ---------------------------------------------------------
+
+
+def listen(client: Lines, tasks: Any, capabilities: Any = None) -> None:
+    wanted = {"notifications": {"taskIds": tasks}, "_meta": meta(capabilities or ASKABLE)}
+    client.begin("subscriptions/listen", wanted)
+
+
+def told(client: Lines) -> list[dict[str, Any]]:
+    return [one["params"] for one in client.heard if one["method"] == "notifications/tasks"]
+
+
+def honored(client: Lines) -> Any:
+    (first,) = [one for one in client.heard if one["method"].endswith("acknowledged")]
+    return first["params"]["notifications"]
+
+
+@pytest.mark.spec("MCP-1")
+def test_a_client_hears_when_its_task_changes(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        params = {"name": "ask_name"}
+        created = (await client.modern("tools/call", params, ASKABLE))["result"]
+        task = created["taskId"]
+        listen(client, [task])
+        await until(lambda: any(one["status"] == "input_required" for one in told(client)))
+        (asked,) = [one for one in told(client) if one["status"] == "input_required"]
+        answers = {name: {"action": "accept", "content": {"name": "Ada"}} for name in asked["inputRequests"]}
+        await client.modern("tasks/update", {"taskId": task, "inputResponses": answers}, ASKABLE)
+        await until(lambda: told(client)[-1]["status"] == "completed")
+        return (
+            honored(client) == {"taskIds": [task]},
+            [one["status"] for one in told(client)],
+            told(client)[-1],
+        )
+
+    is_honored, statuses, last = run(keep, act)
+    assert (is_honored, statuses[-3:]) == (True, ["input_required", "working", "completed"])
+    assert last["result"]["content"][0]["text"] == "Hello, Ada"
+
+
+def test_a_cancelled_task_is_told_once(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        task = await start(client, "long")
+        await until(lambda: begun)
+        listen(client, [task])
+        await client.modern("tasks/cancel", {"taskId": task}, TASKS)
+        work = client.speaker._server.calling.tasks._tasks[task].running.task
+        await until(work.done)
+        await get(client, task)
+        return [one["status"] for one in told(client)]
+
+    assert run(keep, act) == ["working", "cancelled"]
+
+
+def test_the_tasks_of_another_agent_are_told_to_nobody_else(keep: Keep) -> None:
+    keep.declare_agent("other")
+
+    async def talk() -> Any:
+        mine, other = McpServer(keep), McpServer(keep, agent="other")
+        other.calling, other.hub = mine.calling, mine.hub
+        other._handlers = other._by_era()
+        async with lines(mine) as client, lines(other) as thief:
+            task = await start(client, "mine")
+            await until(lambda: begun)
+            listen(thief, [task, "x", 7, None])
+            await client.modern("tasks/cancel", {"taskId": task}, TASKS)
+            await until(lambda: ended)
+            await get(client, task)
+            found = honored(thief), told(thief)
+        mine.close()
+        return found
+
+    assert asyncio.run(talk()) == ({}, [])
+
+
+@pytest.mark.parametrize("wanted", [None, "x", {}, [7], [["x"]]])
+def test_what_names_no_tasks_is_not_honored(keep: Keep, wanted: Any) -> None:
+    async def act(client: Lines) -> Any:
+        listen(client, wanted)
+        await until(lambda: client.heard)
+        return honored(client)
+
+    assert run(keep, act) == {}
+
+
+def test_a_client_that_knows_no_tasks_hears_of_none(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        task = await start(client, "x")
+        listen(client, [task], {"elicitation": {}})
+        await until(lambda: client.heard)
+        return honored(client)
+
+    assert run(keep, act) == {}

@@ -1,6 +1,5 @@
 """`toolkeep mcp`: the keep as an MCP server, for the configuration of a client."""
 
-import asyncio
 import contextlib
 import os
 import sys
@@ -70,10 +69,11 @@ def command(
         if taken is None:
             _serve_http(server, host, port or 0)
         else:
+            from toolkeep.mcp.serving import run
             from toolkeep.mcp.stdio import serve_stdio
 
             with contextlib.suppress(KeyboardInterrupt):
-                asyncio.run(serve_stdio(server, *taken))
+                run(serve_stdio(server, *taken))
         server.close()
 
 

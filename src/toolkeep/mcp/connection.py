@@ -7,11 +7,14 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolkeep.limits import MCP_ASKED, MCP_CLIENT_CHARS
 from toolkeep.wire.era import CAPABILITIES_KEY, CLIENT_KEY, LOG_LEVELS, TASKS
 from toolkeep.wire.messages import OVERLOADED, Id, Message, ProtocolError, request
+
+if TYPE_CHECKING:
+    from toolkeep.mcp.resuming import Streams
 
 Emit = Callable[[bytes], None]
 """Hands one encoded message to the client; called in the thread of the loop."""
@@ -35,6 +38,7 @@ class Connection:
         "may_answer",
         "running",
         "session",
+        "streams",
         "version",
         "watched",
     )
@@ -55,6 +59,8 @@ class Connection:
         self.running: dict[Id, asyncio.Task[Any]] = {}
         self.emit: Emit | None = None
         """Where messages go that belong to no request; None where nobody listens."""
+        self.streams: Streams | None = None
+        """What is kept for a client that comes back; None where nothing is."""
         self._asked: dict[str, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
 
@@ -84,9 +90,12 @@ class Connection:
     @property
     def label(self) -> str:
         """What the client calls itself, for the record; never who it is."""
-        name, version = self.client_info.get("name"), self.client_info.get("version")
-        said = " ".join(part for part in (name, version) if isinstance(part, str))
-        return f"mcp {said}"[:MCP_CLIENT_CHARS] if said else "mcp"
+        said = "mcp"
+        for key in ("name", "version"):
+            part = self.client_info.get(key)
+            if isinstance(part, str) and part:
+                said = f"{said} {part}"
+        return said[:MCP_CLIENT_CHARS]
 
     def hears(self, level: str) -> bool:
         """Whether the client wants messages of a level."""
@@ -124,9 +133,17 @@ class Connection:
             waiting.set_result(message.result)
         return True
 
+    def cancel(self, message_id: Id) -> None:
+        """End what runs for a request, if it still does."""
+        task = self.running.get(message_id)
+        if task is not None:
+            task.cancel()
+
     def close(self) -> None:
         """Nobody is there any more: what runs for it ends."""
         self.emit = None
+        if self.streams is not None:
+            self.streams.close()
         for task in list(self.running.values()):
             task.cancel()
         for waiting in self._asked.values():

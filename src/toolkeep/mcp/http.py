@@ -15,23 +15,28 @@ import jiter
 from toolkeep.calls import RegisteredTool
 from toolkeep.mcp.connection import Connection
 from toolkeep.mcp.headers import (
+    LAST_EVENT_HEADER,
     LOOPBACK,
     SESSION_HEADER,
-    VERSION_HEADER,
+    Head,
     Headers,
-    SpokenTo,
+    Heads,
     annotated,
     check_modern,
     check_params,
 )
+from toolkeep.mcp.resuming import Stream, Streams
 from toolkeep.mcp.server import McpServer, log_level_of
 from toolkeep.mcp.sessions import Sessions
 from toolkeep.mcp.stream import Reply
-from toolkeep.wire.era import HANDSHAKE_VERSIONS, http_status
+from toolkeep.mcp.watch import Watch
+from toolkeep.wire.batch import BATCH_VERSION, is_batch, joined, read_batch
+from toolkeep.wire.era import http_status
 from toolkeep.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     OVERLOADED,
+    Id,
     Message,
     ProtocolError,
     Unreadable,
@@ -47,9 +52,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Identify = Callable[[Scope], str | None]
 """Whose request it is; None for nobody's."""
-
-_WATCH_AFTER_S: Final = 0.05
-"""Most calls are over by then; for the others somebody looks whether the client is still there."""
 
 _REMEMBERED_TOOLS: Final = 10_000
 
@@ -75,10 +77,11 @@ class McpApp:
     ) -> None:
         """`hosts` are the names by which it is spoken to; `path` is the only one it serves, if given."""
         self._server = server
-        self._is_spoken_to = SpokenTo(hosts)
+        self._heads = Heads(hosts)
         self._identify = identify or (lambda _: server.agent)
         self._path = path
         self._sessions = Sessions(server.hub)
+        self._watch = Watch()
         self._has_headers: dict[str, bool] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,9 +106,10 @@ class McpApp:
         self._server.close()
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope["headers"])
+        headers = Headers.of(scope)
+        head = self._heads.read(headers)
         reply = Reply(send)
-        if not self._is_spoken_to(headers):
+        if not head.is_meant:
             return await reply.status(403)
         if self._path is not None and scope["path"] != self._path:
             return await reply.status(404)
@@ -114,8 +118,10 @@ class McpApp:
             return await reply.status(401)
         self._server.hub.attend()
         match scope["method"]:
+            case "POST" if head.is_json:
+                await self._post(agent, head, headers, receive, reply)
             case "POST":
-                await self._post(agent, headers, receive, reply)
+                await reply.status(415)
             case "GET" if self._sessions.find(headers.raw(SESSION_HEADER), agent) is not None:
                 await self._stream(agent, headers, receive, reply)
             case "DELETE" if self._sessions.end(headers.raw(SESSION_HEADER), agent):
@@ -126,12 +132,12 @@ class McpApp:
                 await reply.status(405, [(b"allow", b"POST")])
         return None
 
-    async def _post(self, agent: str, headers: Headers, receive: Receive, reply: Reply) -> None:
-        if headers.raw(b"content-type").partition(b";")[0].strip().lower() != b"application/json":
-            return await reply.status(415)
-        is_modern = _is_modern(headers)
+    async def _post(self, agent: str, head: Head, headers: Headers, receive: Receive, reply: Reply) -> None:
         try:
-            message = read_message(await read_body(receive, headers, self._server.limits.message_bytes))
+            body = await read_body(receive, headers, self._server.limits.message_bytes)
+            if is_batch(body) and (batcher := self._batcher(agent, head, headers)) is not None:
+                return await self._answer_batch(read_batch(body), batcher, receive, reply)
+            message = read_message(body)
         except TooLong:
             return await reply.status(413, [(b"connection", b"close")])
         except Gone:
@@ -139,8 +145,8 @@ class McpApp:
         except Unreadable as error:
             return await reply.json(400, refusal(error.id, error))
         if message.method and message.id is not None:
-            return await self._answer(message, agent, headers, receive, reply, is_modern=is_modern)
-        return await self._take(message, agent, headers, reply, is_modern=is_modern)
+            return await self._answer(message, agent, head, headers, receive, reply)
+        return await self._take(message, agent, headers, reply, is_modern=head.is_modern)
 
     async def _take(
         self, message: Message, agent: str, headers: Headers, reply: Reply, *, is_modern: bool
@@ -159,56 +165,120 @@ class McpApp:
         return await reply.status(202)
 
     async def _answer(
-        self,
-        message: Message,
-        agent: str,
-        headers: Headers,
-        receive: Receive,
-        reply: Reply,
-        *,
-        is_modern: bool,
+        self, message: Message, agent: str, head: Head, headers: Headers, receive: Receive, reply: Reply
     ) -> None:
         """A request."""
         if message.id is None:
             return None
         extra: list[tuple[bytes, bytes]] = []
+        stream: Stream | None = None
         try:
-            if is_modern:
-                connection = self._modern(message, agent, headers)
+            if head.is_modern:
+                connection = self._modern(message, agent, head, headers)
             else:
                 found = self._handshaken(message, agent, headers)
                 if found is None:
                     return await reply.status(404 if headers.raw(SESSION_HEADER) else 400)
                 connection = found
                 _check_new(message, connection)
-            frame = await self._handled(message, connection, receive, reply)
+                stream = _resumable(connection, reply)
+            frame = await self._handled(message, connection, receive, reply, stream)
             if message.method == "initialize":
                 extra = [(SESSION_HEADER, self._sessions.add(connection).encode())]
             status = 200
         except ProtocolError as error:
             frame = refusal(message.id, error)
-            status = 429 if error.code == OVERLOADED else http_status(error, is_modern=is_modern)
+            status = 429 if error.code == OVERLOADED else http_status(error, is_modern=head.is_modern)
         except asyncio.CancelledError:
             if not reply.is_gone:
                 raise
             return None
+        if stream is not None and stream.has_begun:
+            stream.finish(frame)
+            if not reply.is_gone:
+                await reply.until_closed()
+            return None
         await reply.finish(status, frame, extra)
         return None
 
+    def _batcher(self, agent: str, head: Head, headers: Headers) -> Connection | None:
+        """The client, if it is one that may send batches."""
+        connection = None if head.is_modern else self._sessions.find(headers.raw(SESSION_HEADER), agent)
+        return connection if connection is not None and connection.version == BATCH_VERSION else None
+
+    async def _answer_batch(
+        self, batch: list[Message | Unreadable], connection: Connection, receive: Receive, reply: Reply
+    ) -> None:
+        """Several messages at once: the answers together, or nothing where there is nothing to answer."""
+        frames: list[bytes] = []
+        begun: list[Id] = []
+        task = asyncio.current_task()
+        if task is None:
+            return
+        reply.await_answer(receive, task)
+        self._watch.add(reply)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for one in batch:
+                    if isinstance(one, Unreadable):
+                        frames.append(refusal(one.id, one))
+                    elif not one.method:
+                        connection.answered(one)
+                    elif one.id is None:
+                        self._server.notice(one, connection)
+                    elif one.id in connection.running:
+                        frames.append(refusal(one.id, _under_way()))
+                    else:
+                        begun.append(one.id)
+                        work = self._framed(one, one.id, connection, reply, frames)
+                        connection.running[one.id] = group.create_task(work)
+        except asyncio.CancelledError:
+            if not reply.is_gone:
+                raise
+            return
+        finally:
+            self._watch.discard(reply)
+            reply.stop_watching()
+            for message_id in begun:
+                connection.running.pop(message_id, None)
+        if frames:
+            await reply.finish(200, joined(frames), [])
+        else:
+            await reply.status(202)
+
+    async def _framed(
+        self, message: Message, message_id: Id, connection: Connection, reply: Reply, frames: list[bytes]
+    ) -> None:
+        """One request of a batch; its answer joins the others. One that is cancelled has none."""
+        try:
+            frames.append(answer(message_id, await self._server.handle(message, connection, reply.emit)))
+        except ProtocolError as error:
+            frames.append(refusal(message_id, error))
+        except Exception:
+            log.exception("a message broke the server", extra={"method": message.method[:64]})
+            frames.append(refusal(message_id, ProtocolError(INTERNAL_ERROR, "Internal error")))
+
     async def _handled(
-        self, message: Message, connection: Connection, receive: Receive, reply: Reply
+        self,
+        message: Message,
+        connection: Connection,
+        receive: Receive,
+        reply: Reply,
+        stream: Stream | None,
     ) -> bytes:
-        """The answer; whoever goes away meanwhile cancels it."""
+        """The answer; whoever goes away meanwhile cancels it, unless there is a stream to come back to."""
         task = asyncio.current_task()
         if message.id is None or task is None:
             raise ProtocolError(INTERNAL_ERROR, "Internal error")
-        loop = asyncio.get_running_loop()
-        watch = loop.call_later(_WATCH_AFTER_S, reply.watch, receive, task)
+        reply.await_answer(receive, task)
+        self._watch.add(reply)
         connection.running[message.id] = task
+        emit = reply.emit if stream is None else stream.emit
         try:
-            return answer(message.id, await self._server.handle(message, connection, reply.emit))
+            return answer(message.id, await self._server.handle(message, connection, emit))
         except asyncio.CancelledError:
-            if reply.is_gone or loop.is_closed():
+            has_stream = stream is not None and stream.has_begun
+            if (reply.is_gone and not has_stream) or asyncio.get_running_loop().is_closed():
                 raise
             task.uncancel()
             raise ProtocolError(OVERLOADED, "The request was cancelled") from None
@@ -218,22 +288,25 @@ class McpApp:
             log.exception("a message broke the server", extra={"method": message.method[:64]})
             raise ProtocolError(INTERNAL_ERROR, "Internal error") from error
         finally:
-            watch.cancel()
+            self._watch.discard(reply)
             reply.stop_watching()
             connection.running.pop(message.id, None)
 
-    def _modern(self, message: Message, agent: str, headers: Headers) -> Connection:
-        version = check_modern(headers, message)
+    def _modern(self, message: Message, agent: str, head: Head, headers: Headers) -> Connection:
+        version = head.version if head.agrees(message) else check_modern(headers, message)
         if message.method == "tools/call":
             self._check_params(message, agent, headers)
-        connection = Connection.of_request(agent, version, message.meta)
-        connection.log_level = log_level_of(message.meta) if self._server.features.has_logging else ""
+        meta = message.meta
+        connection = Connection.of_request(agent, version, meta)
+        if self._server.features.has_logging:
+            connection.log_level = log_level_of(meta)
         return connection
 
     def _check_params(self, message: Message, agent: str, headers: Headers) -> None:
         name = message.params.get("name")
-        tool = self._server.keep.look_up(name, agent=agent) if isinstance(name, str) else None
-        if tool is None or not (headers.has_params or self._wants_headers(tool)):
+        keep = self._server.keep
+        tool = keep.try_get(name) if isinstance(name, str) else None
+        if tool is None or not self._wants_headers(tool) or keep.look_up(tool.name, agent=agent) is None:
             return
         arguments: Any = message.arguments
         if isinstance(arguments, bytes):
@@ -257,13 +330,22 @@ class McpApp:
         return self._sessions.find(headers.raw(SESSION_HEADER), agent)
 
     async def _stream(self, agent: str, headers: Headers, receive: Receive, reply: Reply) -> None:
-        """What belongs to no request, for as long as the client listens."""
+        """What belongs to no request, or what came on a stream that broke, while the client listens."""
         connection = self._sessions.find(headers.raw(SESSION_HEADER), agent)
         task = asyncio.current_task()
-        if connection is None or task is None:
+        if connection is None or connection.streams is None or task is None:
             return
-        reply.open()
-        connection.emit = mine = reply.emit
+        last = headers.raw(LAST_EVENT_HEADER).decode("latin-1").strip()
+        if last:
+            found = connection.streams.find(last)
+            if found is None:
+                await reply.json(400, refusal(None, ProtocolError(INVALID_REQUEST, _NOT_KEPT)))
+                return
+            stream, after = found
+        else:
+            stream, after = _listening(connection, connection.streams), 0
+        stream.take_up(reply, after)
+        stream.prime()
         reply.watch(receive, task)
         try:
             await reply.until_closed()
@@ -272,19 +354,48 @@ class McpApp:
                 raise
         finally:
             reply.stop_watching()
-            if connection.emit is mine:
-                connection.emit = None
+            stream.leave(reply)
+
+
+def _listening(connection: Connection, streams: Streams) -> Stream:
+    """The stream of what belongs to no request; one at a time, the newest."""
+
+    def abandon() -> None:
+        stream.end()
+        if connection.emit == stream.emit:
+            connection.emit = None
+
+    stream = streams.begin(abandon)
+    connection.emit = stream.emit
+    return stream
+
+
+_NOT_KEPT: Final = "What came after that event is not kept here; begin again"
+
+
+def _resumable(connection: Connection, reply: Reply) -> Stream | None:
+    """The stream of one request, should its answer become one: its client may come back to it."""
+    task = asyncio.current_task()
+    if connection.streams is None or task is None:
+        return None
+    stream = connection.streams.begin(task.cancel)
+    stream.hear(reply)
+
+    def goes_on() -> bool:
+        stream.leave(reply)
+        return stream.has_begun
+
+    reply.goes_on = goes_on
+    return stream
 
 
 def _check_new(message: Message, connection: Connection) -> None:
     if message.id in connection.running:
-        raise ProtocolError(INVALID_REQUEST, "A request of this id is under way")
+        raise _under_way()
 
 
-def _is_modern(headers: Headers) -> bool:
-    """Whether a request is of the newer era; one that names no version is not."""
-    version = headers.raw(VERSION_HEADER).decode("latin-1").strip()
-    return version != "" and version not in HANDSHAKE_VERSIONS
+def _under_way() -> ProtocolError:
+    return ProtocolError(INVALID_REQUEST, "A request of this id is under way")
 
 
 async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:

@@ -24,6 +24,8 @@ class Subscription:
         uris = asked.get("resourceSubscriptions")
         self.kinds = {kind for key, kind in _FILTERS.items() if asked.get(key) is True}
         self.uris = {uri for uri in uris if isinstance(uri, str)} if isinstance(uris, list) else set()
+        self.task_ids: set[str] = set()
+        """Tasks of its own agent; whoever adds them has made sure of that."""
         self._meta = {SUBSCRIPTION_KEY: stream_id}
         self._emit = emit
 
@@ -32,6 +34,8 @@ class Subscription:
         honored: dict[str, Any] = {key: True for key, kind in _FILTERS.items() if kind in self.kinds}
         if self.uris:
             honored["resourceSubscriptions"] = sorted(self.uris)
+        if self.task_ids:
+            honored["taskIds"] = sorted(self.task_ids)
         self.tell("notifications/subscriptions/acknowledged", {"notifications": honored})
 
     def tell(self, method: str, params: dict[str, Any]) -> None:
@@ -59,6 +63,12 @@ class Hub:
     def updated(self, uri: str) -> None:
         """A resource is not what it was."""
         self._soon(lambda: self._tell_updated(uri))
+
+    def task_changed(self, task_id: str, view: Callable[[], dict[str, Any]]) -> None:
+        """A task is not what it was; told at once, in the loop of its work."""
+        listening = [one for one in self.subscriptions if task_id in one.task_ids]
+        for subscription in listening:
+            subscription.tell("notifications/tasks", view())
 
     def _soon(self, act: Callable[[], None]) -> None:
         if self._loop is not None and not self._loop.is_closed():

@@ -5,7 +5,7 @@ a task. Whoever gives the request up before ends the work.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from toolkeep.mcp.client import Client, Requests, fits, set_current
@@ -24,6 +24,8 @@ class Running:
         self.is_task = False
         """Whether it has become a task, or shall."""
         self.waits_for_person = False
+        self.on_change: Callable[[], None] | None = None
+        """Who is told that it asks, was answered, or has ended."""
         self._may_be_task = connection.has_tasks
         self._answers = answers
         self._answered: asyncio.Future[None] | None = None
@@ -38,6 +40,8 @@ class Running:
 
     def wake(self, _: object = None) -> None:
         """Let whoever waits look again."""
+        if self.on_change is not None:
+            self.on_change()
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
@@ -94,6 +98,7 @@ class Running:
         self.asked = {name: one for name, one in self.asked.items() if name not in fitting}
         if not self.asked and self._answered is not None and not self._answered.done():
             self._answered.set_result(None)
+        self.wake()
 
     def cancel(self) -> None:
         """End the work."""

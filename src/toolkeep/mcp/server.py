@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import jiter
+import msgspec
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.events import (
@@ -78,13 +79,16 @@ class McpServer:
         self.features = Features()
         self.hub = Hub()
         self.calling = Calling(keep, finds_tools=find_tools)
+        self.calling.tasks.tell = lambda record: self.hub.task_changed(record.id, record.view)
         self._finds_tools = find_tools
         self._instructions = instructions
         self._info = {"name": "toolkeep", "title": "toolkeep", "version": _version()}
+        self._encoded_info = msgspec.Raw(encode(self._info))
         self._tools = ToolList()
         self._in_flight = 0
-        self._allowance = _Allowance(limits.messages_per_second, limits.burst)
-        self._methods = self._table()
+        a_second = limits.messages_per_second
+        self._allowance = _Allowance(a_second, limits.burst) if a_second else None
+        self._handlers = self._by_era()
         self._stop_listening = keep.subscribe(self._hear)
 
     def close(self) -> None:
@@ -126,9 +130,8 @@ class McpServer:
     async def handle(self, message: Message, connection: Connection, emit: Emit) -> bytes:
         """The encoded result of one request; raises `ProtocolError`."""
         method = message.method
-        handler = self._methods.get(method)
-        foreign = ONLY_HANDSHAKE if connection.is_modern else ONLY_MODERN
-        if handler is None or method in foreign or not self._offers(method):
+        handler = self._handlers[connection.is_modern].get(method)
+        if handler is None or (method in _OFFERED_IF_REGISTERED and not self._offers(method)):
             raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:64]}")
         if not connection.version and method not in ("initialize", "ping"):
             raise ProtocolError(INVALID_REQUEST, "Begin with initialize")
@@ -145,14 +148,14 @@ class McpServer:
         """Take a notification; those that mean nothing here are left alone."""
         if message.method == "notifications/cancelled":
             wanted = message.params.get("requestId")
-            task = connection.running.get(wanted) if isinstance(wanted, (str, int)) else None
-            if task is not None:
-                task.cancel()
+            if isinstance(wanted, (str, int)):
+                # Not at once: a task that has not begun would end without putting its things in order.
+                asyncio.get_running_loop().call_soon(connection.cancel, wanted)
 
     def _admit(self) -> None:
         if self._in_flight >= self.limits.in_flight:
             raise ProtocolError(OVERLOADED, "Too many requests at once; wait for answers")
-        if not self._allowance.take():
+        if self._allowance is not None and not self._allowance.take():
             raise ProtocolError(OVERLOADED, "Too many requests; slow down")
 
     def _offers(self, method: str) -> bool:
@@ -170,10 +173,18 @@ class McpServer:
 
     def _encode(self, result: dict[str, Any], method: str, connection: Connection) -> bytes:
         if connection.is_modern:
-            meta = {**result.get("_meta", {}), SERVER_KEY: self._info}
+            meta = {**result.get("_meta", {}), SERVER_KEY: self._encoded_info}
             kind = result.get("resultType", "complete")
             result = {**result, **_CACHED.get(method, {}), "resultType": kind, "_meta": meta}
         return encode(result)
+
+    def _by_era(self) -> dict[bool, dict[str, Handler]]:
+        """What there is, in the newer era (True) and in the older."""
+        table = self._table()
+        return {
+            True: {name: handler for name, handler in table.items() if name not in ONLY_HANDSHAKE},
+            False: {name: handler for name, handler in table.items() if name not in ONLY_MODERN},
+        }
 
     def _table(self) -> dict[str, Handler]:
         return {
@@ -253,12 +264,18 @@ class McpServer:
         shown = tools[:MCP_PAGE]
         return shown, shown[-1].name if len(tools) > len(shown) else ""
 
-    async def _listen(self, message: Message, _: Connection, emit: Emit) -> dict[str, Any]:
+    async def _listen(self, message: Message, connection: Connection, emit: Emit) -> dict[str, Any]:
         """Tell of changes until the client closes the stream."""
         if message.id is None or len(self.hub.subscriptions) >= self.limits.in_flight:
             raise ProtocolError(OVERLOADED, "Too many subscriptions")
-        subscription = Subscription(message.id, message.params.get("notifications"), emit)
+        wanted = message.params.get("notifications")
+        subscription = Subscription(message.id, wanted, emit)
+        asked = wanted.get("taskIds") if isinstance(wanted, dict) else None
+        tasks = self.calling.tasks.own(connection, asked)
+        subscription.task_ids = set(tasks)
         subscription.acknowledge()
+        for record in tasks.values():  # it may have ended before anybody listened
+            subscription.tell("notifications/tasks", record.view())
         self.hub.subscriptions.add(subscription)
         self._in_flight -= 1  # it only waits
         try:
@@ -301,6 +318,19 @@ class McpServer:
             self.hub.changed("tools")
 
 
+_OFFERED_IF_REGISTERED = frozenset(
+    (
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+        "logging/setLevel",
+    )
+)
 _FRESH: dict[str, Any] = {"ttlMs": MCP_CACHE_MS, "cacheScope": "private"}
 _CACHED = dict.fromkeys(
     (
@@ -317,7 +347,7 @@ _CACHED = dict.fromkeys(
 
 
 class _Allowance:
-    """Messages in a second, with a burst; zero a second means any number."""
+    """Messages in a second, with a burst."""
 
     def __init__(self, a_second: float, burst: float) -> None:
         self._a_second = a_second
@@ -326,8 +356,6 @@ class _Allowance:
 
     def take(self) -> bool:
         """Whether one more may come."""
-        if not self._a_second:
-            return True
         now = time.monotonic()
         self._left = min(self._burst, self._left + (now - self._at) * self._a_second)
         self._at = now

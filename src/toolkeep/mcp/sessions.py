@@ -7,6 +7,7 @@ from collections.abc import Callable
 from toolkeep.limits import MCP_SESSION_SECONDS, MCP_SESSIONS
 from toolkeep.mcp.connection import Connection
 from toolkeep.mcp.hub import Hub
+from toolkeep.mcp.resuming import PRIMED_VERSION, Shelf, Streams
 
 
 class Sessions:
@@ -15,12 +16,14 @@ class Sessions:
     def __init__(self, hub: Hub, clock: Callable[[], float] = time.monotonic) -> None:
         self._hub = hub
         self._clock = clock
+        self._shelf = Shelf()
         self._open: dict[str, tuple[Connection, float]] = {}
 
     def add(self, connection: Connection) -> str:
         """The name of a session with this client."""
         self._make_room()
         name = connection.session = secrets.token_hex(16)
+        connection.streams = Streams(self._shelf, is_primed=connection.version == PRIMED_VERSION)
         self._open[name] = (connection, self._clock())
         self._hub.connections.add(connection)
         return name

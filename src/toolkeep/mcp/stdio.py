@@ -11,11 +11,11 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Awaitable, Callable
 from typing import IO, Final
 
 from toolkeep.mcp.connection import Connection, Emit
 from toolkeep.mcp.server import McpServer, log_level_of
+from toolkeep.wire.batch import BATCH_VERSION, is_batch, joined, read_batch
 from toolkeep.wire.era import check_envelope, is_modern_request
 from toolkeep.wire.messages import (
     INTERNAL_ERROR,
@@ -65,6 +65,27 @@ class Lines:
             self._parts, self._held, self._is_dropping = [], 0, True
 
 
+class _Answers:
+    """The answers to a batch, which go out together with the last of them."""
+
+    def __init__(self, emit: Emit, missing: int) -> None:
+        self._emit = emit
+        self._missing = missing
+        self._frames: list[bytes] = []
+
+    def give(self, frame: bytes) -> None:
+        """One of them; empty where there is none."""
+        self._missing -= 1
+        if frame:
+            self._frames.append(frame)
+        if not self._missing and self._frames:
+            self._emit(joined(self._frames))
+
+
+def _is_answered(one: Message | Unreadable) -> bool:
+    return isinstance(one, Unreadable) or (one.method != "" and one.id is not None)
+
+
 class Speaker:
     """Handles the messages of one client, several at once."""
 
@@ -95,33 +116,49 @@ class Speaker:
         if not line.strip():
             return
         try:
+            if self.connection.version == BATCH_VERSION and is_batch(line):
+                self._take_batch(read_batch(line))
+                return
             message = read_message(line)
         except Unreadable as error:
             self._refuse(error.id, error)
             return
+        self._take_message(message, self._give)
+
+    def _take_batch(self, batch: list[Message | Unreadable]) -> None:
+        answers = _Answers(self._emit, sum(map(_is_answered, batch)))
+        for one in batch:
+            if isinstance(one, Unreadable):
+                answers.give(refusal(one.id, one))
+            else:
+                self._take_message(one, answers.give)
+
+    def _take_message(self, message: Message, give: Emit) -> None:
         if not message.method:
             self.connection.answered(message)
         elif message.id is None:
             self._server.notice(message, self.connection)
         elif message.id in self.connection.running:
-            self._refuse(message.id, ProtocolError(INVALID_REQUEST, "A request of this id is under way"))
+            error = ProtocolError(INVALID_REQUEST, "A request of this id is under way")
+            give(refusal(message.id, error))
         else:
-            self.connection.running[message.id] = asyncio.ensure_future(self._answer(message))
+            self.connection.running[message.id] = asyncio.ensure_future(self._answer(message, give))
 
-    async def _answer(self, message: Message) -> None:
+    async def _answer(self, message: Message, give: Emit) -> None:
+        if message.id is None:
+            return
+        frame = b""  # a request that was cancelled is not answered
         try:
-            if message.id is None:
-                return
             connection = self._connection_of(message)
-            self._emit(answer(message.id, await self._server.handle(message, connection, self._emit)))
+            frame = answer(message.id, await self._server.handle(message, connection, self._emit))
         except ProtocolError as error:
-            self._refuse(message.id, error)
+            frame = refusal(message.id, error)
         except Exception:
             log.exception("a message broke the server", extra={"method": message.method[:64]})
-            self._refuse(message.id, ProtocolError(INTERNAL_ERROR, "Internal error"))
+            frame = refusal(message.id, ProtocolError(INTERNAL_ERROR, "Internal error"))
         finally:
-            if message.id is not None:
-                self.connection.running.pop(message.id, None)
+            self.connection.running.pop(message.id, None)
+            give(frame)
 
     def _connection_of(self, message: Message) -> Connection:
         meta = message.meta
@@ -131,6 +168,10 @@ class Speaker:
         connection = Connection.of_request(self._server.agent, version, meta, session=self.session)
         connection.log_level = log_level_of(meta) if self._server.features.has_logging else ""
         return connection
+
+    def _give(self, frame: bytes) -> None:
+        if frame:
+            self._emit(frame)
 
     def _refuse(self, message_id: int | str | None, error: ProtocolError) -> None:
         self._emit(refusal(message_id, error))
@@ -142,15 +183,9 @@ async def serve_stdio(
     """Serve one client until it closes its end."""
     writer = await _open_writer(sink or sys.stdout.buffer)
     speaker = Speaker(server, writer.write)
-    lines = Lines(server.limits.message_bytes)
-    read = await _open_reader(source or sys.stdin.buffer)
+    intake = Intake(speaker, Lines(server.limits.message_bytes), writer)
     try:
-        while data := await read():
-            for line in lines.feed(data):
-                speaker.take(line)
-            while speaker.is_busy:
-                await asyncio.wait(speaker.connection.running.values(), return_when=asyncio.FIRST_COMPLETED)
-            await writer.drain()
+        await intake.take_all(source or sys.stdin.buffer)
         if speaker.connection.running:  # what was asked for is answered, though nothing more will come
             await asyncio.wait(speaker.connection.running.values(), timeout=server.limits.grace_s)
     except (BrokenPipeError, ConnectionError):
@@ -158,6 +193,80 @@ async def serve_stdio(
     finally:
         speaker.close()
         await writer.close()
+
+
+class Intake(asyncio.Protocol):
+    """Hands over each line in the very turn of the loop in which it comes, while there is room for it."""
+
+    def __init__(self, speaker: Speaker, lines: Lines, writer: "PipeWriter | FileWriter") -> None:
+        self._speaker = speaker
+        self._lines = lines
+        self._writer = writer
+        self._transport: asyncio.ReadTransport | None = None
+        self._room: asyncio.Task[None] | None = None
+        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def take_all(self, source: IO[bytes]) -> None:
+        """Until the client closes its end, or reads no longer; raises for the latter."""
+        if not _is_pipe(source):
+            while data := await asyncio.to_thread(os.read, source.fileno(), _CHUNK):
+                self._take(data)
+                await self._wait_for_room()
+            return
+        loop = asyncio.get_running_loop()
+        pipe = os.fdopen(os.dup(source.fileno()), "rb", 0)
+        transport, _ = await loop.connect_read_pipe(lambda: self, pipe)
+        try:
+            await self._end
+        finally:
+            transport.close()
+            if self._room is not None:
+                self._room.cancel()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The pipe is open."""
+        if isinstance(transport, asyncio.ReadTransport):
+            self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Some lines, or a part of one."""
+        self._take(data)
+        if self._transport is not None and (self._speaker.is_busy or self._writer.is_full):
+            self._transport.pause_reading()
+            self._room = asyncio.ensure_future(self._go_on_later(self._transport))
+
+    def eof_received(self) -> None:
+        """The client closed its end."""
+        self._finish(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The pipe is gone."""
+        self._finish(exc)
+
+    def _take(self, data: bytes) -> None:
+        for line in self._lines.feed(data):
+            self._speaker.take(line)
+
+    async def _wait_for_room(self) -> None:
+        while self._speaker.is_busy:
+            await asyncio.wait(self._speaker.connection.running.values(), return_when=asyncio.FIRST_COMPLETED)
+        await self._writer.drain()
+
+    async def _go_on_later(self, transport: asyncio.ReadTransport) -> None:
+        try:
+            await self._wait_for_room()
+        except ConnectionError as error:
+            self._finish(error)
+        else:
+            transport.resume_reading()
+
+    def _finish(self, error: Exception | None) -> None:
+        if self._end.done():
+            return
+        if error is None:
+            self._end.set_result(None)
+        else:
+            self._end.set_exception(error)
 
 
 class PipeWriter:
@@ -179,6 +288,11 @@ class PipeWriter:
         if data and not self._transport.is_closing():
             self._transport.write(data)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the client does not read, now or for ever."""
+        return not self._protocol.is_free
+
     async def drain(self) -> None:
         """Wait while the client does not read."""
         await self._protocol.drained()
@@ -198,6 +312,10 @@ class _Flow(asyncio.Protocol):
         self._free = asyncio.Event()
         self._free.set()
         self._is_lost = False
+
+    @property
+    def is_free(self) -> bool:
+        return self._free.is_set() and not self._is_lost
 
     def pause_writing(self) -> None:
         self._free.clear()
@@ -226,6 +344,8 @@ class FileWriter:
         self._sink.write(frame + b"\n")
         self._sink.flush()
 
+    is_full = False
+
     async def drain(self) -> None:
         """Nothing waits."""
 
@@ -240,17 +360,6 @@ async def _open_writer(sink: IO[bytes]) -> PipeWriter | FileWriter:
     transport, protocol = await loop.connect_write_pipe(_Flow, os.fdopen(os.dup(sink.fileno()), "wb", 0))
     transport.set_write_buffer_limits(high=_UNREAD_BYTES)
     return PipeWriter(transport, protocol)
-
-
-async def _open_reader(source: IO[bytes]) -> Callable[[], Awaitable[bytes]]:
-    """How the next piece is read; nothing at the end."""
-    loop = asyncio.get_running_loop()
-    if not _is_pipe(source):
-        return lambda: asyncio.to_thread(os.read, source.fileno(), _CHUNK)
-    reader = asyncio.StreamReader(limit=_CHUNK)
-    pipe = os.fdopen(os.dup(source.fileno()), "rb", 0)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-    return lambda: reader.read(_CHUNK)
 
 
 def _is_pipe(stream: IO[bytes]) -> bool:

@@ -15,19 +15,30 @@ _EVENTS: Final = [
 _PING_S: Final = 15.0
 """How often a silent stream shows that it lives; proxies give up after a minute."""
 
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
 
 class Reply:
     """The response to one request."""
 
+    # Most replies are one message: what only a stream needs is made with the stream.
+    _waiting: list[bytes]
+    _waits: "tuple[Receive, asyncio.Task[Any]]"
+    _more: asyncio.Event
+    _pump: asyncio.Task[None] | None = None
+    _watcher: asyncio.Task[None] | None = None
+    _is_over = False
+    is_gone = False
+    """Whether the client closed the response."""
+    goes_on: Callable[[], bool] | None = None
+    """Asked when the client closes the response: whether the work for it goes on."""
+
     def __init__(self, send: Callable[[MutableMapping[str, Any]], Awaitable[None]]) -> None:
         self._send = send
-        self._waiting: list[bytes] = []
-        self._more: asyncio.Event
-        self._pump: asyncio.Task[None] | None = None
-        self._watcher: asyncio.Task[None] | None = None
-        self._is_over = False
-        self.is_gone = False
-        """Whether the client closed the response."""
+
+    def await_answer(self, receive: Receive, task: "asyncio.Task[Any]") -> None:
+        """Somebody works on it, and is to stop when the client closes the response; see `look`."""
+        self._waits = receive, task
 
     # --- at once ---------------------------------------------------------------------------------
 
@@ -49,21 +60,23 @@ class Reply:
     def open(self) -> None:
         """Begin a stream."""
         if self._pump is None:
+            self._waiting = []
             self._more = asyncio.Event()
             self._pump = asyncio.ensure_future(self._carry())
 
-    def emit(self, frame: bytes, event: bytes = b"message") -> None:
-        """One message of several; a client that does not read is cut off."""
+    def emit(self, frame: bytes, event: bytes = b"message", *, name: bytes = b"") -> None:
+        """One message of several, under a name to come back with; a client that does not read is cut off."""
+        self.open()
         if self._is_over or len(self._waiting) >= MCP_STREAM_MESSAGES:
             return
-        self.open()
-        self._waiting.append(b"event: %b\r\ndata: %b\r\n\r\n" % (event, frame))
+        lines = b"event: %b\r\ndata: %b\r\n\r\n" % (event, frame)
+        self._waiting.append(b"id: %b\r\n%b" % (name, lines) if name else lines)
         self._more.set()
 
     async def finish(self, status: int, frame: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         """The last message."""
         if self._pump is None:
-            await self.json(status, frame, headers)
+            await self._whole(status, frame, [_JSON, *headers])
             return
         await self.finish_stream(frame)
 
@@ -71,7 +84,7 @@ class Reply:
         """The last message of a stream, which begins here if it has not."""
         self.open()
         self._waiting.append(b"event: %b\r\ndata: %b\r\n\r\n" % (event, frame))
-        self._end()
+        self.end()
         if self._pump is not None:
             await self._pump
 
@@ -85,7 +98,8 @@ class Reply:
         if self._pump is not None:
             await self._pump
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Nothing more will be sent on the stream."""
         self._is_over = True
         self._more.set()
 
@@ -107,22 +121,23 @@ class Reply:
 
     # --- whether the client is there -------------------------------------------------------------
 
-    def watch(
-        self, receive: Callable[[], Awaitable[MutableMapping[str, Any]]], task: "asyncio.Task[Any]"
-    ) -> None:
+    def look(self) -> None:
+        """See whether the client is still there, from now on."""
+        self.watch(*self._waits)
+
+    def watch(self, receive: Receive, task: "asyncio.Task[Any]") -> None:
         """Cancel a task when the client closes the response."""
         if self._watcher is None:
             self._watcher = asyncio.ensure_future(self._look(receive, task))
 
-    async def _look(
-        self, receive: Callable[[], Awaitable[MutableMapping[str, Any]]], task: "asyncio.Task[Any]"
-    ) -> None:
+    async def _look(self, receive: Receive, task: "asyncio.Task[Any]") -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         self.is_gone = True
         if self._pump is not None:
             self._pump.cancel()
-        task.cancel()
+        if self.goes_on is None or not self.goes_on():
+            task.cancel()
 
     def stop_watching(self) -> None:
         """The answer is there."""

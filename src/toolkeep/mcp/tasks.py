@@ -18,22 +18,39 @@ from toolkeep.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, MISSING_CAPAB
 
 Finish = Callable[[Running], dict[str, Any]]
 """What came of work that has ended; raises `ProtocolError` or `CancelledError`."""
+Tell = Callable[["TaskRecord"], None]
 
 
 class TaskRecord:
     """One task."""
 
-    def __init__(self, agent: str, running: Running, finish: Finish) -> None:
+    def __init__(self, agent: str, running: Running, finish: Finish, tell: Tell) -> None:
         self.id = secrets.token_urlsafe(24)
         self.agent = agent
         self.running = running
         self.created_at = self.updated_at = _now()
         self._finish = finish
         self.is_cancelled = False
-        running.task.add_done_callback(self._note)
+        self._tell = tell
+        self._told = self._state()
+        running.on_change = self.changed
 
-    def _note(self, _: object) -> None:
+    def changed(self) -> None:
+        """Note that it is not what it was, and tell whoever wants to hear."""
         self.updated_at = _now()
+        if self._state() != self._told:
+            self._told = self._state()
+            self._tell(self)
+
+    def _state(self) -> str:
+        running = self.running
+        if self.is_cancelled or running.task.done():
+            return "ended"
+        return "input_required" if running.asked else "working"
+
+    def view(self) -> dict[str, Any]:
+        """All that there is to say."""
+        return {**self.summary(), **self.details()}
 
     def summary(self) -> dict[str, Any]:
         """What a client is told when the task begins."""
@@ -73,6 +90,8 @@ class Tasks:
 
     def __init__(self) -> None:
         self._tasks: dict[str, TaskRecord] = {}
+        self.tell: Tell = lambda _: None
+        """Who hears of every change."""
 
     @property
     def is_full(self) -> bool:
@@ -81,21 +100,27 @@ class Tasks:
 
     def create(self, agent: str, running: Running, finish: Finish) -> dict[str, Any]:
         """A task for work that runs; what the client is answered."""
-        record = TaskRecord(agent, running, finish)
+        record = TaskRecord(agent, running, finish, self.tell)
         self._tasks[record.id] = record
         asyncio.get_running_loop().call_later(MCP_TASK_SECONDS, self._expire, record.id)
         return {"resultType": "task", **record.summary()}
 
     def get(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
         """`tasks/get`."""
-        record = self._find(connection, params)
-        return {**record.summary(), **record.details()}
+        return self._find(connection, params).view()
+
+    def own(self, connection: Connection, wanted: object) -> dict[str, TaskRecord]:
+        """Those among the named tasks that there are and that are the client's agent's."""
+        if not connection.has_tasks or not isinstance(wanted, list):
+            return {}
+        names = [name for name in wanted if isinstance(name, str)]
+        found = {name: self._tasks[name] for name in names if name in self._tasks}
+        return {name: record for name, record in found.items() if record.agent == connection.agent}
 
     def update(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
         """`tasks/update`: answers to what the task asks."""
         record = self._find(connection, params)
         record.running.give(read_answers(params))
-        record.updated_at = _now()
         return {}
 
     def cancel(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
@@ -104,6 +129,7 @@ class Tasks:
         if not record.running.task.done():
             record.is_cancelled = True
             record.running.cancel()
+            record.changed()
         return {}
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ class KeepApp:
             await self._live(receive, send)
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope["headers"])
+        headers = Headers.of(scope)
         request = Request(scope, receive, send, headers, self.service.limits.body_bytes)
         route = ""  # not the path, which may hold what is nobody's business
         try:
@@ -174,7 +174,7 @@ class McpDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        request = Request(scope, receive, send, Headers(scope["headers"]), 0)
+        request = Request(scope, receive, send, Headers.of(scope), 0)
         caller = await self._app.identify(request, scope)
         check_scope(caller, (TokenScope.MCP,))
         scope[AGENT_KEY] = caller.agent

@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,6 +18,7 @@ from toolkeep.calls import ToolResult
 from toolkeep.keep import Keep
 from toolkeep.limits import OPEN_CALL_SECONDS, OPEN_CALLS
 from toolkeep.mcp.approvals import ask_client
+from toolkeep.mcp.watch import Watch
 from toolkeep.server.auth import Caller
 from toolkeep.server.problems import nothing_there
 
@@ -115,47 +116,6 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the question to a person."""
     expires_at: float
     """When nobody waits for the answer any more; POSIX seconds."""
-
-
-class Watched(Protocol):
-    """A request that waits for its call."""
-
-    def look(self) -> None:
-        """See whether the client is still there, from now on."""
-
-
-class Watch:
-    """Has somebody look for the clients of calls that take long; most are over before.
-
-    One timer for all: a timer of its own for each call took 15 µs of it.
-    """
-
-    def __init__(self) -> None:
-        self._new: set[Watched] = set()
-        self._old: set[Watched] = set()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, one: Watched) -> None:
-        """Look for its client, if it is still here at the second tick from now."""
-        self._new.add(one)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
-
-    def discard(self, one: Watched) -> None:
-        """Its call is over."""
-        self._new.discard(one)
-        self._old.discard(one)
-
-    def _tick(self) -> None:
-        due, self._old, self._new = self._old, self._new, set()
-        for one in due:
-            one.look()
-        self._timer = None
-        if self._old:
-            self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
-
-
-_TICK_S: Final = 0.025
 
 
 class OpenCalls:

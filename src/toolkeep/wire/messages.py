@@ -27,7 +27,10 @@ UNSUPPORTED_VERSION: Final = -32022
 Id = int | str
 encode = msgspec.json.encode
 
+_ARGUMENTS: Final = b'"arguments"'
 _ELSEWHERE: Final = b"0"
+_PLACES: Final = 8
+"""How many places are looked at for the arguments, where the same bytes stand in several."""
 _WIDEST_ID: Final = 2**63
 
 
@@ -88,12 +91,7 @@ _outline = msgspec.json.Decoder(_Outline)
 def read_message(raw: bytes) -> Message:
     """The message; raises `Unreadable`."""
     arguments = _raw_arguments(raw)
-    # Without the arguments, in which whatever is wrong is told to the model and not to the client.
-    skeleton = raw.replace(arguments, _ELSEWHERE, 1) if arguments is not None else raw
-    try:
-        data = jiter.from_json(skeleton, allow_inf_nan=False, catch_duplicate_keys=True)
-    except ValueError as error:
-        raise Unreadable(PARSE_ERROR, "Parse error: not one strict JSON value") from error
+    data = _strict(raw) if arguments is None else _around(raw, arguments)
     if type(data) is not dict or data.get("jsonrpc") != "2.0":
         raise Unreadable(INVALID_REQUEST, "Invalid request: not one JSON-RPC 2.0 object")
     message_id = _read_id(data)
@@ -110,7 +108,7 @@ def read_message(raw: bytes) -> Message:
 
 
 def _raw_arguments(raw: bytes) -> bytes | None:
-    if b'"arguments"' not in raw:
+    if _ARGUMENTS not in raw:
         return None
     try:
         params = _outline.decode(raw).params
@@ -118,6 +116,28 @@ def _raw_arguments(raw: bytes) -> bytes | None:
         return None
     found = bytes(params.arguments) if params is not None else b""
     return found or None
+
+
+def _strict(raw: bytes) -> Any:
+    try:
+        return jiter.from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True)
+    except ValueError as error:
+        raise Unreadable(PARSE_ERROR, "Parse error: not one strict JSON value") from error
+
+
+def _around(raw: bytes, arguments: bytes) -> Any:
+    """The message without its arguments: what is wrong in those is told to the model, not to the client."""
+    place = raw.index(_ARGUMENTS) + len(_ARGUMENTS)
+    for _ in range(_PLACES):
+        place = raw.find(arguments, place)
+        if place < 0:
+            break
+        data = _strict(raw[:place] + _ELSEWHERE + raw[place + len(arguments) :])
+        params = data.get("params") if type(data) is dict else None
+        if type(params) is not dict or params.get("arguments") == 0:
+            return data
+        place += 1  # the same bytes stood elsewhere before
+    raise Unreadable(PARSE_ERROR, "Parse error: the arguments cannot be told from the rest")
 
 
 def _read_id(data: dict[str, Any]) -> Id | None:
