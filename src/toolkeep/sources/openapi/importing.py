@@ -5,11 +5,12 @@ origin that a person named. Side effects and danger follow from the method.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from toolkeep.canonical import canonical_hash
 from toolkeep.config.settings import Run
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.elsewhere import import_definition
@@ -174,7 +175,7 @@ def _offer(
         side_effects=(SideEffect.NET_READ if is_reading else SideEffect.NET_WRITE,),
         idempotent=method in ("get", "put", "delete"),
         danger=wishes.dangers.get(made.original, _DANGERS.get(method, Danger.MEDIUM)),
-        metadata={"request": {"method": method.upper(), "url": plan.target["url"]}},
+        metadata={"request": _request(plan.target)},
     )
     offer = Offer(
         tool=definition,
@@ -184,6 +185,31 @@ def _offer(
         warnings=(*imported.warnings, *warnings),
     )
     return offer, authentication.secrets
+
+
+def _request(target: dict[str, Any]) -> dict[str, Any]:
+    """What is asked, as part of the definition: one that asks for something else is another one (REG-3)."""
+    made: dict[str, Any] = {"method": target["method"], "url": target["url"]}
+    if sent := dict(_sent(target)):
+        made["sent"] = sent
+    if target["headers"] or target["secret_query"]:
+        made["secrets"] = canonical_hash([target["headers"], target["secret_query"]])
+    return made
+
+
+def _sent(target: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Where each argument stands in the request, and each field of a body that is not written as usual."""
+    for place in target["arguments"]:
+        yield place["argument"], _place(place)
+    if body := target.get("body"):
+        yield body["argument"], f"body {body['content_type']}"
+        for field, place in (body.get("fields") or {}).items():
+            yield f"{body['argument']}/{field}", _place(place)
+
+
+def _place(place: dict[str, Any]) -> str:
+    flags = [flag for flag in ("explode", "reserved") if place.get(flag)]
+    return " ".join((place["in"], place["name"], place["style"], *flags))
 
 
 def _answers(
