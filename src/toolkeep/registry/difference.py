@@ -11,7 +11,9 @@ import msgspec
 
 from toolkeep.canonical import canonical_bytes
 from toolkeep.definitions.tool import ToolDefinition
-from toolkeep.registry.schema_changes import Effect, bare, schema_changes
+from toolkeep.registry.changes.effects import Effect
+from toolkeep.registry.changes.reading import bare
+from toolkeep.registry.schema_changes import schema_changes
 from toolkeep.registry.versions import precedence
 
 _TEXTS: Final = frozenset({"description", "usage_metadata"})
