@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _LOWER: Final = frozenset(
     ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties", "minContains")
 )
+_SILENCE: Final = {"minContains": 1}
+"""What it means that a bound is not there, where it means something."""
 _UPPER: Final = frozenset(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"))
 
 
@@ -50,9 +52,10 @@ def assertion(walk: "Walk", keyword: str, old: dict[str, Any], new: dict[str, An
 
 def bound(walk: "Walk", keyword: str, old: dict[str, Any], new: dict[str, Any], place: str) -> None:
     """A least or a most."""
-    before, after = number_of(old.get(keyword)), number_of(new.get(keyword))
+    silence = _SILENCE.get(keyword)
+    before, after = number_of(old.get(keyword, silence)), number_of(new.get(keyword, silence))
     if before is None or after is None or before == after:
-        if before != after or not is_equal(old.get(keyword), new.get(keyword)):
+        if before != after or not is_equal(old.get(keyword, silence), new.get(keyword, silence)):
             assertion(walk, keyword, old, new, place)
         return
     rises = after > before

@@ -15,14 +15,14 @@ from toolkeep.config.settings import Run
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.elsewhere import import_definition
 from toolkeep.definitions.naming import choose_names
-from toolkeep.definitions.vocabulary import Category, Danger, SideEffect
+from toolkeep.definitions.vocabulary import Category, Danger, ResultType, SideEffect
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
 from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS
 from toolkeep.network.endpoint import Endpoint
 from toolkeep.network.hosts import HostRefused, read_url
 from toolkeep.registry.given import Offer
 from toolkeep.sources.openapi.document import Document, Refused, shown_operation
-from toolkeep.sources.openapi.operations import answer_schema, plan_operation
+from toolkeep.sources.openapi.operations import answer_schema, gives_file, plan_operation
 from toolkeep.sources.openapi.schemas import Allowance
 from toolkeep.sources.openapi.security import authentication_of
 from toolkeep.validation.compiler import compile_output
@@ -169,12 +169,14 @@ def _offer(
         data["output_schema"] = output
     imported = import_definition(data, kind="openapi", origin=wishes.name, name=made.name)
     is_reading = method == "get"
+    result_type = _result_type(document, operation)
     definition = imported.definition.replace(
         category=Category.EXTERNAL_API,
         capabilities=(Capability.read(endpoint.needs),),
         side_effects=(SideEffect.NET_READ if is_reading else SideEffect.NET_WRITE,),
         idempotent=method in ("get", "put", "delete"),
         danger=wishes.dangers.get(made.original, _DANGERS.get(method, Danger.MEDIUM)),
+        result_type=result_type,
         metadata={"request": _request(plan.target)},
     )
     offer = Offer(
@@ -205,6 +207,8 @@ def _sent(target: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield body["argument"], f"body {body['content_type']}"
         for field, place in (body.get("fields") or {}).items():
             yield f"{body['argument']}/{field}", _place(place)
+        for field, part in (body.get("parts") or {}).items():
+            yield f"{body['argument']}/{field}", " ".join((part["kind"], part["content_type"]))
 
 
 def _place(place: dict[str, Any]) -> str:
@@ -227,6 +231,14 @@ def _answers(
         reason = made.problems[0].message if made.problems else "cannot be compiled"
         return None, (_unchecked(f"its schema {reason}"),)
     return schema, ()
+
+
+def _result_type(document: Document, operation: dict[str, Any]) -> ResultType | None:
+    """Bytes where the document promises nothing else; whatever comes where it says nothing clear."""
+    try:
+        return ResultType.BINARY if gives_file(document, operation) else None
+    except Refused:
+        return None
 
 
 def _unchecked(reason: str) -> Problem:
