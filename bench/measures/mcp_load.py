@@ -47,18 +47,18 @@ IN_MEMORY = " in memory"
 """What a module's name ends with whose log lies in a file system without a disk."""
 
 
-def command(module: str, where: str, tools: int) -> list[str]:
-    script = BENCH / "servers" / f"{module.removesuffix(IN_MEMORY)}.py"
-    return [sys.executable, str(script), where, str(tools)]
+def command(module: str, where: str, *rest: int | str) -> list[str]:
+    return [sys.executable, "-m", f"servers.{module.removesuffix(IN_MEMORY)}", where, *map(str, rest)]
 
 
 @contextmanager
 def environment(module: str) -> Iterator[dict[str, str]]:
+    given = {**os.environ, "PYTHONPATH": str(BENCH)}
     if not module.endswith(IN_MEMORY):
-        yield dict(os.environ)
+        yield given
         return
     with tempfile.TemporaryDirectory(dir="/dev/shm") as home:  # a file system in memory, on Linux
-        yield {**os.environ, "TOOLKEEP_HOME": home}
+        yield {**given, "TOOLKEEP_HOME": home}
 
 
 def summary(times: list[float], elapsed: float) -> Load:
@@ -74,10 +74,10 @@ def summary(times: list[float], elapsed: float) -> Load:
 
 
 @asynccontextmanager
-async def stdio_server(module: str, tools: int = 1) -> AsyncIterator["StdioClient"]:
+async def stdio_server(module: str, *rest: int | str) -> AsyncIterator["StdioClient"]:
     with environment(module) as given:
         process = await asyncio.create_subprocess_exec(
-            *command(module, "stdio", tools),
+            *command(module, "stdio", *(rest or (1,))),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -101,6 +101,8 @@ class StdioClient:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("no pipes")
         self._in, self._out = process.stdin, process.stdout
+        self.process_id = process.pid
+        self.behind = 0
 
     async def expect(self, part: bytes, message: bytes) -> None:
         self._in.write(message + b"\n")
@@ -154,14 +156,14 @@ def post(body: bytes, method: str, name: str = "") -> bytes:
 
 
 @asynccontextmanager
-async def http_server(module: str, tools: int = 1) -> AsyncIterator["HttpClient"]:
+async def http_server(module: str, *rest: int | str) -> AsyncIterator["HttpClient"]:
     port = free_port()
     with environment(module) as given:
         process = await asyncio.create_subprocess_exec(
-            *command(module, str(port), tools), stderr=subprocess.DEVNULL, env=given
+            *command(module, str(port), *(rest or (1,))), stderr=subprocess.DEVNULL, env=given
         )
         try:
-            client = HttpClient(port)
+            client = HttpClient(port, process.pid)
             await client.wait()
             yield client
         finally:
@@ -172,13 +174,17 @@ async def http_server(module: str, tools: int = 1) -> AsyncIterator["HttpClient"
 class HttpClient:
     """Speaks to a server over as many connections as there are calls in flight."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, process_id: int = 0, address: str = "127.0.0.1") -> None:
         self._port = port
+        self._address = address
+        self.process_id = process_id
+        self.behind = 0
+        """The process of a server behind this one, where there is one that it did not start."""
 
     async def wait(self) -> None:
         for _ in range(3000):
             try:
-                lane = await Lane.open(self._port)
+                lane = await Lane.open(self._port, self._address)
             except OSError:
                 await asyncio.sleep(0.01)
                 continue
@@ -190,7 +196,7 @@ class HttpClient:
         raise RuntimeError("the server does not answer")
 
     async def run(self, count: int, in_flight: int) -> Load:
-        lanes = [await Lane.open(self._port) for _ in range(in_flight)]
+        lanes = [await Lane.open(self._port, self._address) for _ in range(in_flight)]
         messages = iter([post(call(number), "tools/call", "echo") for number in range(1, count + 1)])
         times: list[float] = []
 
@@ -219,8 +225,8 @@ class Lane(asyncio.Protocol):
         self._answer: asyncio.Future[bytes] | None = None
 
     @classmethod
-    async def open(cls, port: int) -> "Lane":
-        _, lane = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+    async def open(cls, port: int, address: str = "127.0.0.1") -> "Lane":
+        _, lane = await asyncio.get_running_loop().create_connection(cls, address, port)
         return lane
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

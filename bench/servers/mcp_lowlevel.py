@@ -34,18 +34,16 @@ async def serve_stdio(server: object) -> None:
         await server.run(read, write, server.create_initialization_options())  # type: ignore[attr-defined]
 
 
-def main(where: str, count: int) -> None:
+def main(where: str, count: int, address: str = "127.0.0.1") -> None:
     server = make(count)
     if where == "stdio":
         anyio.run(serve_stdio, server)
         return
     import uvicorn
 
-    app = server.streamable_http_app(json_response=True)  # type: ignore[attr-defined]
-    uvicorn.run(
-        app, host="127.0.0.1", port=int(where), log_level="error", access_log=False, proxy_headers=False
-    )
+    app = server.streamable_http_app(json_response=True, host=address)  # type: ignore[attr-defined]
+    uvicorn.run(app, host=address, port=int(where), log_level="error", access_log=False, proxy_headers=False)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1)
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1, *sys.argv[3:4])

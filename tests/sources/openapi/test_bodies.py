@@ -60,7 +60,8 @@ def test_a_part_that_is_sent_otherwise_is_another_request() -> None:
         body = {"content": form({"properties": {"f": BINARY}}, encoding=encoding)}
         made = one(described({"/x": {"post": operation(requestBody=body)}}))
         assert made.offer is not None
-        return made.offer.tool.metadata["request"]["sent"]  # type: ignore[union-attr]
+        asked: Any = made.offer.tool.metadata["request"]  # type: ignore[union-attr]
+        return asked["sent"]
 
     assert sent({}) == {"body": "body multipart/form-data", "body/f": "file application/octet-stream"}
     assert sent({"f": {"contentType": "image/png"}})["body/f"] == "file image/png"
