@@ -3,8 +3,8 @@
 bench/run upstream [--quick] [--json FILE]
 
 The same client speaks to the same server (the SDK's low-level one): directly, through a keep that confines
-it, checks, decides and records on disk, and through FastMCP's proxy, which does none of it. Over pipes all the
-way, and over HTTP all the way. All take turns in every round, and ratios are taken within rounds. See
+it, checks, decides and records on disk, and through FastMCP's proxy, which does none of it. Over pipes all
+the way, and over HTTP all the way. All take turns in every round, and ratios are taken within rounds. See
 bench/README.md.
 """
 

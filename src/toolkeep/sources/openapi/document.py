@@ -27,6 +27,9 @@ _DIALECTS: Final = frozenset(
         "https://json-schema.org/draft/2020-12/schema",
     }
 )
+_ANCHOR: Final = re.compile(r"#[A-Za-z_][A-Za-z0-9_.-]*")
+_ANCHORED: Final = 200_000
+"""Parts of the components that are looked through for one name."""
 _HOPS: Final = 32
 """References that lead to references."""
 
@@ -55,6 +58,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
     def look_up(self, reference: Any) -> Any:
         """What a local reference leads to; `Refused` for any other, and for one that leads nowhere."""
+        if isinstance(reference, str) and _ANCHOR.fullmatch(reference):
+            return self._anchored(reference)
         if not isinstance(reference, str) or not reference.startswith("#/"):
             raise Refused(f"refers to {echo(reference)}, which is not in the document; nothing is fetched")
         here: Any = self.data
@@ -64,6 +69,21 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
                 raise Refused(f"refers to {echo(reference)}, which the document does not hold")
         return here
 
+    def _anchored(self, reference: str) -> Any:
+        """The one schema of the components that has a name of its own."""
+        found, waiting = [], [_object(self.data.get("components")).get("schemas")]
+        for _ in range(_ANCHORED):
+            if not waiting:
+                break
+            here = waiting.pop()
+            if isinstance(here, dict) and here.get("$anchor") == reference[1:]:
+                found.append(here)
+            inside = here.values() if isinstance(here, dict) else here if isinstance(here, list) else ()
+            waiting += [part for part in inside if isinstance(part, (dict, list))]
+        if len(found) != 1 or waiting:
+            raise Refused(f"refers to {echo(reference)}, which is not one schema of the document")
+        return found[0]
+
     def followed(self, value: Any) -> Any:
         """A parameter, body, response or header, references followed."""
         for _ in range(_HOPS):
@@ -71,6 +91,18 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
                 return value
             value = self.look_up(value["$ref"])
         raise Refused("refers in circles")
+
+    def lost_paths(self) -> Iterator[tuple[str, str]]:
+        """Paths whose operations cannot be read, and why."""
+        for key, item in _object(self.data.get("paths")).items():
+            path = str(key)
+            if path.startswith("x-"):
+                continue
+            try:
+                if not isinstance(self.followed(item), dict):
+                    yield path, "is no object with operations"
+            except Refused as refused:
+                yield path, str(refused)
 
     def operations(self) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:
         """Path, method, path item and operation of each operation there is."""

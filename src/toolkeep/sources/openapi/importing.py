@@ -6,6 +6,7 @@ origin that a person named. Side effects and danger follow from the method.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,7 @@ from toolkeep.canonical import canonical_hash
 from toolkeep.config.settings import Run
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.elsewhere import import_definition
+from toolkeep.definitions.names import portable_name
 from toolkeep.definitions.naming import choose_names
 from toolkeep.definitions.vocabulary import Category, Danger, ResultType, SideEffect
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
@@ -80,7 +82,20 @@ def import_document(document: Document, wishes: Wishes, taken: Iterable[str] = (
             imports.append(msgspec.structs.replace(made, reason=str(error)))
         except (DefinitionError, ValueError) as error:
             imports.append(msgspec.structs.replace(made, reason=_in_words(error)))
+    if not wishes.operations:
+        imports += _lost(document, imports)
     return imports
+
+
+def _lost(document: Document, imports: list[Import]) -> Iterator[Import]:
+    """Paths of which no operation can be named; they are told like operations."""
+    used = {made.name.lower() for made in imports}
+    for number, (path, reason) in enumerate(islice(document.lost_paths(), OPERATIONS)):
+        name = portable_name(path)
+        if name.lower() in used:
+            name = portable_name(f"{number} {path}")
+        used.add(name.lower())
+        yield Import(operation=f"path {echo_name(path)}", name=name, original=path, reason=reason)
 
 
 def refused_offer(made: Import) -> Offer:
