@@ -43,6 +43,7 @@ PROXIES = {
     "toolkeep": "toolkeep_proxy",
     "toolkeep, log in memory": f"toolkeep_proxy{IN_MEMORY}",
     "fastmcp": "fastmcp_proxy",
+    "fastmcp, one client": "fastmcp_proxy_one",
 }
 Client = StdioClient | HttpClient
 
