@@ -105,7 +105,7 @@ def test_a_name_that_is_not_of_one_schema_leads_nowhere(count: int) -> None:
 
 
 def test_a_name_is_not_looked_for_without_end() -> None:
-    wide = {f"p{n}": {"a": [{}] * 10} for n in range(20_000)}
+    wide: dict[str, Any] = {f"p{n}": {"a": [{}] * 10} for n in range(20_000)}
     schemas = {"A": {"properties": wide}, "B": {"$anchor": "here"}}
     assert "not one schema" in asking({"$ref": "#here"}, components={"schemas": schemas}).reason
 

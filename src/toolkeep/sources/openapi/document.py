@@ -137,8 +137,9 @@ def _anchors(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
         if not waiting:
             return {name: schema for name, schema in found.items() if name not in twice}
         here = waiting.pop()
-        name = here.get("$anchor") if isinstance(here, dict) else None
-        if isinstance(name, str) and found.setdefault(name, here) is not here:
+        schema = _object(here)
+        name = schema.get("$anchor")
+        if isinstance(name, str) and found.setdefault(name, schema) is not schema:
             twice.add(name)
         inside = here.values() if isinstance(here, dict) else here if isinstance(here, list) else ()
         waiting += [part for part in inside if isinstance(part, (dict, list))]
