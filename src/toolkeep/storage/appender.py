@@ -7,7 +7,9 @@ in front of a later entry, or under a checkpoint, are no accident: `AuditBroken`
 
 import contextlib
 import hashlib
+import math
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +26,11 @@ from toolkeep.storage.resume import find_place, save_place
 from toolkeep.storage.segments import Place, segment_numbers, segment_path, segments_folder
 
 _FRESH_LEAVES = 4096
+_LITTLE_BYTES = 64 * 1024
+
+
+class Busy(Exception):
+    """Others write, or have written much, and there is no time to wait for that."""
 
 
 class Appender:
@@ -44,6 +51,8 @@ class Appender:
         self._announcements: list[bytes] = []
         self._is_synced = True
         self._is_in_doubt = False
+        self.sync_seconds = math.inf
+        """How long a sync takes, the last ones counting most."""
 
     @property
     def size(self) -> int:
@@ -77,19 +86,21 @@ class Appender:
         if self.size < covered:
             raise AuditBroken(str(self._place), f"a checkpoint says that there are {covered} records")
 
-    def catch_up(self) -> None:
-        """Take in what other processes appended."""
+    def catch_up(self, *, is_patient: bool = True) -> None:
+        """Take in what other processes appended; raises `Busy` where that is much and one is not patient."""
+        if not is_patient and self._is_in_doubt:
+            raise Busy
         if self._is_in_doubt:
             self._start_over()
             return
-        self._read_on(None)
+        self._read_on(None, is_patient=is_patient)
 
-    def append(self, records: Sequence[bytes]) -> list[str]:
-        """Append canonical records; durable when this returns. Their leaf hashes, in hex."""
+    def append(self, records: Sequence[bytes]) -> list[bytes]:
+        """Append canonical records; durable when this returns. Their leaf hashes."""
         own = self._announcements
         if self._place.offset >= self._segment_bytes:
             self._start_segment()
-        lines, hexes = chain([*own, *records], self._place.size, self._place.previous)
+        lines, leaves = chain([*own, *records], self._place.size, self._place.previous)
         lines.append(b"")
         data = b"\n".join(lines)
         try:
@@ -98,13 +109,13 @@ class Appender:
         except OSError:
             self._take_back()
             raise
-        if hexes:
-            self._place.previous = hexes[-1]
+        if leaves:
+            self._place.previous = leaves[-1].hex()
             self._place.offset += len(data)
-            self._place.size += len(hexes)
-            self._grow(map(bytes.fromhex, hexes))
+            self._place.size += len(leaves)
+            self._grow(leaves)
         self._announcements = []
-        return hexes[len(own) :]
+        return leaves[len(own) :]
 
     def root(self) -> bytes:
         """The root over every entry; all of them are durable."""
@@ -129,16 +140,21 @@ class Appender:
         if known:
             self._place, self._frontier = known
 
-    def _read_on(self, checkpoint: Checkpoint | None) -> None:
+    def _read_on(self, checkpoint: Checkpoint | None, *, is_patient: bool = True) -> None:
         while True:
             status = os.fstat(self._descriptor)
-            if status.st_size < self._place.offset or not status.st_nlink:
+            behind = status.st_size - self._place.offset
+            if behind < 0 or not status.st_nlink:
                 raise AuditBroken(str(self._place), "the segment was cut or replaced")
-            if status.st_size > self._place.offset:
+            if not is_patient and behind > _LITTLE_BYTES:
+                raise Busy
+            if behind:
                 self._take(status.st_size, checkpoint)
             # One call a commit; a rule by size alone would bind all processes to one segment size.
             if not os.access(self._following, os.F_OK):
                 return
+            if not is_patient:
+                raise Busy
             self._use(self._place.number + 1)
 
     def _take(self, size: int, checkpoint: Checkpoint | None) -> None:
@@ -174,8 +190,8 @@ class Appender:
         )
 
     def _announce(self, **record: str | int) -> None:
-        time = datetime.fromtimestamp(self._clock(), UTC).isoformat()
-        self._announcements.append(canonical_bytes({**record, "time": time}))
+        now = datetime.fromtimestamp(self._clock(), UTC).isoformat()
+        self._announcements.append(canonical_bytes({**record, "time": now}))
 
     def _start_segment(self) -> None:
         if not self._is_synced:
@@ -207,6 +223,7 @@ class Appender:
             self._fresh.clear()
 
     def _sync(self) -> None:
+        began = time.perf_counter()
         try:
             os.fdatasync(self._descriptor)
         except OSError:
@@ -215,6 +232,8 @@ class Appender:
             self._is_in_doubt = True
             raise
         self._is_synced = True
+        took, before = time.perf_counter() - began, self.sync_seconds
+        self.sync_seconds = took if before == math.inf else before + (took - before) / 8
 
     def _take_back(self) -> None:
         try:
