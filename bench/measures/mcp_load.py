@@ -53,9 +53,9 @@ AS_INSTALLED = " as installed"
 """What a module's name ends with that answers as it does by itself, with the HTTP layer that it brings."""
 
 
-def command(module: str, where: str, tools: int) -> list[str]:
-    script = BENCH / "servers" / f"{module.removesuffix(IN_MEMORY).removesuffix(AS_INSTALLED)}.py"
-    words = [sys.executable, str(script), where, str(tools)]
+def command(module: str, where: str, *rest: int | str) -> list[str]:
+    name = module.removesuffix(IN_MEMORY).removesuffix(AS_INSTALLED)
+    words = [sys.executable, "-m", f"servers.{name}", where, *map(str, rest)]
     return [*words, "as-installed"] if module.endswith(AS_INSTALLED) else words
 
 
@@ -70,11 +70,12 @@ def processor_us(pid: int) -> float:
 
 @contextmanager
 def environment(module: str) -> Iterator[dict[str, str]]:
+    given = {**os.environ, "PYTHONPATH": str(BENCH)}
     if not module.endswith(IN_MEMORY):
-        yield dict(os.environ)
+        yield given
         return
     with tempfile.TemporaryDirectory(dir="/dev/shm") as home:  # a file system in memory, on Linux
-        yield {**os.environ, "TOOLKEEP_HOME": home}
+        yield {**given, "TOOLKEEP_HOME": home}
 
 
 def summary(times: list[float], elapsed: float, used_us: float = math.nan) -> Load:
@@ -91,10 +92,10 @@ def summary(times: list[float], elapsed: float, used_us: float = math.nan) -> Lo
 
 
 @asynccontextmanager
-async def stdio_server(module: str, tools: int = 1) -> AsyncIterator["StdioClient"]:
+async def stdio_server(module: str, *rest: int | str) -> AsyncIterator["StdioClient"]:
     with environment(module) as given:
         process = await asyncio.create_subprocess_exec(
-            *command(module, "stdio", tools),
+            *command(module, "stdio", *(rest or (1,))),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -118,7 +119,8 @@ class StdioClient:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("no pipes")
         self._in, self._out = process.stdin, process.stdout
-        self._pid = process.pid
+        self.process_id = process.pid
+        self.behind = 0
 
     async def expect(self, part: bytes, message: bytes) -> None:
         self._in.write(message + b"\n")
@@ -130,7 +132,7 @@ class StdioClient:
         messages = [call(number) + b"\n" for number in range(1, count + 1)]
         sent: dict[int, float] = {}
         times: list[float] = []
-        used = processor_us(self._pid)
+        used = processor_us(self.process_id)
         began = time.perf_counter()
         upcoming = iter(enumerate(messages, start=1))
 
@@ -150,7 +152,7 @@ class StdioClient:
             times.append(time.perf_counter() - sent.pop(number))
             send()
         elapsed = time.perf_counter() - began
-        return summary(times, elapsed, processor_us(self._pid) - used)
+        return summary(times, elapsed, processor_us(self.process_id) - used)
 
 
 # --- HTTP ----------------------------------------------------------------------------------------
@@ -174,11 +176,11 @@ def post(body: bytes, method: str, name: str = "") -> bytes:
 
 
 @asynccontextmanager
-async def http_server(module: str, tools: int = 1) -> AsyncIterator["HttpClient"]:
+async def http_server(module: str, *rest: int | str) -> AsyncIterator["HttpClient"]:
     port = free_port()
     with environment(module) as given:
         process = await asyncio.create_subprocess_exec(
-            *command(module, str(port), tools), stderr=subprocess.DEVNULL, env=given
+            *command(module, str(port), *(rest or (1,))), stderr=subprocess.DEVNULL, env=given
         )
         try:
             client = HttpClient(port, process.pid)
@@ -192,14 +194,17 @@ async def http_server(module: str, tools: int = 1) -> AsyncIterator["HttpClient"
 class HttpClient:
     """Speaks to a server over as many connections as there are calls in flight."""
 
-    def __init__(self, port: int, pid: int) -> None:
+    def __init__(self, port: int, process_id: int = 0, address: str = "127.0.0.1") -> None:
         self._port = port
-        self._pid = pid
+        self._address = address
+        self.process_id = process_id
+        self.behind = 0
+        """The process of a server behind this one, where there is one that it did not start."""
 
     async def wait(self) -> None:
         for _ in range(3000):
             try:
-                lane = await Lane.open(self._port)
+                lane = await Lane.open(self._port, self._address)
             except OSError:
                 await asyncio.sleep(0.01)
                 continue
@@ -211,7 +216,7 @@ class HttpClient:
         raise RuntimeError("the server does not answer")
 
     async def run(self, count: int, in_flight: int) -> Load:
-        lanes = [await Lane.open(self._port) for _ in range(in_flight)]
+        lanes = [await Lane.open(self._port, self._address) for _ in range(in_flight)]
         messages = iter([post(call(number), "tools/call", "echo") for number in range(1, count + 1)])
         times: list[float] = []
 
@@ -223,13 +228,13 @@ class HttpClient:
                 if b'"result"' not in answer or b"hello " not in answer:
                     raise RuntimeError(answer[:500].decode())
 
-        used = processor_us(self._pid)
+        used = processor_us(self.process_id)
         began = time.perf_counter()
         await asyncio.gather(*map(work, lanes))
         elapsed = time.perf_counter() - began
         for lane in lanes:
             lane.close()
-        return summary(times, elapsed, processor_us(self._pid) - used)
+        return summary(times, elapsed, processor_us(self.process_id) - used)
 
 
 class Lane(asyncio.Protocol):
@@ -241,8 +246,8 @@ class Lane(asyncio.Protocol):
         self._answer: asyncio.Future[bytes] | None = None
 
     @classmethod
-    async def open(cls, port: int) -> "Lane":
-        _, lane = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+    async def open(cls, port: int, address: str = "127.0.0.1") -> "Lane":
+        _, lane = await asyncio.get_running_loop().create_connection(cls, address, port)
         return lane
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

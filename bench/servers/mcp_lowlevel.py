@@ -37,17 +37,17 @@ async def serve_stdio(server: object) -> None:
         await server.run(read, write, server.create_initialization_options())  # type: ignore[attr-defined]
 
 
-def main(where: str, count: int, *, is_as_installed: bool) -> None:
+def main(where: str, count: int, address: str = "127.0.0.1", *, is_as_installed: bool = False) -> None:
     server = make(count)
     if where == "stdio":
         anyio.run(serve_stdio, server)
         return
     import uvicorn
 
-    app = server.streamable_http_app(json_response=not is_as_installed)  # type: ignore[attr-defined]
+    app = server.streamable_http_app(json_response=not is_as_installed, host=address)  # type: ignore[attr-defined]
     uvicorn.run(
         app,
-        host="127.0.0.1",
+        host=address,
         port=int(where),
         log_level="error",
         access_log=False,
@@ -57,5 +57,6 @@ def main(where: str, count: int, *, is_as_installed: bool) -> None:
 
 
 if __name__ == "__main__":
-    count = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    main(sys.argv[1], count, is_as_installed="as-installed" in sys.argv[3:])
+    words = [word for word in sys.argv[1:] if word != "as-installed"]
+    count = int(words[1]) if len(words) > 1 else 1
+    main(words[0], count, *words[2:3], is_as_installed="as-installed" in sys.argv)

@@ -10,7 +10,7 @@ import msgspec
 
 from toolkeep.config.paths import config_paths, find_project, home_folder
 from toolkeep.config.settings import DEFAULT_SETTINGS, Settings
-from toolkeep.errors import FileUnreadable, ProviderFailed, StateUnusable
+from toolkeep.errors import FileUnreadable, NotAccepted, ProviderFailed, StateUnusable
 from toolkeep.keep import Keep
 from toolkeep.limits import DEFAULT_CALL_LIMITS, CallLimits, Limits
 from toolkeep.policy.settings import Grant, PolicySettings
@@ -23,6 +23,7 @@ from toolkeep.storage.state import KeepState
 from toolkeep.telemetry.logs import LogListener
 from toolkeep.tools.provider import CoreToolsProvider
 from toolkeep.validation.compiler import Formats, guarded_formats
+from toolkeep.wording import visible
 
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from toolkeep.registry.given import Offer
     from toolkeep.registry.store import BrokenDefinition, StoredDefinition
     from toolkeep.results.output import Normalizers
+    from toolkeep.sources.mcp.listing import Listing
     from toolkeep.sources.mcp.provider import McpProvider
     from toolkeep.sources.openapi.provider import OpenApiProvider
     from toolkeep.storage.definition_store import SqlStore
@@ -205,21 +207,47 @@ def read_configuration(project: Path, state: KeepState | None) -> Settings:
     return read_settings(paths, os.environ, state.is_accepted if state else lambda *_: False)
 
 
-def offered_by_project(project: Path) -> tuple[Keep, MemoryState, "Sequence[OpenApiProvider | McpProvider]"]:
-    """What the upstreams of a project offer now, in a keep that remembers nothing and runs nothing.
-
-    Acceptance does not matter here: documents are read, and no tool of theirs can be called.
-    """
+def read_proposed(project: Path, state: KeepState | None) -> Settings:
+    """What the configuration would say if it were accepted, to be looked at; see `read_settings`."""
     from toolkeep.config.read import read_settings
 
-    settings = read_settings(config_paths(project, home_folder()), os.environ, lambda *_: True)
+    is_accepted = state.is_accepted if state else lambda *_: False
+    return read_settings(config_paths(project, home_folder()), os.environ, is_accepted, takes_proposals=True)
+
+
+def check_accepted(settings: Settings, what: str) -> None:
+    """Raise `NotAccepted` where the project's file wants something that nobody agreed to."""
+    for file in settings.files:
+        if not file.counts:
+            raise NotAccepted(
+                f"{visible(file.path)} is not accepted yet, and {what}", hint="run: toolkeep accept"
+            )
+
+
+class Offered(msgspec.Struct, frozen=True, kw_only=True):
+    """What the upstreams of a project offer."""
+
+    settings: Settings
+    keep: Keep
+    state: MemoryState
+    providers: "Sequence[OpenApiProvider | McpProvider]"
+
+
+def offered_by_project(project: Path, listings: "Mapping[str, Listing] | None" = None) -> Offered:
+    """What the upstreams of a project offer, in a keep that remembers nothing and runs nothing.
+
+    Acceptance does not matter here: documents and lists beside the configuration are read, variables of a
+    file that nobody accepted are not, nothing is started, and no tool can be called. `listings` are what
+    servers say now, by the name of the upstream, in the place of their files.
+    """
+    settings = read_proposed(project, open_state(project))
     ours = {name: upstream for name, upstream in settings.upstreams.items() if upstream.is_project}
     state = MemoryState()
     keep = Keep(state=state, tier=settings.tier, limits=settings.limits)
-    providers = upstream_providers(msgspec.structs.replace(settings, upstreams=ours), keep)
+    providers = upstream_providers(msgspec.structs.replace(settings, upstreams=ours), keep, listings)
     others = [CoreToolsProvider(settings.tier, settings.search_url), *_config_providers(settings)]
     keep.load(own=[*others, *providers])
-    return keep, state, providers
+    return Offered(settings=settings, keep=keep, state=state, providers=providers)
 
 
 def _open_record(state: KeepState, settings: Settings) -> "KeepRecord":
@@ -258,14 +286,16 @@ def _locked_sets(root: Path, settings: Settings) -> LockedSets | None:
     return LockedSets(origins, {key: pin.definition_hash for key, pin in lock.tools.items()})
 
 
-def upstream_providers(settings: Settings, keep: Keep) -> "Sequence[OpenApiProvider | McpProvider]":
+def upstream_providers(
+    settings: Settings, keep: Keep, listings: "Mapping[str, Listing] | None" = None
+) -> "Sequence[OpenApiProvider | McpProvider]":
     """A provider for each upstream that the configuration names, in the order of the files."""
     if not settings.upstreams:
         return ()
     from toolkeep.sources.mcp.provider import McpProvider
     from toolkeep.sources.openapi.provider import OpenApiProvider
 
-    kinds: dict[str, Any] = {"openapi": OpenApiProvider, "mcp": McpProvider}
+    kinds: dict[str, Any] = {"openapi": OpenApiProvider, "mcp": partial(McpProvider, listings=listings or {})}
 
     def taken() -> list[str]:
         return [name for tool in keep.tools() for name in (tool.name, *tool.definition.aliases)]

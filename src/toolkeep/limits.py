@@ -238,6 +238,9 @@ HEAD_SECONDS: Final = 10.0
 CLIENT_HELLO_BYTES: Final = 16 * KIB
 """A ClientHello; with post-quantum keys real ones have 2 KB."""
 
+UPLOAD_BYTES: Final = 16 * MIB
+"""A file that a call sends; the size of arguments, a megabyte unless configured, mostly ends it before."""
+
 REDIRECTS: Final = 5
 """Redirects that a request follows."""
 

@@ -93,6 +93,39 @@ def test_a_changed_tool_is_accepted_by_name_and_then_locked(project: Path) -> No
     assert toolkeep(project, "lock", "--check").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [("/books/{id}", "/admin/{id}"), ('"in": "path"', '"in": "path", "style": "label"')]
+)
+def test_an_operation_that_asks_for_something_else_is_another_one(project: Path, old: str, new: str) -> None:
+    toolkeep(project, "lock")
+    change(project, paths=json.loads(json.dumps(DOCUMENT["paths"]).replace(old, new)))
+    lines = toolkeep(project, "lock", "--check").stdout.splitlines()
+    assert lines == [
+        "openapi:book_shop getbook: changed (major)",
+        "  metadata/request: asks for something else, or asks otherwise (major)",
+    ]
+    accept(project)
+    assert imports(project) == {"getBook": "quarantined", "listBooks": "enabled"}
+    shown = json.loads(toolkeep(project, "accept", "getBook", "--json").stdout)
+    assert shown["version"] == "2.0.0"
+
+
+def test_a_lock_holds_where_an_upstream_is_as_the_file_says_it_and_no_variable(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = project / ".agent" / "config.yml"
+    path.write_text(path.read_text().replace("https://shop.example/v1", "https://shop.example/${WHERE:-v1}"))
+    accept(project)
+    monkeypatch.setenv("WHERE", "v1")
+    assert toolkeep(project, "lock").exit_code == 0
+    identity = json.loads((project / "toolkeep.lock").read_text().splitlines()[1])["identity"]
+    assert identity["url"] == "https://shop.example/${WHERE:-v1}"
+
+
+def test_asking_goes_with_checking(project: Path) -> None:
+    assert toolkeep(project, "lock", "--ask").exit_code == 2
+
+
 def test_what_waits_is_not_written_and_named(project: Path) -> None:
     assert imports(project) == {"getBook": "enabled", "listBooks": "enabled"}
     change(project, paths=renamed("fetchBook"))

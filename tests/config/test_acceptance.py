@@ -17,9 +17,9 @@ from tests.config.projects import (
     tool_text,
 )
 from toolkeep import Limits, open_keep
-from toolkeep.assembly import open_state
+from toolkeep.assembly import open_state, read_proposed
 from toolkeep.calls import Refusal
-from toolkeep.config.settings import AgentGrant
+from toolkeep.config.settings import DEFAULT_SETTINGS, AgentGrant
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Tier, ToolState
 from toolkeep.errors import Code, StateUnusable
@@ -507,3 +507,41 @@ def test_looking_at_an_unaccepted_project_remembers_nothing(tmp_path: Path) -> N
     open_keep(project=tmp_path)
     assert list(Path.home().iterdir()) == []
     assert [path.name for path in tmp_path.rglob("*")] == [".agent", "config.yml"]
+
+
+# --- to be looked at before it is accepted --------------------------------------------------------
+
+PROPOSAL = """\
+tier: core
+tools: {custom: [{name: mine, description: Mine., version: 1.0.0, run: {python: "a:b"}}]}
+upstreams: {shop: {openapi: shop.json, url: "https://${PLACE:-shop}.example/"}}
+agents: {ada: {capabilities: ["fs.read:./docs", "${HELD}"]}}
+events: {webhook: {url: "https://events.example/", secret: "${KEY}"}}
+audit: {checkpoint_file: "${FILE:-x}"}
+"""
+
+
+def test_a_proposal_is_read_without_its_variables_and_without_whom_it_would_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PLACE", "HELD", "KEY", "FILE"):
+        monkeypatch.setenv(name, "fs.write:/secret")
+    configure(tmp_path, PROPOSAL)
+    proposed = read_proposed(tmp_path, open_state(tmp_path))
+    assert [file.counts for file in proposed.files] == [False]
+    assert proposed.upstreams["shop"].data["url"] == "https://shop.example/"
+    assert [str(held) for held in proposed.agents["ada"].capabilities] == ["fs.read:./docs"]
+    assert [(tool.name, tool.held_back) for tool in proposed.tools] == [("mine", "")]
+    assert (proposed.event_webhook, proposed.checkpoint_file) == (None, DEFAULT_SETTINGS.checkpoint_file)
+    assert settings_of(tmp_path).upstreams == {}
+
+
+def test_what_was_accepted_is_no_proposal_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(tmp_path, 'upstreams: {shop: {openapi: shop.json, url: "https://${PLACE:-shop}.example/"}}')
+    accept(tmp_path)
+    monkeypatch.setenv("PLACE", "here")
+    upstream = read_proposed(tmp_path, open_state(tmp_path)).upstreams["shop"]
+    assert (upstream.data["url"], upstream.written["url"]) == (
+        "https://here.example/",
+        "https://${PLACE:-shop}.example/",
+    )

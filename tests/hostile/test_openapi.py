@@ -98,6 +98,18 @@ def test_no_reference_leads_out_of_the_document(reference: Any) -> None:
     assert asking({"$ref": reference}, components={"schemas": {"A": {}}}).reason
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_name_that_is_not_of_one_schema_leads_nowhere(count: int) -> None:
+    schemas = {f"S{n}": {"$anchor": "here", "type": "string"} for n in range(count)}
+    assert "not one schema" in asking({"$ref": "#here"}, components={"schemas": schemas}).reason
+
+
+def test_a_name_is_not_looked_for_without_end() -> None:
+    wide: dict[str, Any] = {f"p{n}": {"a": [{}] * 10} for n in range(20_000)}
+    schemas = {"A": {"properties": wide}, "B": {"$anchor": "here"}}
+    assert "not one schema" in asking({"$ref": "#here"}, components={"schemas": schemas}).reason
+
+
 def test_many_operations_that_share_a_large_schema_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Allowance.__init__, "__defaults__", (5_000,))
     large = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(400)}}

@@ -128,6 +128,19 @@ def test_a_form_is_read_back_as_it_was_written(fields: dict[str, Any]) -> None:
     assert [value for _, value in pairs] == [v if isinstance(v, str) else str(v).lower() for _, v in written]
 
 
+def test_what_is_deep_in_a_form_is_json_unless_its_style_says_otherwise() -> None:
+    spread = {"rgb": Placement.read({"argument": "rgb", "in": "query", "name": "rgb", "style": "form"})}
+    assert form_body({"rgb": RGB, "n": 1}, {}) == b"rgb=%7B%22R%22%3A100%2C%22G%22%3A200%7D&n=1"
+    assert form_body({"a": [{"b": 1}], "c": [1, 2]}, {}) == b"a=%5B%7B%22b%22%3A1%7D%5D&c=1&c=2"
+    assert form_body({"rgb": RGB, "n": 1}, spread) == b"R=100&G=200&n=1"
+
+
+def test_no_member_that_is_spread_over_a_form_stands_for_another_field() -> None:
+    spread = {"more": Placement.read({"argument": "more", "in": "query", "name": "more", "style": "form"})}
+    with pytest.raises(ArgumentUnfit, match="another field"):
+        form_body({"more": {"amount": 9}, "amount": 1}, spread)
+
+
 TARGET = {
     "url": "https://shop.example/v1/{id}/x",
     "method": "GET",
@@ -195,7 +208,11 @@ def test_a_path_keeps_its_steps_and_a_query_its_pairs(step: str, text: str) -> N
     [
         {"arguments": []}, {"arguments": {}}, {"arguments": [{"argument": "a", "in": "header", "name": "Host"}], "url": "https://a.example/"},
         {"retries": 9}, {"retries": 1, "method": "POST"}, {"retries": True}, {"secret_query": {"a": 1}}, {"secret_query": ["a"]},
-        {"body": {"argument": "a", "content_type": "multipart/form-data"}}, {"body": []}, {"body": {"argument": 1}},
+        {"body": {"argument": "a", "content_type": "multipart/mixed"}}, {"body": []}, {"body": {"argument": 1}},
+        {"body": {"argument": "a", "content_type": "image/png"}}, {"body": {"argument": "a", "content_type": "image/*", "file": True}},
+        {"body": {"argument": "a", "content_type": "multipart/form-data", "parts": {"x": {"kind": "other"}}}},
+        {"body": {"argument": "a", "content_type": "multipart/form-data", "parts": {"x": {"content_type": "a/b\r\nEvil: 1"}}}},
+        {"body": {"argument": "a", "content_type": "multipart/form-data", "parts": {"x": {"whole": 1}}}}, {"body": {"argument": "a", "parts": [1]}},
         {"body": {"argument": "a", "content_type": "application/json\r\nEvil: 1"}},
     ],
 )  # fmt: skip

@@ -177,7 +177,8 @@ def test_what_a_provider_holds_back_can_be_neither_enabled_nor_accepted() -> Non
 
 
 def differing(old: dict[str, Any], new: dict[str, Any]) -> tuple[ToolDefinition, ToolDefinition]:
-    return made_elsewhere(**old), made_elsewhere(**new)
+    first, second = ({"source": {"kind": "mcp", "origin": "files"}, **fields} for fields in (old, new))
+    return made(**first), made(**second)
 
 
 def parameters(properties: dict[str, Any], **keywords: Any) -> dict[str, Any]:
@@ -185,6 +186,9 @@ def parameters(properties: dict[str, Any], **keywords: Any) -> dict[str, Any]:
 
 
 LISTED = {"type": "string", "enum": ["a", "b"]}
+ASKS = {
+    "method": "GET", "url": "https://shop.example/v1", "sent": {"a": "query a form"}, "secrets": "abc",
+}  # fmt: skip
 P = "parameters/properties/path"
 
 CHANGES = [
@@ -193,6 +197,45 @@ CHANGES = [
         {}, {"usage_metadata": "Often."}, [("usage_metadata", "PATCH")], "1.2.4", id="usage"
     ),
     pytest.param({}, {"metadata": {"team": "a"}}, [("metadata", "PATCH")], "1.2.4", id="metadata"),
+    pytest.param(
+        {"metadata": {"team": "a"}}, {"metadata": {"team": "b"}}, [("metadata", "PATCH")], "1.2.4", id="other metadata"
+    ),
+    *(
+        pytest.param(
+            {"metadata": {"request": ASKS}},
+            {"metadata": {"request": {**ASKS, key: other}}},
+            [("metadata/request", "MAJOR")],
+            "2.0.0",
+            id=f"another {key} of a request",
+        )
+        for key, other in (
+            ("url", "https://shop.example/v2"), ("method", "POST"), ("sent", {"a": "header a simple"}), ("secrets", None),
+        )
+    ),
+    pytest.param(
+        {"metadata": {"request": ASKS}, **parameters(PATH)},
+        {"metadata": {"request": {**ASKS, "sent": {"b": "query b form"}}}, **parameters({**PATH, "b": {"type": "integer"}})},
+        [("parameters/properties/b", "MINOR")],
+        "1.3.0",
+        id="a request with another argument",
+    ),
+    pytest.param(
+        {"metadata": {"server": "a"}}, {"metadata": {"server": "b"}}, [("metadata/server", "MAJOR")], "2.0.0", id="another server"
+    ),
+    pytest.param(
+        {"metadata": {"server": "a", "team": "a"}},
+        {"metadata": {"team": "b"}},
+        [("metadata/server", "MAJOR"), ("metadata", "PATCH")],
+        "2.0.0",
+        id="no server, and other metadata",
+    ),
+    pytest.param(
+        {"source": {"kind": "mcp", "origin": "up", "name": "read.file"}},
+        {"source": {"kind": "mcp", "origin": "up", "name": "read/file"}},
+        [("source", "MAJOR")],
+        "2.0.0",
+        id="another tool of the upstream under the same name",
+    ),
     pytest.param(
         parameters(PATH),
         parameters({"path": {"type": "string", "description": "The file.", "title": "Path"}}),

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.registry import changing
 from toolkeep.limits import DEFAULT_LIMITS
-from toolkeep.registry.schema_changes import Effect, joint_effect, schema_changes
+from toolkeep.registry.changes.effects import Effect, joint_effect
+from toolkeep.registry.schema_changes import schema_changes
 from toolkeep.validation.compiler import compile_arguments, compile_output
 
 pytestmark = pytest.mark.spec("REG-3")
@@ -120,6 +122,13 @@ TABLE: list[tuple[str, Schema, Schema, Effect, str]] = [
     ("a loop widened", shared(LOOP), shared(objects({**LOOP["properties"], "value": {"type": "number"}})), WIDENED, 'parameters/properties/a/properties/value: widened: type from "integer" to "number"'),
     ("a loop with one name more", shared(LOOP), shared(objects({**LOOP["properties"], "x": INT})), WIDENED, "parameters/properties/a/properties/x: new and optional"),
     ("secret", taking(TEXT), taking({**TEXT, "writeOnly": True}), CHANGED, "parameters/properties/a: changed: writeOnly is new, true"),
+    ("need not contain it", taking({"type": "array", "contains": INT}), taking({"type": "array", "contains": INT, "minContains": 0}), WIDENED, "parameters/properties/a: widened: minContains is new, 0"),
+    ("must contain it after all", taking({"type": "array", "contains": INT, "minContains": 0}), taking({"type": "array", "contains": INT}), NARROWED, "parameters/properties/a: narrowed: minContains 0 is gone"),
+    ("closed before its parts are met", {**objects({"a": INT}), "anyOf": [objects({"b": INT})]}, {**objects({"a": INT}, additionalProperties=False), "anyOf": [objects({"b": INT})]}, CHANGED, "parameters: changed: is composed differently"),
+    ("what was evaluated is left over", taking({"items": {"type": "array"}, "unevaluatedItems": INT}), taking({"unevaluatedItems": INT}), CHANGED, "parameters/properties/a: changed: is composed differently"),
+    ("what is shared also below an exclusion", {**objects({"a": {"$ref": "#/$defs/n"}, "b": {"not": {"$ref": "#/$defs/n"}}}), "$defs": {"n": INT}}, {**objects({"a": {"$ref": "#/$defs/n"}, "b": {"not": {"$ref": "#/$defs/n"}}}), "$defs": {"n": {"type": "number"}}}, CHANGED, 'parameters/properties/a: widened: type from "integer" to "number"; parameters/properties/b: changed: what not refers to'),
+    ("what a composed object refers to", {**taking({"allOf": [{"$ref": "#/$defs/n"}]}), "$defs": {"n": objects({"x": INT})}}, {**taking({"allOf": [{"$ref": "#/$defs/n"}]}), "$defs": {"n": objects({"x": TEXT})}}, CHANGED, "parameters/properties/a: changed: is composed differently"),
+    ("words of a composed object", taking({"allOf": [objects({"x": INT})]}), taking({"allOf": [objects({"x": {**INT, "title": "X"}})], "description": "A"}), WORDS, "parameters/properties/a: description changed; parameters/properties/a/allOf/0/properties/x: title changed"),
     ("references by name", {**taking({"$ref": "#here"}), "$defs": {"n": {"$anchor": "here", **INT}}}, {**taking({"$ref": "#here"}), "$defs": {"n": {"$anchor": "here", **TEXT}}}, CHANGED, "parameters: changed: it has references that are not followed here"),
 ]  # fmt: skip
 
@@ -272,6 +281,14 @@ def test_no_promise_about_a_random_change_is_broken(
         return
     for call in data.draw(st.lists(CALLS, min_size=5, max_size=25)):
         assert holds(effect, made[0].is_valid(call), made[1].is_valid(call)), (effect, call)
+
+
+def test_no_promise_about_many_random_changes_is_broken() -> None:
+    """The long form is `python -m tests.registry.soak`."""
+    found = changing.run(10, changes=400)
+    assert found.failures == []
+    assert found.promises > 100
+    assert found.calls > 1000
 
 
 # --- hostile schemas -------------------------------------------------------------------------------

@@ -1,10 +1,17 @@
 """Secrets of an upstream: read when a call needs one, from where the configuration says, and shown nowhere."""
 
+import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
+import keyring
 import pytest
+from keyring.backend import KeyringBackend
+from keyring.backends.fail import Keyring as FailKeyring
+from keyring.backends.null import Keyring as NullKeyring
+from keyrings.alt.file import PlaintextKeyring
 
 from toolkeep.config.settings import Run, SecretKind, SecretSource
 from toolkeep.errors import Code, SecretUnavailable
@@ -57,33 +64,61 @@ def test_a_file_that_is_none_says_so_and_nothing_of_it(tmp_path: Path) -> None:
     assert "cannot be read" in reason(secrets("file", str(tmp_path)))
 
 
-def test_from_the_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
-    keyring = ModuleType("keyring")
-    asked = []
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[PlaintextKeyring]:
+    """The real keyring package, with a back-end that needs no desktop."""
+    before, backend = keyring.get_keyring(), PlaintextKeyring()
+    backend.file_path = str(tmp_path / "keyring.cfg")
+    keyring.set_keyring(backend)
+    yield backend
+    keyring.set_keyring(before)
 
-    def get_password(service: str, user: str) -> str | None:
-        asked.append((service, user))
-        return {"shop": "s3cret"}.get(service)
 
-    keyring.get_password = get_password  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "keyring", keyring)
+def test_from_the_keyring(kept: PlaintextKeyring) -> None:
+    kept.set_password("shop", "ada/lovelace", "s3cret")
+    kept.set_password("empty", "ada", "")
     assert secrets("keyring", "shop/ada/lovelace")["key"] == "s3cret"
-    assert asked == [("shop", "ada/lovelace")]
-    assert "does not hold it" in reason(secrets("keyring", "other/ada"))
+    kept.set_password("shop", "ada/lovelace", "änother")
+    assert secrets("keyring", "shop/ada/lovelace")["key"] == "änother"
+    for missing in ("shop/ada", "other/ada/lovelace", "shop", "empty/ada"):
+        assert "does not hold it" in reason(secrets("keyring", missing))
 
 
-def test_a_keyring_that_breaks_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    keyring = ModuleType("keyring")
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize(
+    ("backend", "words"), [(NullKeyring, "does not hold it"), (FailKeyring, "the keyring did not give it")]
+)
+def test_a_machine_without_a_keyring_says_so(backend: type[KeyringBackend], words: str) -> None:
+    keyring.set_keyring(backend())
+    assert words in reason(secrets("keyring", "shop/ada"))
 
-    def get_password(*_: str) -> str:
-        raise RuntimeError("s3cret")
 
-    keyring.get_password = get_password  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "keyring", keyring)
-    assert (
-        reason(secrets("keyring", "shop/ada"))
-        == "the secret 'key' cannot be had: the keyring did not give it"
+def test_a_keyring_that_breaks_tells_nothing(kept: PlaintextKeyring) -> None:
+    Path(kept.file_path).write_text("[shop]\nada = no base64, s3cret\n")
+    said = reason(secrets("keyring", "shop/ada"))
+    assert said == "the secret 'key' cannot be had: the keyring did not give it"
+
+
+def test_what_the_hint_says_is_what_helps(tmp_path: Path) -> None:
+    """In processes of their own, which find the back-end as users name it."""
+    environment = {**os.environ, "PYTHON_KEYRING_BACKEND": "keyrings.alt.file.PlaintextKeyring", "XDG_DATA_HOME": str(tmp_path)}  # fmt: skip
+
+    def run(*words: str, given: str = "") -> str:
+        done = subprocess.run(
+            [sys.executable, *words], env=environment, input=given, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    program = (
+        "from toolkeep.config.settings import SecretSource; from toolkeep.errors import SecretUnavailable\n"
+        "from toolkeep.sources.secrets import UpstreamSecrets\n"
+        "try: print(UpstreamSecrets({'key': SecretSource(kind='keyring', where='shop/ada')})['key'])\n"
+        "except SecretUnavailable as error: print(error.hint)"
     )
+    hint = run("-c", program)
+    assert hint == "run: keyring set shop ada"
+    run("-m", *hint.removeprefix("run: ").split(), given="s3cret\n")
+    assert run("-c", program) == "s3cret"
 
 
 def test_without_the_package_the_keyring_is_named_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,20 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolkeep.assembly import offered_by_project, open_keep, open_state, project_folder
+from toolkeep.assembly import (
+    check_accepted,
+    offered_by_project,
+    open_keep,
+    open_state,
+    project_folder,
+    read_configuration,
+)
 from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.config.settings import Settings
 from toolkeep.errors import ImportRefused, LockInvalid
 from toolkeep.registry.locking import (
     LOCK_FILE,
@@ -19,18 +27,28 @@ from toolkeep.registry.locking import (
 from toolkeep.storage.lock_file import read_lock_file, write_lock_file
 from toolkeep.wording import visible
 
+if TYPE_CHECKING:
+    from toolkeep.sources.mcp.listing import Listing
+
 
 @click.command("lock")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 where upstreams offer something else.")
+@click.option(
+    "--ask", is_flag=True, help="With --check, ask MCP servers for their tools instead of reading files."
+)
 @project
 @common
-def command(*, check: bool, project: Path | None, as_json: bool) -> None:
+def command(*, check: bool, ask: bool, project: Path | None, as_json: bool) -> None:
     """Write toolkeep.lock: every upstream of the project and every definition that was accepted of it.
 
-    With --check, compare the file with what the upstreams offer now; for CI. Nothing is accepted by it.
+    With --check, compare the file with the documents and lists beside the configuration; for CI. It needs no
+    acceptance, accepts nothing, starts nothing and asks nobody. With --ask too, MCP servers are started or
+    asked as the configuration says, which must have been accepted here.
     """
+    if ask and not check:
+        raise click.UsageError("--ask goes with --check")
     root = project_folder(project)
-    offered, identities = _offered(root)
+    offered, identities = _offered(root, asks=ask)
     if not identities:
         hint = "add one: toolkeep add openapi FILE"
         raise ImportRefused(visible(str(root)), "its configuration names no upstream", hint=hint)
@@ -40,14 +58,25 @@ def command(*, check: bool, project: Path | None, as_json: bool) -> None:
         _write(root, offered, as_json=as_json)
 
 
-def _offered(root: Path) -> tuple[Lock, dict[str, Any]]:
+def _offered(root: Path, *, asks: bool) -> tuple[Lock, dict[str, Any]]:
     """What the upstreams of the project offer now."""
-    keep, state, providers = offered_by_project(root)
-    for skipped in keep.start_up.skipped:
+    found = offered_by_project(root)
+    if asks:
+        check_accepted(found.settings, "says what would be started and asked")
+        found = offered_by_project(root, _listings(root, found.settings))
+    for skipped in found.keep.start_up.skipped:
         if not skipped.tool and skipped.provider.startswith("upstream:"):
             raise skipped.error
-    identities = {provider.origin: provider.identity for provider in providers}
-    return arriving_lock(state.pins(), identities), identities
+    identities = {provider.origin: provider.identity for provider in found.providers}
+    return arriving_lock(found.state.pins(), identities), identities
+
+
+def _listings(root: Path, settings: Settings) -> "dict[str, Listing]":
+    """What the MCP servers of the project say now."""
+    from toolkeep.cli.add.looking import listed_by
+
+    ours = [up for up in settings.upstreams.values() if up.is_project and up.kind == "mcp"]
+    return {upstream.name: listed_by(root, upstream.data) for upstream in ours}
 
 
 def _check(root: Path, offered: Lock, *, as_json: bool) -> None:
@@ -68,6 +97,7 @@ def _check(root: Path, offered: Lock, *, as_json: bool) -> None:
 
 
 def _write(root: Path, offered: Lock, *, as_json: bool) -> None:
+    check_accepted(read_configuration(root, open_state(root)), "what was accepted is written into the lock")
     open_keep(project=root).close()  # pins what arrives for the first time
     state = open_state(root)
     pins = [] if state is None else [pin for pin in state.pins() if pin.key in offered.tools]

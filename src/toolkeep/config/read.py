@@ -51,14 +51,25 @@ IsAccepted = Callable[[str, str], bool]
 """Whether a person accepted the file at a path with a seal."""
 
 
-def read_settings(files: ConfigPaths, environment: Mapping[str, str], is_accepted: IsAccepted) -> Settings:
-    """What the files of the user and of the project say together."""
+def read_settings(
+    files: ConfigPaths,
+    environment: Mapping[str, str],
+    is_accepted: IsAccepted,
+    *,
+    takes_proposals: bool = False,
+) -> Settings:
+    """What the files of the user and of the project say together.
+
+    With `takes_proposals` a project's file says what it would say if it were accepted, to be looked at: its
+    variables are not read, and `ConfigFile.counts` still tells whether anything of it may be used.
+    """
     settings = DEFAULT_SETTINGS
     for path in files.user:
         if (raw := _bytes(path, is_users=True)) is not None:
             settings = _File(path, raw, settings, environment).settings(lambda *_: True)
     if files.project is not None and (raw := _bytes(files.project, is_users=False)) is not None:
-        settings = _File(files.project, raw, settings, environment, is_project=True).settings(is_accepted)
+        file = _File(files.project, raw, settings, environment, is_project=True)
+        settings = file.settings(is_accepted, takes_proposals=takes_proposals)
     return settings
 
 
@@ -109,7 +120,7 @@ class _File:
         self._is_project = is_project
         self._document = read_yaml(raw, self._path)
 
-    def settings(self, is_accepted: IsAccepted) -> Settings:
+    def settings(self, is_accepted: IsAccepted, *, takes_proposals: bool = False) -> Settings:
         """The settings with this file over them."""
         unseen = Substitution(self._document, None)
         data = self._checked(unseen)
@@ -133,9 +144,12 @@ class _File:
             effects=effects,
             counts=counts,
         )
-        tools = tuple(self._tools(data, held_back="" if counts else f"{self._path} is not accepted yet"))
-        merged = self._merged(data, hashes) if counts else self._before
-        if counts:
+        is_taken = counts or takes_proposals
+        if not counts and takes_proposals:
+            data = _to_look_at(data, unseen.unresolved)
+        tools = tuple(self._tools(data, held_back="" if is_taken else f"{self._path} is not accepted yet"))
+        merged = self._merged(data, hashes) if is_taken else self._before
+        if is_taken:
             merged = replace(
                 merged,
                 policies=(*merged.policies, *(file.source for file in policy_files)),
@@ -269,6 +283,7 @@ class _File:
                 name=name,
                 kind="mcp" if "mcp" in said else "openapi",
                 data=said,
+                written=self._document.data["upstreams"][name],
                 secrets=secrets,
                 folder=folder,
                 document_hash=hashes.get(name, ""),
@@ -292,6 +307,26 @@ class _File:
                     is_project=self._is_project,
                     held_back=held_back,
                 )
+
+
+def _to_look_at(data: dict[str, Any], unresolved: set[str]) -> dict[str, Any]:
+    """What a file that nobody accepted says about tools and agents; whom it would tell things is left out."""
+    kept = {key: value for key, value in data.items() if key not in _TELLS_OTHERS}
+    agents = (data.get("agents") or {}).items()
+    if agents:
+        kept["agents"] = {agent: _known_of(grant, agent, unresolved) for agent, grant in agents}
+    return kept
+
+
+_TELLS_OTHERS = frozenset(("audit", "events", "store", "web_search"))
+
+
+def _known_of(grant: dict[str, Any], agent: str, unresolved: set[str]) -> dict[str, Any]:
+    """What an agent would hold, without what only a variable could say."""
+    held = list(grant.get("capabilities") or ())
+    pointer = f"/agents/{escaped(agent)}/capabilities"
+    known = [item for index, item in enumerate(held) if f"{pointer}/{index}" not in unresolved]
+    return {**grant, "capabilities": known}
 
 
 def _document_of(said: Mapping[str, Any]) -> str:

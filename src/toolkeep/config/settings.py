@@ -58,6 +58,8 @@ class ConfiguredUpstream(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: UpstreamKind
     data: Mapping[str, Any]
+    written: Mapping[str, Any]
+    """The same before variables were filled in: what others may read, and what is the same everywhere."""
     secrets: Mapping[str, SecretSource]
     folder: str
     """Of the file: what its relative paths begin at."""

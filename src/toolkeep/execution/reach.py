@@ -57,11 +57,19 @@ class _Found:
             write=_set(self.write),
             frozen=_set(self.frozen),
             hidden=self._hidden_inside(),
-            run=_set(path for program in self.programs for path in executables(program)),
+            run=self._run(),
         )
         roots = _set(self.read_roots), _set(self.write_roots)
         identities = (*self.identities, *map(_identity, grant.frozen))
         return Reach(grant, *roots, _set(identities), self.connects)
+
+    def _run(self) -> tuple[str, ...]:
+        """The programs and what they are loaded by, which may be among them already."""
+        found: set[str] = set()
+        for program in self.programs:
+            if program not in found:
+                found.update(executables(program))
+        return _set(found)
 
     def _hidden_inside(self) -> tuple[str, ...]:
         """The folder that no tool may see, where it lies in one that is shown."""

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from toolkeep.network.hosts import Host, HostRefused, read_url
+from toolkeep.network.multipart import MEDIA_TYPE, MULTIPART, Part, Written, file_bytes, write_multipart
 from toolkeep.network.placing import ArgumentUnfit, Placement, form_body
 from toolkeep.network.reaching import READING
 from toolkeep.wording import echo, echo_name
@@ -64,31 +65,50 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
     argument: str
     content_type: str
     is_required: bool = False
+    is_file: bool = False
+    """Whether the argument is a file, and the body its bytes."""
     fields: Mapping[str, Placement] = {}
     """Of a form, the fields that are not written in the usual style."""
+    parts: Mapping[str, Part] = {}
+    """The same of a form with files."""
 
     @classmethod
     def read(cls, data: Any) -> "Body":
-        """From an object with argument, content_type and required; ValueError says what is wrong."""
-        known = {"argument", "content_type", "required", "fields"}
-        if not isinstance(data, Mapping) or set(data) - known or not isinstance(data.get("argument"), str):
-            raise ValueError("has a body that is no object with argument, content_type, required, fields")
-        content_type, fields = data.get("content_type", "application/json"), data.get("fields") or {}
-        if not isinstance(content_type, str) or not _CONTENT_TYPE.fullmatch(content_type):
+        """From an object with argument, content_type and so on; ValueError says what is wrong."""
+        if (
+            not isinstance(data, Mapping)
+            or set(data) - set(_BODY_KEYS)
+            or not isinstance(data.get("argument"), str)
+        ):
+            raise ValueError(f"has a body that is no object with {', '.join(_BODY_KEYS)}")
+        content_type, is_file = data.get("content_type", "application/json"), data.get("file") is True
+        known = MEDIA_TYPE if is_file else _CONTENT_TYPE
+        if not isinstance(content_type, str) or not known.fullmatch(content_type):
             raise ValueError("has a body whose content_type is none that can be sent")
-        placements = {name: Placement.read({"argument": name, **place}) for name, place in fields.items()}
+        fields, parts = (data.get(key) or {} for key in ("fields", "parts"))
+        if not isinstance(fields, Mapping) or not isinstance(parts, Mapping):
+            raise ValueError("has a body whose fields or parts are no object")
         return cls(
             argument=data["argument"],
             content_type=content_type,
             is_required=data.get("required") is True,
-            fields=placements,
+            is_file=is_file,
+            fields={name: Placement.read({"argument": name, **place}) for name, place in fields.items()},
+            parts={name: Part.read(part) for name, part in parts.items()},
         )
 
-    def write(self, arguments: Mapping[str, Any]) -> bytes | None:
-        """The bytes of the body; None where the call gives none."""
+    def write(self, arguments: Mapping[str, Any]) -> Written | None:
+        """The body and its content type; None where the call gives none."""
         if self.argument not in arguments:
-            return b"" if self.is_required else None
+            return Written(b"", self.content_type) if self.is_required else None
         value = arguments[self.argument]
+        if self.content_type == MULTIPART:
+            return write_multipart(value, self.parts)
+        return Written(self._bytes(value), self.content_type)
+
+    def _bytes(self, value: Any) -> bytes:
+        if self.is_file:
+            return file_bytes(value, self.argument)
         if self.content_type == "application/x-www-form-urlencoded":
             return form_body(value, self.fields)
         if self.content_type.startswith("text/"):
@@ -98,8 +118,10 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
         return json.dumps(value, ensure_ascii=False).encode()
 
 
+_BODY_KEYS: Final = ("argument", "content_type", "required", "file", "fields", "parts")
 _CONTENT_TYPE: Final = re.compile(
-    r"application/(?:json|[a-z0-9!#$&^_.-]{1,100}\+json|x-www-form-urlencoded)|text/[a-z0-9.-]{1,40}"
+    r"application/(?:json|[a-z0-9!#$&^_.-]{1,100}\+json|x-www-form-urlencoded)"
+    r"|text/[a-z0-9.-]{1,40}|multipart/form-data"
 )
 
 
@@ -186,8 +208,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             method=self.method,
             url=f"{self.origin}{path}" + (f"?{query}" if query else ""),
             headers=_with_cookies(headers, cookies),
-            body=body,
-            content_type=self.body.content_type if self.body else "application/json",
+            body=body.body if body else None,
+            content_type=body.content_type if body else "application/json",
         )
 
 

@@ -177,10 +177,30 @@ def form_body(fields: Any, placements: Mapping[str, Placement]) -> bytes:
         raise ArgumentUnfit("the body must be an object")
     pairs: list[str] = []
     for name, value in fields.items():
-        default = Placement(argument=name, where="query", name=name, style="form", explode=True)
         if value is not None:
-            pairs += placements.get(name, default).in_query(value)
+            place = placements.get(name) or _usual(name, value)
+            _refuse_spilling(place, value, fields)
+            pairs += place.in_query(value)
     return "&".join(pairs).encode()
+
+
+def _usual(name: str, value: Any) -> Placement:
+    """Plain values as they are, lists of them one by one, anything deeper as JSON (Encoding Object)."""
+    items = value if isinstance(value, list) else [value]
+    is_deep = any(isinstance(item, (dict, list)) for item in items)
+    return Placement(
+        argument=name, where="query", name=name, style="json" if is_deep else "form", explode=True
+    )
+
+
+def _refuse_spilling(place: Placement, value: Any, fields: dict[str, Any]) -> None:
+    """Members of an object that is spread over a form must not stand for other fields of it."""
+    if isinstance(value, dict) and place.style == "form" and place.explode:
+        for name in value:
+            if name in fields and name != place.name:
+                raise ArgumentUnfit(
+                    f"'{echo_name(place.argument)}' has a member that is another field, '{echo_name(name)}'"
+                )
 
 
 def _json(value: Any) -> str:

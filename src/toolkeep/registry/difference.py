@@ -11,10 +11,17 @@ import msgspec
 
 from toolkeep.canonical import canonical_bytes
 from toolkeep.definitions.tool import ToolDefinition
-from toolkeep.registry.schema_changes import Effect, bare, schema_changes
+from toolkeep.registry.changes.effects import Effect
+from toolkeep.registry.changes.reading import bare
+from toolkeep.registry.schema_changes import schema_changes
 from toolkeep.registry.versions import precedence
 
-_TEXTS: Final = frozenset({"description", "usage_metadata", "metadata", "source"})
+_TEXTS: Final = frozenset({"description", "usage_metadata"})
+_WHOM: Final = {
+    "request": "asks for something else, or asks otherwise",
+    "server": "is a tool of another server",
+}
+"""Of the metadata of imports, who is asked and for what: another one is another tool under an old name."""
 
 
 class Weight(IntEnum):
@@ -98,5 +105,31 @@ def _changes(field: str, before: Any, after: Any) -> Iterator[Change]:
         what, weight = ("fewer", Weight.MAJOR) if gone else ("more", Weight.MINOR)
         yield Change(field, f"{what} names to call it by", weight, before, after)
         return
+    if field == "metadata":
+        yield from _metadata(before or {}, after or {})
+        return
+    if field == "source":
+        yield Change(field, "is another tool of its upstream", Weight.MAJOR, before, after)
+        return
     what = "new" if before is None else "removed" if after is None else "changed"
     yield Change(field, what, Weight.PATCH if field in _TEXTS else Weight.MAJOR, before, after)
+
+
+def _metadata(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]:
+    for key, what in _WHOM.items():
+        old, new = before.get(key), after.get(key)
+        if canonical_bytes(_of_both(old, new)) != canonical_bytes(_of_both(new, old)):
+            yield Change(f"metadata/{key}", what, Weight.MAJOR, old, new)
+    old_rest, new_rest = ({k: v for k, v in one.items() if k not in _WHOM} for one in (before, after))
+    if canonical_bytes(old_rest) != canonical_bytes(new_rest):
+        what = "new" if not old_rest else "removed" if not new_rest else "changed"
+        yield Change("metadata", what, Weight.PATCH, old_rest, new_rest)
+
+
+def _of_both(request: Any, other: Any) -> Any:
+    """A request without the arguments that only it sends: those are told with the parameters."""
+    sent = [one.get("sent") if isinstance(one, dict) else None for one in (request, other)]
+    mine, theirs = (one if isinstance(one, dict) else {} for one in sent)
+    if not isinstance(request, dict):
+        return request
+    return {**request, "sent": {name: where for name, where in mine.items() if name in theirs}}

@@ -4,6 +4,7 @@ A script names an interpreter in its first line, a binary its loader. `env` in a
 its name, so that this one is needed too.
 """
 
+import functools
 import os
 import shutil
 import struct
@@ -25,16 +26,28 @@ def executables(program: str, depth: int = 0) -> Iterator[str]:
     path = os.path.realpath(program)
     yield path
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 -- text
-            beginning = file.read(_LINE_BYTES)
-            loaded_by = (
-                [_loader(file.fileno())] if beginning.startswith(_ELF_64) else _interpreters(beginning)
-            )
+        status = os.stat(path)  # noqa: PTH116 -- text
+        which = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        loaded_by = _loaded_by(path, which)
     except OSError:  # it can be executed and not read: whatever loads it, it is not known
         return
     for loader in loaded_by:
         if loader and depth < _DEPTH:
             yield from executables(loader, depth + 1)
+
+
+def _loaded_by(path: str, which: tuple[int, ...]) -> list[str]:
+    """What a file names; which program `env` finds is looked for each time."""
+    beginning, loader = _read(path, which)
+    return [loader] if beginning.startswith(_ELF_64) else _interpreters(beginning)
+
+
+@functools.lru_cache(256)
+def _read(path: str, which: tuple[int, ...]) -> tuple[bytes, str]:  # noqa: ARG001 -- another file is read anew
+    """How a file begins, and its loader: remembered until it changes, because each call of a program asks."""
+    with open(path, "rb") as file:  # noqa: PTH123 -- text
+        beginning = file.read(_LINE_BYTES)
+        return beginning, _loader(file.fileno()) if beginning.startswith(_ELF_64) else ""
 
 
 def _interpreters(beginning: bytes) -> list[str]:

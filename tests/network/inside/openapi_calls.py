@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from email.parser import BytesParser
+from email.policy import HTTP
 from typing import Any
 from unittest.mock import patch
 
@@ -57,6 +59,7 @@ ALL = described(
         }
     },
 )  # fmt: skip
+SAFE = dict.fromkeys(("upload", "raw", "get"), Danger.SAFE)
 SECRETS = {"key": "k-123456", "pass": "ada:lovelace", "asked": "q&123456", "baked": "c-123456"}
 
 
@@ -113,6 +116,44 @@ async def test_bodies_are_sent_as_their_media_type_wants(world: World) -> None:
     assert b"Content-Type: application/x-www-form-urlencoded" in heard[1][0]
     assert (heard[2][2], b"Content-Type: text/plain" in heard[2][0]) == (b"one\ntwo", True)
     assert (heard[3][0].split(b" ")[0], heard[3][2]) == (b"DELETE", b"")
+
+
+async def test_forms_with_files_arrive_as_another_parser_reads_them(world: World) -> None:
+    server = await serve(world, answer(b"", kind="text/plain"))
+    schema = {"type": "object", "required": ["cover"], "properties": {"title": {"type": "string"}, "cover": {"type": "string", "format": "binary"}}}  # fmt: skip
+    upload = operation("upload", requestBody={"content": {"multipart/form-data": {"schema": schema}}})
+    raw = operation("raw", requestBody={"content": {"image/png": {}}})
+    keep = keep_of(described({"/covers": {"post": upload, "put": raw}}), dangers=SAFE)
+    file = {"content": "iVBORw0KGgo=", "file_name": "../a.png"}
+    assert (await call(keep, "upload", body={"title": 'x"\r\n--', "cover": file})).ok
+    assert (await call(keep, "raw", body={"content": "iVBORw0KGgo="})).ok
+    assert not (await call(keep, "upload", body={"title": "x"})).ok
+    failed = await call(keep, "upload", body={"cover": {"content": "***"}})
+    assert (failed.ok, "not base64" in failed.text) == (False, True)
+    assert len(server.heard) == 2
+    heard = server.heard[0].partition(b"\r\n")[2]
+    message: Any = BytesParser(policy=HTTP).parsebytes(heard)
+    assert [(part.get_param("name", header="content-disposition"), part.get_filename(), part.get_payload(decode=True)) for part in message.get_payload()] == [
+        ("title", None, b'x"\r\n--'), ("cover", "a.png", b"\x89PNG\r\n\x1a\n"),
+    ]  # fmt: skip
+    head, _, body = server.heard[1].partition(b"\r\n\r\n")
+    assert (b"Content-Type: image/png" in head, body) == (True, b"\x89PNG\r\n\x1a\n")
+
+
+async def test_answers_of_other_kinds_are_text_or_bytes(world: World) -> None:
+    world.name("shop.example", [PUBLIC])
+    said: list[tuple[bytes, str, dict[str, Any], Any]] = [
+        (b"a=1&b=%20", "application/x-www-form-urlencoded", {"text/plain": {}}, "a=1&b=%20"),
+        (b"--x\r\n\r\na\r\n--x--", "multipart/form-data; boundary=x", {}, "--x\r\n\r\na\r\n--x--"),
+        (b"\x89PNG\xff", "image/png", {"image/png": {}}, b"\x89PNG\xff"),
+        (b"<b>", "text/html", {"image/png": {}}, b"<b>"),
+    ]  # fmt: skip
+    for port, (body, kind, content, value) in enumerate(said, 8100):
+        await world.serve(Server(answer(body, kind=kind)), PUBLIC, port)
+        get = operation("get", responses={"200": {"content": content}})
+        keep = keep_of(described({"/x": {"get": get}}), url=f"http://shop.example:{port}/v1", dangers=SAFE)
+        result = await call(keep, "get")
+        assert result.value == value, (result.text, result.value)
 
 
 async def test_a_secret_that_is_not_there_is_named_and_nothing_is_asked(world: World) -> None:

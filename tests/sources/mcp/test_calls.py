@@ -51,6 +51,18 @@ def test_a_tool_that_is_described_otherwise_by_now_is_not_called(tmp_path: Path)
 
 
 @pytest.mark.spec("REG-3")
+def test_a_tool_of_another_program_is_another_tool(tmp_path: Path) -> None:
+    add(tmp_path, *server())
+    (answered,) = call_all(tmp_path, [("echo", {"text": "a"})])
+    assert answered.ok, answered.text
+    path = tmp_path / ".agent" / "config.yml"
+    path.write_text(path.read_text().replace('"well"', '"dies"'))
+    accept(tmp_path)
+    (held,) = call_all(tmp_path, [("echo", {"text": "a"})])
+    assert held.code is Code.TOOL_QUARANTINED, held.text
+
+
+@pytest.mark.spec("REG-3")
 def test_a_tool_that_changes_while_it_is_used_is_not_called_again(tmp_path: Path) -> None:
     add(tmp_path, *server("changes"))
     first, second = call_all(tmp_path, [("echo", {"text": "a"})] * 2)

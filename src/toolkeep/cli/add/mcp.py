@@ -1,27 +1,24 @@
 """`toolkeep add mcp`: the tools of an MCP server become an upstream of the configuration, shown first."""
 
-import asyncio
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import click
 
-from toolkeep.assembly import offered_by_project, open_state, project_folder
+from toolkeep.assembly import check_accepted, offered_by_project, project_folder
 from toolkeep.cli.add.clients import server_of
-from toolkeep.cli.add.writing import Addition, propose, write_addition
+from toolkeep.cli.add.looking import listed_by
+from toolkeep.cli.add.writing import Addition, check_agreed, propose, write_addition
 from toolkeep.cli.options import common, print_json, project, say
-from toolkeep.config.settings import SecretSource
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import ImportRefused
 from toolkeep.registry.admit import check_definition
 from toolkeep.registry.given import Offer
 from toolkeep.sources.mcp.importing import Wishes, import_listing
 from toolkeep.sources.mcp.listing import Listing
-from toolkeep.sources.mcp.looking import look
 from toolkeep.sources.mcp.provider import capabilities_of, target_of
-from toolkeep.sources.secrets import UpstreamSecrets
-from toolkeep.storage.folder import protected_folder
 from toolkeep.wording import visible
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -57,9 +54,9 @@ def command(
     """Import the tools of an MCP server under NAME.
 
     The server is a program and its arguments after --, an address, or the configuration file of a client
-    that knows a server of that name (mcpServers). A program is started in the sandbox, reaches what
-    --capability grants and nothing else, and is asked for its tools. The list is kept beside
-    .agent/config.yml. Nothing is called before `toolkeep accept`.
+    that knows a server of that name (mcpServers), which is shown before anything of it is started. A program
+    is started in the sandbox, reaches what --capability grants and nothing else, and is asked for its tools.
+    The list is kept beside .agent/config.yml. Nothing is called before `toolkeep accept`.
     """
     root = project_folder(project)
     if not _NAME.fullmatch(name):
@@ -69,7 +66,9 @@ def command(
         given: dict[str, str] = {}
     else:
         entry, given = _described(name, server, capabilities, code, variables, headers)
-    listing = _looked(root, entry, given)
+        if _is_from_file(server):
+            _agree(entry, is_agreed=yes, as_json=as_json)
+    listing = listed_by(root, entry, given)
     wishes = Wishes(
         name=name, capabilities=capabilities_of(entry), target=target_of(entry, str(root / ".agent"))
     )
@@ -106,7 +105,7 @@ def _described(
         raise ImportRefused(f"'{name}'", "no server was named", hint="write -- COMMAND, a URL or a file")
     if len(server) == 1 and re.match(r"https?://", server[0]):
         entry: dict[str, Any] = {"url": server[0]}
-    elif len(server) == 1 and server[0].endswith(".json"):
+    elif _is_from_file(server):
         entry, given = server_of(Path(server[0]), name)
     else:
         entry = {"command": list(server)}
@@ -125,34 +124,36 @@ def _described(
     return {**entry, **{key: value for key, value in more.items() if value}}, given
 
 
+def _is_from_file(server: tuple[str, ...]) -> bool:
+    return len(server) == 1 and server[0].endswith(".json") and not re.match(r"https?://", server[0])
+
+
+def _agree(entry: dict[str, Any], *, is_agreed: bool, as_json: bool) -> None:
+    """Ask before anything is started that the person did not type: a file may be anybody's."""
+    if is_agreed:
+        return
+    whom = (
+        f"It would ask {entry['url']}" if "url" in entry else f"It would run {shlex.join(entry['command'])}"
+    )
+    if not as_json:
+        say(visible(whom))
+    check_agreed("Ask it for its tools?", as_json=as_json)
+
+
 def _known(root: Path, name: str) -> dict[str, Any]:
+    """The entry of a server that was accepted: what a clone brings along is not started."""
     from toolkeep.sources.mcp.provider import McpProvider
 
-    _, _, providers = offered_by_project(root)
-    for provider in providers:
+    offered = offered_by_project(root)
+    for provider in offered.providers:
         if isinstance(provider, McpProvider) and provider.origin == f"mcp:{name}":
+            check_accepted(offered.settings, f"would start or ask '{name}' as it says")
             return dict(provider.entry)
     raise ImportRefused(f"'{name}'", "is no MCP server of this project", hint="add it without --refresh")
 
 
-def _looked(root: Path, entry: dict[str, Any], given: dict[str, str]) -> Listing:
-    state = open_state(root)
-    hidden = str(protected_folder(state.folder)) if state else ""
-    sources = {
-        secret: SecretSource(kind=kind, where=str(where))
-        for secret, source in (entry.get("secrets") or {}).items()
-        for kind, where in source.items()
-    }
-    secrets = UpstreamSecrets(sources)
-
-    def secret(wanted: str) -> str:
-        return given[wanted] if wanted in given else secrets[wanted]
-
-    return asyncio.run(look(entry, str(root), secret, hidden))
-
-
 def _taken(root: Path) -> list[str]:
-    keep, _, _ = offered_by_project(root)
+    keep = offered_by_project(root).keep
     return [taken for tool in keep.tools() for taken in (tool.name, *tool.definition.aliases)]
 
 

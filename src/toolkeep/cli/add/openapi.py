@@ -109,8 +109,7 @@ def _only_server(document: Document, source: str) -> str:
 
 
 def _taken(root: Path) -> list[str]:
-    keep, _, _ = offered_by_project(root)
-    return [tool.name for tool in keep.tools()]
+    return [tool.name for tool in offered_by_project(root).keep.tools()]
 
 
 def _problem(made: Import) -> str:

@@ -79,10 +79,7 @@ def _read(text: str, path: Path) -> Any:
 def write_addition(addition: Addition, *, is_agreed: bool, as_json: bool) -> None:
     """Make the change, if a person says so."""
     if not is_agreed:
-        if as_json or not is_terminal(sys.stdin):
-            raise NotAccepted("nobody is there to ask", hint="run it on a terminal, or give --yes")
-        if not click.confirm("Write this?", default=False, err=True):
-            raise NotAccepted("you said no", hint="nothing was changed")
+        check_agreed("Write this?", as_json=as_json)
     try:
         addition.path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(addition.document, addition.content)
@@ -91,6 +88,14 @@ def write_addition(addition: Addition, *, is_agreed: bool, as_json: bool) -> Non
             written.chmod(0o644)
     except OSError as error:
         raise FileUnreadable(str(addition.path), error.strerror or "cannot be written") from error
+
+
+def check_agreed(question: str, *, as_json: bool) -> None:
+    """Raise `NotAccepted` unless a person at the terminal says yes."""
+    if as_json or not is_terminal(sys.stdin):
+        raise NotAccepted("nobody is there to ask", hint="run it on a terminal, or give --yes")
+    if not click.confirm(question, default=False, err=True):
+        raise NotAccepted("you said no", hint="nothing was changed")
 
 
 def _inserted(text: str, name: str, entry: dict[str, Any]) -> str:

@@ -1,16 +1,12 @@
 """What policies are judged against: the tools, the agents and the folders of a project."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from toolkeep.assembly import open_state, project_folder, read_configuration
+from toolkeep.assembly import open_state, project_folder, read_configuration, read_proposed
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
 from toolkeep.cli.tools import keep_with
-from toolkeep.config.paths import config_paths, home_folder
-from toolkeep.config.read import read_settings
-from toolkeep.config.settings import Settings
 from toolkeep.events import Bus
 from toolkeep.keep import KNOWN_AGENTS, Keep
 from toolkeep.policy.authorize import Authorizer
@@ -30,7 +26,8 @@ class World:
     ) -> None:
         self.root = project_folder(project)
         self.state = open_state(self.root)
-        self.settings = _accepted(self.root) if is_accepted else read_configuration(self.root, self.state)
+        read = read_proposed if is_accepted else read_configuration
+        self.settings = read(self.root, self.state)
         self.keep: Keep = keep_with(definitions, project)
         self.grants: dict[str, Grant] = {
             **dict.fromkeys(KNOWN_AGENTS, DEFAULT_GRANT),
@@ -69,8 +66,3 @@ class World:
     @property
     def _state_folder(self) -> str | None:
         return str(protected_folder(self.state.folder)) if self.state else None
-
-
-def _accepted(root: Path) -> Settings:
-    paths = config_paths(root, home_folder())
-    return read_settings(paths, os.environ, lambda *_: True)

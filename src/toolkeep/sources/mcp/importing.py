@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from toolkeep.canonical import canonical_hash
 from toolkeep.config.settings import Run
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.elsewhere import import_definition
@@ -32,6 +33,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     dangers: Mapping[str, Danger] = {}
     target: Mapping[str, Any] = {}
     """How it is reached: `command` with its companions, or `url` and `headers`."""
+    identity: Mapping[str, str] = {}
+    """Who it is: its `command` or its `url`."""
 
 
 def import_listing(listing: Listing, wishes: Wishes, taken: Iterable[str] = ()) -> list[Offer]:
@@ -69,6 +72,8 @@ def _offer(tool: dict[str, Any], original: str, name: str, wishes: Wishes) -> Of
         category=Category.EXTERNAL_API,
         capabilities=wishes.capabilities,
         danger=wishes.dangers.get(original, raised),
+        # Its hash: a definition is read by those who call it, and where a program lies is not theirs.
+        metadata={"server": canonical_hash(dict(wishes.identity))},
     )
     target = {**wishes.target, "upstream": wishes.name, "tool": original, "pin": pin}
     return Offer(

@@ -12,7 +12,7 @@ from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import FileUnreadable
 from toolkeep.registry.given import Offer
 from toolkeep.sources.mcp.importing import Wishes, import_listing
-from toolkeep.sources.mcp.listing import read_listing
+from toolkeep.sources.mcp.listing import Listing, read_listing
 from toolkeep.sources.openapi.provider import Taken
 from toolkeep.sources.secrets import UpstreamSecrets
 
@@ -22,7 +22,15 @@ class McpProvider:
 
     lists_whole_set = True
 
-    def __init__(self, upstream: ConfiguredUpstream, taken: Taken, *, priority: int) -> None:
+    def __init__(
+        self,
+        upstream: ConfiguredUpstream,
+        taken: Taken,
+        *,
+        priority: int,
+        listings: Mapping[str, Listing] | None = None,
+    ) -> None:
+        """`listings` are what servers say now, for whoever compares it with their files."""
         self.name = f"upstream:{upstream.name}"
         self.priority = priority
         self.origin = f"mcp:{upstream.name}"
@@ -33,17 +41,23 @@ class McpProvider:
         """What the configuration says of it."""
         self._upstream = upstream
         self._taken = taken
+        self._listing = (listings or {}).get(upstream.name)
 
     def get_tool_definitions(self) -> Iterable[Offer]:
         """An offer for each tool, the reason in it where it cannot be imported."""
+        listing = self._listing or self._accepted()
+        self.identity = {**listing.server, **_address(self._upstream.written)}
+        secrets = UpstreamSecrets(self._upstream.secrets)
+        offers = import_listing(listing, wishes_of(self._upstream), self._taken())
+        return [_with(offer, secrets) for offer in offers]
+
+    def _accepted(self) -> Listing:
+        """The file that was accepted with the configuration."""
         path = Path(self._upstream.folder) / str(self._upstream.data["mcp"])
         listing, digest = read_listing(path)
         if digest != self._upstream.document_hash:
             raise FileUnreadable(str(path), "changed since the configuration was read; start again")
-        self.identity = {**listing.server, **_address(self._upstream.data)}
-        secrets = UpstreamSecrets(self._upstream.secrets)
-        offers = import_listing(listing, wishes_of(self._upstream), self._taken())
-        return [_with(offer, secrets) for offer in offers]
+        return listing
 
 
 def wishes_of(upstream: ConfiguredUpstream) -> Wishes:
@@ -55,6 +69,7 @@ def wishes_of(upstream: ConfiguredUpstream) -> Wishes:
         tools=tuple(data.get("tools") or ()),
         dangers={name: Danger.read(level) for name, level in (data.get("danger") or {}).items()},
         target=target_of(data, upstream.folder),
+        identity=_address(upstream.written),
     )
 
 
@@ -74,6 +89,7 @@ def target_of(data: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def _address(data: Mapping[str, Any]) -> dict[str, str]:
+    """Where it is, as the file has it: a lock is read by others, and variables are not theirs."""
     if "url" in data:
         return {"url": str(data["url"])}
     return {"command": " ".join(map(str, data["command"]))}

@@ -5,7 +5,7 @@ fetched. What a document says about addresses counts for nothing before a person
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,9 @@ _DIALECTS: Final = frozenset(
         "https://json-schema.org/draft/2020-12/schema",
     }
 )
+_ANCHOR: Final = re.compile(r"#[A-Za-z_][A-Za-z0-9_.-]*")
+_ANCHORED: Final = 200_000
+"""Parts of the components that are looked through for names."""
 _HOPS: Final = 32
 """References that lead to references."""
 
@@ -40,6 +43,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
     data: dict[str, Any]
     is_3_0: bool
+    anchors: Mapping[str, dict[str, Any]] = {}
+    """Schemas of its components that have a name of their own (`$anchor`)."""
 
     @property
     def title(self) -> str:
@@ -55,6 +60,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
     def look_up(self, reference: Any) -> Any:
         """What a local reference leads to; `Refused` for any other, and for one that leads nowhere."""
+        if isinstance(reference, str) and _ANCHOR.fullmatch(reference):
+            return self._named(reference)
         if not isinstance(reference, str) or not reference.startswith("#/"):
             raise Refused(f"refers to {echo(reference)}, which is not in the document; nothing is fetched")
         here: Any = self.data
@@ -64,6 +71,11 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
                 raise Refused(f"refers to {echo(reference)}, which the document does not hold")
         return here
 
+    def _named(self, reference: str) -> Any:
+        if (found := self.anchors.get(reference[1:])) is None:
+            raise Refused(f"refers to {echo(reference)}, which is not one schema of the document")
+        return found
+
     def followed(self, value: Any) -> Any:
         """A parameter, body, response or header, references followed."""
         for _ in range(_HOPS):
@@ -71,6 +83,18 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
                 return value
             value = self.look_up(value["$ref"])
         raise Refused("refers in circles")
+
+    def lost_paths(self) -> Iterator[tuple[str, str]]:
+        """Paths whose operations cannot be read, and why."""
+        for key, item in _object(self.data.get("paths")).items():
+            path = str(key)
+            if path.startswith("x-"):
+                continue
+            try:
+                if not isinstance(self.followed(item), dict):
+                    yield path, "is no object with operations"
+            except Refused as refused:
+                yield path, str(refused)
 
     def operations(self) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:
         """Path, method, path item and operation of each operation there is."""
@@ -101,7 +125,25 @@ def read_document(raw: bytes, path: str) -> Document:
     dialect = data.get("jsonSchemaDialect")
     if dialect is not None and dialect not in _DIALECTS:
         raise FileUnreadable(path, f"has the schema dialect {echo(dialect)}, which is not read")
-    return Document(data=data, is_3_0=match[1] == "0")
+    anchors = _anchors(data) if b"$anchor" in raw else {}
+    return Document(data=data, is_3_0=match[1] == "0", anchors=anchors)
+
+
+def _anchors(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Schemas by their own names; none where two have the same, or there is more than is looked through."""
+    found: dict[str, dict[str, Any]] = {}
+    twice, waiting = set[str](), [_object(data.get("components")).get("schemas")]
+    for _ in range(_ANCHORED):
+        if not waiting:
+            return {name: schema for name, schema in found.items() if name not in twice}
+        here = waiting.pop()
+        schema = _object(here)
+        name = schema.get("$anchor")
+        if isinstance(name, str) and found.setdefault(name, schema) is not schema:
+            twice.add(name)
+        inside = here.values() if isinstance(here, dict) else here if isinstance(here, list) else ()
+        waiting += [part for part in inside if isinstance(part, (dict, list))]
+    return {}
 
 
 def load_document(path: Path) -> tuple[Document, bytes]:

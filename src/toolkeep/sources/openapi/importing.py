@@ -5,23 +5,26 @@ origin that a person named. Side effects and danger follow from the method.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
+from toolkeep.canonical import canonical_hash
 from toolkeep.config.settings import Run
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.elsewhere import import_definition
+from toolkeep.definitions.names import portable_name
 from toolkeep.definitions.naming import choose_names
-from toolkeep.definitions.vocabulary import Category, Danger, SideEffect
+from toolkeep.definitions.vocabulary import Category, Danger, ResultType, SideEffect
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
 from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS
 from toolkeep.network.endpoint import Endpoint
 from toolkeep.network.hosts import HostRefused, read_url
 from toolkeep.registry.given import Offer
 from toolkeep.sources.openapi.document import Document, Refused, shown_operation
-from toolkeep.sources.openapi.operations import answer_schema, plan_operation
+from toolkeep.sources.openapi.operations import answer_schema, gives_file, plan_operation
 from toolkeep.sources.openapi.schemas import Allowance
 from toolkeep.sources.openapi.security import authentication_of
 from toolkeep.validation.compiler import compile_output
@@ -79,7 +82,20 @@ def import_document(document: Document, wishes: Wishes, taken: Iterable[str] = (
             imports.append(msgspec.structs.replace(made, reason=str(error)))
         except (DefinitionError, ValueError) as error:
             imports.append(msgspec.structs.replace(made, reason=_in_words(error)))
+    if not wishes.operations:
+        imports += _lost(document, imports)
     return imports
+
+
+def _lost(document: Document, imports: list[Import]) -> Iterator[Import]:
+    """Paths of which no operation can be named; they are told like operations."""
+    used = {made.name.lower() for made in imports}
+    for number, (path, reason) in enumerate(islice(document.lost_paths(), OPERATIONS)):
+        name = portable_name(path)
+        if name.lower() in used:
+            name = portable_name(f"{number} {path}")
+        used.add(name.lower())
+        yield Import(operation=f"path {echo_name(path)}", name=name, original=path, reason=reason)
 
 
 def refused_offer(made: Import) -> Offer:
@@ -168,13 +184,15 @@ def _offer(
         data["output_schema"] = output
     imported = import_definition(data, kind="openapi", origin=wishes.name, name=made.name)
     is_reading = method == "get"
+    result_type = _result_type(document, operation)
     definition = imported.definition.replace(
         category=Category.EXTERNAL_API,
         capabilities=(Capability.read(endpoint.needs),),
         side_effects=(SideEffect.NET_READ if is_reading else SideEffect.NET_WRITE,),
         idempotent=method in ("get", "put", "delete"),
         danger=wishes.dangers.get(made.original, _DANGERS.get(method, Danger.MEDIUM)),
-        metadata={"request": {"method": method.upper(), "url": plan.target["url"]}},
+        result_type=result_type,
+        metadata={"request": _request(plan.target)},
     )
     offer = Offer(
         tool=definition,
@@ -184,6 +202,33 @@ def _offer(
         warnings=(*imported.warnings, *warnings),
     )
     return offer, authentication.secrets
+
+
+def _request(target: dict[str, Any]) -> dict[str, Any]:
+    """What is asked, as part of the definition: one that asks for something else is another one (REG-3)."""
+    made: dict[str, Any] = {"method": target["method"], "url": target["url"]}
+    if sent := dict(_sent(target)):
+        made["sent"] = sent
+    if target["headers"] or target["secret_query"]:
+        made["secrets"] = canonical_hash([target["headers"], target["secret_query"]])
+    return made
+
+
+def _sent(target: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Where each argument stands in the request, and each field of a body that is not written as usual."""
+    for place in target["arguments"]:
+        yield place["argument"], _place(place)
+    if body := target.get("body"):
+        yield body["argument"], f"body {body['content_type']}"
+        for field, place in (body.get("fields") or {}).items():
+            yield f"{body['argument']}/{field}", _place(place)
+        for field, part in (body.get("parts") or {}).items():
+            yield f"{body['argument']}/{field}", " ".join((part["kind"], part["content_type"]))
+
+
+def _place(place: dict[str, Any]) -> str:
+    flags = [flag for flag in ("explode", "reserved") if place.get(flag)]
+    return " ".join((place["in"], place["name"], place["style"], *flags))
 
 
 def _answers(
@@ -201,6 +246,14 @@ def _answers(
         reason = made.problems[0].message if made.problems else "cannot be compiled"
         return None, (_unchecked(f"its schema {reason}"),)
     return schema, ()
+
+
+def _result_type(document: Document, operation: dict[str, Any]) -> ResultType | None:
+    """Bytes where the document promises nothing else; whatever comes where it says nothing clear."""
+    try:
+        return ResultType.BINARY if gives_file(document, operation) else None
+    except Refused:
+        return None
 
 
 def _unchecked(reason: str) -> Problem:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from toolkeep.network.placing import STYLES
+from toolkeep.sources.openapi.bodies import is_binary, is_json, plan_body
 from toolkeep.sources.openapi.document import Document, Refused
 from toolkeep.sources.openapi.schemas import Allowance, Bundle
 from toolkeep.sources.openapi.security import Authentication
@@ -20,7 +21,6 @@ _ARGUMENT: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _ARGUMENT_CHARS: Final = 64
 _IGNORED_HEADERS: Final = frozenset({"accept", "content-type", "authorization"})
 """Parameters of these names say nothing (OpenAPI, Parameter Object)."""
-_FORM: Final = "application/x-www-form-urlencoded"
 _SENDS_BODY: Final = frozenset({"post", "put", "patch", "delete"})
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
 _PARAMETERS: Final = 500
@@ -108,7 +108,7 @@ def answer_schema(
         if not re.fullmatch(r"2([0-9]{2}|XX)", str(status)):
             continue
         content = _object(document.followed(response)).get("content")
-        media = next((m for t, m in _object(content).items() if _is_json(t)), None)
+        media = next((m for t, m in _object(content).items() if is_json(t)), None)
         if not isinstance(media, dict) or len(_object(content)) != 1 or "schema" not in media:
             return None
         bundle = Bundle(document, "response", allowance)
@@ -117,6 +117,17 @@ def answer_schema(
             return None
         found.append({**schema, "$defs": bundle.definitions} if bundle.definitions else schema)
     return found[0] if len(found) == 1 else None
+
+
+def gives_file(document: Document, operation: dict[str, Any]) -> bool:
+    """Whether a success gives bytes, and nothing that could be read as text or JSON."""
+    responses = operation.get("responses")
+    found: list[str] = []
+    for status, response in responses.items() if isinstance(responses, dict) else ():
+        if re.fullmatch(r"2([0-9]{2}|XX)", str(status)):
+            content = _object(_object(document.followed(response)).get("content"))
+            found += [str(kind).partition(";")[0].strip().lower() for kind in content]
+    return bool(found) and all(map(is_binary, found))
 
 
 def _parameters(document: Document, item: dict[str, Any], operation: dict[str, Any]) -> list[dict[str, Any]]:
@@ -176,7 +187,7 @@ def _written(bundle: Bundle, parameter: dict[str, Any], where: str) -> tuple[Any
     """The schema of a parameter, and its style."""
     content = parameter.get("content")
     if isinstance(content, dict):
-        media = next((m for t, m in content.items() if _is_json(t)), None)
+        media = next((m for t, m in content.items() if is_json(t)), None)
         if not isinstance(media, dict):
             raise Refused(f"has the parameter {echo_name(parameter['name'])} in a form that is not JSON")
         return bundle.add(media.get("schema", True)), "json", False
@@ -209,44 +220,14 @@ def _add_body(
         return None
     if method not in _SENDS_BODY:
         raise Refused(f"sends a body with {method.upper()}, which servers and proxies drop")
-    kind, media = _chosen(content)
+    planned = plan_body(document, content)
     argument = arguments.name_for("body", "body")
-    schema = bundle.add(_object(media).get("schema", True))
-    arguments.properties[argument] = _described(schema, _object(body))
+    arguments.properties[argument] = _described(bundle.add(planned.schema), _object(body))
     is_required = _object(body).get("required") is True
     if is_required:
         arguments.required.append(argument)
-    plan: dict[str, Any] = {"argument": argument, "content_type": kind, "required": is_required}
-    if kind == _FORM and (fields := _fields(_object(media).get("encoding"))):
-        plan["fields"] = fields
-    return plan
-
-
-def _chosen(content: dict[str, Any]) -> tuple[str, Any]:
-    """The media type that is sent, of those that the operation takes."""
-    plain = {str(kind).partition(";")[0].strip().lower(): media for kind, media in content.items()}
-    for kind, media in plain.items():
-        if _is_json(kind):
-            return ("application/json" if "*" in kind else kind), media
-    if _FORM in plain:
-        return _FORM, plain[_FORM]
-    if "text/plain" in plain:
-        return "text/plain", plain["text/plain"]
-    kinds = ", ".join(echo_name(kind) for kind in list(plain)[:3])
-    raise Refused(f"takes a body of {kinds}; JSON, forms without files and plain text can be sent")
-
-
-def _fields(encoding: Any) -> dict[str, Any]:
-    """How the fields of a form are written, where not in the usual style."""
-    found: dict[str, Any] = {}
-    for name, how in _object(encoding).items():
-        kind = str(_object(how).get("contentType", ""))
-        style = "json" if _is_json(kind) else _object(how).get("style", "form")
-        if style not in STYLES["query"]:
-            raise Refused(f"has the field {echo_name(str(name))} in the style {echo(style)}")
-        explode = _object(how).get("explode", style in ("form", "deepObject")) is True
-        found[str(name)] = {"in": "query", "name": str(name), "style": style, "explode": explode}
-    return found
+    plan = {"argument": argument, "content_type": planned.content_type, "required": is_required}
+    return {**plan, **planned.sending}
 
 
 def _static_path(path: str) -> str:
@@ -260,11 +241,6 @@ def _static_path(path: str) -> str:
         f"{{{piece}}}" if index % 2 else quote(piece, safe="/?=&%:@!$'()*+,;~-._")
         for index, piece in enumerate(pieces)
     )
-
-
-def _is_json(kind: Any) -> bool:
-    plain = str(kind).partition(";")[0].strip().lower()
-    return plain in ("application/json", "*/*", "application/*") or plain.endswith("+json")
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class OpenApiProvider:
         self.priority = priority
         self.origin = f"openapi:{upstream.name}"
         self.is_project = upstream.is_project
-        self.identity: Mapping[str, str] = {"url": str(upstream.data["url"])}
+        self.identity: Mapping[str, str] = {"url": str(upstream.written["url"])}
         """Who it is, for toolkeep.lock."""
         self._upstream = upstream
         self._taken = taken

@@ -17,7 +17,9 @@ _NODES: Final = 20_000
 DOCUMENT_PARTS: Final = 2_000_000
 """The same of all operations of a document together: some seconds of work."""
 _DEPTH: Final = 100
-_NOT_OURS: Final = frozenset({"discriminator", "xml", "externalDocs", "$schema", "$id"})
+_NOT_OURS: Final = frozenset(
+    {"discriminator", "xml", "externalDocs", "$schema", "$id", "$anchor", "$dynamicAnchor"}
+)
 
 
 class Allowance:

@@ -1,0 +1,1 @@
+"""What changed between two schemas: the door is `registry/schema_changes.py`."""

@@ -1,0 +1,33 @@
+"""What a program is loaded by, read from the file that is there now."""
+
+import os
+from pathlib import Path
+
+from toolkeep.sandbox.executables import executables
+
+
+def script(path: Path, first: str) -> list[str]:
+    path.write_text(f"{first}\n")
+    return list(executables(str(path)))
+
+
+def test_a_script_and_a_binary_name_what_loads_them(tmp_path: Path) -> None:
+    shell = os.path.realpath("/bin/sh")
+    found = script(tmp_path / "a", "#!/bin/sh")
+    assert found[:2] == [str(tmp_path / "a"), shell]
+    assert "ld-" in found[-1]
+    assert script(tmp_path / "b", "no first line") == [str(tmp_path / "b")]
+    assert list(executables(str(tmp_path / "none"))) == [str(tmp_path / "none")]
+
+
+def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    assert len(script(path, "#!/bin/sh")) > 1
+    before = path.stat()
+    path.write_text("#!/bin/xx\n")  # as long as before, and as old as before for whoever looks at its time
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert list(executables(str(path))) == [str(path), os.path.realpath("/bin/xx")]
+    replaced = tmp_path / "other"
+    replaced.write_text("#!/bin/sh\n")
+    replaced.replace(path)
+    assert list(executables(str(path)))[1] == os.path.realpath("/bin/sh")
