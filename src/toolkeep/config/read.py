@@ -300,7 +300,9 @@ def _document_of(said: Mapping[str, Any]) -> str:
 
 
 _OF_OPENAPI = frozenset(("operations", "check_answers"))
-_OF_MCP = frozenset(("command", "environment", "code", "idle_s", "headers", "capabilities", "tools"))
+_OF_MCP = frozenset(
+    ("command", "environment", "code", "idle_s", "headers", "capabilities", "tools", "protocol")
+)
 
 
 def _wrong_with_upstream(said: Mapping[str, Any]) -> str:

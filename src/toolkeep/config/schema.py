@@ -19,6 +19,7 @@ from toolkeep.definitions.vocabulary import (
     snake_case,
 )
 from toolkeep.limits import WEBHOOK_SECRET_CHARS
+from toolkeep.wire.era import HANDSHAKE_VERSIONS, MODERN_VERSIONS
 
 Schema = dict[str, Any]
 
@@ -91,6 +92,10 @@ _UPSTREAM: Schema = {
         },
         "code": {**_NAMES, "description": "Folders and files that the program is made of."},
         "idle_s": {"type": "number", "description": "Seconds without a call after which it ends."},
+        "protocol": {
+            "enum": [*HANDSHAKE_VERSIONS, *MODERN_VERSIONS],
+            "description": "The version of MCP that a server is known to speak; asked for by default.",
+        },
         "headers": {
             "type": "object",
             "maxProperties": 50,

@@ -20,7 +20,6 @@ from toolkeep.mcp.headers import (
     VERSION_HEADER,
     Headers,
     SpokenTo,
-    annotated,
     check_modern,
     check_params,
 )
@@ -39,6 +38,7 @@ from toolkeep.wire.messages import (
     read_message,
     refusal,
 )
+from toolkeep.wire.mirrored import annotated
 
 log = logging.getLogger("toolkeep.mcp")
 

@@ -22,6 +22,7 @@ from toolkeep.sources.mcp.looking import look
 from toolkeep.sources.mcp.provider import capabilities_of, target_of
 from toolkeep.sources.secrets import UpstreamSecrets
 from toolkeep.storage.folder import protected_folder
+from toolkeep.wire.era import HANDSHAKE_VERSIONS, MODERN_VERSIONS
 from toolkeep.wording import visible
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -37,6 +38,11 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 @click.option("--code", multiple=True, help="A folder or file that its program is made of.")
 @click.option("--env", "variables", multiple=True, help="A variable: NAME=TEXT, or NAME, taken from yours.")
 @click.option("--header", "headers", multiple=True, help="A header 'NAME: TEXT'; {secret:KEY} is filled in.")
+@click.option(
+    "--protocol",
+    type=click.Choice([*HANDSHAKE_VERSIONS, *MODERN_VERSIONS]),
+    help="The version of MCP that it speaks.",
+)
 @click.option("--refresh", is_flag=True, help="Ask a server again that is there already.")
 @click.option("--yes", is_flag=True, help="Write without being asked.")
 @project
@@ -48,6 +54,7 @@ def command(
     code: tuple[str, ...],
     variables: tuple[str, ...],
     headers: tuple[str, ...],
+    protocol: str | None,
     *,
     refresh: bool,
     yes: bool,
@@ -69,6 +76,7 @@ def command(
         given: dict[str, str] = {}
     else:
         entry, given = _described(name, server, capabilities, code, variables, headers)
+        entry |= {"protocol": protocol} if protocol else {}
     listing = _looked(root, entry, given)
     wishes = Wishes(
         name=name, capabilities=capabilities_of(entry), target=target_of(entry, str(root / ".agent"))

@@ -49,6 +49,7 @@ _HINT: Final = "grant what it needs: --capability fs.read:FOLDER, --code FOLDER,
 
 
 async def _begun(entry: Mapping[str, Any], base: str, secret: Secret, hidden: str, pool: Pool) -> Talk:
+    protocol = str(entry.get("protocol") or "")
     if "url" in entry:
         host = read_url(str(entry["url"]))
         headers = {
@@ -56,7 +57,7 @@ async def _begun(entry: Mapping[str, Any], base: str, secret: Secret, hidden: st
             for name, text in (entry.get("headers") or {}).items()
         }
         hosts = HostReach(writes=(HostScope.read(str(host)),))
-        return await start_by_http(str(entry["url"]), hosts, lambda: headers)
+        return await start_by_http(str(entry["url"]), hosts, lambda: headers, protocol)
     staying = Staying.read(
         {"argv": list(entry["command"]), **{key: entry.get(key) for key in ("environment", "code")}}
     )
@@ -64,4 +65,4 @@ async def _begun(entry: Mapping[str, Any], base: str, secret: Secret, hidden: st
     path = find_staying(staying.argv[0], base)
     place = residence_of(capabilities_of(entry), path, staying.shown(base), hidden, base)
     findings = await Machine().findings()
-    return await start_by_lines(pool, recipe(place, findings), program, place.hosts)
+    return await start_by_lines(pool, recipe(place, findings), program, place.hosts, protocol)

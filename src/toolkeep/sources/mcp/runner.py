@@ -124,7 +124,8 @@ class McpRunner:
         place = residence(call.approved.permitted, path, staying.shown(base), self._hidden, base)
         findings = await self._machine.findings()
         key = (*who, program.argv, _digest(dict(program.environment)), *place.key)
-        return key, lambda pool: start_by_lines(pool, recipe(place, findings), program, place.hosts)
+        protocol = target.get("protocol", "")
+        return key, lambda pool: start_by_lines(pool, recipe(place, findings), program, place.hosts, protocol)
 
     def _by_http(
         self, call: RecordedCall, known: ToolContext, who: tuple[str, ...]
@@ -139,7 +140,8 @@ class McpRunner:
             for name, text in (target.get("headers") or {}).items()
         }
         key = (*who, target["url"], str(hosts), _digest(headers))
-        return key, lambda _: start_by_http(target["url"], hosts, lambda: headers)
+        protocol = target.get("protocol", "")
+        return key, lambda _: start_by_http(target["url"], hosts, lambda: headers, protocol)
 
 
 def _check_pin(call: RecordedCall, talk: "Talk") -> None:
