@@ -1,0 +1,99 @@
+"""Drives the product through a scenario of the conformance suite: import the server, then call its tools."""
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import traceback
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.config.projects import accept
+from tests.network.inside.front import shown
+from tests.sources.mcp.servers import opened
+from toolkeep.cli.main import cli
+from toolkeep.network.hosts import read_url
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    name: str
+    protocol: str
+    context: dict[str, Any]
+    url: str
+
+
+def drive(scenario: Scenario, folder: Path) -> dict[str, Any]:
+    """How it went: the status that the client exits with, and what it says."""
+    project, home = folder / "project", folder / "home"
+    (project / ".agent").mkdir(parents=True)
+    home.mkdir(mode=0o700)
+    os.environ["TOOLKEEP_HOME"] = str(home)
+    try:
+        return {"status": 0, "text": _driven(scenario, project)}
+    except BaseException:  # noqa: BLE001 -- whatever it is, the suite shows it
+        return {"status": 1, "text": traceback.format_exc()}
+
+
+def _driven(scenario: Scenario, project: Path) -> str:
+    url = shown(scenario.url)
+    words = ["add", "mcp", "up", url, "--yes", "--protocol", scenario.protocol]
+    status, text = command(project, *words)
+    if status:
+        return text if "list" in scenario.name or scenario.name in _NO_TOOLS else _failed(text)
+    accept(project)
+    return text + asyncio.run(_called(scenario, project, f"net.write:{read_url(url)}"))
+
+
+_NO_TOOLS = ("initialize", "request-metadata", "json-schema-ref-no-deref")
+"""Scenarios whose server offers nothing that could be imported."""
+
+
+_UNANSWERED = ("elicitation-sep1034-client-defaults",)
+"""Scenarios whose calls wait for an answer that is never given; `expected-failures.yml` says why."""
+
+
+def _failed(text: str) -> str:
+    raise RuntimeError(text)
+
+
+def command(project: Path, *words: str) -> tuple[int, str]:
+    """A command of the product: its status, and what it printed."""
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+        try:
+            cli.main([*words, "--project", str(project)], standalone_mode=True)
+        except SystemExit as exit_:
+            return int(exit_.code or 0), told.getvalue()
+    return 0, told.getvalue()
+
+
+async def _called(scenario: Scenario, project: Path, held: str) -> str:
+    said = []
+    async with opened(project) as keep:
+        keep.declare_agent("ada", capabilities=[held])
+        for name, arguments in _calls(scenario, project):
+            result = await keep.call(name, arguments, agent="ada")
+            said.append(f"{name}: {result}")
+    return "\n".join(said)
+
+
+def _calls(scenario: Scenario, project: Path) -> list[tuple[str, dict[str, Any]]]:
+    if scenario.name in _UNANSWERED:
+        return []
+    if "toolCalls" in scenario.context:
+        return [(call["name"], _without_null(call["arguments"])) for call in scenario.context["toolCalls"]]
+    listed = json.loads((project / ".agent" / "up.mcp.json").read_text())["tools"]
+    return [(tool["name"], _arguments(tool["inputSchema"])) for tool in listed]
+
+
+def _without_null(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _arguments(schema: dict[str, Any]) -> dict[str, Any]:
+    examples = {"string": "eu", "number": 2, "integer": 3, "boolean": True}
+    properties = schema.get("properties", {})
+    return {name: examples.get(properties[name].get("type"), "x") for name in schema.get("required", ())}
