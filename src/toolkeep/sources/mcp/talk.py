@@ -72,22 +72,30 @@ async def start_by_lines(
 
 
 async def start_by_http(
-    url: str, hosts: HostReach, headers: Headers, protocol: str = "", access: Access | None = None
+    url: str,
+    hosts: HostReach,
+    headers: Headers,
+    protocol: str = "",
+    access: Access | None = None,
+    *,
+    begin_s: float = BEGIN_SECONDS,
 ) -> Talk:
     """Begin to talk with a server by its address. Raises `UpstreamFailed`."""
-    return await begun(HttpSpeaker(url, hosts, headers, access), protocol=protocol)
+    return await begun(HttpSpeaker(url, hosts, headers, access), protocol=protocol, begin_s=begin_s)
 
 
-async def begun(speaker: Speaker, way_out: WayOut | None = None, protocol: str = "") -> Talk:
+async def begun(
+    speaker: Speaker, way_out: WayOut | None = None, protocol: str = "", begin_s: float = BEGIN_SECONDS
+) -> Talk:
     """A talk over a speaker; one that cannot be begun is ended."""
     conversation = Conversation(speaker, protocol)
     try:
-        async with asyncio.timeout(BEGIN_SECONDS):
+        async with asyncio.timeout(begin_s):
             await conversation.begin()
             return Talk(conversation, await conversation.list_tools(), way_out)
     except TimeoutError:
         await conversation.close()
-        raise UpstreamFailed(f"it did not say what it has in {BEGIN_SECONDS:.0f} s") from None
+        raise UpstreamFailed(f"it did not say what it has in {begin_s:.0f} s") from None
     except BaseException:
         await conversation.close()
         raise
