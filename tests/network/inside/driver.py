@@ -5,7 +5,10 @@ import contextlib
 import io
 import json
 import os
+import re
+import threading
 import traceback
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +43,29 @@ def drive(scenario: Scenario, folder: Path) -> dict[str, Any]:
 def _driven(scenario: Scenario, project: Path) -> str:
     url = shown(scenario.url)
     words = ["add", "mcp", "up", url, "--yes", "--protocol", scenario.protocol]
+    if scenario.name.startswith("auth/"):
+        words += ["--sign-in", *_client(scenario)]
     status, text = command(project, *words)
     if status:
-        return text if "list" in scenario.name or scenario.name in _NO_TOOLS else _failed(text)
+        return text if scenario.name in _NO_TOOLS else _failed(text)
     accept(project)
-    return text + asyncio.run(_called(scenario, project, f"net.write:{read_url(url)}"))
+    text += asyncio.run(_called(scenario, project, f"net.write:{read_url(url)}"))
+    if "toolkeep sign-in up" in text:  # what a person does when a call says so
+        status, more = command(project, "sign-in", "up")
+        text += more + asyncio.run(_called(scenario, project, f"net.write:{read_url(url)}"))
+    return text
+
+
+def _client(scenario: Scenario) -> list[str]:
+    """What a person was told beforehand about who they are there."""
+    context = scenario.context
+    if scenario.name == "auth/basic-cimd":
+        return ["--client-id", "https://conformance-test.local/client-metadata.json"]
+    if "client_id" not in context or "issuer" not in context:
+        return []
+    os.environ["SUITE_SECRET"] = context["client_secret"]
+    known = ["--client-id", context["client_id"], "--issuer", shown(context["issuer"])]
+    return [*known, "--client-secret", "SUITE_SECRET"]
 
 
 _NO_TOOLS = ("initialize", "request-metadata", "json-schema-ref-no-deref")
@@ -59,9 +80,23 @@ def _failed(text: str) -> str:
     raise RuntimeError(text)
 
 
+class _Terminal(io.StringIO):
+    """What is told to a person, who opens each address with a browser."""
+
+    def write(self, text: str) -> int:
+        for address in re.findall(r"^  (https://\S+)$", text, re.MULTILINE):
+            threading.Thread(target=_browse, args=(address,), daemon=True).start()
+        return super().write(text)
+
+
+def _browse(address: str) -> None:
+    with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=20) as page:  # noqa: S310 -- https
+        page.read()
+
+
 def command(project: Path, *words: str) -> tuple[int, str]:
     """A command of the product: its status, and what it printed."""
-    told = io.StringIO()
+    told = _Terminal()
     with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
         try:
             cli.main([*words, "--project", str(project)], standalone_mode=True)

@@ -9,18 +9,18 @@ import click
 
 from toolkeep.assembly import offered_by_project, open_state, project_folder
 from toolkeep.cli.add.clients import server_of
+from toolkeep.cli.add.signing import access_for, add_oauth, keep_sign_in, secrets_of
 from toolkeep.cli.add.writing import Addition, propose, write_addition
 from toolkeep.cli.options import common, print_json, project, say
-from toolkeep.config.settings import SecretSource
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import ImportRefused
 from toolkeep.registry.admit import check_definition
 from toolkeep.registry.given import Offer
+from toolkeep.sources.mcp.by_http import Access
 from toolkeep.sources.mcp.importing import Wishes, import_listing
 from toolkeep.sources.mcp.listing import Listing
 from toolkeep.sources.mcp.looking import look
 from toolkeep.sources.mcp.provider import capabilities_of, target_of
-from toolkeep.sources.secrets import UpstreamSecrets
 from toolkeep.storage.folder import protected_folder
 from toolkeep.wire.era import HANDSHAKE_VERSIONS, MODERN_VERSIONS
 from toolkeep.wording import visible
@@ -43,6 +43,10 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
     type=click.Choice([*HANDSHAKE_VERSIONS, *MODERN_VERSIONS]),
     help="The version of MCP that it speaks.",
 )
+@click.option("--sign-in", is_flag=True, help="Sign in to it with OAuth: the address to open is shown.")
+@click.option("--client-id", help="Who you are to who signs in for it, where that registers nobody.")
+@click.option("--client-secret", metavar="VARIABLE", help="The variable that holds the secret of the client.")
+@click.option("--issuer", help="The only one who may sign in for it.")
 @click.option("--refresh", is_flag=True, help="Ask a server again that is there already.")
 @click.option("--yes", is_flag=True, help="Write without being asked.")
 @project
@@ -55,7 +59,11 @@ def command(
     variables: tuple[str, ...],
     headers: tuple[str, ...],
     protocol: str | None,
+    client_id: str | None,
+    client_secret: str | None,
+    issuer: str | None,
     *,
+    sign_in: bool,
     refresh: bool,
     yes: bool,
     project: Path | None,
@@ -77,7 +85,9 @@ def command(
     else:
         entry, given = _described(name, server, capabilities, code, variables, headers)
         entry |= {"protocol": protocol} if protocol else {}
-    listing = _looked(root, entry, given)
+        add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
+    access = access_for(root, name, entry, given, is_signed_in=sign_in)
+    listing = _looked(root, entry, given, access)
     wishes = Wishes(
         name=name, capabilities=capabilities_of(entry), target=target_of(entry, str(root / ".agent"))
     )
@@ -90,6 +100,7 @@ def command(
     if not as_json:
         _show(offers, addition)
     write_addition(addition, is_agreed=yes, as_json=as_json)
+    keep_sign_in(root, name, access)
     if as_json:
         refused = {str(offer.name): why for offer in offers if (why := _problem(offer))}
         told = {"upstream": name, "path": str(addition.path), "tools": [offer.name for offer in usable]}
@@ -143,20 +154,15 @@ def _known(root: Path, name: str) -> dict[str, Any]:
     raise ImportRefused(f"'{name}'", "is no MCP server of this project", hint="add it without --refresh")
 
 
-def _looked(root: Path, entry: dict[str, Any], given: dict[str, str]) -> Listing:
+def _looked(root: Path, entry: dict[str, Any], given: dict[str, str], access: Access | None) -> Listing:
     state = open_state(root)
     hidden = str(protected_folder(state.folder)) if state else ""
-    sources = {
-        secret: SecretSource(kind=kind, where=str(where))
-        for secret, source in (entry.get("secrets") or {}).items()
-        for kind, where in source.items()
-    }
-    secrets = UpstreamSecrets(sources)
+    secrets = secrets_of(entry)
 
     def secret(wanted: str) -> str:
         return given[wanted] if wanted in given else secrets[wanted]
 
-    return asyncio.run(look(entry, str(root), secret, hidden))
+    return asyncio.run(look(entry, str(root), secret, hidden, access))
 
 
 def _taken(root: Path) -> list[str]:

@@ -24,6 +24,7 @@ from toolkeep.sources.mcp.speaking import Heard, Progress, UpstreamFailed, answe
 from toolkeep.wire.era import HANDSHAKE_VERSIONS, NAMED_BY
 from toolkeep.wire.messages import Message, notification, request
 from toolkeep.wire.mirrored import header_value
+from toolkeep.wording import HIDDEN
 
 _ACCEPTED: Final = "application/json, text/event-stream"
 _SESSION: Final = "mcp-session-id"
@@ -34,6 +35,8 @@ _REQUESTS: Final = 4 + _RESUMPTIONS
 _REPLIES: Final = 50
 """What a server may ask of us while it answers one request."""
 _DEFAULT_RETRY_MS: Final = 1_000
+_TOKEN_CHARS: Final = 8
+"""Of a token that is looked for in answers; a shorter one would be found by chance."""
 _REFUSALS: Final = 3
 """How often one request is tried again with other credentials."""
 
@@ -42,6 +45,10 @@ Headers = Callable[[], Mapping[str, str]]
 
 class Access(Protocol):
     """What lets us in where a server asks for it."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What is taken out of whatever the server says."""
 
     async def authorization(self) -> str:
         """The header `Authorization`; empty where there is nothing to show yet. Raises `UpstreamFailed`."""
@@ -153,7 +160,7 @@ class HttpSpeaker:
         """The answer to a request in what one exchange says; None where a stream ends before it."""
         async with self._opened(verb, headers, body, budget) as answer:
             if _kind(answer) == "application/json":
-                return self._own(read(await _whole(answer)), number)
+                return self._own(self._read(await _whole(answer)), number)
             if _kind(answer) != "text/event-stream":
                 raise UpstreamFailed("it answered with what is neither JSON nor a stream of events")
             return await self._in_stream(answer, number, reader)
@@ -163,7 +170,7 @@ class HttpSpeaker:
         try:
             async with aclosing(events_of(answer.pieces(), reader)) as events:
                 async for data in events:
-                    message = read(data)
+                    message = self._read(data)
                     if not message.method:
                         return self._own(message, number)
                     if (reply := self._heard.take(message)) is not None:
@@ -176,6 +183,13 @@ class HttpSpeaker:
             if not reader.last_id:
                 raise UpstreamFailed(error.reason) from error
         return None
+
+    def _read(self, raw: bytes) -> Message:
+        """One message, without the tokens that the server was shown."""
+        for secret in self._access.secrets if self._access is not None else ():
+            if len(secret) >= _TOKEN_CHARS:
+                raw = raw.replace(secret.encode(), HIDDEN.encode())
+        return read(raw)
 
     def _own(self, message: Message, number: int) -> Message:
         if message.method or message.id != number:

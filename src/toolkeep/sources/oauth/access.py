@@ -8,12 +8,14 @@ import asyncio
 
 from msgspec.structs import replace
 
+from toolkeep.errors import StateUnusable
 from toolkeep.sign_ins import Client, Kept, KeptTokens
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.oauth.asking import Asker
 from toolkeep.sources.oauth.challenge import Challenge, joined_scopes, read_challenge
 from toolkeep.sources.oauth.clients import Wanted, method_for
 from toolkeep.sources.oauth.discovery import find_issuer, find_protected
+from toolkeep.sources.oauth.loopback import WAIT_SECONDS
 from toolkeep.sources.oauth.signing_in import Show, sign_in
 from toolkeep.sources.oauth.tokens import TokenRefused, by_own_secret, is_over, refresh
 from toolkeep.sources.oauth.urls import check_https
@@ -61,7 +63,10 @@ class SignedIn:
         raise self._sign_in("it no longer takes the token of the last sign-in")
 
     def _kept(self) -> Kept | None:
-        kept = self._tokens.get(self._upstream)
+        try:
+            kept = self._tokens.get(self._upstream)
+        except StateUnusable:  # whose words name a folder that is no business of a model
+            raise self._sign_in("what is kept of its sign-in cannot be read") from None
         return kept if kept is not None and kept.url == self._url else None
 
     async def _refreshed(self, kept: Kept) -> Kept:
@@ -145,6 +150,8 @@ class SigningIn:
 
     TIMES = 2
     """How often a person is sent to sign in; a server may want more once it knows who asks."""
+    SECONDS = TIMES * (WAIT_SECONDS + 60)
+    """How long that may take, with everything around it."""
 
     def __init__(
         self, url: str, wanted: Wanted, show: Show, *, before: Kept | None = None, port: int = 0
@@ -165,6 +172,11 @@ class SigningIn:
             Challenge(metadata_url=before.metadata_url, scope=before.wanted) if before else Challenge()
         )
         await self._sign_in(challenge)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be said to anybody else."""
+        return self.kept.secrets if self.kept else ()
 
     async def authorization(self) -> str:
         """The header, once somebody has signed in."""
