@@ -8,6 +8,7 @@ import os
 import re
 import threading
 import traceback
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import msgspec
 from tests.config.projects import accept
 from tests.network.inside.front import shown
 from tests.sources.mcp.servers import opened
+from toolkeep import Keep
 from toolkeep.cli.main import cli
 from toolkeep.network.hosts import read_url
 
@@ -44,7 +46,8 @@ def _driven(scenario: Scenario, project: Path) -> str:
     url = shown(scenario.url)
     words = ["add", "mcp", "up", url, "--yes", "--protocol", scenario.protocol]
     if scenario.name.startswith("auth/"):
-        words += ["--sign-in", *_client(scenario)]
+        is_by_person = "credentials" not in scenario.name
+        words += [*(["--sign-in"] if is_by_person else []), *_client(scenario)]
     status, text = command(project, *words)
     if status:
         return text if scenario.name in _NO_TOOLS else _failed(text)
@@ -61,10 +64,11 @@ def _client(scenario: Scenario) -> list[str]:
     context = scenario.context
     if scenario.name == "auth/basic-cimd":
         return ["--client-id", "https://conformance-test.local/client-metadata.json"]
-    if "client_id" not in context or "issuer" not in context:
+    if "client_id" not in context or "client_secret" not in context:
         return []
     os.environ["SUITE_SECRET"] = context["client_secret"]
-    known = ["--client-id", context["client_id"], "--issuer", shown(context["issuer"])]
+    issuer = shown(context["issuer"]) if "issuer" in context else _issuer(scenario)
+    known = ["--client-id", context["client_id"], "--issuer", issuer]
     return [*known, "--client-secret", "SUITE_SECRET"]
 
 
@@ -80,6 +84,15 @@ def _failed(text: str) -> str:
     raise RuntimeError(text)
 
 
+def _issuer(scenario: Scenario) -> str:
+    """Who signs in for the server, which a person with a secret for it knows."""
+    base, _, path = shown(scenario.url).partition(".example")
+    place = f"{base}.example/.well-known/oauth-protected-resource{path}"
+    with urllib.request.urlopen(place, timeout=20) as document:  # noqa: S310 -- https
+        found: list[str] = json.load(document)["authorization_servers"]
+        return found[0]
+
+
 class _Terminal(io.StringIO):
     """What is told to a person, who opens each address with a browser."""
 
@@ -90,8 +103,15 @@ class _Terminal(io.StringIO):
 
 
 def _browse(address: str) -> None:
-    with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=20) as page:  # noqa: S310 -- https
-        page.read()
+    """Follow where the address leads; a person who sees an error there goes back and gives up."""
+    try:
+        with urllib.request.urlopen(address, timeout=20) as page:  # noqa: S310 -- https
+            page.read()
+    except OSError:
+        asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(address).query))
+        given_up = urllib.parse.urlencode({"error": "access_denied", "state": asked["state"]})
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"{asked['redirect_uri']}?{given_up}", timeout=20).close()  # noqa: S310 -- ours
 
 
 def command(project: Path, *words: str) -> tuple[int, str]:
@@ -101,25 +121,28 @@ def command(project: Path, *words: str) -> tuple[int, str]:
         try:
             cli.main([*words, "--project", str(project)], standalone_mode=True)
         except SystemExit as exit_:
-            return int(exit_.code or 0), told.getvalue()
-    return 0, told.getvalue()
+            status = int(exit_.code or 0)
+    return status, told.getvalue()
 
 
 async def _called(scenario: Scenario, project: Path, held: str) -> str:
     said = []
     async with opened(project) as keep:
         keep.declare_agent("ada", capabilities=[held])
-        for name, arguments in _calls(scenario, project):
+        for name, arguments in _calls(scenario, project, keep):
             result = await keep.call(name, arguments, agent="ada")
             said.append(f"{name}: {result}")
     return "\n".join(said)
 
 
-def _calls(scenario: Scenario, project: Path) -> list[tuple[str, dict[str, Any]]]:
+def _calls(scenario: Scenario, project: Path, keep: Keep) -> list[tuple[str, dict[str, Any]]]:
     if scenario.name in _UNANSWERED:
         return []
     if "toolCalls" in scenario.context:
         return [(call["name"], _without_null(call["arguments"])) for call in scenario.context["toolCalls"]]
+    if scenario.name == "json-schema-2020-12-preservation":
+        focal = keep.get("json_schema_2020_12_tool").definition
+        return [("json_schema_echo", {"schema": focal.to_dict()["parameters"]})]
     listed = json.loads((project / ".agent" / "up.mcp.json").read_text())["tools"]
     return [(tool["name"], _arguments(tool["inputSchema"])) for tool in listed]
 

@@ -59,7 +59,7 @@ async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     if found is None:
         return
     port = int(found[1])
-    back, forth = await asyncio.open_connection("localhost", port)
+    back, forth = await asyncio.open_connection("127.0.0.1", port)
     try:
         forth.write(_as_inside(head, body, port))
         answering = asyncio.create_task(_answer(back, writer))

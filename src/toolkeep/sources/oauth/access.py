@@ -185,14 +185,20 @@ class SigningIn:
     async def refused(self, status: int, challenge: str) -> bool:
         """Sign in, unless that was done for the same already."""
         asked = read_challenge(challenge)
-        if self.kept is not None:
-            has_all = set(asked.scope.split()) <= set(self.kept.scope.split())
-            if status == 401 or asked.error != _INSUFFICIENT or has_all or not self._left:
-                raise UpstreamFailed("it refuses the token that it was just given")
-        elif status == 403:
+        if self.kept is None and status == 403:
             return False
+        if self.kept is not None and not (self._left and await self._is_news(status, asked, self.kept)):
+            raise UpstreamFailed("it refuses the token that it was just given")
         await self._sign_in(asked)
         return True
+
+    async def _is_news(self, status: int, asked: Challenge, kept: Kept) -> bool:
+        """Whether a server wants more than it asked for before, or somebody else signs in for it by now."""
+        if status == 403:
+            has_all = set(asked.scope.split()) <= set(kept.scope.split())
+            return asked.error == _INSUFFICIENT and not has_all
+        protected = await find_protected(Asker(), self._url, asked.metadata_url)
+        return kept.issuer not in protected.issuers
 
     async def _sign_in(self, challenge: Challenge) -> None:
         self._left -= 1
