@@ -35,22 +35,27 @@ class FileTokens:
         if not self._folder.exists():
             return None
         check_private(self._folder)
+        raw = self._raw(path)
+        try:
+            return None if raw is None else msgspec.json.decode(raw, type=Kept)
+        except msgspec.DecodeError:
+            raise self._unusable(path) from None  # without its words, which hold what is secret
+
+    def _raw(self, path: Path) -> bytes | None:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._unusable(path) from error
-        with open(descriptor, "rb") as file:  # noqa: PTH123 -- opened without blocking
-            status = os.fstat(file.fileno())
-            is_open = status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077
-            if is_open or not stat.S_ISREG(status.st_mode):
-                raise self._unusable(path)
-            raw = file.read(_FILE_BYTES + 1)
         try:
-            return msgspec.json.decode(raw, type=Kept)
-        except msgspec.DecodeError:
-            raise self._unusable(path) from None  # without its words, which hold what is secret
+            status = os.fstat(descriptor)
+            is_open = status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077
+            if is_open or not stat.S_ISREG(status.st_mode) or status.st_size > _FILE_BYTES:
+                raise self._unusable(path)
+            return os.read(descriptor, _FILE_BYTES)
+        finally:
+            os.close(descriptor)
 
     def put(self, upstream: str, kept: Kept) -> None:
         """Keep it, instead of what was kept before."""

@@ -1,16 +1,25 @@
 """Signing in to MCP servers, well-behaved and hostile, in an internet of our own. Run by `tests/sources/oauth`."""
 
 import asyncio
+import io
 import json
+import logging
+import os
+import stat
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from msgspec.structs import replace
 
+from tests.config.projects import accept
+from tests.network.inside.driver import command
 from tests.network.inside.site import Asked, Site, answer
 from tests.network.world import LOCAL, METADATA, OTHER_PUBLIC, PRIVATE, PUBLIC, World
+from tests.sources.mcp.servers import call_all
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
 from toolkeep.sign_ins import Client, Kept, MemoryTokens
@@ -30,7 +39,7 @@ URL = "https://mcp.example/mcp"
 PRM = "/.well-known/oauth-protected-resource/mcp"
 ISSUER = "https://auth.example"
 META = "/.well-known/oauth-authorization-server"
-TOKEN = "at-PLANTED-0123456789"  # noqa: S105 -- planted, to be searched for
+TOKEN = "at-PLANTED-0123456789"
 CHALLENGE = f'Bearer resource_metadata="https://mcp.example{PRM}", scope="read"'
 ECHO = {"name": "echo", "description": "Gives back.", "inputSchema": {"type": "object"}}
 KEPT = Kept(
@@ -46,13 +55,15 @@ class Browser:
     def __init__(self, change: Callable[[dict[str, str]], dict[str, str]] = dict) -> None:
         self.change = change
         self.shown: list[dict[str, str]] = []
-        self._visits: list[asyncio.Task[None]] = []
+        self.visits: list[asyncio.Task[None]] = []
+        self.has_opened = asyncio.Event()
 
     def __call__(self, url: str) -> None:
         asked = dict(parse_qsl(urlsplit(url).query))
         self.shown.append(asked)
         back = self.change({"code": "c0de", "state": asked["state"], "iss": ISSUER})
-        self._visits.append(asyncio.create_task(visit(asked["redirect_uri"], back)))
+        self.visits.append(asyncio.create_task(visit(asked["redirect_uri"], back)))
+        self.has_opened.set()
 
 
 async def visit(redirect_uri: str, fields: dict[str, str]) -> None:
@@ -105,7 +116,12 @@ def metadata(**more: Any) -> dict[str, Any]:
 
 
 def issuing(**more: Any) -> Site:
-    token = {"access_token": TOKEN, "token_type": "Bearer", "refresh_token": "rt-PLANTED-1", "expires_in": 3600}
+    token = {
+        "access_token": TOKEN,
+        "token_type": "Bearer",
+        "refresh_token": "rt-PLANTED-1",
+        "expires_in": 3600,
+    }
     site = Site()
     site.pages = {META: metadata(**more), "/register": (201, {"client_id": "c1"}), "/token": token}
     return site
@@ -148,7 +164,7 @@ def kept(**more: Any) -> MemoryTokens:
 
 
 async def test_a_person_signs_in_and_calls_are_let_in(world: World) -> None:
-    server, auth = await both(world)
+    _, auth = await both(world)
     browser = Browser()
     access = SigningIn(URL, Wanted(), browser)
     assert await called(access) == "hello"
@@ -187,7 +203,12 @@ async def test_what_a_server_calls_its_document_is_its_own_and_public(world: Wor
     inner = await Site().serve(world, "inner.example", PRIVATE)
     for place in (f"https://inner.example{PRM}", f"https://{METADATA}{PRM}", f"https://auth.example{PRM}"):
         assert "is another server" in await why_not(find_protected(Asker(), URL, place))
-    for place in (f"http://mcp.example{PRM}", "file:///etc/passwd", "javascript:alert(1)", "https://u:p@mcp.example/"):
+    for place in (
+        f"http://mcp.example{PRM}",
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "https://u:p@mcp.example/",
+    ):
         assert "is no plain https URL" in await why_not(find_protected(Asker(), URL, place))
     assert (server.asked, auth.asked, inner.asked) == ([], [], [])
 
@@ -206,7 +227,7 @@ async def test_endpoints_inside_are_not_asked(world: World) -> None:
         for endpoint in ("registration_endpoint", "token_endpoint"):
             fresh = World(world.authority)
             fresh.names = world.names
-            server, auth = await both(fresh, **{endpoint: f"https://{name}.example/x"})
+            await both(fresh, **{endpoint: f"https://{name}.example/x"})
             assert "does not lead to public addresses alone" in await why_not(signed_in()), number
             await fresh.end()
         assert inner.asked == []
@@ -234,7 +255,14 @@ async def test_a_redirect_to_another_public_server_is_no_answer_either(world: Wo
 async def test_endpoints_of_another_kind_are_refused_before_anything_is_shown(world: World) -> None:
     _, auth = await both(world)
     for endpoint in ("authorization_endpoint", "token_endpoint", "registration_endpoint"):
-        for url in ("javascript:alert(1)", "file:///etc/passwd", "http://auth.example/x", "data:text/html,x", "//x", 7):
+        for url in (
+            "javascript:alert(1)",
+            "file:///etc/passwd",
+            "http://auth.example/x",
+            "data:text/html,x",
+            "//x",
+            7,
+        ):
             auth.pages[META] = metadata(**{endpoint: url})
             browser = Browser()
             assert "is no plain https URL" in await why_not(signed_in(browser)), (endpoint, url)
@@ -243,7 +271,13 @@ async def test_endpoints_of_another_kind_are_refused_before_anything_is_shown(wo
 
 async def test_documents_must_be_about_what_they_were_asked_for(world: World) -> None:
     server, auth = await both(world)
-    for resource in ("https://bank.example/mcp", "https://mcp.example/mc", "https://mcp.example/mcp/more", None, 7):
+    for resource in (
+        "https://bank.example/mcp",
+        "https://mcp.example/mc",
+        "https://mcp.example/mcp/more",
+        None,
+        7,
+    ):
         server.pages[PRM] = {"resource": resource, "authorization_servers": [ISSUER]}
         assert "the resource that it says it is" in await why_not(signed_in()), resource
     server.pages[PRM] = {"resource": "https://mcp.example", "authorization_servers": [ISSUER]}
@@ -267,16 +301,19 @@ async def test_a_client_with_a_secret_of_its_own_gets_a_token(world: World) -> N
     wanted = Wanted(client_id="us", client_secret="cs-PLANTED", issuer=ISSUER, grant="client_credentials")
     assert await called(OwnSecret(URL, wanted)) == "hello"
     form = auth.asked[-1].form
-    assert (form["grant_type"], form["client_secret"], form["resource"]) == ("client_credentials", "cs-PLANTED", URL)
+    assert (form["grant_type"], form["client_secret"], form["resource"]) == (
+        "client_credentials",
+        "cs-PLANTED",
+        URL,
+    )
 
 
 async def test_an_answer_of_another_attempt_is_not_taken(world: World) -> None:
     _, auth = await both(world)
     browser = Browser(lambda back: {**back, "state": "forged"})
     work = asyncio.create_task(signed_in(browser))
-    while not browser.shown:
-        await asyncio.sleep(0)
-    await asyncio.gather(*browser._visits)
+    await browser.has_opened.wait()
+    await asyncio.gather(*browser.visits)
     assert "/token" not in auth.paths()
     assert not work.done()
     asked = browser.shown[0]
@@ -310,7 +347,9 @@ async def test_a_document_without_end_is_not_read_to_its_end(world: World) -> No
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 X\r\nContent-Length: 104857600\r\nContent-Type: application/json\r\n\r\n{")
+        writer.write(
+            b"HTTP/1.1 200 X\r\nContent-Length: 104857600\r\nContent-Type: application/json\r\n\r\n{"
+        )
         while sent < 104_857_600:
             writer.write(b" " * 65536)
             await writer.drain()
@@ -362,7 +401,12 @@ async def test_a_token_that_is_over_is_refreshed_and_kept(world: World) -> None:
     tokens = kept(expires_at=time.time() - 1)
     assert await called(SignedIn("up", URL, tokens)) == "hello"
     form = auth.asked[0].form
-    assert form == {"grant_type": "refresh_token", "refresh_token": "rt-PLANTED-1", "resource": URL, "client_id": "c1"}
+    assert form == {
+        "grant_type": "refresh_token",
+        "refresh_token": "rt-PLANTED-1",
+        "resource": URL,
+        "client_id": "c1",
+    }
     found = tokens.get("up")
     assert found is not None
     assert (found.access_token, found.refresh_token) == ("new-token-1", "rt-2")
@@ -435,3 +479,51 @@ async def test_a_token_in_what_a_server_says_is_hidden(world: World) -> None:
 async def test_nothing_that_is_kept_shows_its_secrets(world: World) -> None:
     shown = f"{KEPT!r} {KEPT.client!r} {Wanted(client_secret=TOKEN)!r} {json.dumps(str(KEPT))}"
     assert "PLANTED" not in shown
+
+
+async def test_tokens_stand_in_the_state_folder_and_nowhere_else(world: World) -> None:
+    server, auth = await both(world, token_endpoint_auth_methods_supported=["client_secret_post"])
+    auth.pages["/register"] = (201, {"client_id": "c1", "client_secret": "cs-PLANTED-9"})
+
+    def authorize(asked: Asked) -> bytes:
+        wanted = dict(parse_qsl(urlsplit(asked.path).query))
+        back = urlencode({"code": "code-PLANTED", "state": wanted["state"], "iss": ISSUER})
+        return answer((302, {}), Location=f"{wanted['redirect_uri']}?{back}")
+
+    auth.pages["/authorize"] = authorize
+    server.says = lambda asked: f"shown {asked.headers['authorization']}"
+    logged = io.StringIO()
+    handler = logging.StreamHandler(logged)
+    logging.getLogger().addHandler(handler)
+    logging.getLogger().setLevel(logging.DEBUG)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            told, state = await asyncio.to_thread(_as_a_person, Path(folder))
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert "✓ added 'up'" in told
+    assert "shown Bearer (hidden)" in told
+    assert "PLANTED" not in told
+    assert "PLANTED" not in logged.getvalue()
+    assert state == {"home/sign-ins/up.json": 0o600}
+    assert all("PLANTED" not in asked.path for asked in (*server.asked, *auth.asked))
+
+
+def _as_a_person(folder: Path) -> tuple[str, dict[str, int]]:
+    """Add a server, sign in to it, call it; what was told, and the files that hold something secret."""
+    project, home = folder / "project", folder / "home"
+    project.mkdir()
+    home.mkdir(mode=0o700)
+    os.environ["TOOLKEEP_HOME"] = str(home)
+    status, told = command(project, "add", "mcp", "up", URL, "--sign-in", "--yes", "--log-level", "debug")
+    assert status == 0, told
+    accept(project)
+    (result,) = call_all(project, [("echo", {})], "net.write:mcp.example")
+    status, more = command(project, "sign-in", "up", "--json")
+    assert status == 0, more
+    held = {
+        str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode)
+        for path in folder.rglob("*")
+        if path.is_file() and b"PLANTED" in path.read_bytes()
+    }
+    return f"{told}{result}{more}", held

@@ -65,7 +65,9 @@ class Site:
 async def read_request(reader: asyncio.StreamReader) -> Asked:
     first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, path, _ = first.split(" ")
-    headers = {name.lower(): text.strip() for name, _, text in (line.partition(":") for line in lines if line)}
+    headers = {
+        name.lower(): text.strip() for name, _, text in (line.partition(":") for line in lines if line)
+    }
     body = await reader.readexactly(int(headers.get("content-length", "0")))
     return Asked(method, path, headers, body)
 
