@@ -32,6 +32,7 @@ from toolkeep.sources.oauth.asking import Asker
 from toolkeep.sources.oauth.challenge import Challenge
 from toolkeep.sources.oauth.clients import Wanted
 from toolkeep.sources.oauth.discovery import find_issuer, find_protected
+from toolkeep.sources.oauth.loopback import listening
 from toolkeep.sources.oauth.signing_in import sign_in
 from toolkeep.sources.oauth.tokens import exchange_code
 
@@ -446,6 +447,29 @@ async def test_a_call_asks_no_person_for_more_and_remembers_what_was_wanted(worl
     access = SigningIn(URL, Wanted(), browser, before=found)
     await access.begin()
     assert browser.shown[0]["scope"] == "read write"
+
+
+async def test_who_signs_in_again_is_registered_again_only_where_that_is_needed(world: World) -> None:
+    _, auth = await both(world)
+    first = await signed_in()
+    again = await signed_in(before=first)
+    assert auth.paths().count("/register") == 1
+    assert again.client == first.client
+    async with listening(lambda _: False, int(first.client.redirect_uri.split(":")[2].split("/")[0])):
+        other = await signed_in(before=again)  # the place to come back to is taken
+    assert auth.paths().count("/register") == 2
+    assert other.client.redirect_uri != first.client.redirect_uri
+    elsewhere = await signed_in(before=replace(first, issuer="https://other.example"))
+    assert auth.paths().count("/register") == 3
+    assert elsewhere.issuer == ISSUER
+
+
+async def test_a_refusal_for_good_is_no_question_of_signing_in(world: World) -> None:
+    server, auth = await both(world)
+    server.pages["/mcp"] = (403, {})
+    tokens = kept()
+    assert "status 403" in await why_not(called(SignedIn("up", URL, tokens)))
+    assert (tokens.get("up"), auth.asked) == (KEPT, [])
 
 
 async def test_a_server_that_always_wants_more_is_given_up(world: World) -> None:

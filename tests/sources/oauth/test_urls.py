@@ -12,6 +12,7 @@ from toolkeep.sources.oauth.urls import base_of, check_https, holds, path_of
         "http://a.example/", "javascript:alert(1)", "file:///etc/passwd", "https://u:p@a.example/", "https://a.example#x",
         "https://a.example\\@b.example/", "https://a.example/\r\nX: y", "//a.example", "https:///x", "ftp://a.example", None,
         7, "https://é.example/", "https://a.example/" + "x" * 3_000, "wss://a.example/", " https://a.example/",
+        "https://a.example/$(id)", "https://a.example/`id`", "https://a.example/;id", "https://a.example/'x", "https://a.example/|id",
     ],
 )  # fmt: skip
 def test_what_is_no_plain_https_url_is_refused(url: object) -> None:

@@ -52,6 +52,8 @@ class SignedIn:
         asked, kept = read_challenge(challenge), self._kept()
         if kept is None or not kept.access_token:
             raise self._sign_in("it wants you to sign in")
+        if status == 403 and asked.error != _INSUFFICIENT:
+            return False
         if status == 403:
             self._remember(kept, asked)
             raise self._sign_in("it wants more than was agreed to at the last sign-in")
@@ -86,7 +88,7 @@ class SignedIn:
             return new
 
     def _remember(self, kept: Kept, asked: Challenge) -> None:
-        if asked.error == _INSUFFICIENT and asked.scope:
+        if asked.scope:
             self._tokens.put(self._upstream, replace(kept, wanted=joined_scopes(kept.wanted, asked.scope)))
 
     def _sign_in(self, why: str) -> UpstreamFailed:

@@ -6,6 +6,7 @@ that it gives back holds nothing of what was asked.
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
@@ -56,6 +57,17 @@ async def listening(is_ours: IsOurs, port: int = 0) -> AsyncIterator[Loopback]:
             yield Loopback(server.sockets[0].getsockname()[1], answer)
         finally:
             answer.cancel()
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a port of this machine."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 class _Callback:

@@ -15,7 +15,7 @@ from toolkeep.sources.oauth.authorizing import Attempt
 from toolkeep.sources.oauth.challenge import Challenge, clean_scope, joined_scopes
 from toolkeep.sources.oauth.clients import Wanted, client_for
 from toolkeep.sources.oauth.discovery import Issuer, Protected, find_issuer, find_protected
-from toolkeep.sources.oauth.loopback import listening
+from toolkeep.sources.oauth.loopback import is_free, listening
 from toolkeep.sources.oauth.tokens import exchange_code
 
 Show = Callable[[str], None]
@@ -79,4 +79,8 @@ def _reusable(known: Kept | None, redirect_uri: str) -> Client | None:
 
 
 def _port_of(known: Kept | None) -> int:
-    return urlsplit(known.client.redirect_uri).port or 0 if known and known.client.is_registered else 0
+    """Where a registered client came back to the last time, if that is free; 0 for anywhere."""
+    if known is None or not known.client.is_registered:
+        return 0
+    port = urlsplit(known.client.redirect_uri).port or 0
+    return port if is_free(port) else 0

@@ -1,16 +1,18 @@
 """URLs that a server names: https and nothing else, one way to read them, and whose they are."""
 
+import re
 from typing import Final
 
 from toolkeep.network.hosts import Host, HostRefused, read_url
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 
-_CHARS: Final = 2_048
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._~:/?@!&*+,=%\[\]-]{1,2048}")
+"""What a URL may hold that a person is shown: nothing that a shell would make something of, no fragment."""
 
 
 def check_https(url: object, what: str) -> str:
     """The URL; raises `UpstreamFailed` for one that is not https, or that readers may read differently."""
-    if not isinstance(url, str) or len(url) > _CHARS or not url.isascii() or "#" in url:
+    if not isinstance(url, str) or not _PLAIN.fullmatch(url):
         raise UpstreamFailed(f"{what} is no plain https URL")
     try:
         host = read_url(url)
