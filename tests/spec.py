@@ -33,7 +33,6 @@ IDS = [
 
 NOT_YET = {
     "VAL-11": "shown by bench/validation.py, which measures; tests assert no times",
-    "EXE-8": "tools tell their progress; output is not streamed yet",
     "SCL-1": "there is one process so far",
 }
 

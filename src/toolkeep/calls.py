@@ -207,6 +207,7 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     correlation_id: str = ""
     options: CallOptions = NO_OPTIONS
     on_progress: Callable[[float, float | None, str], None] | None = None
+    on_output: Callable[[Any], None] | None = None
     began: float = 0.0
     """On the monotonic clock."""
 
@@ -335,6 +336,9 @@ class ApprovedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 class RecordedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """An approved call whose intent is in the log: the only thing that may be executed."""
 
+    request: ToolCall
+    checked: CheckedCall
+    tool: RegisteredTool
     approved: ApprovedCall
     argument_hash: str
     """Of the arguments, each secret replaced by its HMAC."""
@@ -345,21 +349,6 @@ class RecordedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     began_at: str
     has_arguments: bool
     """Whether its arguments are kept beside the log."""
-
-    @property
-    def request(self) -> ToolCall:
-        """The call as it was asked for."""
-        return self.approved.permitted.request
-
-    @property
-    def checked(self) -> CheckedCall:
-        """The call with its validated arguments."""
-        return self.approved.permitted.checked
-
-    @property
-    def tool(self) -> RegisteredTool:
-        """The tool that is called."""
-        return self.checked.registered
 
 
 class RawOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):

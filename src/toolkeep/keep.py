@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
     from toolkeep.audit.receipt import Receipt
     from toolkeep.execution.loop_thread import LoopThread
-    from toolkeep.pipeline import Pipeline, Progress, Spans
+    from toolkeep.pipeline import Output, Pipeline, Progress, Spans
     from toolkeep.policy.authorize import Authorizer
     from toolkeep.policy.explain import Holder
     from toolkeep.providers.export import Exported
@@ -302,12 +302,14 @@ class Keep(KeepsTools):
         idempotency_key: str = "",
         fresh: bool = False,
         on_progress: "Progress | None" = None,
+        on_output: "Output | None" = None,
     ) -> ToolResult:
         """Call a tool. What goes wrong is in the result, never raised.
 
         `timeout_s` and `max_output_bytes` only ever tighten the definition; `confirm` asks a person in any
         case; the same `idempotency_key` never runs the same call twice; `fresh` runs the tool even if its
-        result is known.
+        result is known. `on_output` hears each piece of a tool that yields its output, as it comes; only the
+        result was checked as a whole.
         """
         options = CallOptions(
             timeout_s=timeout_s,
@@ -325,6 +327,7 @@ class Keep(KeepsTools):
             correlation_id=correlation_id,
             options=options,
             on_progress=on_progress,
+            on_output=on_output,
         )
 
     def call_sync(self, name: str, arguments: Arguments, **options: Any) -> ToolResult:

@@ -286,6 +286,12 @@ PROGRESS_FRAMES: Final = 1_000
 PROGRESS_BYTES: Final = 2 * KIB
 """One of these as JSON: two numbers and 200 characters, all of them escaped."""
 
+OUTPUT_PIECES: Final = 10_000
+"""Pieces of one output that are handed on as they come; the others only come with the whole."""
+
+OUTPUT_PIECES_MOST: Final = 1_000_000
+"""Pieces that one output may have: each takes memory beside its own bytes."""
+
 PROGRESS_AT_ONCE: Final = 32
 """After so many the event loop turns to others; a flood must not hold up other calls."""
 

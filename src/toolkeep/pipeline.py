@@ -44,6 +44,7 @@ from toolkeep.execution.process import ProcessRunner
 from toolkeep.execution.residents import Residents
 from toolkeep.execution.runner import Runner
 from toolkeep.execution.sandboxed import SandboxRunner
+from toolkeep.execution.threads import Threads
 from toolkeep.execution.wasm import WasmRunner
 from toolkeep.limits import NAMED_CHARS, CallLimits
 from toolkeep.policy.authorize import Authorizer
@@ -64,6 +65,7 @@ log = logging.getLogger("toolkeep.execution")
 
 T = TypeVar("T")
 Progress = Callable[[float, float | None, str], None]
+Output = Callable[[Any], None]
 
 
 class Spans(Protocol):
@@ -108,10 +110,11 @@ class Pipeline:
         machine, contacts = Machine(), Contacts(bus)
         self.sandbox = SandboxRunner(project, state_folder, machine, contacts)
         self.residents = Residents()
+        self._threads = Threads()
         runners: list[Runner] = [
-            InProcessRunner(),
+            InProcessRunner(self._threads),
             self.sandbox,
-            WasmRunner(project, state_folder, _compiled_modules(record)),
+            WasmRunner(project, state_folder, _compiled_modules(record), self._threads),
             HttpRunner(),
             ProcessRunner(self.residents, machine, contacts, project, state_folder),
             McpRunner(self.residents, machine, contacts, state_folder, sign_ins),
@@ -139,6 +142,7 @@ class Pipeline:
         self._is_closed = True
         self.residents.close_soon()
         self.sandbox.close_soon()
+        self._threads.close()
         self.record.close()
 
     async def call(
@@ -152,6 +156,7 @@ class Pipeline:
         correlation_id: object = "",
         options: CallOptions,
         on_progress: Progress | None = None,
+        on_output: Output | None = None,
     ) -> ToolResult:
         """One call, from what was asked to what became of it."""
         drawn = _drawn()
@@ -165,6 +170,7 @@ class Pipeline:
             correlation_id=named(correlation_id) or drawn[32:],
             options=options,
             on_progress=on_progress,
+            on_output=on_output,
             began=time.monotonic(),
         )
         journey = Journey(request, self._visible(request))

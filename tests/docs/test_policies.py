@@ -10,7 +10,7 @@ from toolkeep.cli.policy import COMMANDS
 from toolkeep.definitions.parameter import TOUCH_FORMS
 from toolkeep.policy.cedar_schema import AGENT_ATTRIBUTES, CONTEXT_ATTRIBUTES, ENTITY_TYPES, TOOL_ATTRIBUTES
 from toolkeep.policy.defaults import ALWAYS
-from toolkeep.policy.policies import read_policies
+from toolkeep.policy.reading import read_policies
 from toolkeep.policy.settings import DEFAULT_GRANT
 
 PAGE = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -78,6 +79,33 @@ def look_around(steps: int, context: ToolContext) -> list[str]:
         context.progress(step + 1, steps, f"step {step + 1}")
     ids = [context.agent, context.correlation_id, context.conversation_id, context.session_id]
     return [*ids, context.secret("key"), *sorted(context.secrets)]
+
+
+@tool(constraints=at("strict"), **NOTHING)
+def count_lines(to: int) -> Iterator[str]:
+    """Some lines."""
+    for number in range(to):
+        yield f"{number}\n"
+
+
+@tool(constraints=at("restricted"), **NOTHING)
+async def count_rows(to: int) -> AsyncIterator[dict[str, int]]:
+    """Some rows."""
+    for number in range(to):
+        yield {"n": number}
+
+
+@tool(constraints=at("restricted"), result_type="binary", normalization="binary", **NOTHING)
+def give_bytes() -> Iterator[bytes]:
+    """Bytes."""
+    yield from (b"a", b"\xff")
+
+
+@tool(constraints=at("restricted"), **NOTHING)
+def break_off() -> Iterator[object]:
+    """Something, then no JSON."""
+    yield "fine"
+    yield {1, 2}
 
 
 @tool(constraints=at("strict"), **NOTHING)

@@ -67,6 +67,7 @@ class Stage:
 
     def let_end(self) -> None:
         self.may_end.set()
+        self.keep.close()
         for thread in threading.enumerate():
             if thread.name == "toolkeep-tool":
                 thread.join()

@@ -18,7 +18,8 @@ def call(call_id: str, agent: str = "local") -> RecordedCall:
     made = recorded()
     request = msgspec.structs.replace(made.request, id=call_id, agent=agent)
     permitted = msgspec.structs.replace(made.approved.permitted, request=request)
-    return msgspec.structs.replace(made, approved=msgspec.structs.replace(made.approved, permitted=permitted))
+    approved = msgspec.structs.replace(made.approved, permitted=permitted)
+    return msgspec.structs.replace(made, request=request, approved=approved)
 
 
 def taken(pending: PendingCalls, call_id: str, agent: str = "local") -> RecordedCall | None:

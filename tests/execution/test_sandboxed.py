@@ -12,6 +12,7 @@ from tests.execution import broken, isolated
 from toolkeep import Code, Keep, ToolResult
 from toolkeep.audit.memory import MemoryLog
 from toolkeep.execution import machine, sandboxed
+from toolkeep.limits import OUTPUT_PIECES
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.places import Places
@@ -22,7 +23,8 @@ SPAWN = "process.spawn:sh"
 TOOLS = (
     isolated.where_standard, isolated.where_strict, isolated.where_restricted, isolated.read, isolated.write,
     isolated.fetch, isolated.length, isolated.look_around, isolated.misbehave, isolated.take_memory,
-    isolated.hoard, isolated.Tally,
+    isolated.hoard, isolated.Tally, isolated.count_lines, isolated.count_rows, isolated.give_bytes,
+    isolated.break_off,
 )  # fmt: skip
 
 
@@ -151,6 +153,37 @@ def test_a_listener_that_fails_does_not_fail_the_tool(keep: Keep) -> None:
         raise KeyError("listener")
 
     assert call(keep, "look_around", {"steps": 3}, on_progress=fails).ok
+
+
+@pytest.mark.spec("EXE-8")
+@pytest.mark.parametrize(
+    ("name", "arguments", "value", "pieces"),
+    [
+        ("count_lines", {"to": 3}, "0\n1\n2\n", ["0\n", "1\n", "2\n"]),
+        ("count_lines", {"to": 0}, "", []),
+        ("count_rows", {"to": 2}, [{"n": 0}, {"n": 1}], [{"n": 0}, {"n": 1}]),
+        ("give_bytes", {}, b"a\xff", []),
+        ("break_off", {}, None, ["fine"]),
+    ],
+)
+def test_what_a_tool_yields_is_heard_as_it_comes(
+    keep: Keep, name: str, arguments: dict[str, Any], value: object, pieces: list[Any]
+) -> None:
+    told: list[Any] = []
+    result = call(keep, name, arguments, on_output=told.append)
+    assert (result.value, told) == (value, pieces)
+    assert result.ok is (value is not None)
+
+
+@pytest.mark.spec("EXE-8")
+def test_of_a_long_output_no_more_is_heard_than_the_caller_gets(keep: Keep) -> None:
+    told: list[Any] = []
+    result = call(keep, "count_lines", {"to": 12_000}, on_output=told.append, max_output_bytes=1024)
+    assert result.truncation is not None
+    assert 0 < len("".join(told)) <= 1024
+    told.clear()
+    assert call(keep, "count_lines", {"to": 12_000}, on_output=told.append).value.endswith("11999\n")
+    assert len(told) == OUTPUT_PIECES
 
 
 def test_a_secret_is_not_sent_to_a_function_that_cannot_ask_for_it(keep: Keep) -> None:

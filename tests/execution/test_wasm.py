@@ -519,6 +519,7 @@ def test_a_module_that_waits_for_a_file_is_answered_for_and_holds_its_slot(keep:
     (waiting,) = running()
     assert keep._pipeline.admission.running == 1
     os.close(os.open("docs/pipe", os.O_WRONLY))
+    keep.close()
     waiting.join()
 
 

@@ -132,10 +132,10 @@ def test_a_thousand_calls_of_every_kind_leave_nothing_behind(tmp_path: Path, lim
 
     endings, tasks_left = asyncio.run(load(keep, kinds))
 
+    keep.close()
     join_tools()
     assert (tasks_left, keep._pipeline.admission.running) == (0, 0)
-    keep.close()
-    assert set(threading.enumerate()) == threads
+    assert set(threading.enumerate()) <= threads
     assert files() == open_files
     with contextlib.closing(FileLedger(folder)) as ledger:
         assert ledger.open_claims() == 0
@@ -168,8 +168,8 @@ def test_threads_that_cannot_be_stopped_hold_their_slots_until_they_end(tmp_path
     assert asyncio.run(scenario()) == [Code.TIMED_OUT] * 20
     assert keep._pipeline.admission.running == 20
     may_end.set()
+    keep.close()
     join_tools()
     assert keep._pipeline.admission.running == 0
-    keep.close()
-    assert set(threading.enumerate()) == threads
+    assert set(threading.enumerate()) <= threads
     assert files() == open_files

@@ -776,7 +776,8 @@ def test_a_policy_that_cannot_be_read_takes_no_time(text: str, tmp_path: Path) -
     (tmp_path / "text").write_text(text)
     code = f"""
 from pathlib import Path
-from toolkeep.policy.policies import PoliciesRefused, read_policies
+from toolkeep.policy.policies import PoliciesRefused
+from toolkeep.policy.reading import read_policies
 from toolkeep.policy.settings import PolicySource
 try:
     read_policies([PolicySource(name="x", text=Path({str(tmp_path / "text")!r}).read_text())])

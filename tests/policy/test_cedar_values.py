@@ -12,7 +12,7 @@ from tests.definitions.examples import JSON, with_properties
 from toolkeep import ToolDefinition
 from toolkeep.policy.cedar_values import ArgumentShape
 from toolkeep.policy.engine import AgentEntity, CallFacts, Engine
-from toolkeep.policy.policies import read_policies
+from toolkeep.policy.reading import read_policies
 from toolkeep.policy.settings import PolicySource
 from toolkeep.registry.admit import admit
 

@@ -11,7 +11,7 @@ from tests.definitions.examples import made, made_elsewhere, with_properties
 from toolkeep.calls import RegisteredTool
 from toolkeep.policy import engine as engine_module
 from toolkeep.policy.engine import AgentEntity, CallFacts, Engine, Finding, Verdict
-from toolkeep.policy.policies import read_policies
+from toolkeep.policy.reading import read_policies
 from toolkeep.policy.settings import PolicySource
 from toolkeep.registry.admit import admit
 

@@ -8,15 +8,9 @@ import pytest
 
 from tests.definitions.examples import made, made_elsewhere, with_properties
 from toolkeep.calls import RegisteredTool
-from toolkeep.policy.policies import (
-    BRACKETS,
-    Policies,
-    PoliciesRefused,
-    PolicyProblem,
-    Uid,
-    check_policies,
-    read_policies,
-)
+from toolkeep.policy.checking import check_policies
+from toolkeep.policy.policies import Policies, PoliciesRefused, PolicyProblem, Uid
+from toolkeep.policy.reading import BRACKETS, read_policies
 from toolkeep.policy.settings import PolicySource
 from toolkeep.registry.admit import admit
 
@@ -220,7 +214,7 @@ DEEP = [
 def test_policies_nested_too_deep_are_refused_before_cedar_sees_them(text: str) -> None:
     """In a process of its own: without the limit Cedar's parser ends the process."""
     program = (
-        "import sys; from toolkeep.policy.policies import *\n"
+        "import sys; from toolkeep.policy.reading import *\n"
         "try: read_policies([PolicySource(name='a', text=sys.stdin.read())])\n"
         "except PoliciesRefused as error: print(len(error.problems))"
     )

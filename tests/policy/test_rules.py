@@ -13,7 +13,7 @@ from toolkeep.approval.question import Rule
 from toolkeep.calls import CheckedCall, PermittedCall, RegisteredTool, ToolCall
 from toolkeep.definitions.capability import Capability
 from toolkeep.policy.authorize import Authorizer
-from toolkeep.policy.policies import read_policies
+from toolkeep.policy.reading import read_policies
 from toolkeep.policy.rulebook import Rulebook
 from toolkeep.policy.rules import RuleJudge
 from toolkeep.policy.settings import Grant, PolicySource

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from toolkeep.limits import PROGRESS_AT_ONCE, PROGRESS_BYTES, PROGRESS_FRAMES
+from toolkeep.limits import OUTPUT_PIECES, PROGRESS_AT_ONCE, PROGRESS_BYTES, PROGRESS_FRAMES
 from toolkeep.sandbox.exchange import Ending, Exchange, Reply, Request
 from toolkeep.sandbox.frames import frame
 from toolkeep.sandbox.zygote import Worker
@@ -27,6 +27,7 @@ class Pretender:
         self._bodies = b"".join(map(frame, bodies))
         self._deadline_s = deadline_s
         self.told: Told = []
+        self.pieces: list[object] = []
         self.turns: list[int] = []
         """How much was told at each turn of the event loop."""
 
@@ -39,7 +40,14 @@ class Pretender:
         for end in (*request, *reply):
             os.set_blocking(end, False)
         worker = Worker(request[1], reply[0], -1, None)  # type: ignore[arg-type]  # it has no zygote
-        asked = Request(b"{}", loop.time() + self._deadline_s, 1 << 20, lambda *said: self.told.append(said))
+        until = loop.time() + self._deadline_s
+        asked = Request(
+            b"{}",
+            until,
+            1 << 20,
+            lambda *said: self.told.append(said),
+            self.pieces.append,
+        )
         rest = self._bodies
 
         def write() -> None:
@@ -98,6 +106,38 @@ def test_progress_comes_in_order_before_the_reply() -> None:
 def test_what_is_no_progress_ends_the_call(body: bytes) -> None:
     worker = Pretender([*GREETING, body, REPLY])
     assert (worker.ask().ending, worker.told) == (Ending.BROKEN, [])
+
+
+@pytest.mark.spec("EXE-8")
+def test_pieces_come_in_order_and_the_reply_has_what_it_says() -> None:
+    worker = Pretender([*GREETING, b'{"piece":"a"}', STEP, b'{"piece":{"n":1}}', b'{"pieces":["b"]}'])
+    assert worker.ask() == Reply(Ending.OK, pieces=["b"])
+    assert worker.pieces == ["a", {"n": 1}]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"piece":1,"ok":1}',
+        b'{"piece":NaN}',
+        b'{"pieces":"a"}',
+        b'{"pieces":null}',
+        b'{"pieces":[1],"ok":1}',
+        b'{"piece":' + b"[" * 1000 + b"]" * 1000 + b"}",
+    ],
+)
+def test_what_is_no_piece_ends_the_call(body: bytes) -> None:
+    worker = Pretender([*GREETING, body, REPLY])
+    assert (worker.ask().ending, worker.pieces) == (Ending.BROKEN, [])
+
+
+def test_more_pieces_or_bytes_than_a_call_may_give_end_it() -> None:
+    worker = Pretender([*GREETING, *[b'{"piece":1}'] * (OUTPUT_PIECES + 1), REPLY])
+    assert (worker.ask().ending, len(worker.pieces)) == (Ending.BROKEN, OUTPUT_PIECES)
+    long = b'{"piece":"' + b"a" * (1 << 19) + b'"}'
+    worker = Pretender([*GREETING, *[long] * 8, REPLY])
+    assert worker.ask().ending is Ending.BROKEN
+    assert len(worker.pieces) < 8
 
 
 def test_more_progress_than_a_call_may_tell_ends_it() -> None:

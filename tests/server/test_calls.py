@@ -1,6 +1,7 @@
 """Calls over HTTP: results, problems, waiting for a person, events, idempotency, going away."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tests.server.conftest import begun, ended, noted
 from tests.server.talk import Client, until
 from tests.server.test_app import talk
-from toolkeep import Keep
+from toolkeep import Keep, tool
 
 
 @pytest.mark.spec("WEB-1")
@@ -160,6 +161,23 @@ def test_progress_comes_as_events_and_the_result_last(keep: Keep) -> None:
     assert names == ["progress", "progress", "result"]
     assert response.events[1][1] == {"progress": 1.0, "total": 2.0, "message": "at 1"}
     assert response.events[2][1]["value"] == 2
+
+
+@pytest.mark.spec("EXE-8")
+def test_what_a_tool_yields_comes_as_events(keep: Keep) -> None:
+    @tool(side_effects=["None"])
+    def lines(to: int) -> Iterator[str]:
+        """Some lines."""
+        for number in range(to):
+            yield f"{number}\n"
+
+    keep.register(lines)
+    response = talk(keep, lambda client: client.call("lines", {"to": 2}, headers=EVENTS))
+    *pieces, (last, result) = response.events
+    assert pieces == [("output", {"piece": "0\n"}), ("output", {"piece": "1\n"})]
+    assert (last, result["value"]) == ("result", "0\n1\n")
+    whole = talk(keep, lambda client: client.call("lines", {"to": 2}))
+    assert whole.data["value"] == "0\n1\n"
 
 
 def test_a_call_that_is_refused_before_anything_happened_is_no_stream(keep: Keep) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from toolkeep.attack.baits import Stage
 from toolkeep.errors import ToolkeepError
-from toolkeep.results.output import json_body
+from toolkeep.plain import json_body
 from toolkeep.sandbox.exchange import Ending, Reply
 
 MEANINGS: Final[Mapping[str, str]] = {

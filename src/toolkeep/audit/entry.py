@@ -6,6 +6,7 @@ bytes. Index and chain let every place that was touched be named; the signed tre
 
 import hashlib
 import json
+from binascii import hexlify
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -69,17 +70,17 @@ def record_bytes(record: dict[str, Any]) -> bytes:
     return canonical_bytes(record)
 
 
-def chain(records: Sequence[bytes], index: int, previous: str) -> tuple[list[bytes], list[str]]:
-    """Lines and leaf hashes, in hex, for canonical records that go to this place of the log."""
-    lines, hexes = [], []
+def chain(records: Sequence[bytes], index: int, previous: str) -> tuple[list[bytes], list[bytes]]:
+    """Lines and leaf hashes for canonical records that go to this place of the log."""
+    lines, leaves = [], []
     sha256, last = hashlib.sha256, previous.encode()
     for number, record in enumerate(records, start=index):
         line = b'{"index":%d,"previous":"%b","record":%b}' % (number, last, record)
-        digest = sha256(b"\0" + line).hexdigest()
-        last = digest.encode()
+        leaf = sha256(b"\0" + line).digest()
+        last = hexlify(leaf)
         lines.append(line)
-        hexes.append(digest)
-    return lines, hexes
+        leaves.append(leaf)
+    return lines, leaves
 
 
 def follow(lines: Sequence[bytes], index: int, previous: str) -> Iterator[bytes]:

@@ -29,9 +29,9 @@ class MemoryLog:
     async def append_soon(self, *records: bytes) -> Leaf:
         """Append canonical records; where the last one stands."""
         with self._lock:
-            lines, hexes = chain(records, len(self._lines), self._last)
+            lines, leaves = chain(records, len(self._lines), self._last)
             self._lines += lines
-            self._last = hexes[-1]
+            self._last = leaves[-1].hex()
             return Leaf(index=len(self._lines) - 1, hash=self._last, origin=self.origin)
 
     def close(self) -> None:

@@ -133,13 +133,17 @@ class Recorder:
         self, call: ApprovedCall, *, arguments: HashedArguments, deadline_s: float, output_bytes: int
     ) -> RecordedCall | Refusal:
         """The call, ready to be executed; its intent is durable first if it may change the world."""
+        permitted = call.permitted
         recorded = RecordedCall(
+            request=permitted.request,
+            checked=permitted.checked,
+            tool=permitted.tool,
             approved=call,
             argument_hash=arguments.hash,
             deadline_s=deadline_s,
             output_bytes=output_bytes,
-            began_at=call.permitted.decision.decided_at,
-            has_arguments=self._keeps_arguments(call.permitted.checked, arguments),
+            began_at=permitted.decision.decided_at,
+            has_arguments=self._keeps_arguments(permitted.checked, arguments),
         )
         if recorded.tool.may_write:
             try:

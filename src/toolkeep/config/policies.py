@@ -67,7 +67,8 @@ def _check_inside(folder: Path, path: Path) -> None:
 
 def check_together(sources: Sequence[PolicySource]) -> None:
     """Raise `ConfigurationInvalid` for what is wrong with files beside each other: ids that two share."""
-    from toolkeep.policy.policies import PoliciesRefused, read_policies
+    from toolkeep.policy.policies import PoliciesRefused
+    from toolkeep.policy.reading import read_policies
 
     try:
         read_policies(sources)
@@ -76,7 +77,8 @@ def check_together(sources: Sequence[PolicySource]) -> None:
 
 
 def _summary(source: PolicySource) -> str:
-    from toolkeep.policy.policies import PoliciesRefused, read_policies
+    from toolkeep.policy.policies import PoliciesRefused
+    from toolkeep.policy.reading import read_policies
 
     try:
         policies = read_policies([source]).policies

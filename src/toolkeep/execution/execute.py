@@ -107,7 +107,7 @@ class Executor:
     ) -> "tuple[Any] | Refusal | _Failure":
         given_up = _Flag()
         work = runner.run(call, lambda: _context(call, given_up, secrets), slot)
-        task = asyncio.ensure_future(_contained(work))
+        task = asyncio.get_running_loop().create_task(_contained(work))
         try:
             await asyncio.sleep(0)  # many end in their first step, and need no timer
             if not task.done():

@@ -1,16 +1,15 @@
 """Runs live functions and agent-tool classes in this process: importing them was the decision to trust them.
 
 Protects against nothing (SBX-1: the result says `none`). An async tool is cancelled at its deadline; a sync
-function runs in a thread of its own and cannot be stopped.
+function runs in a thread and cannot be stopped.
 """
 
 import asyncio
-import contextlib
-import contextvars
 import inspect
 import json
-import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing, closing
+from functools import partial
 from typing import Any
 
 from toolkeep.calls import RecordedCall, RegisteredTool
@@ -18,11 +17,16 @@ from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.contract import AgentTool
 from toolkeep.definitions.function import FunctionTool
 from toolkeep.definitions.vocabulary import Isolation
+from toolkeep.execution.pieces import Pieces, listener_of
 from toolkeep.execution.runner import Held
+from toolkeep.execution.threads import Threads
 
 
 class InProcessRunner:
     """Runs what the host's own code registered."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
 
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it is live code that asks for no isolation."""
@@ -43,52 +47,50 @@ class InProcessRunner:
         arguments = call.checked.arguments
         if isinstance(runner, FunctionTool):
             bound = runner.bind(arguments, context() if runner.takes_context else None)
+            if inspect.isasyncgenfunction(runner.function):
+                return await _gathered(call, runner.function(**bound))
+            if inspect.isgeneratorfunction(runner.function):
+                return await self._gathered(call, partial(runner.function, **bound), context(), slot)
             if inspect.iscoroutinefunction(runner.function):
                 return await runner.function(**bound)
-            value = await in_thread(lambda: runner.function(**bound), slot, may_stop=runner.takes_context)
+            work = partial(runner.function, **bound)
+            value = await self._threads.run(work, slot, may_stop=runner.takes_context)
             return await value if inspect.isawaitable(value) else value
         result = await runner.execute(json.dumps(arguments, ensure_ascii=False), context())
         if not result.successful:
             raise ToolFailed(result.error_message)
         return json.loads(result.result_json)
 
+    async def _gathered(
+        self,
+        call: RecordedCall,
+        make: Callable[[], Generator[Any, None, None]],
+        context: ToolContext,
+        slot: Held,
+    ) -> Any:
+        """The pieces of a generator, which runs in a thread and is asked for no more when it is unwanted."""
+        loop, listener = asyncio.get_running_loop(), listener_of(call)
 
-async def in_thread(work: Callable[[], Any], slot: Held, *, may_stop: bool) -> Any:
-    """The work's result, from a thread of its own that outlives a caller who gives up, and keeps the slot.
+        def tell(piece: Any) -> None:
+            if listener is not None:
+                loop.call_soon_threadsafe(listener, piece)
 
-    Work that may look whether it is still wanted is waited for when it is not; `execute` bounds how long.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-    carried = contextvars.copy_context()
+        pieces = Pieces(call, tell)
 
-    def target() -> None:
-        try:
-            value, error = carried.run(work), None
-        except BaseException as raised:  # noqa: BLE001 -- handed to whoever waits
-            value, error = None, raised
-        slot.release()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_settle, done, value, error)
+        def work() -> Any:
+            with closing(make()) as given:
+                for piece in given:
+                    context.check_cancelled()
+                    pieces.add(piece)
+            return pieces.whole()
 
-    slot.hold()
-    threading.Thread(target=target, name="toolkeep-tool", daemon=True).start()
-    if not may_stop:
-        return await done
-    try:
-        return await asyncio.shield(done)
-    except asyncio.CancelledError:
-        await asyncio.wait({done})
-        done.exception()  # looked at, so that asyncio does not complain
-        raise
+        return await self._threads.run(work, slot, may_stop=True)
 
 
-def _settle(done: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
-    if done.done():
-        return
-    if isinstance(error, (StopIteration, SystemExit, KeyboardInterrupt)):
-        done.set_exception(RuntimeError(f"the tool raised {type(error).__name__}"))
-    elif error is not None:
-        done.set_exception(error)
-    else:
-        done.set_result(value)
+async def _gathered(call: RecordedCall, given: AsyncGenerator[Any, None]) -> Any:
+    pieces = Pieces(call, listener_of(call))
+    async with aclosing(given):
+        async for piece in given:
+            pieces.add(piece)
+            await asyncio.sleep(0)  # one that never waits can be cancelled too
+    return pieces.whole()

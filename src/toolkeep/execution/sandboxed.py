@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from toolkeep.calls import RecordedCall, RegisteredTool
+from toolkeep.canonical import canonical_bytes
 from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.function import FunctionTool
 from toolkeep.definitions.reference import Unreachable, find_reference, is_live
@@ -24,6 +25,7 @@ from toolkeep.errors import Code, ToolkeepError
 from toolkeep.execution.command import COMMAND, RUNNER, fill, find_program
 from toolkeep.execution.contacts import Contacts, Told
 from toolkeep.execution.machine import Machine
+from toolkeep.execution.pieces import joined, listener_of
 from toolkeep.execution.reach import SPAWN, Reach, Tool, hosts_of, reach_of, resolved_arguments
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.tool_code import find_code
@@ -115,6 +117,7 @@ class SandboxRunner:
                 deadline_s,
                 OUTPUT_CAP_BYTES,
                 known.on_progress,
+                _listener(call),
                 _way_out(call, self._contacts.of(call)),
                 owner,
             )
@@ -342,9 +345,24 @@ _REASONS: Final = {
 """In words of ours: what a tool says of itself when it is imported may be meant for a model."""
 
 
+def _listener(call: RecordedCall) -> Callable[[Any], None] | None:
+    """Who hears of the pieces of a call, as far as they are no more than the caller gets."""
+    tell, left = listener_of(call), call.output_bytes
+    if tell is None:
+        return None
+
+    def hear(piece: Any) -> None:
+        nonlocal left
+        left -= len(canonical_bytes(piece))
+        if left >= 0:
+            tell(piece)
+
+    return hear
+
+
 def _value(call: RecordedCall, reply: Reply) -> Any:
     if reply.ending is Ending.OK:
-        return reply.value
+        return reply.value if reply.pieces is None else joined(call, reply.pieces)
     if reply.ending is Ending.FAILED:
         raise ToolFailed(reply.text)
     if reply.ending is Ending.RAISED:

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from toolkeep.calls import RecordedCall, RegisteredTool
@@ -19,10 +20,10 @@ from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.vocabulary import Isolation
 from toolkeep.definitions.wasm import WasmTool
 from toolkeep.errors import Code
-from toolkeep.execution.in_process import in_thread
 from toolkeep.execution.opened import HeldPlaces
 from toolkeep.execution.reach import check_hidden, resolved_arguments
 from toolkeep.execution.runner import Held, RunRefused
+from toolkeep.execution.threads import Threads
 from toolkeep.limits import CANCEL_GRACE_SECONDS, FUEL_PER_SECOND, LOGGED_CHARS, OUTPUT_CAP_BYTES
 from toolkeep.sandbox.frames import FrameRefused, parse_value
 from toolkeep.wasm.cache import CompiledModules
@@ -65,7 +66,7 @@ class _Target(NamedTuple):
 class WasmRunner:
     """Runs what a configuration, or a `WasmTool`, names as a WASM module."""
 
-    def __init__(self, project: str, hidden: str, compiled: CompiledModules | None) -> None:
+    def __init__(self, project: str, hidden: str, compiled: CompiledModules | None, threads: Threads) -> None:
         """Relative paths of the project's own tools start from `project`; no tool sees `hidden`.
 
         `compiled` outlives the process.
@@ -73,6 +74,7 @@ class WasmRunner:
         self._project = project
         self._hidden = hidden
         self._compiled = compiled
+        self._threads = threads
         self._lock = threading.Lock()
         self._runtime: Runtime | None = None
         self._modules: Modules | None = None
@@ -99,7 +101,7 @@ class WasmRunner:
             raise _not_run(call, Code.ISOLATION_UNAVAILABLE, str(error)) from error
         # A moment longer than the call: whoever runs it gives up first, and says so.
         watch = Watch(call.deadline_s + CANCEL_GRACE_SECONDS, context().is_cancelled)
-        return await in_thread(lambda: self._work(call, places, watch), slot, may_stop=True)
+        return await self._threads.run(partial(self._work, call, places, watch), slot, may_stop=True)
 
     def _work(self, call: RecordedCall, places: HeldPlaces, watch: Watch) -> Any:
         target = _Target.of(call.tool.runner)

@@ -1,8 +1,8 @@
 """Answers the one call of a worker: a JSON object in, one JSON object out.
 
 In come `arguments`, and in `context` what the tool may know of its call. Out goes `{"ok": value}`,
-`{"bytes": base64}`, `{"failed": text}` if the tool raised toolkeep's ToolFailed, else `{"raised": type,
-"where": place}`: another exception's text may hold values and stays here.
+`{"pieces": [value, …]}`, `{"bytes": base64}`, `{"failed": text}` if the tool raised toolkeep's ToolFailed,
+else `{"raised": type, "where": place}`: another exception's text may hold values and stays here.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from .context import Send, make_context
 from .load import Call, Failed, is_ours
+from .pieces import Pieces
 from .plain import plain
 
 _WHERE_CHARS: Final = 200
@@ -44,6 +45,10 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 def _called(call: Call, request: dict[str, Any], send: Send) -> Any:
     value = call(request["arguments"], lambda: make_context(request.get("context", {}), send))
+    if inspect.isgenerator(value):
+        return Pieces(send).take(value)
+    if inspect.isasyncgen(value):
+        return asyncio.run(Pieces(send).take_soon(value))
     return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
 
 
@@ -52,6 +57,10 @@ async def _awaited(value: Any) -> Any:
 
 
 def _reply(value: Any) -> dict[str, Any]:
+    if isinstance(value, Pieces):
+        if not value.are_bytes:
+            return {"pieces": plain(value.given)}
+        value = b"".join(value.given)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"bytes": base64.b64encode(value).decode("ascii")}
     return {"ok": plain(value)}

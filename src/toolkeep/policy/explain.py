@@ -19,7 +19,7 @@ from toolkeep.policy.engine import Finding
 from toolkeep.policy.folders import Protected
 from toolkeep.policy.holdings import Holdings, requirement_contains
 from toolkeep.policy.places import Place
-from toolkeep.policy.policies import OURS
+from toolkeep.policy.reading import OURS
 from toolkeep.policy.settings import DEFAULT_GRANT, Grant
 from toolkeep.policy.touched import ANY_SCOPE, FS_WRITE, Touched, TouchPlan, TouchRefused, whole_scope
 from toolkeep.wording import HIDDEN, echo_name

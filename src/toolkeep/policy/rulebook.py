@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.policy.cedar_schema import SEE
+from toolkeep.policy.checking import check_policies
 from toolkeep.policy.defaults import ALWAYS, WITHOUT_POLICIES
 from toolkeep.policy.engine import Engine
-from toolkeep.policy.policies import Policies, PoliciesRefused, Policy, check_policies, read_policies
+from toolkeep.policy.policies import Policies, PoliciesRefused, Policy
+from toolkeep.policy.reading import read_policies
 from toolkeep.policy.settings import PolicySource
 
 Tools = Callable[[], Iterable[RegisteredTool]]

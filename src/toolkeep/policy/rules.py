@@ -12,7 +12,8 @@ from toolkeep.network.hosts import Host
 from toolkeep.policy.cedar_schema import Kind, Shape
 from toolkeep.policy.cedar_values import ArgumentShape, Path
 from toolkeep.policy.engine import AgentEntity, CallFacts, Engine
-from toolkeep.policy.policies import PoliciesRefused, read_policies
+from toolkeep.policy.policies import PoliciesRefused
+from toolkeep.policy.reading import read_policies
 from toolkeep.policy.settings import PolicySource
 
 

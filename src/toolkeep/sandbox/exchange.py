@@ -18,6 +18,7 @@ from typing import Any, Final
 from toolkeep.limits import PROGRESS_AT_ONCE
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.frames import HEADER_BYTES, FrameRefused, frame, parse
+from toolkeep.sandbox.pieces import OutputListener, PiecesHeard
 from toolkeep.sandbox.progress import Listener, ProgressHeard, nobody
 from toolkeep.sandbox.zygote import Worker
 
@@ -70,6 +71,8 @@ class Reply:
 
     ending: Ending
     value: Any = None
+    pieces: list[Any] | None = None
+    """The value of a tool that yields it."""
     text: str = ""
     why: Unloaded | None = None
 
@@ -83,6 +86,7 @@ class Request:
     """When there must be a reply, in the loop's time."""
     output_bytes: int
     on_progress: Listener = nobody
+    on_output: OutputListener | None = None
     serve: "Serve | None" = None
     """Serves the way out of a worker that has one."""
 
@@ -102,6 +106,7 @@ class Exchange:
         self._most = request.output_bytes + _ENVELOPE_BYTES
         self._heard = bytearray()
         self._progress = ProgressHeard(request.on_progress)
+        self._pieces = PiecesHeard(request.on_output, self._most)
         self._is_narrowed = False
         self.is_ready = False
         """Whether the worker has said that its tool is imported."""
@@ -183,6 +188,8 @@ class Exchange:
                 self._greet(said)
             elif "progress" in said:
                 self._progress.hear(said, len(body))
+            elif "piece" in said:
+                self._pieces.hear(said, len(body))
             else:
                 self._settle(_reply(said))
         except FrameRefused as refused:
@@ -220,6 +227,8 @@ def _reply(said: dict[str, Any]) -> Reply:
     match said:
         case {"ok": value, **rest} if not rest:
             return Reply(Ending.OK, value=value)
+        case {"pieces": [*pieces], **rest} if not rest:
+            return Reply(Ending.OK, pieces=pieces)
         case {"bytes": str(text), **rest} if not rest:
             return Reply(Ending.OK, value=_decoded(text))
         case {"failed": str(text), **rest} if not rest:

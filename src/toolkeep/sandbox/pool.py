@@ -23,6 +23,7 @@ from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.exchange import Ending, Exchange, Reply, Request, Serve
 from toolkeep.sandbox.frames import frame
 from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.pieces import OutputListener
 from toolkeep.sandbox.places import Places
 from toolkeep.sandbox.plan import NOTHING, Grant, Recipe, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.progress import Listener, nobody
@@ -106,17 +107,18 @@ class Pool:
         deadline_s: float,
         output_bytes: int,
         on_progress: Listener = nobody,
+        on_output: OutputListener | None = None,
         serve: Serve | None = None,
         owner: str = "",
     ) -> Reply:
         """Give the request to a fresh worker. Raises SandboxBroken or SandboxExhausted if none can be had.
 
-        `on_progress` is called in this event loop, for nothing that is told after the reply; `serve` makes
-        what serves the way out of a worker that has one, as long as the call takes; `owner` is whose call it
-        is: none has all places.
+        `on_progress` and `on_output` are called in this event loop, for nothing that is told after the reply;
+        `serve` makes what serves the way out of a worker that has one, as long as the call takes; `owner` is
+        whose call it is: none has all places.
         """
         until = asyncio.get_running_loop().time() + deadline_s
-        asked = Request(request, until, output_bytes, on_progress, serve)
+        asked = Request(request, until, output_bytes, on_progress, on_output, serve)
         return await self._here().run(key, self._recipes[key], asked, owner)
 
     async def lend(self, recipe: Recipe) -> Worker:

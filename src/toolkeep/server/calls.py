@@ -23,6 +23,7 @@ from toolkeep.server.problems import nothing_there
 
 Asked = Callable[[Question], Awaitable[None]]
 Progress = Callable[[float, float | None, str], None]
+Output = Callable[[Any], None]
 
 _asked: ContextVar[Asked | None] = ContextVar("toolkeep_asked", default=None)
 
@@ -65,6 +66,7 @@ async def call_tool(
     trace_id: str = "",
     asked: Asked | None = None,
     on_progress: Progress | None = None,
+    on_output: Output | None = None,
 ) -> ToolResult:
     """Call a tool as the caller's agent; `asked` hears of a person who is asked."""
     token = _asked.set(asked)
@@ -82,6 +84,7 @@ async def call_tool(
             fresh=body.fresh,
             idempotency_key=idempotency_key,
             on_progress=on_progress,
+            on_output=on_output,
         )
     finally:
         _asked.reset(token)

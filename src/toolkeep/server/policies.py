@@ -15,8 +15,9 @@ from toolkeep.asking import Asking, asking
 from toolkeep.calls import CheckedCall, PermittedCall, Refusal, ToolCall
 from toolkeep.errors import Code
 from toolkeep.keep import Keep
+from toolkeep.policy.checking import check_policies
 from toolkeep.policy.explain import Explanation, explain
-from toolkeep.policy.policies import PoliciesRefused, check_policies
+from toolkeep.policy.policies import PoliciesRefused
 from toolkeep.policy.rulebook import read_all
 from toolkeep.policy.settings import PolicySource
 from toolkeep.server.auth import Caller

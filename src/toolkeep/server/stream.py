@@ -1,13 +1,14 @@
 """One `:call` request: a JSON answer, or a stream of events; either goes on without its client if it must.
 
     JSON        200 result | 202 pending | a problem document
-    events      progress … pending … then one `result` or `problem`
+    events      progress … output … pending … then one `result` or `problem`
 
 A client that goes away cancels its call, unless it was told before that the call waits for a person.
 """
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -16,7 +17,7 @@ from toolkeep.calls import ToolResult
 from toolkeep.mcp.calling import from_any_thread
 from toolkeep.mcp.stream import Reply
 from toolkeep.server.answers import Answer, answer, json_bytes
-from toolkeep.server.calls import OpenCall, OpenCalls, Progress, view_of
+from toolkeep.server.calls import OpenCall, OpenCalls, Output, Progress, view_of
 from toolkeep.server.problems import of_result, problem
 from toolkeep.server.request import Request
 
@@ -27,6 +28,12 @@ class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
     progress: float
     total: float | None
     message: str
+
+
+class OutputView(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of what a tool gives; the result has all of them."""
+
+    piece: Any
 
 
 class Exchange:
@@ -57,6 +64,14 @@ class Exchange:
     def _progress(self, progress: float, total: float | None, message: str) -> None:
         if self._tell is not None:
             self._tell(json_bytes(ProgressView(progress=progress, total=total, message=message)))
+
+    @property
+    def on_output(self) -> Output | None:
+        """Who is told what the tool gives, as it comes."""
+        return self._output if self._wants_events else None
+
+    def _output(self, piece: Any) -> None:
+        self._reply.emit(json_bytes(OutputView(piece=piece)), b"output")
 
     async def asked(self, question: Question) -> None:
         """A person is asked: the client is told, and may go."""

@@ -7,7 +7,9 @@ in front of a later entry, or under a checkpoint, are no accident: `AuditBroken`
 
 import contextlib
 import hashlib
+import math
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,6 +46,8 @@ class Appender:
         self._announcements: list[bytes] = []
         self._is_synced = True
         self._is_in_doubt = False
+        self.sync_seconds = math.inf
+        """How long a sync takes, the last ones counting most."""
 
     @property
     def size(self) -> int:
@@ -84,12 +88,12 @@ class Appender:
             return
         self._read_on(None)
 
-    def append(self, records: Sequence[bytes]) -> list[str]:
-        """Append canonical records; durable when this returns. Their leaf hashes, in hex."""
+    def append(self, records: Sequence[bytes]) -> list[bytes]:
+        """Append canonical records; durable when this returns. Their leaf hashes."""
         own = self._announcements
         if self._place.offset >= self._segment_bytes:
             self._start_segment()
-        lines, hexes = chain([*own, *records], self._place.size, self._place.previous)
+        lines, leaves = chain([*own, *records], self._place.size, self._place.previous)
         lines.append(b"")
         data = b"\n".join(lines)
         try:
@@ -98,13 +102,13 @@ class Appender:
         except OSError:
             self._take_back()
             raise
-        if hexes:
-            self._place.previous = hexes[-1]
+        if leaves:
+            self._place.previous = leaves[-1].hex()
             self._place.offset += len(data)
-            self._place.size += len(hexes)
-            self._grow(map(bytes.fromhex, hexes))
+            self._place.size += len(leaves)
+            self._grow(leaves)
         self._announcements = []
-        return hexes[len(own) :]
+        return leaves[len(own) :]
 
     def root(self) -> bytes:
         """The root over every entry; all of them are durable."""
@@ -174,8 +178,8 @@ class Appender:
         )
 
     def _announce(self, **record: str | int) -> None:
-        time = datetime.fromtimestamp(self._clock(), UTC).isoformat()
-        self._announcements.append(canonical_bytes({**record, "time": time}))
+        now = datetime.fromtimestamp(self._clock(), UTC).isoformat()
+        self._announcements.append(canonical_bytes({**record, "time": now}))
 
     def _start_segment(self) -> None:
         if not self._is_synced:
@@ -207,6 +211,7 @@ class Appender:
             self._fresh.clear()
 
     def _sync(self) -> None:
+        began = time.perf_counter()
         try:
             os.fdatasync(self._descriptor)
         except OSError:
@@ -215,6 +220,8 @@ class Appender:
             self._is_in_doubt = True
             raise
         self._is_synced = True
+        took, before = time.perf_counter() - began, self.sync_seconds
+        self.sync_seconds = took if before == math.inf else before + (took - before) / 8
 
     def _take_back(self) -> None:
         try:

@@ -62,7 +62,7 @@ class AuditLog:
             future: Future[Leaf] = Future()
             # What happened is recorded even if nobody waits for it any more.
             future.set_running_or_notify_cancel()
-            waiting.append(Waiting((_canonical(record),), future))
+            waiting.append(((_canonical(record),), future, None))
             futures.append(future)
         self._writer.put(*waiting)
         return futures
@@ -70,10 +70,11 @@ class AuditLog:
     def append_soon(self, *records: bytes) -> "asyncio.Future[Leaf]":
         """Append canonical records for the running asyncio loop, which is woken once; tells of the last."""
         for record in records:
-            _check_length(record)
+            if len(record) > RECORD_BYTES:
+                raise _too_long(record)
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[Leaf] = loop.create_future()
-        self._writer.put(Waiting(records, waiter, loop))
+        self._writer.put_soon(records, waiter, loop)
         return waiter
 
     def read(self, start: int = 0, stop: int | None = None) -> list[Entry]:
@@ -138,13 +139,13 @@ class AuditLog:
 
 def _canonical(record: Mapping[str, Any]) -> bytes:
     line = record_bytes(record if type(record) is dict else dict(record))
-    _check_length(line)
+    if len(line) > RECORD_BYTES:
+        raise _too_long(line)
     return line
 
 
-def _check_length(line: bytes) -> None:
-    if len(line) > RECORD_BYTES:
-        raise ValueError(f"a record of {len(line)} bytes is too long: at most {RECORD_BYTES}")
+def _too_long(record: bytes) -> ValueError:
+    return ValueError(f"a record of {len(record)} bytes is too long: at most {RECORD_BYTES}")
 
 
 def _size(note: str) -> int:

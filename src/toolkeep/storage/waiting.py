@@ -8,29 +8,37 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from toolkeep.audit.entry import Leaf
 
 Loop: TypeAlias = asyncio.AbstractEventLoop
 
-
-class Waiting(NamedTuple):
-    """Canonical records that go next to each other, who waits for the last of them, and on which loop."""
-
-    records: tuple[bytes, ...]
-    waiter: "Future[Leaf] | asyncio.Future[Leaf]"
-    loop: Loop | None = None
+Waiting: TypeAlias = "tuple[tuple[bytes, ...], Future[Leaf] | asyncio.Future[Leaf], Loop | None]"
+"""Canonical records that go next to each other, who waits for the last of them, and on which loop."""
 
 
-def tell_places(group: Sequence[Waiting], first: int, hashes: Sequence[str], origin: str) -> None:
-    """Tell each where its last record stands; the first one of the group stands at `first`."""
+def tell_places(
+    group: Sequence[Waiting], first: int, leaves: Sequence[bytes], origin: str, running: Loop | None = None
+) -> None:
+    """Tell each where its last record stands; the first one of the group stands at `first`.
+
+    Those on the loop that is `running` here are told at once.
+    """
+    last = -1
+    elsewhere: list[Waiting] = []
     told: list[Leaf | Exception] = []
-    end = 0
-    for records, _, _ in group:
-        end += len(records)
-        told.append(Leaf(first + end - 1, hashes[end - 1], origin))
-    _tell(group, told)
+    for waiting in group:
+        records, waiter, loop = waiting
+        last += len(records)
+        leaf = Leaf(first + last, leaves[last].hex(), origin)
+        if loop is not running:
+            elsewhere.append(waiting)
+            told.append(leaf)
+        elif not waiter.done():
+            waiter.set_result(leaf)
+    if elsewhere:
+        _tell(elsewhere, told)
 
 
 def tell_failure(group: Sequence[Waiting], error: Exception) -> None:
@@ -41,7 +49,7 @@ def tell_failure(group: Sequence[Waiting], error: Exception) -> None:
 def _tell(group: Sequence[Waiting], told: "list[Leaf | Exception]") -> None:
     for loop in {loop for _, _, loop in group}:
         if loop is None:
-            _settle(group, told, None)
+            _settle(group, told, loop)
             continue
         # A loop that was closed: nobody waits there any more.
         with contextlib.suppress(RuntimeError):

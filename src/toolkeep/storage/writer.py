@@ -1,9 +1,11 @@
-"""The one thread that writes a log: gathers what waits, appends it as one group, signs checkpoints in time.
+"""Who writes a log: gathers what waits, appends it as one group, signs checkpoints in time.
 
-A group is appended under the lock of the log, an flock on its folder, which every process respects. Whoever
-waits is told when the group is durable, never before.
+A thread does it. Where the disk is quick, an event loop appends its own groups: handing over to the thread
+and back takes longer than such a sync. A group is appended under the lock of the log, an flock on its folder,
+which every process respects. Whoever waits is told when the group is durable, never before.
 """
 
+import asyncio
 import contextlib
 import fcntl
 import os
@@ -13,9 +15,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from toolkeep.audit.checkpoint import Checkpoint
+from toolkeep.audit.entry import Leaf
 from toolkeep.audit.errors import AuditBroken, LogClosed, LogUnwritable
 from toolkeep.audit.note import Note, VerifierKey
 from toolkeep.canonical import canonical_bytes
@@ -24,14 +27,21 @@ from toolkeep.storage.appender import Appender
 from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.folder import make_private
 from toolkeep.storage.keys import Keys
-from toolkeep.storage.waiting import Waiting, tell_failure, tell_places
+from toolkeep.storage.waiting import Loop, Waiting, tell_failure, tell_places
 
 Result = TypeVar("Result")
 Order: TypeAlias = "tuple[Callable[[], Any], Future[Any]]"
 
+QUICK_SYNC_SECONDS: Final = 0.000_25
+"""How long an event loop may stand still for a sync; a slower disk is left to the thread."""
+
+
+class _Busy(Exception):
+    """Somebody else writes, and there is no time to wait."""
+
 
 class Writer:
-    """Writes one log from one thread, which starts with the first thing to do."""
+    """Writes one log. Its thread starts with the first thing to do."""
 
     def __init__(
         self, folder: Path, *, segment_bytes: int, checkpoint_seconds: float, clock: Callable[[], float]
@@ -46,6 +56,8 @@ class Writer:
         self._gate = threading.Lock()
         self._waiting: list[Waiting] = []
         self._orders: list[Order] = []
+        self._committing: Loop | None = None  # the loop that will append what waits, in its next turn
+        self._turn = threading.Lock()  # an flock does not keep threads of one process apart
         # Locked while there is nothing new: a bare lock wakes the thread 3 × faster than an Event.
         self._bell = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -59,18 +71,28 @@ class Writer:
     def put(self, *waiting: Waiting) -> None:
         """Append these, next to each other."""
         with self._gate:
-            if self._closed_because:
-                raise LogClosed(str(self.audit), self._closed_because)
-            if not self._waiting:  # else the thread was woken already
-                self._awake()
+            self._refuse_if_closed()
             self._waiting += waiting
+            self._awake()
+
+    def put_soon(self, records: tuple[bytes, ...], waiter: "asyncio.Future[Leaf]", loop: Loop) -> None:
+        """Append these, next to each other, for someone on the loop that runs here."""
+        with self._gate:
+            self._refuse_if_closed()
+            self._waiting.append((records, waiter, loop))
+            if self._committing is loop:
+                return
+            if self._committing is None and self._is_quick:
+                self._committing = loop
+                loop.call_soon(self._commit_on, loop)
+            else:
+                self._awake()
 
     def order(self, action: Callable[[], Result]) -> "Future[Result]":
         """Run an action of this class between two groups, after everything put before."""
         future: Future[Result] = Future()
         with self._gate:
-            if self._closed_because:
-                raise LogClosed(str(self.audit), self._closed_because)
+            self._refuse_if_closed()
             self._orders.append((action, future))
             self._awake()
         return future
@@ -93,7 +115,7 @@ class Writer:
     def forget(self) -> None:
         """In a fork of the process: there is no thread here, and the files are the parent's."""
         # The lock goes with the open file, which both share: the child would hold it when the parent dies.
-        self._gate = threading.Lock()
+        self._gate, self._turn = threading.Lock(), threading.Lock()
         self._closed_because = self._closed_because or "it was opened before this process was forked"
         self._let_go()
 
@@ -117,6 +139,14 @@ class Writer:
             self._sign(appender, is_kept=True)
             return new.verifier
 
+    def _refuse_if_closed(self) -> None:
+        if self._closed_because:
+            raise LogClosed(str(self.audit), self._closed_because)
+
+    @property
+    def _is_quick(self) -> bool:
+        return self._appender is not None and self._appender.sync_seconds < QUICK_SYNC_SECONDS
+
     def _let_go(self) -> None:
         if self._appender:
             self._appender.close()
@@ -138,27 +168,53 @@ class Writer:
             patience = self._patience()
             self._bell.acquire(timeout=-1 if patience is None else patience)
             with self._gate:
-                group, self._waiting = self._waiting, []
                 orders, self._orders = self._orders, []
-            if group:
-                self._append(group)
+            self._commit()
             for action, future in orders:
                 self._obey(action, future)
             if self._patience() == 0:
                 self._sign_in_time()
 
-    def _append(self, group: list[Waiting]) -> None:
+    def _commit_on(self, loop: Loop) -> None:
+        """Append what waits on an event loop; left to the thread while anybody else writes."""
         try:
-            with self._locked() as appender:
-                hashes = appender.append([record for records, _, _ in group for record in records])
-                first = appender.size - len(hashes)
-                if not self._due:
-                    self._due = time.monotonic() + self._checkpoint_seconds
-            tell_places(group, first, hashes, self.keys.origin)
+            self._commit(loop)
+        except _Busy:
+            with self._gate:
+                self._awake()
+
+    def _commit(self, here: Loop | None = None) -> None:
+        """Append what waits as one group; on an event loop only if that can be done at once."""
+        if not self._waiting:
+            return
+        group: list[Waiting] = []
+        try:
+            with self._locked(is_patient=here is None) as appender:
+                group = self._take()
+                leaves = appender.append([record for records, _, _ in group for record in records])
+                first = appender.size - len(leaves)
+                self._cover_soon()
+            tell_places(group, first, leaves, self.keys.origin, here)
+        except _Busy:
+            raise
         except OSError as error:
-            tell_failure(group, self._unwritable(error))
+            tell_failure(group or self._take(), self._unwritable(error))
         except Exception as error:  # noqa: BLE001 -- whoever waits must hear of our own mistakes too
-            tell_failure(group, error)
+            tell_failure(group or self._take(), error)
+        except BaseException:  # a signal, on the thread of a loop: others may wait elsewhere
+            tell_failure(group, LogUnwritable(str(self.audit), "cannot be written: interrupted"))
+            raise
+
+    def _take(self) -> list[Waiting]:
+        with self._gate:
+            group, self._waiting, self._committing = self._waiting, [], None
+        return group
+
+    def _cover_soon(self) -> None:
+        if not self._due:
+            with self._gate:
+                self._due = time.monotonic() + self._checkpoint_seconds
+                self._awake()
 
     def _finish(self) -> None:
         self._is_stopping = True
@@ -211,17 +267,31 @@ class Writer:
         return newest
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[Appender]:
-        """The end of the log, with the lock held and everything taken in that others appended."""
-        if self._lock_descriptor < 0:
-            make_private(self._folder)
-            make_private(self.audit)
-            self._lock_descriptor = os.open(self.audit, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX)
+    def _locked(self, *, is_patient: bool = True) -> Iterator[Appender]:
+        """The end of the log, with the lock held and everything taken in that others appended.
+
+        Raises `_Busy` where it would have to wait and is not patient.
+        """
+        if not self._turn.acquire(blocking=is_patient):
+            raise _Busy
         try:
-            yield self._caught_up()
+            if self._lock_descriptor < 0:
+                make_private(self._folder)
+                make_private(self.audit)
+                self._lock_descriptor = os.open(self.audit, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._lock(is_patient=is_patient)
+            try:
+                yield self._caught_up()
+            finally:
+                fcntl.flock(self._lock_descriptor, fcntl.LOCK_UN)
         finally:
-            fcntl.flock(self._lock_descriptor, fcntl.LOCK_UN)
+            self._turn.release()
+
+    def _lock(self, *, is_patient: bool) -> None:
+        try:
+            fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX if is_patient else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise _Busy from error
 
     def _caught_up(self) -> Appender:
         if self._appender:

@@ -149,7 +149,7 @@ class _Judge:
     def __init__(self, question: Question, tool: "RegisteredTool") -> None:
         from toolkeep.policy.cedar_values import ArgumentShape
         from toolkeep.policy.engine import AgentEntity, Engine
-        from toolkeep.policy.policies import read_policies
+        from toolkeep.policy.reading import read_policies
         from toolkeep.policy.settings import PolicySource
         from toolkeep.policy.touched import TouchPlan
 

@@ -13,7 +13,9 @@ from toolkeep.cli.options import common, files, print_json, project, say
 from toolkeep.cli.policy.sources import PolicyTexts, configured, given, problem_of, read_texts
 from toolkeep.cli.policy.world import World
 from toolkeep.policy.cedar_schema import CALL
-from toolkeep.policy.policies import Policy, PolicyProblem, Uid, check_policies, read_policies, tool_ancestors
+from toolkeep.policy.checking import check_policies
+from toolkeep.policy.policies import Policy, PolicyProblem, Uid, tool_ancestors
+from toolkeep.policy.reading import read_policies
 from toolkeep.policy.rulebook import read_all
 
 

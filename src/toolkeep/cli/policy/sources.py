@@ -13,7 +13,8 @@ from toolkeep.config.policies import read_policy_files
 from toolkeep.documents import read_yaml
 from toolkeep.errors import ConfigurationInvalid, FileUnreadable
 from toolkeep.limits import CONFIG_FILE_BYTES
-from toolkeep.policy.policies import PoliciesRefused, PolicyProblem, read_policies
+from toolkeep.policy.policies import PoliciesRefused, PolicyProblem
+from toolkeep.policy.reading import read_policies
 from toolkeep.policy.settings import Example, PolicySource
 
 _PLACED = re.compile(r"(?P<source>.+?):(?P<line>\d+):(?P<column>\d+): (?P<message>.*)", re.DOTALL)

@@ -48,6 +48,7 @@ async def _made(service: Service, request: Request, body: calls.RawCall, key: st
                 trace_id=request.trace_id,
                 asked=exchange.asked,
                 on_progress=exchange.on_progress,
+                on_output=exchange.on_output,
             )
         except asyncio.CancelledError:
             if exchange.broken() or exchange.open_call is not None:

@@ -1,0 +1,157 @@
+"""Threads for work that blocks: a free one does it, else a new one. Nobody waits for a thread.
+
+Work that never ends holds its own thread and no other. A thread that has nothing to do ends after a while,
+and with its keep: starting one anew takes five times as long as waking one that waits.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from toolkeep.execution.runner import Held
+
+IDLE_SECONDS: Final = 5.0
+_BUSY, _IDLE = "toolkeep-tool", "toolkeep-idle"
+
+Tell: TypeAlias = Callable[[], object]
+Job: TypeAlias = Callable[[], Tell]
+"""Does its work, and gives back how to tell of it; does not raise."""
+
+
+class Threads:
+    """The threads of one keep."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._is_closed = False
+        _OPEN.add(self)
+
+    async def run(self, work: Callable[[], Any], slot: Held, *, may_stop: bool) -> Any:
+        """The work's result, from a thread that outlives a caller who gives up, and keeps the slot.
+
+        Work that may look whether it is still wanted is waited for when it is not; `execute` bounds how long.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+        slot.hold()
+        self._give(partial(_job, partial(contextvars.copy_context().run, work), slot, loop, done))
+        if not may_stop:
+            return await done
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            await asyncio.wait({done})
+            done.exception()  # looked at, so that asyncio does not complain
+            raise
+
+    def close(self) -> None:
+        """End the threads that wait for work; those that work end when they have done it."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.given.put(None)
+        for worker in idle:
+            worker.join()
+
+    def rests(self, worker: "_Worker") -> bool:
+        """Have a thread wait for work; False where it is to end."""
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(worker)
+            return not self._is_closed
+
+    def leaves(self, worker: "_Worker") -> bool:
+        """Let go of a thread that waits; False where it was given work meanwhile."""
+        with self._lock:
+            if worker in self._idle:
+                self._idle.remove(worker)
+                return True
+            return False
+
+    def forget(self) -> None:
+        """In a fork of the process: none of the threads is here."""
+        self._lock, self._idle = threading.Lock(), []
+
+    def _give(self, job: Job) -> None:
+        with self._lock:
+            worker = self._idle.pop() if self._idle else None
+        if worker is not None:
+            worker.given.put(job)
+            return
+        worker = _Worker(self)
+        worker.given.put(job)
+        worker.start()
+
+
+class _Worker(threading.Thread):
+    """One thread: does a job, waits for the next."""
+
+    def __init__(self, threads: Threads) -> None:
+        super().__init__(name=_BUSY, daemon=True)
+        self.given: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._threads = threads
+
+    def run(self) -> None:
+        stays = True
+        while stays and (job := self._next()) is not None:
+            self.name = _BUSY
+            tell = job()
+            self.name = _IDLE
+            del job  # what it holds is not kept until the next one comes
+            # Free before anyone hears of it: whoever does may come at once with the next job.
+            stays = self._threads.rests(self)
+            tell()
+            del tell
+
+    def _next(self) -> Job | None:
+        try:
+            return self.given.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            return None if self._threads.leaves(self) else self.given.get()
+
+
+def _job(
+    work: Callable[[], Any], slot: Held, loop: asyncio.AbstractEventLoop, done: "asyncio.Future[Any]"
+) -> Tell:
+    try:
+        value, error = work(), None
+    except BaseException as raised:  # noqa: BLE001 -- handed to whoever waits
+        value, error = None, raised
+    slot.release()
+    return partial(_tell, loop, done, value, error)
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop, done: "asyncio.Future[Any]", value: Any, error: BaseException | None
+) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(_settle, done, value, error)
+
+
+def _settle(done: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
+    if done.done():
+        return
+    if isinstance(error, (StopIteration, SystemExit, KeyboardInterrupt)):
+        done.set_exception(RuntimeError(f"the tool raised {type(error).__name__}"))
+    elif error is not None:
+        done.set_exception(error)
+    else:
+        done.set_result(value)
+
+
+def _forget_in_child() -> None:
+    for threads in list(_OPEN):
+        threads.forget()
+
+
+_OPEN: "weakref.WeakSet[Threads]" = weakref.WeakSet()
+os.register_at_fork(after_in_child=_forget_in_child)
