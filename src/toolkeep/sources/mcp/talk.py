@@ -78,17 +78,18 @@ async def start_by_http(
     protocol: str = "",
     access: Access | None = None,
     *,
-    begin_s: float = BEGIN_SECONDS,
+    begin_s: float | None = None,
 ) -> Talk:
     """Begin to talk with a server by its address. Raises `UpstreamFailed`."""
     return await begun(HttpSpeaker(url, hosts, headers, access), protocol=protocol, begin_s=begin_s)
 
 
 async def begun(
-    speaker: Speaker, way_out: WayOut | None = None, protocol: str = "", begin_s: float = BEGIN_SECONDS
+    speaker: Speaker, way_out: WayOut | None = None, protocol: str = "", begin_s: float | None = None
 ) -> Talk:
     """A talk over a speaker; one that cannot be begun is ended."""
     conversation = Conversation(speaker, protocol)
+    begin_s = BEGIN_SECONDS if begin_s is None else begin_s
     try:
         async with asyncio.timeout(begin_s):
             await conversation.begin()
