@@ -245,12 +245,13 @@ async def test_a_redirect_of_an_authorization_server_is_no_answer(world: World) 
     assert inner.asked == []
 
 
-async def test_a_redirect_to_another_public_server_is_no_answer_either(world: World) -> None:
+async def test_a_redirect_to_another_public_server_or_page_is_no_answer_either(world: World) -> None:
     server, auth = await both(world)
-    away = b"HTTP/1.1 307 X\r\nLocation: https://mcp.example/stolen\r\nContent-Length: 0\r\n\r\n"
-    auth.pages["/token"] = away
-    assert "redirects" in await why_not(signed_in())
-    assert "/stolen" not in server.paths()
+    for host in ("mcp.example", "auth.example"):
+        away = f"HTTP/1.1 307 X\r\nLocation: https://{host}/stolen\r\nContent-Length: 0\r\n\r\n"
+        auth.pages["/token"] = away.encode()
+        assert "redirects" in await why_not(signed_in())
+    assert "/stolen" not in (*server.paths(), *auth.paths())
 
 
 async def test_endpoints_of_another_kind_are_refused_before_anything_is_shown(world: World) -> None:
