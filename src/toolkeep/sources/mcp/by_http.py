@@ -214,7 +214,7 @@ class HttpSpeaker:
                     self._check(answer)
                     yield answer
                     return
-                challenge = answer.header("www-authenticate")
+                challenge = _challenge(answer)
             if self._access is None or not await self._access.refused(answer.status, challenge):
                 raise _wants_credentials(answer.status)
 
@@ -257,6 +257,12 @@ async def _reached(asked: Request, reach: HostReach, budget: Budget) -> AsyncIte
 
 async def _whole(answer: OpenAnswer) -> bytes:
     return await answer.body(OUTPUT_CAP_BYTES)
+
+
+def _challenge(answer: OpenAnswer) -> str:
+    """What it says about tokens; a server may offer other ways beside that."""
+    offered = [value for name, value in answer.headers if name == "www-authenticate"]
+    return next((value for value in offered if value[:7].lower() == "bearer "), "")
 
 
 def _wants_credentials(status: int) -> UpstreamFailed:
