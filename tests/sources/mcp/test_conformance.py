@@ -2,12 +2,14 @@
 
 import pytest
 
+from tests.mcp.environments import node_with_packages
 from tests.network.inside import mcp_conformance
 from tests.network.world import run_inside, scenarios
 
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, str]:
+    node_with_packages()  # made out here: inside there is no way to whoever has the packages
     return run_inside(mcp_conformance, seconds=600)
 
 
