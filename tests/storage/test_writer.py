@@ -133,6 +133,26 @@ def test_a_loop_does_not_wait_while_the_thread_writes(log: AuditLog, monkeypatch
     assert asyncio.run(call()).index == 2
 
 
+@pytest.mark.parametrize(
+    ("length", "segment_bytes"), [(50_000, 1 << 24), (1, 1)], ids=["long", "new segments"]
+)
+def test_what_others_wrote_at_length_is_read_by_the_thread(
+    log: AuditLog, folder: Path, syncing: list[int], length: int, segment_bytes: int
+) -> None:
+    async def call() -> Leaf:
+        return await log.append_soon(b"{}")
+
+    with AuditLog(folder, checkpoint_seconds=NEVER, segment_bytes=segment_bytes) as other:
+        for _ in range(2):
+            other.append({"text": "x" * length}).result()
+    syncing.clear()
+    assert asyncio.run(call()).index == 3
+    assert threading.get_ident() not in syncing
+    syncing.clear()
+    assert asyncio.run(call()).index == 4
+    assert set(syncing) == {threading.get_ident()}
+
+
 def test_those_who_wait_elsewhere_are_told_too(log: AuditLog, syncing: list[int]) -> None:
     others: list[Future[Leaf]] = []
 
@@ -166,6 +186,26 @@ def test_a_full_disk_fails_those_who_wait_and_the_next_ones_go_on(
     assert last.index == 1
     log.checkpoint()
     assert verify(folder).is_intact
+
+
+def test_after_a_failed_sync_the_thread_reads_the_log_again(
+    log: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async def call() -> Leaf:
+        monkeypatch.setattr(os, "fdatasync", fails)
+        with pytest.raises(LogUnwritable):
+            await log.append_soon(b"{}")
+        monkeypatch.setattr(os, "fdatasync", lambda _: threads.append(threading.get_ident()))
+        return await log.append_soon(b"{}")
+
+    assert asyncio.run(call()).index == 1
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 def test_a_write_that_would_block_is_a_failure_and_nobody_waits_for_ever(

@@ -26,6 +26,11 @@ from toolkeep.storage.resume import find_place, save_place
 from toolkeep.storage.segments import Place, segment_numbers, segment_path, segments_folder
 
 _FRESH_LEAVES = 4096
+_LITTLE_BYTES = 64 * 1024
+
+
+class Busy(Exception):
+    """Others write, or have written much, and there is no time to wait for that."""
 
 
 class Appender:
@@ -81,12 +86,14 @@ class Appender:
         if self.size < covered:
             raise AuditBroken(str(self._place), f"a checkpoint says that there are {covered} records")
 
-    def catch_up(self) -> None:
-        """Take in what other processes appended."""
+    def catch_up(self, *, is_patient: bool = True) -> None:
+        """Take in what other processes appended; raises `Busy` where that is much and one is not patient."""
+        if not is_patient and self._is_in_doubt:
+            raise Busy
         if self._is_in_doubt:
             self._start_over()
             return
-        self._read_on(None)
+        self._read_on(None, is_patient=is_patient)
 
     def append(self, records: Sequence[bytes]) -> list[bytes]:
         """Append canonical records; durable when this returns. Their leaf hashes."""
@@ -133,16 +140,21 @@ class Appender:
         if known:
             self._place, self._frontier = known
 
-    def _read_on(self, checkpoint: Checkpoint | None) -> None:
+    def _read_on(self, checkpoint: Checkpoint | None, *, is_patient: bool = True) -> None:
         while True:
             status = os.fstat(self._descriptor)
-            if status.st_size < self._place.offset or not status.st_nlink:
+            behind = status.st_size - self._place.offset
+            if behind < 0 or not status.st_nlink:
                 raise AuditBroken(str(self._place), "the segment was cut or replaced")
-            if status.st_size > self._place.offset:
+            if not is_patient and behind > _LITTLE_BYTES:
+                raise Busy
+            if behind:
                 self._take(status.st_size, checkpoint)
             # One call a commit; a rule by size alone would bind all processes to one segment size.
             if not os.access(self._following, os.F_OK):
                 return
+            if not is_patient:
+                raise Busy
             self._use(self._place.number + 1)
 
     def _take(self, size: int, checkpoint: Checkpoint | None) -> None:

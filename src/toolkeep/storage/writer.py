@@ -23,7 +23,7 @@ from toolkeep.audit.errors import AuditBroken, LogClosed, LogUnwritable
 from toolkeep.audit.note import Note, VerifierKey
 from toolkeep.canonical import canonical_bytes
 from toolkeep.errors import ToolkeepError
-from toolkeep.storage.appender import Appender
+from toolkeep.storage.appender import Appender, Busy
 from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.folder import make_private
 from toolkeep.storage.keys import Keys
@@ -34,10 +34,6 @@ Order: TypeAlias = "tuple[Callable[[], Any], Future[Any]]"
 
 QUICK_SYNC_SECONDS: Final = 0.000_25
 """How long an event loop may stand still for a sync; a slower disk is left to the thread."""
-
-
-class _Busy(Exception):
-    """Somebody else writes, and there is no time to wait."""
 
 
 class Writer:
@@ -179,7 +175,7 @@ class Writer:
         """Append what waits on an event loop; left to the thread while anybody else writes."""
         try:
             self._commit(loop)
-        except _Busy:
+        except Busy:
             with self._gate:
                 self._awake()
 
@@ -195,7 +191,7 @@ class Writer:
                 first = appender.size - len(leaves)
                 self._cover_soon()
             tell_places(group, first, leaves, self.keys.origin, here)
-        except _Busy:
+        except Busy:
             raise
         except OSError as error:
             tell_failure(group or self._take(), self._unwritable(error))
@@ -270,10 +266,10 @@ class Writer:
     def _locked(self, *, is_patient: bool = True) -> Iterator[Appender]:
         """The end of the log, with the lock held and everything taken in that others appended.
 
-        Raises `_Busy` where it would have to wait and is not patient.
+        Raises `Busy` where it would have to wait and is not patient.
         """
         if not self._turn.acquire(blocking=is_patient):
-            raise _Busy
+            raise Busy
         try:
             if self._lock_descriptor < 0:
                 make_private(self._folder)
@@ -281,7 +277,7 @@ class Writer:
                 self._lock_descriptor = os.open(self.audit, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._lock(is_patient=is_patient)
             try:
-                yield self._caught_up()
+                yield self._caught_up(is_patient=is_patient)
             finally:
                 fcntl.flock(self._lock_descriptor, fcntl.LOCK_UN)
         finally:
@@ -291,11 +287,11 @@ class Writer:
         try:
             fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX if is_patient else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise _Busy from error
+            raise Busy from error
 
-    def _caught_up(self) -> Appender:
+    def _caught_up(self, *, is_patient: bool) -> Appender:
         if self._appender:
-            self._appender.catch_up()
+            self._appender.catch_up(is_patient=is_patient)
             return self._appender
         appender = Appender(
             self.audit, self.checkpoints, segment_bytes=self._segment_bytes, clock=self._clock
