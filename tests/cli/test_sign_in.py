@@ -62,18 +62,22 @@ def test_a_server_that_cannot_be_reached_is_said_in_plain_words(project: Path) -
     assert tokens_of(project).get("up") is None
 
 
+LEAKS = "would go to whomever the server names"
+
+
 @pytest.mark.parametrize(
-    "words",
+    ("words", "reason"),
     [
-        ("http://127.0.0.1/mcp", "--sign-in"),
-        (URL, "--client-secret", "KEY", "--client-id", "us"),
-        (URL, "--client-secret", "KEY", "--issuer", "https://b.example"),
+        (("http://127.0.0.1/mcp", "--sign-in"), "takes a server with an address that begins with https://"),
+        ((URL, "--client-secret", "KEY", "--client-id", "us"), LEAKS),
+        ((URL, "--client-secret", "KEY", "--issuer", "https://b.example"), LEAKS),
     ],
 )
 def test_a_secret_is_not_taken_where_anybody_could_ask_for_it(
-    tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, words: tuple[str, ...], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KEY", "cs-PLANTED")
     done = toolkeep(tmp_path, "add", "mcp", "up", *words)
     assert "ACODE-TSR-076" in done.output
+    assert reason in done.output
     assert "PLANTED" not in done.output
