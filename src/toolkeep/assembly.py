@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from toolkeep.registry.given import Offer
     from toolkeep.registry.store import BrokenDefinition, StoredDefinition
     from toolkeep.results.output import Normalizers
+    from toolkeep.sign_ins import KeptTokens
     from toolkeep.sources.mcp.listing import Listing
     from toolkeep.sources.mcp.provider import McpProvider
     from toolkeep.sources.openapi.provider import OpenApiProvider
@@ -82,6 +83,7 @@ def open_keep(
         normalizers=normalizers,
         call_limits=call_limits,
         tool_secrets=tool_secrets,
+        sign_ins=sign_ins_of(state),
         closed=settings.disabled,
         policy=_policy_settings(settings, root, state, approval_wait_s),
         approver=approver,
@@ -107,6 +109,15 @@ def open_keep(
     if follow_store or (follow_store is None and settings.store_url):
         keep.follow_store()
     return keep
+
+
+def sign_ins_of(state: KeepState | None) -> "KeptTokens | None":
+    """Where the tokens of upstream servers are kept; None for a user without a home."""
+    if state is None:
+        return None
+    from toolkeep.storage.upstream_tokens import FileTokens
+
+    return FileTokens(state.folder)
 
 
 def _policy_settings(

@@ -31,6 +31,7 @@
     ├── BackupRefused          ACODE-TSR-059   a backup cannot be made, read or restored
     ├── LockInvalid            ACODE-TSR-075   toolkeep.lock cannot be read
     ├── ImportRefused          ACODE-TSR-076   nothing can be imported from a document or server
+    ├── SignInFailed           ACODE-TSR-087   nobody was signed in to an upstream server
     └── RequestRefused         060 … 086       server: a request that cannot be answered; a problem document
 
 An exception is for an author, an operator or a bug. What a better call could have avoided is a value,
@@ -126,6 +127,7 @@ class Code(StrEnum):
     IMPORT_REFUSED = "ACODE-TSR-076"
     SIGN_IN_REFUSED = "ACODE-TSR-085"
     NOT_FROM_PAGE = "ACODE-TSR-086"
+    UPSTREAM_SIGN_IN = "ACODE-TSR-087"
 
 
 FAILURES: Final = frozenset(
@@ -203,6 +205,7 @@ TITLES: Final[dict[Code, str]] = {
     Code.MEDIA_REFUSED: "media type not taken",
     Code.LOCK_INVALID: "lock cannot be read",
     Code.IMPORT_REFUSED: "nothing to import",
+    Code.UPSTREAM_SIGN_IN: "not signed in to an upstream",
     Code.SIGN_IN_REFUSED: "sign-in refused",
     Code.NOT_FROM_PAGE: "change not made from the page",
 }
@@ -426,6 +429,13 @@ class ImportRefused(ToolkeepError):
 
     def __init__(self, what: str, reason: str, *, hint: str = "") -> None:
         super().__init__(Code.IMPORT_REFUSED, f"{what}: {reason}", hint=hint)
+
+
+class SignInFailed(ToolkeepError):
+    """Nobody was signed in to an upstream server."""
+
+    def __init__(self, upstream: str, reason: str, *, hint: str = "") -> None:
+        super().__init__(Code.UPSTREAM_SIGN_IN, f"upstream '{upstream}': {reason}", hint=hint)
 
 
 class NotRecorded(ToolkeepError):

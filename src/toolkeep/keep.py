@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from toolkeep.registry.store import DefinitionStore
     from toolkeep.replay import Replay
     from toolkeep.results.output import Normalizers
+    from toolkeep.sign_ins import KeptTokens
     from toolkeep.storage.following import Follower
     from toolkeep.telemetry.webhook import Webhook
 
@@ -63,6 +64,7 @@ class Keep(KeepsTools):
         policy: PolicySettings = NO_POLICY_SETTINGS,
         approver: "Approver | None" = None,
         tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
+        sign_ins: "KeptTokens | None" = None,
         state: RegistryState | None = None,
         locked: LockedSets | None = None,
         store: "DefinitionStore | None" = None,
@@ -97,6 +99,7 @@ class Keep(KeepsTools):
         self._call_limits = call_limits
         self._normalizers = dict(normalizers or {})
         self._tool_secrets = tool_secrets or {}
+        self._sign_ins = sign_ins
         self._given_record = record
         self._making = threading.Lock()
         self._authorizing = threading.Lock()
@@ -271,6 +274,7 @@ class Keep(KeepsTools):
                         approval_wait_s=self._policy.wait_s,
                         normalizers=self._normalizers,
                         tool_secrets=self._tool_secrets,
+                        sign_ins=self._sign_ins,
                     )
                     if self._is_closed:
                         made.close()

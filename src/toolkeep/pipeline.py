@@ -55,6 +55,7 @@ from toolkeep.registry.registry import ToolRegistry
 from toolkeep.registry.unanswered import answering_tool
 from toolkeep.results.normalize import normalize, pending, refused
 from toolkeep.results.output import Normalizers, check_output
+from toolkeep.sign_ins import KeptTokens
 from toolkeep.sources.mcp.runner import McpRunner
 from toolkeep.validation.memory import RefusalMemory
 from toolkeep.validation.validate import Arguments, validate
@@ -93,6 +94,7 @@ class Pipeline:
         approval_wait_s: float,
         normalizers: Normalizers,
         tool_secrets: Mapping[str, Mapping[str, str]],
+        sign_ins: KeptTokens | None = None,
     ) -> None:
         self.record = record
         self.authorizer = authorizer
@@ -115,7 +117,7 @@ class Pipeline:
             WasmRunner(project, state_folder, _compiled_modules(record), self._threads),
             HttpRunner(),
             ProcessRunner(self.residents, machine, contacts, project, state_folder),
-            McpRunner(self.residents, machine, contacts, state_folder),
+            McpRunner(self.residents, machine, contacts, state_folder, sign_ins),
         ]
         self.executor = Executor(runners, Breaker(limits), ResultCache())
         self.recorder = Recorder(record.log, record.bodies, record.secret_key)

@@ -86,3 +86,37 @@ def test_a_person_is_shown_what_is_said_about_danger(tmp_path: Path) -> None:
     effects = [effect.what for effect in project_file(tmp_path).effects]
     assert "getBook of upstream 'shop' is called safe" in effects
     assert any("which is not there," in what for what in effects)
+
+
+SERVER = "mcp: a.json, url: 'https://a.example/mcp'"
+CLIENT = "client_id: us, client_secret: key, issuer: 'https://b.example'"
+KEY = "secrets: {key: {env: KEY}}"
+
+
+@pytest.mark.spec("MCP-2")
+@pytest.mark.parametrize(
+    "said",
+    [
+        "mcp: a.json, url: 'http://a.example/mcp', oauth: {}", "mcp: a.json, command: [x], oauth: {}",
+        "openapi: a.json, url: 'https://a.example', oauth: {}", f"{SERVER}, oauth: {{other: 1}}",
+        f"{SERVER}, oauth: {{}}, headers: {{authorization: x}}", f"{SERVER}, oauth: {{issuer: 'http://b.example'}}",
+        f"{SERVER}, {KEY}, oauth: {{client_id: us, client_secret: key}}",
+        f"{SERVER}, {KEY}, oauth: {{issuer: 'https://b.example', client_secret: key}}", f"{SERVER}, oauth: {{{CLIENT}}}",
+        f"{SERVER}, oauth: {{grant: client_credentials, client_id: us, issuer: 'https://b.example'}}",
+        f"{SERVER}, oauth: {{grant: password}}", f"{SERVER}, protocol: '1999-01-01'",
+    ],
+)  # fmt: skip
+def test_a_sign_in_that_could_leak_is_refused(tmp_path: Path, said: str) -> None:
+    configure(tmp_path, f"upstreams: {{up: {{{said}}}}}")
+    with pytest.raises(ConfigurationInvalid):
+        open_keep(project=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "said", [f"{SERVER}, oauth: {{}}", f"{SERVER}, {KEY}, oauth: {{{CLIENT}, grant: client_credentials}}"]
+)
+def test_a_person_accepts_that_a_server_is_shown_a_token(tmp_path: Path, said: str) -> None:
+    configure(tmp_path, f"upstreams: {{up: {{{said}}}}}")
+    assert "upstream 'up' is shown the token of a sign-in" in [
+        effect.what for effect in project_file(tmp_path).effects
+    ]

@@ -208,9 +208,11 @@ async def _world(authority: Authority) -> AsyncIterator[World]:
         await world.end()
 
 
-async def _result(scenario: Callable[[World], Awaitable[None]], authority: Authority) -> str:
+async def _result(
+    scenario: Callable[[World], Awaitable[None]], authority: Authority, seconds: float = 30
+) -> str:
     try:
-        async with asyncio.timeout(30), _world(authority) as world:
+        async with asyncio.timeout(seconds), _world(authority) as world:
             await scenario(world)
     except Exception:  # noqa: BLE001 -- whatever it is, it is reported
         return traceback.format_exc()
@@ -228,7 +230,8 @@ def main() -> None:
         scenario = getattr(module, name)
         if not inspect.iscoroutinefunction(scenario):
             raise TypeError(f"{name} is not async")
-        results[name] = asyncio.run(_result(scenario, authority))
+        seconds = getattr(module, "SECONDS", 30)
+        results[name] = asyncio.run(_result(scenario, authority, seconds))
     print(json.dumps(results))
 
 

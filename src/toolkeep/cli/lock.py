@@ -74,9 +74,15 @@ def _offered(root: Path, *, asks: bool) -> tuple[Lock, dict[str, Any]]:
 def _listings(root: Path, settings: Settings) -> "dict[str, Listing]":
     """What the MCP servers of the project say now."""
     from toolkeep.cli.add.looking import listed_by
+    from toolkeep.cli.add.signing import access_for
 
-    ours = [up for up in settings.upstreams.values() if up.is_project and up.kind == "mcp"]
-    return {upstream.name: listed_by(root, upstream.data) for upstream in ours}
+    listings = {}
+    for upstream in settings.upstreams.values():
+        if upstream.is_project and upstream.kind == "mcp":
+            entry = dict(upstream.data)
+            access = access_for(root, upstream.name, entry, {}, is_signed_in=False)
+            listings[upstream.name] = listed_by(root, entry, {}, access)
+    return listings
 
 
 def _check(root: Path, offered: Lock, *, as_json: bool) -> None:

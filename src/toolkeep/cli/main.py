@@ -26,6 +26,7 @@ COMMANDS = {
     "policy": "Check policies, explain decisions, replay them.",
     "serve": "Serve the tools over HTTP.",
     "show": "Show a tool: description, parameters, schema.",
+    "sign-in": "Sign in to an upstream MCP server.",
     "store": "Look after the database of custom definitions.",
     "token": "Make and revoke tokens for use over the network.",
     "validate": "Check a call's arguments without running it.",

@@ -139,6 +139,9 @@ class Effects:
                 source = self._written("upstreams", upstream, "secrets", secret, kind)
                 what = f"upstream '{visible(upstream)}' is given {visible(secret)} from {kind} {source}"
                 yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/secrets")
+            if "oauth" in said:
+                what = f"upstream '{visible(upstream)}' is shown the token of a sign-in"
+                yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/oauth")
             for index in range(len(said.get("capabilities") or ())):
                 held = self._written("upstreams", upstream, "capabilities", index)
                 what = f"upstream '{visible(upstream)}' may reach {held}"

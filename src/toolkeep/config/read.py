@@ -335,7 +335,9 @@ def _document_of(said: Mapping[str, Any]) -> str:
 
 
 _OF_OPENAPI = frozenset(("operations", "check_answers"))
-_OF_MCP = frozenset(("command", "environment", "code", "idle_s", "headers", "capabilities", "tools"))
+_OF_MCP = frozenset(
+    ("command", "environment", "code", "idle_s", "headers", "capabilities", "tools", "protocol", "oauth")
+)
 
 
 def _wrong_with_upstream(said: Mapping[str, Any]) -> str:
@@ -349,7 +351,7 @@ def _wrong_with_upstream(said: Mapping[str, Any]) -> str:
         return "" if "url" in said else "has no url; say where calls go"
     if ("command" in said) == ("url" in said):
         return "has neither command nor url, or both; an MCP server is a program or an address"
-    if wrong := _wrong_with_server(said):
+    if wrong := _wrong_with_server(said) or _wrong_with_oauth(said):
         return wrong
     for capability in said.get("capabilities") or ():
         try:
@@ -375,6 +377,25 @@ def _wrong_with_server(said: Mapping[str, Any]) -> str:
             Staying.read({"argv": said["command"], **words})
     except ValueError as error:
         return str(error)
+    return ""
+
+
+def _wrong_with_oauth(said: Mapping[str, Any]) -> str:
+    """What does not go together in how a server is signed in to; empty where nothing is wrong."""
+    if "oauth" not in said:
+        return ""
+    told, names = said["oauth"], {str(name).lower() for name in said.get("headers") or {}}
+    if not str(said.get("url", "")).startswith(("https://", "${")):
+        return "has oauth, which takes an address with https"
+    if "authorization" in names:
+        return "has oauth beside a header Authorization; keep one of the two"
+    if "client_secret" not in told:
+        is_own = told.get("grant") == "client_credentials"
+        return "has the grant client_credentials without client_secret" if is_own else ""
+    if "client_id" not in told or "issuer" not in told:
+        return "has a client_secret without client_id and issuer, so that any server could ask for it"
+    if told["client_secret"] not in (said.get("secrets") or {}):
+        return "has a client_secret that is none of its secrets"
     return ""
 
 

@@ -19,6 +19,7 @@ from toolkeep.definitions.vocabulary import (
     snake_case,
 )
 from toolkeep.limits import WEBHOOK_SECRET_CHARS
+from toolkeep.wire.era import HANDSHAKE_VERSIONS, MODERN_VERSIONS
 
 Schema = dict[str, Any]
 
@@ -91,11 +92,34 @@ _UPSTREAM: Schema = {
         },
         "code": {**_NAMES, "description": "Folders and files that the program is made of."},
         "idle_s": {"type": "number", "description": "Seconds without a call after which it ends."},
+        "protocol": {
+            "enum": [*HANDSHAKE_VERSIONS, *MODERN_VERSIONS],
+            "description": "The version of MCP that a server is known to speak; asked for by default.",
+        },
         "headers": {
             "type": "object",
             "maxProperties": 50,
             "additionalProperties": {"type": "string", "maxLength": 4096},
             "description": "Headers of requests to an MCP server; {secret:NAME} is filled with a secret.",
+        },
+        "oauth": {
+            "type": "object",
+            "description": "An MCP server by its address is shown a token that somebody signed in for.",
+            "properties": {
+                "client_id": {**_WHERE, "description": "Who we are, where a server registers nobody."},
+                "client_secret": {**_WHERE, "description": "Which of `secrets` is that of the client."},
+                "issuer": {
+                    **_WHERE,
+                    "pattern": "^https://[^/@?#]+(/[^?#]*)?$",
+                    "description": "The only one who may sign in for the server.",
+                },
+                "grant": {
+                    "enum": ["authorization_code", "client_credentials"],
+                    "description": "Whether a person signs in, by default, or the client itself.",
+                },
+                "scope": {**_WHERE, "description": "What to ask for beside what the server asks for."},
+            },
+            "additionalProperties": False,
         },
         "capabilities": {**_NAMES, "description": "What an MCP server may reach, such as fs.read:./docs."},
         "tools": {**_NAMES, "description": "Only these tools, by the server's names; all by default."},

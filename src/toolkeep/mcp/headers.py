@@ -4,10 +4,8 @@ A page in a browser can reach a server on this machine under any name that its o
 `Origin` tell such requests from those of a client.
 """
 
-import base64
-import binascii
 import re
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +18,7 @@ from toolkeep.wire.era import (
     check_envelope,
 )
 from toolkeep.wire.messages import HEADER_MISMATCH, Message, ProtocolError
+from toolkeep.wire.mirrored import annotated, at, decoded, rendered
 
 LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
 VERSION_HEADER: Final = b"mcp-protocol-version"
@@ -31,10 +30,7 @@ _TELLING: Final = (b"host", b"origin", b"content-type", VERSION_HEADER, _METHOD_
 """The headers that make a head."""
 _PARAM_PREFIX: Final = b"mcp-param-"
 _HOST: Final = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+)(?::[0-9]{1,5})?")
-_ENCODED: Final = re.compile(r"=\?base64\?(.*)\?=")
-_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,400}(\.0+)?")
-_DEPTH: Final = 20
 _REMEMBERED: Final = 64
 _REMEMBERED_BYTES: Final = 1_000
 _SCOPE_KEY: Final = "toolkeep.headers"
@@ -215,51 +211,12 @@ def check_params(headers: Headers, schema: Mapping[str, Any], arguments: object)
     for path, token, kind in annotated(schema):
         shown = f"Mcp-Param-{token}"
         header = headers.get(_PARAM_PREFIX + token.lower().encode())
-        value = _at(given, path)
-        rendered = _rendered(value)
-        if rendered is None and header is None:
+        value = at(given, path)
+        text = rendered(value)
+        if text is None and header is None:
             continue
-        if header is None or rendered is None or not _same(decoded(header), value, rendered, kind):
+        if header is None or text is None or not _same(decoded(header), value, text, kind):
             raise _mismatch(shown, f"the argument {'.'.join(path)}")
-
-
-def annotated(
-    schema: Mapping[str, Any], path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], str, Any]]:
-    """The properties of a schema that have a header: their path, its name, their type."""
-    properties = schema.get("properties")
-    if not isinstance(properties, dict) or len(path) >= _DEPTH:
-        return
-    for name, inner in properties.items():
-        if isinstance(inner, dict):
-            token = inner.get("x-mcp-header")
-            if isinstance(token, str) and _TOKEN.fullmatch(token):
-                yield (*path, name), token, inner.get("type")
-            yield from annotated(inner, (*path, name))
-
-
-def decoded(value: str) -> str | None:
-    """What a header stands for; text that headers cannot carry comes as `=?base64?…?=`."""
-    found = _ENCODED.fullmatch(value)
-    if found is None:
-        return value if value.isascii() and value.isprintable() else None
-    try:
-        return base64.b64decode(found.group(1), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return None
-
-
-def _at(arguments: dict[str, Any], path: tuple[str, ...]) -> Any:
-    value: Any = arguments
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def _rendered(value: Any) -> str | None:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, (str, int, float)) else None
 
 
 def _same(said: str | None, value: Any, rendered: str, kind: Any) -> bool:

@@ -21,7 +21,6 @@ from toolkeep.mcp.headers import (
     Head,
     Headers,
     Heads,
-    annotated,
     check_modern,
     check_params,
 )
@@ -44,6 +43,7 @@ from toolkeep.wire.messages import (
     read_message,
     refusal,
 )
+from toolkeep.wire.mirrored import annotated
 
 log = logging.getLogger("toolkeep.mcp")
 

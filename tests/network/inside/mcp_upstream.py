@@ -3,8 +3,10 @@
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from tests.network.inside.site import read_request
 from tests.network.world import OTHER_PUBLIC, PRIVATE, PUBLIC, World
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
@@ -143,7 +145,9 @@ async def test_who_wants_credentials_is_said_to(world: World) -> None:
     upstream = Upstream()
     upstream.status = b"401 Unauthorized"
     await serve(world, upstream)
-    assert "it wants credentials, which the operator gives as a secret" in await why_not(begun())
+    assert "it wants credentials, which the operator gives as a secret, or by signing in" in await why_not(
+        begun()
+    )
 
 
 async def test_a_server_inside_is_not_reached(world: World) -> None:
@@ -173,3 +177,166 @@ async def test_a_session_id_that_cannot_be_a_header_is_refused(world: World) -> 
     upstream.session = "x" * 300
     await serve(world, upstream)
     assert "session id that cannot be used" in await why_not(begun())
+
+
+class Streaming(Upstream):
+    """Answers calls with streams that it writes bit by bit."""
+
+    def __init__(self, *streams: "Streams") -> None:
+        super().__init__()
+        self.streams = list(streams)
+        self.replies: list[dict[str, Any]] = []
+        self.arrived = asyncio.Event()
+        self.session = "abc"
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await read_request(reader)
+        self.heads.append(f"{asked.method} {asked.headers}".encode())
+        message = asked.json if asked.body else {}
+        if "method" not in message and message:
+            self.replies.append(message)
+            self.arrived.set()
+            writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+        elif message.get("method") == "tools/call" or asked.method == "GET":
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+            await self.streams.pop(0)(message, writer)
+        else:
+            writer.write(self._answer(message))
+        await writer.drain()
+
+
+Streams = Callable[[dict[str, Any], asyncio.StreamWriter], Any]
+
+
+def event(message: dict[str, Any], more: str = "") -> bytes:
+    return f"{more}data: {json.dumps({'jsonrpc': '2.0', **message})}\n\n".encode()
+
+
+def hello(number: int) -> dict[str, Any]:
+    return {"id": number, "result": {"content": [{"type": "text", "text": "hello"}]}}
+
+
+async def test_progress_is_told_while_the_stream_goes_on_and_the_answer_ends_it(world: World) -> None:
+    told, gone = asyncio.Event(), asyncio.Event()
+
+    async def slowly(asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        progress = {"progressToken": asked["params"]["_meta"]["progressToken"], "progress": 1}
+        told_in_halves = event({"method": "notifications/progress", "params": progress})
+        for half in (told_in_halves[:20], told_in_halves[20:]):
+            writer.write(half)
+            await writer.drain()
+        await told.wait()  # comes only if the event was understood before the stream ended
+        writer.write(event(hello(asked["id"])))
+        await writer.drain()
+        with suppress(OSError):
+            while not writer.is_closing():  # a stream without end, which nobody waits for
+                writer.write(b": still here\n\n")
+                await writer.drain()
+                await asyncio.sleep(0)
+        gone.set()
+
+    await serve(world, Streaming(slowly))
+    talk = await begun()
+    said = await talk.conversation.call("echo", {"text": "x"}, lambda *_: told.set())
+    assert value_of(said, wants_structure=False) == "hello"
+    await gone.wait()
+
+
+async def test_what_a_server_asks_in_a_stream_is_answered_before_it_answers(world: World) -> None:
+    upstream = Streaming()
+    wishes = ("ping", "elicitation/create", "sampling/createMessage", "roots/list")
+
+    async def asking(asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        for wish in wishes:
+            upstream.arrived.clear()
+            writer.write(event({"id": wish, "method": wish, "params": {}}))
+            await writer.drain()
+            await upstream.arrived.wait()
+        writer.write(event(hello(asked["id"])))
+
+    upstream.streams.append(asking)
+    await serve(world, upstream)
+    assert await said(await begun()) == "hello"
+    refused = {"code": -32601, "message": "Method not found"}
+    assert upstream.replies == [
+        {"jsonrpc": "2.0", "id": "ping", "result": {}},
+        {"jsonrpc": "2.0", "id": "elicitation/create", "result": {"action": "decline"}},
+        {"jsonrpc": "2.0", "id": "sampling/createMessage", "error": refused},
+        {"jsonrpc": "2.0", "id": "roots/list", "error": refused},
+    ]
+
+
+async def test_a_stream_that_breaks_off_is_taken_up_again(world: World) -> None:
+    number = 0
+
+    async def broken(asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        nonlocal number
+        number = asked["id"]
+        writer.write(b"id: e1\nretry: 1\ndata:\n\nid: e2\ndata: ")
+
+    async def again(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        writer.write(b"id: e3\nretry: 1\ndata:\n\n")
+
+    async def whole(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        writer.write(event(hello(number)))
+
+    upstream = Streaming(broken, again, whole)
+    await serve(world, upstream)
+    assert await said(await begun()) == "hello"
+    first, second = upstream.heads[-2:]
+    assert b"'last-event-id': 'e1'" in first
+    assert b"'last-event-id': 'e3'" in second
+    assert b"'mcp-session-id': 'abc'" in second
+    assert second.startswith(b"GET")
+
+
+async def test_streams_without_measure_end_the_conversation(world: World) -> None:
+    async def asks_on(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        writer.write(b"".join(event({"id": n, "method": "ping", "params": {}}) for n in range(200)))
+
+    async def breaks_off(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        writer.write(b"id: e\nretry: 0\ndata:\n\n")
+
+    async def empty_events(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        writer.write(b"data:\n\n" * 6_000)
+
+    ways: dict[str, list[Streams]] = {
+        "it asked for more than 50 things at once": [asks_on],
+        "it gave no answer": [breaks_off] * 30,
+        "it sent more than 5000 events": [empty_events],
+    }
+    upstream = Streaming()
+    await serve(world, upstream)
+    for reason, streams in ways.items():
+        upstream.streams = list(streams)
+        talk = await begun()
+        assert await why_not(said(talk)) == reason
+        assert not talk.is_alive
+
+
+async def test_a_session_that_was_forgotten_begins_anew(world: World) -> None:
+    upstream = Upstream()
+    upstream.session = "abc"
+    await serve(world, upstream)
+    talk = await begun()
+    upstream.status = b"404 Not Found"
+    assert await why_not(said(talk)) == "it has forgotten the session"
+    assert not talk.is_alive
+
+
+async def test_arguments_that_a_tool_wants_in_headers_are_repeated_there(world: World) -> None:
+    properties = {"text": {"type": "string", "x-mcp-header": "Text"}, "other": {"type": "string"}}
+    tool = {**ECHO, "inputSchema": {"type": "object", "properties": properties}}
+    upstream = Upstream(
+        server_discover=lambda _: {"result": {"supportedVersions": ["2026-07-28"]}},
+        tools_list=lambda _: {"result": {"tools": [tool]}},
+    )
+    await serve(world, upstream)
+    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
+    talk = await start_by_http(URL, hosts, dict, "2026-07-28")
+    assert await said(talk, "grün\r\nX: y") == "grün\r\nX: y"
+    last = upstream.heads[-1].lower()
+    assert b"mcp-param-text: =?base64?" in last
+    assert b"\r\nx: y" not in last
+    assert b"mcp-param-other" not in last
+    assert b"initialize" not in upstream.heads[0]

@@ -85,3 +85,12 @@ def test_only_the_wanted_tools_are_taken() -> None:
 def test_whatever_describes_a_tool_is_in_its_fingerprint(change: dict[str, Any]) -> None:
     assert fingerprint({**ECHO, **change}) != fingerprint(ECHO)
     assert fingerprint({**ECHO, "_meta": {"x": 1}}) == fingerprint(ECHO)
+
+
+def test_headers_that_cannot_be_sent_leave_a_tool_of_an_address_out_and_not_one_of_a_program() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A\r\nB"}}}
+    wrong = {**ECHO, "inputSchema": schema}
+    by_address, fine = imported(wrong, {**ECHO, "name": "fine"}, target={"url": "https://a.example/mcp"})
+    assert "no name of one" in str(by_address.tool)
+    assert isinstance(fine.tool, ToolDefinition)
+    assert only(wrong, target={"command": ["x"]}).name == "echo"

@@ -6,25 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from toolkeep.assembly import open_state
-from toolkeep.config.settings import SecretSource
+from toolkeep.cli.add.signing import secrets_of
+from toolkeep.sources.mcp.by_http import Access
 from toolkeep.sources.mcp.listing import Listing
 from toolkeep.sources.mcp.looking import look
-from toolkeep.sources.secrets import UpstreamSecrets
 from toolkeep.storage.folder import protected_folder
 
 
-def listed_by(root: Path, entry: Mapping[str, Any], given: Mapping[str, str] | None = None) -> Listing:
+def listed_by(root: Path, entry: dict[str, Any], given: Mapping[str, str], access: Access | None) -> Listing:
     """The list of a server; `given` are secrets for this one look. Whoever asks must have had consent."""
     state = open_state(root)
     hidden = str(protected_folder(state.folder)) if state else ""
-    sources = {
-        secret: SecretSource(kind=kind, where=str(where))
-        for secret, source in (entry.get("secrets") or {}).items()
-        for kind, where in source.items()
-    }
-    secrets, known = UpstreamSecrets(sources), given or {}
+    secrets = secrets_of(entry)
 
     def secret(wanted: str) -> str:
-        return known[wanted] if wanted in known else secrets[wanted]
+        return given[wanted] if wanted in given else secrets[wanted]
 
-    return asyncio.run(look(entry, str(root), secret, hidden))
+    return asyncio.run(look(entry, str(root), secret, hidden, access))

@@ -10,6 +10,7 @@ import click
 from toolkeep.assembly import check_accepted, offered_by_project, project_folder
 from toolkeep.cli.add.clients import server_of
 from toolkeep.cli.add.looking import listed_by
+from toolkeep.cli.add.signing import access_for, add_oauth, keep_sign_in
 from toolkeep.cli.add.writing import Addition, check_agreed, propose, write_addition
 from toolkeep.cli.options import common, print_json, project, say
 from toolkeep.definitions.tool import ToolDefinition
@@ -19,6 +20,7 @@ from toolkeep.registry.given import Offer
 from toolkeep.sources.mcp.importing import Wishes, import_listing
 from toolkeep.sources.mcp.listing import Listing
 from toolkeep.sources.mcp.provider import capabilities_of, target_of
+from toolkeep.wire.era import HANDSHAKE_VERSIONS, MODERN_VERSIONS
 from toolkeep.wording import visible
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -34,6 +36,15 @@ _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 @click.option("--code", multiple=True, help="A folder or file that its program is made of.")
 @click.option("--env", "variables", multiple=True, help="A variable: NAME=TEXT, or NAME, taken from yours.")
 @click.option("--header", "headers", multiple=True, help="A header 'NAME: TEXT'; {secret:KEY} is filled in.")
+@click.option(
+    "--protocol",
+    type=click.Choice([*HANDSHAKE_VERSIONS, *MODERN_VERSIONS]),
+    help="The version of MCP that it speaks.",
+)
+@click.option("--sign-in", is_flag=True, help="Sign in to it with OAuth: the address to open is shown.")
+@click.option("--client-id", help="Who you are to who signs in for it, where that registers nobody.")
+@click.option("--client-secret", metavar="VARIABLE", help="The variable that holds the secret of the client.")
+@click.option("--issuer", help="The only one who may sign in for it.")
 @click.option("--refresh", is_flag=True, help="Ask a server again that is there already.")
 @click.option("--yes", is_flag=True, help="Write without being asked.")
 @project
@@ -45,7 +56,12 @@ def command(
     code: tuple[str, ...],
     variables: tuple[str, ...],
     headers: tuple[str, ...],
+    protocol: str | None,
+    client_id: str | None,
+    client_secret: str | None,
+    issuer: str | None,
     *,
+    sign_in: bool,
     refresh: bool,
     yes: bool,
     project: Path | None,
@@ -66,9 +82,12 @@ def command(
         given: dict[str, str] = {}
     else:
         entry, given = _described(name, server, capabilities, code, variables, headers)
+        entry |= {"protocol": protocol} if protocol else {}
+        add_oauth(entry, client_id, client_secret, issuer, is_signed_in=sign_in)
         if _is_from_file(server):
             _agree(entry, is_agreed=yes, as_json=as_json)
-    listing = listed_by(root, entry, given)
+    access = access_for(root, name, entry, given, is_signed_in=sign_in)
+    listing = listed_by(root, entry, given, access)
     wishes = Wishes(
         name=name, capabilities=capabilities_of(entry), target=target_of(entry, str(root / ".agent"))
     )
@@ -81,6 +100,7 @@ def command(
     if not as_json:
         _show(offers, addition)
     write_addition(addition, is_agreed=yes, as_json=as_json)
+    keep_sign_in(root, name, access)
     if as_json:
         refused = {str(offer.name): why for offer in offers if (why := _problem(offer))}
         told = {"upstream": name, "path": str(addition.path), "tools": [offer.name for offer in usable]}

@@ -111,7 +111,7 @@ def _inserted(text: str, name: str, entry: dict[str, Any]) -> str:
 def _lines(name: str, entry: dict[str, Any]) -> list[str]:
     lines = [f"  {name}:"]
     for key, value in entry.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             lines.append(f"    {key}:")
             lines += [f"      {json.dumps(key)}: {_flow(inside)}" for key, inside in value.items()]
         else:

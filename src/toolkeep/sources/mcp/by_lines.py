@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+from collections.abc import Mapping
 from typing import Any, Final
 
 from toolkeep.limits import OUTPUT_CAP_BYTES
@@ -45,7 +46,13 @@ class LineSpeaker:
     def settle(self, version: str) -> None:
         """Lines are the same in all versions."""
 
-    async def request(self, method: str, params: dict[str, Any], on_progress: Progress | None = None) -> Any:
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any],
+        on_progress: Progress | None = None,
+        mirrored: Mapping[str, str] | None = None,  # noqa: ARG002 -- lines have no headers
+    ) -> Any:
         """The result of a request."""
         number = next(self._ids)
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -7,13 +7,25 @@ newer era says so, and is then spoken to without one. Lists are followed page by
 from typing import Any, Final
 
 from toolkeep.sources.mcp.speaking import Progress, Speaker, UpstreamError, UpstreamFailed
-from toolkeep.wire.era import CAPABILITIES_KEY, CLIENT_KEY, HANDSHAKE_VERSIONS, MODERN_VERSIONS, VERSION_KEY
+from toolkeep.sources.mcp.wishes import declined
+from toolkeep.wire.era import (
+    CAPABILITIES_KEY,
+    CLIENT_KEY,
+    HANDSHAKE_VERSIONS,
+    MODERN_VERSIONS,
+    SERVER_KEY,
+    VERSION_KEY,
+)
 from toolkeep.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION
+from toolkeep.wire.mirrored import mirrored
 from toolkeep.wording import shorten, visible
 
 PAGES: Final = 200
 TOOLS: Final = 2_000
 """Tools of one server that are looked at."""
+
+ROUNDS: Final = 4
+"""How often a server may ask for input before a call is given up."""
 
 _CURSOR_CHARS: Final = 4_096
 _NOT_OF_THIS_ERA: Final = frozenset({METHOD_NOT_FOUND, UNSUPPORTED_VERSION, INVALID_PARAMS})
@@ -22,9 +34,13 @@ _NOT_OF_THIS_ERA: Final = frozenset({METHOD_NOT_FOUND, UNSUPPORTED_VERSION, INVA
 class Conversation:
     """One server that is ready to be asked."""
 
-    def __init__(self, speaker: Speaker) -> None:
+    def __init__(self, speaker: Speaker, protocol: str = "") -> None:
+        """`protocol` is the version that it is known to speak, where it is known."""
         self._speaker = speaker
         self._version = ""
+        self._protocol = protocol
+        self._schemas: dict[str, Any] = {}
+        """What calls of each tool take, for arguments that headers repeat."""
         self.server: dict[str, str] = {}
         """Who it says that it is: name and version, cleaned. Nothing is decided by it."""
 
@@ -51,15 +67,18 @@ class Conversation:
 
     async def begin(self) -> None:
         """Find out which era the server speaks. Raises `UpstreamFailed`."""
+        if self._protocol in MODERN_VERSIONS:
+            await self._begin_modern()
+            return
         wanted = {
-            "protocolVersion": HANDSHAKE_VERSIONS[-1],
+            "protocolVersion": self._protocol or HANDSHAKE_VERSIONS[-1],
             "capabilities": {},
             "clientInfo": _us(),
         }
         try:
             said = await self._speaker.request("initialize", wanted)
         except UpstreamError as error:
-            if error.code not in _NOT_OF_THIS_ERA:
+            if error.code not in _NOT_OF_THIS_ERA or self._protocol:
                 raise
             await self._begin_modern()
             return
@@ -74,8 +93,16 @@ class Conversation:
     async def _begin_modern(self) -> None:
         self._version = MODERN_VERSIONS[-1]
         self._speaker.settle(self._version)
-        said = await self._ask("server/discover", {})
-        self.server = _who(said.get("serverInfo"))
+        try:
+            said = await self._ask("server/discover", {})
+        except UpstreamError as error:
+            if not _speaks(error, self._version):
+                raise
+            said = await self._ask("server/discover", {})
+        meta = said.get("_meta")
+        self.server = _who(meta.get(SERVER_KEY) if isinstance(meta, dict) else None) or _who(
+            said.get("serverInfo")
+        )
 
     async def list_tools(self) -> list[dict[str, Any]]:
         """Every tool of the server, as it describes them; raises `UpstreamFailed` for a list without end."""
@@ -90,6 +117,7 @@ class Conversation:
             found += tools
             cursor = page.get("nextCursor")
             if cursor is None:
+                self._schemas = {str(tool.get("name")): tool.get("inputSchema") for tool in found}
                 return found
             if not isinstance(cursor, str) or len(cursor) > _CURSOR_CHARS or cursor in seen:
                 raise UpstreamFailed(
@@ -103,19 +131,38 @@ class Conversation:
     async def call(
         self, tool: str, arguments: dict[str, Any], on_progress: Progress | None = None
     ) -> dict[str, Any]:
-        """What the server answers to a call; raises `UpstreamFailed`."""
-        return await self._ask("tools/call", {"name": tool, "arguments": arguments}, on_progress)
+        """What the server answers to a call; raises `UpstreamFailed`.
+
+        A server of the newer era that asks for input is told no, and may answer then (POL-4).
+        """
+        params: dict[str, Any] = {"name": tool, "arguments": arguments}
+        for _ in range(ROUNDS):
+            said = await self._ask("tools/call", params, on_progress)
+            no = declined(said) if self._version in MODERN_VERSIONS else None
+            if no is None:
+                return said
+            params = {"name": tool, "arguments": arguments, **no}
+        raise UpstreamFailed(f"it asked for input {ROUNDS} times, and was told no each time", is_over=False)
 
     async def _ask(
         self, method: str, params: dict[str, Any], on_progress: Progress | None = None
     ) -> dict[str, Any]:
+        headers: dict[str, str] = {}
         if self._version in MODERN_VERSIONS:
             meta = {VERSION_KEY: self._version, CAPABILITIES_KEY: {}, CLIENT_KEY: _us()}
             params = {**params, "_meta": meta}
-        said = await self._speaker.request(method, params, on_progress)
+            schema = self._schemas.get(str(params.get("name"))) if method == "tools/call" else None
+            headers = mirrored(schema, params["arguments"]) if isinstance(schema, dict) else {}
+        said = await self._speaker.request(method, params, on_progress, headers)
         if not isinstance(said, dict):
             raise UpstreamFailed(f"its answer to {method} is no object")
         return said
+
+
+def _speaks(error: UpstreamError, version: str) -> bool:
+    """Whether a server refused a version that it says it speaks: it is asked once more."""
+    supported = error.data.get("supported") if isinstance(error.data, dict) else None
+    return error.code == UNSUPPORTED_VERSION and isinstance(supported, list) and version in supported
 
 
 def _us() -> dict[str, str]:

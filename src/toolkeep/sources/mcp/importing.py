@@ -20,6 +20,7 @@ from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS
 from toolkeep.registry.given import Offer
 from toolkeep.sources.mcp.listing import Listing, fingerprint
 from toolkeep.validation.compiler import compile_output
+from toolkeep.wire.mirrored import wrong_with_annotations
 from toolkeep.wording import echo_name, shorten
 
 
@@ -58,6 +59,8 @@ def _offer(tool: dict[str, Any], original: str, name: str, wishes: Wishes) -> Of
     pin = fingerprint(tool)
     if not pin:
         return _refused(name, "is described in numbers that nobody can compare")
+    if "url" in wishes.target and (wrong := wrong_with_annotations(tool.get("inputSchema"))):
+        return _refused(name, wrong)  # MUST be left out where there are headers (2026-07-28, Tools)
     words = tool.get("description")
     data = {**tool, "description": shorten(words, DESCRIPTION_CHARS) if isinstance(words, str) else ""}
     output, warnings = _answers(data.pop("outputSchema", None))

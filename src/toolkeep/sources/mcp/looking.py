@@ -14,22 +14,26 @@ from toolkeep.execution.staying import Staying, find_staying
 from toolkeep.network.hosts import HostScope, read_url
 from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox.pool import Pool
+from toolkeep.sources.mcp.by_http import Access
 from toolkeep.sources.mcp.listing import Listing
 from toolkeep.sources.mcp.provider import capabilities_of
 from toolkeep.sources.mcp.speaking import UpstreamFailed
-from toolkeep.sources.mcp.talk import Talk, start_by_http, start_by_lines
+from toolkeep.sources.mcp.talk import BEGIN_SECONDS, Talk, start_by_http, start_by_lines
+from toolkeep.sources.oauth.access import SigningIn
 from toolkeep.wording import visible_lines
 
 _SECRET: Final = re.compile(r"\{secret:([^{}]+)\}")
 Secret = Callable[[str], str]
 
 
-async def look(entry: Mapping[str, Any], base: str, secret: Secret, hidden: str) -> Listing:
-    """What a server lists; `ImportRefused` says why nothing."""
+async def look(
+    entry: Mapping[str, Any], base: str, secret: Secret, hidden: str, access: Access | None = None
+) -> Listing:
+    """What a server lists; `ImportRefused` says why nothing. With `access`, a person may take their time."""
     pool = Pool()
     shown = str(entry.get("url") or " ".join(entry.get("command") or ()))
     try:
-        talk = await _begun(entry, base, secret, hidden, pool)
+        talk = await _begun(entry, base, secret, hidden, pool, access)
         try:
             return Listing(server=talk.conversation.server, tools=tuple(talk.tools))
         finally:
@@ -45,10 +49,13 @@ async def look(entry: Mapping[str, Any], base: str, secret: Secret, hidden: str)
         await pool.close()
 
 
-_HINT: Final = "grant what it needs: --capability fs.read:FOLDER, --code FOLDER, --env NAME"
+_HINT: Final = "grant what it needs: --capability fs.read:FOLDER, --code FOLDER, --env NAME, --sign-in"
 
 
-async def _begun(entry: Mapping[str, Any], base: str, secret: Secret, hidden: str, pool: Pool) -> Talk:
+async def _begun(
+    entry: Mapping[str, Any], base: str, secret: Secret, hidden: str, pool: Pool, access: Access | None
+) -> Talk:
+    protocol = str(entry.get("protocol") or "")
     if "url" in entry:
         host = read_url(str(entry["url"]))
         headers = {
@@ -56,7 +63,10 @@ async def _begun(entry: Mapping[str, Any], base: str, secret: Secret, hidden: st
             for name, text in (entry.get("headers") or {}).items()
         }
         hosts = HostReach(writes=(HostScope.read(str(host)),))
-        return await start_by_http(str(entry["url"]), hosts, lambda: headers)
+        begin_s = BEGIN_SECONDS if access is None else BEGIN_SECONDS + SigningIn.SECONDS
+        return await start_by_http(
+            str(entry["url"]), hosts, lambda: headers, protocol, access, begin_s=begin_s
+        )
     staying = Staying.read(
         {"argv": list(entry["command"]), **{key: entry.get(key) for key in ("environment", "code")}}
     )
@@ -64,4 +74,4 @@ async def _begun(entry: Mapping[str, Any], base: str, secret: Secret, hidden: st
     path = find_staying(staying.argv[0], base)
     place = residence_of(capabilities_of(entry), path, staying.shown(base), hidden, base)
     findings = await Machine().findings()
-    return await start_by_lines(pool, recipe(place, findings), program, place.hosts)
+    return await start_by_lines(pool, recipe(place, findings), program, place.hosts, protocol)

@@ -26,11 +26,13 @@ from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.pool import Pool
+from toolkeep.sign_ins import KeptTokens, MemoryTokens
 from toolkeep.wording import HIDDEN, shorten, visible_lines
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from toolkeep.sources.mcp.by_http import Access
     from toolkeep.sources.mcp.speaking import UpstreamFailed
     from toolkeep.sources.mcp.talk import Talk
 
@@ -45,8 +47,16 @@ _REASON_CHARS: Final = 400
 class McpRunner:
     """Runs what other MCP servers answer."""
 
-    def __init__(self, residents: Residents, machine: Machine, contacts: Contacts, hidden: str = "") -> None:
-        """No server sees `hidden`."""
+    def __init__(
+        self,
+        residents: Residents,
+        machine: Machine,
+        contacts: Contacts,
+        hidden: str = "",
+        sign_ins: KeptTokens | None = None,
+    ) -> None:
+        """No server sees `hidden`; `sign_ins` holds the tokens that servers are shown."""
+        self._sign_ins = sign_ins or MemoryTokens()
         self._contacts = contacts
         self._residents = residents
         self._machine = machine
@@ -124,7 +134,8 @@ class McpRunner:
         place = residence(call.approved.permitted, path, staying.shown(base), self._hidden, base)
         findings = await self._machine.findings()
         key = (*who, program.argv, _digest(dict(program.environment)), *place.key)
-        return key, lambda pool: start_by_lines(pool, recipe(place, findings), program, place.hosts)
+        protocol = target.get("protocol", "")
+        return key, lambda pool: start_by_lines(pool, recipe(place, findings), program, place.hosts, protocol)
 
     def _by_http(
         self, call: RecordedCall, known: ToolContext, who: tuple[str, ...]
@@ -138,8 +149,24 @@ class McpRunner:
             name: _SECRET.sub(lambda place: known.secret(place[1]), text)
             for name, text in (target.get("headers") or {}).items()
         }
-        key = (*who, target["url"], str(hosts), _digest(headers))
-        return key, lambda _: start_by_http(target["url"], hosts, lambda: headers)
+        told = target.get("oauth") or {}
+        own = known.secret(told["client_secret"]) if "client_secret" in told else ""
+        key = (*who, target["url"], str(hosts), _digest({**headers, "oauth": f"{own} {told}"}))
+        protocol = target.get("protocol", "")
+        access = self._access(target, known)
+        return key, lambda _: start_by_http(target["url"], hosts, lambda: headers, protocol, access)
+
+    def _access(self, target: Mapping[str, Any], known: ToolContext) -> "Access | None":
+        """What lets the calls of a server in, where its upstream says that there is something."""
+        if "oauth" not in target:
+            return None
+        from toolkeep.sources.oauth.access import OwnSecret, SignedIn
+        from toolkeep.sources.oauth.clients import Wanted
+
+        told = target["oauth"]
+        if told.get("grant") == "client_credentials":
+            return OwnSecret(target["url"], Wanted.read(told, known.secret(told["client_secret"])))
+        return SignedIn(target["upstream"], target["url"], self._sign_ins)
 
 
 def _check_pin(call: RecordedCall, talk: "Talk") -> None:

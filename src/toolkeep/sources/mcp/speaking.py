@@ -1,11 +1,11 @@
 """What is said between us and one MCP server, whatever carries it; everything from the server is hostile.
 
 A `Speaker` carries requests there and answers back. `Heard` judges what comes besides: notifications are
-counted, progress is handed on, what the server asks of us is refused, and an answer to a request that nobody
-made ends the conversation.
+counted, progress is handed on, what the server asks of us is declined or refused, and an answer to a request
+that nobody made ends the conversation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from toolkeep.sandbox.frames import FrameRefused, weigh
@@ -14,7 +14,7 @@ from toolkeep.wire.messages import (
     Message,
     ProtocolError,
     Unreadable,
-    encode,
+    answer,
     read_message,
     refusal,
 )
@@ -43,9 +43,10 @@ class UpstreamFailed(Exception):
 class UpstreamError(UpstreamFailed):
     """A server answered a request with an error, in words of its own."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(f"it answered with error {code}: {message}", is_over=False)
         self.code = code
+        self.data = data
 
 
 class Speaker(Protocol):
@@ -61,8 +62,17 @@ class Speaker(Protocol):
     def settle(self, version: str) -> None:
         """The version that both sides speak from here on."""
 
-    async def request(self, method: str, params: dict[str, Any], on_progress: Progress | None = None) -> Any:
-        """The result of a request; raises `UpstreamFailed`. May be cancelled."""
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any],
+        on_progress: Progress | None = None,
+        mirrored: Mapping[str, str] | None = None,
+    ) -> Any:
+        """The result of a request; raises `UpstreamFailed`. May be cancelled.
+
+        `mirrored` are headers that repeat arguments, where there are headers.
+        """
 
     async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Tell it something that it does not answer."""
@@ -96,7 +106,7 @@ def answered(message: Message) -> Any:
     error = message.error if isinstance(message.error, dict) else {}
     code, text = error.get("code"), error.get("message")
     said = shorten(visible(text), _TEXT_CHARS) if isinstance(text, str) else "without a word"
-    raise UpstreamError(code if type(code) is int else 0, said)
+    raise UpstreamError(code if type(code) is int else 0, said, error.get("data"))
 
 
 class Heard:
@@ -132,7 +142,9 @@ class Heard:
             raise UpstreamFailed(f"it sent more than {NOTIFICATIONS} messages that nobody asked for")
         if message.id is not None:
             if message.method == "ping":
-                return b'{"jsonrpc":"2.0","id":' + encode(message.id) + b',"result":{}}'
+                return answer(message.id, b"{}")
+            if message.method == "elicitation/create":  # nobody is asked, and no answer is a no (POL-4)
+                return answer(message.id, b'{"action":"decline"}')
             return refusal(message.id, ProtocolError(METHOD_NOT_FOUND, "Method not found"))
         if message.method == "notifications/progress":
             self._progress(message.params)

@@ -8,7 +8,7 @@ from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox.plan import Recipe
 from toolkeep.sandbox.pool import Pool
 from toolkeep.sandbox.resident import Program, Resident, ResidentOver
-from toolkeep.sources.mcp.by_http import Headers, HttpSpeaker
+from toolkeep.sources.mcp.by_http import Access, Headers, HttpSpeaker
 from toolkeep.sources.mcp.by_lines import LINE_BYTES, LineSpeaker, ended
 from toolkeep.sources.mcp.conversation import Conversation
 from toolkeep.sources.mcp.listing import described, fingerprint
@@ -58,7 +58,9 @@ def _pins(tools: list[dict[str, Any]]) -> dict[str, str]:
     return {str(tool.get("name")): fingerprint(tool) for tool in tools}
 
 
-async def start_by_lines(pool: Pool, recipe: Recipe, program: Program, hosts: HostReach) -> Talk:
+async def start_by_lines(
+    pool: Pool, recipe: Recipe, program: Program, hosts: HostReach, protocol: str = ""
+) -> Talk:
     """Start a program and begin to talk with it. Raises `UpstreamFailed`."""
     way_out = WayOut(hosts)
     serve = None if hosts.is_empty else way_out.serve
@@ -66,24 +68,35 @@ async def start_by_lines(pool: Pool, recipe: Recipe, program: Program, hosts: Ho
         resident = await Resident.start(pool, recipe, program, line_bytes=LINE_BYTES, serve=serve)
     except ResidentOver as over:
         raise ended(over) from over
-    return await begun(LineSpeaker(resident), way_out)
+    return await begun(LineSpeaker(resident), way_out, protocol)
 
 
-async def start_by_http(url: str, hosts: HostReach, headers: Headers) -> Talk:
+async def start_by_http(
+    url: str,
+    hosts: HostReach,
+    headers: Headers,
+    protocol: str = "",
+    access: Access | None = None,
+    *,
+    begin_s: float | None = None,
+) -> Talk:
     """Begin to talk with a server by its address. Raises `UpstreamFailed`."""
-    return await begun(HttpSpeaker(url, hosts, headers))
+    return await begun(HttpSpeaker(url, hosts, headers, access), protocol=protocol, begin_s=begin_s)
 
 
-async def begun(speaker: Speaker, way_out: WayOut | None = None) -> Talk:
+async def begun(
+    speaker: Speaker, way_out: WayOut | None = None, protocol: str = "", begin_s: float | None = None
+) -> Talk:
     """A talk over a speaker; one that cannot be begun is ended."""
-    conversation = Conversation(speaker)
+    conversation = Conversation(speaker, protocol)
+    begin_s = BEGIN_SECONDS if begin_s is None else begin_s
     try:
-        async with asyncio.timeout(BEGIN_SECONDS):
+        async with asyncio.timeout(begin_s):
             await conversation.begin()
             return Talk(conversation, await conversation.list_tools(), way_out)
     except TimeoutError:
         await conversation.close()
-        raise UpstreamFailed(f"it did not say what it has in {BEGIN_SECONDS:.0f} s") from None
+        raise UpstreamFailed(f"it did not say what it has in {begin_s:.0f} s") from None
     except BaseException:
         await conversation.close()
         raise

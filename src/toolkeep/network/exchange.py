@@ -1,0 +1,187 @@
+"""One request to one vetted host and the answer to it, whose body is read as it comes.
+
+Comes in: a `Request` and a `Vetted`. Goes out: an `OpenAnswer`, or a `NetworkError` in words that hold
+neither addresses nor headers. The server is hostile: head and bytes are bounded, and nothing is unpacked.
+"""
+
+import asyncio
+import functools
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import h11
+
+from toolkeep.limits import DIAL_SECONDS, HEAD_BYTES
+from toolkeep.network.budget import Budget
+from toolkeep.network.dialing import dial
+from toolkeep.network.endpoint import Request
+from toolkeep.network.errors import AnswerTooBig, AnswerUnusable, HostUnreachable, NetworkError
+from toolkeep.network.hosts import Host
+from toolkeep.network.vetting import Vetted
+
+_CHUNK_BYTES: Final = 1 << 16
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class OpenAnswer:
+    """An answer whose head is there."""
+
+    def __init__(self, host: Host, head: h11.Response, pieces: "_Pieces") -> None:
+        self.host = str(host)
+        self.status = head.status_code
+        self.headers = tuple(
+            (name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers
+        )
+        """Names in lower case."""
+        self._pieces = pieces
+
+    def header(self, wanted: str) -> str:
+        """The first header of a name in lower case; empty where there is none."""
+        return next((value for name, value in self.headers if name == wanted), "")
+
+    @property
+    def content_type(self) -> str:
+        """What it says that the body is."""
+        return self.header("content-type")
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body, as it comes."""
+        if self.header("content-encoding").lower() not in ("", "identity"):
+            raise self._pieces.was_sent(
+                AnswerUnusable(f"'{self.host}' packed its answer, which nobody asked for")
+            )
+        while piece := await self._pieces.next():
+            yield piece
+
+    async def body(self, max_bytes: int) -> bytes:
+        """The whole body."""
+        body = bytearray()
+        async for piece in self.pieces():
+            body += piece
+            if len(body) > max_bytes:
+                raise self._pieces.was_sent(
+                    AnswerTooBig(f"the answer of '{self.host}' has more than {max_bytes} bytes")
+                )
+        return bytes(body)
+
+
+@asynccontextmanager
+async def exchange(request: Request, vetted: Vetted, budget: Budget) -> AsyncIterator[OpenAnswer]:
+    """Ask, and give the answer once its head has come; the connection ends with the block."""
+    host = vetted.host
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
+    async with _connected(await dial(vetted), host) as streams:
+        pieces = _Pieces(streams[0], connection, host, budget)
+        try:
+            await _send(streams[1], connection, request, host, budget)
+        except OSError:
+            raise HostUnreachable(f"the connection to '{host}' broke off") from None
+        pieces.is_sent = True
+        yield OpenAnswer(host, await pieces.head(), pieces)
+
+
+@asynccontextmanager
+async def _connected(opened: socket.socket, host: Host) -> AsyncIterator[Streams]:
+    """Streams over a connected socket, with TLS for https."""
+    is_secure = host.scheme == "https"
+    try:
+        streams = await asyncio.open_connection(
+            sock=opened,
+            limit=_CHUNK_BYTES,
+            ssl=_context() if is_secure else None,
+            server_hostname=host.name if is_secure else None,
+            ssl_handshake_timeout=DIAL_SECONDS if is_secure else None,
+        )
+    except ssl.SSLCertVerificationError as error:
+        raise HostUnreachable(f"the certificate of '{host}' does not hold: {error.verify_message}") from None
+    except OSError:
+        raise HostUnreachable(f"TLS with '{host}' failed") from None
+    try:
+        yield streams
+    finally:
+        streams[1].transport.abort()
+
+
+@functools.cache
+def _context() -> ssl.SSLContext:
+    """What the system trusts, as OpenSSL is set up here."""
+    return ssl.create_default_context()
+
+
+async def _send(
+    writer: asyncio.StreamWriter, connection: h11.Connection, request: Request, host: Host, budget: Budget
+) -> None:
+    headers = {
+        "Host": host.authority,
+        "User-Agent": "toolkeep",
+        "Accept": "application/json, */*;q=0.5",
+        "Accept-Encoding": "identity",
+        "Connection": "close",
+    }
+    if request.body is not None:
+        headers |= {"Content-Type": request.content_type, "Content-Length": str(len(request.body))}
+    own = {name.lower() for name, _ in request.headers}
+    lines = [(name, value) for name, value in headers.items() if name.lower() not in own]
+    target = "/" + request.url.partition("://")[2].partition("/")[2].partition("#")[0]
+    head = h11.Request(method=request.method, target=target, headers=[*lines, *request.headers])
+    data = (connection.send(head) or b"") + (connection.send(h11.Data(data=request.body or b"")) or b"")
+    data += connection.send(h11.EndOfMessage()) or b""
+    budget.take_bytes(len(data))
+    writer.write(data)
+    await writer.drain()
+
+
+class _Pieces:
+    """Reads what a server says, within the budget."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, connection: h11.Connection, host: Host, budget: Budget
+    ) -> None:
+        self._reader = reader
+        self._connection = connection
+        self._host = host
+        self._budget = budget
+        self.is_sent = False
+
+    def was_sent(self, error: NetworkError) -> NetworkError:
+        """The error, which says whether the request had gone out."""
+        error.was_sent = self.is_sent
+        return error
+
+    async def head(self) -> h11.Response:
+        while True:
+            event = await self._event()
+            if isinstance(event, h11.Response):
+                return event
+            if not isinstance(event, h11.InformationalResponse):
+                raise self.was_sent(AnswerUnusable(f"'{self._host}' gave no answer"))
+
+    async def next(self) -> bytes:
+        """The next piece of the body; empty at its end."""
+        while True:
+            event = await self._event()
+            if isinstance(event, h11.EndOfMessage):
+                return b""
+            if not isinstance(event, h11.Data):
+                raise self.was_sent(AnswerUnusable(f"the answer of '{self._host}' broke off"))
+            if event.data:
+                return bytes(event.data)
+
+    async def _event(self) -> object:
+        try:
+            while (event := self._connection.next_event()) is h11.NEED_DATA:
+                data = await self._reader.read(_CHUNK_BYTES)
+                self._budget.take_bytes(len(data))
+                self._connection.receive_data(data)
+        except h11.RemoteProtocolError:
+            reason = f"the answer of '{self._host}' broke off, or is not HTTP/1.1"
+            raise self.was_sent(AnswerUnusable(reason)) from None
+        except OSError:
+            raise self.was_sent(HostUnreachable(f"the connection to '{self._host}' broke off")) from None
+        except NetworkError as error:
+            raise self.was_sent(error) from None
+        return event

@@ -1,0 +1,40 @@
+"""A server that wants input before it answers (2026-07-28, multi round-trip requests) is told no.
+
+Nobody is asked in the middle of a call of somebody else's server, and nothing is made up: a question to the
+user is declined, there are no roots to tell of, and no model answers.
+"""
+
+from typing import Any, Final
+
+from toolkeep.sources.mcp.speaking import UpstreamFailed
+
+_STATE_CHARS: Final = 64 * 1024
+_WISHES: Final = 20
+_NO: Final[dict[str, dict[str, Any]]] = {
+    "elicitation/create": {"action": "decline"},
+    "roots/list": {"roots": []},
+}
+
+
+def declined(said: dict[str, Any]) -> dict[str, Any] | None:
+    """What to add to a call that is made again; None where the answer is no wish. Raises `UpstreamFailed`."""
+    if said.get("resultType") != "input_required":
+        return None
+    wishes, state = said.get("inputRequests"), said.get("requestState")
+    if wishes is None and state is None:
+        raise UpstreamFailed("it wants input, and does not say which", is_over=False)
+    if not isinstance(wishes, dict | None) or len(wishes or ()) > _WISHES:
+        raise UpstreamFailed("it wants input in a form that cannot be read", is_over=False)
+    if not isinstance(state, str | None) or len(state or "") > _STATE_CHARS:
+        raise UpstreamFailed("it wants a state kept that is no text, or too long", is_over=False)
+    more: dict[str, Any] = {} if state is None else {"requestState": state}
+    if wishes is not None:
+        more["inputResponses"] = {name: _no_to(wish) for name, wish in wishes.items()}
+    return more
+
+
+def _no_to(wish: Any) -> dict[str, Any]:
+    method = wish.get("method") if isinstance(wish, dict) else None
+    if method not in _NO:
+        raise UpstreamFailed("it wants the answer of a model, which is not given to it", is_over=False)
+    return _NO[method]

@@ -1,0 +1,110 @@
+"""What is said to a server that is known to speak the newer era, and to one that never stops asking."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from toolkeep.sources.mcp.conversation import Conversation
+from toolkeep.sources.mcp.speaking import Progress, UpstreamError, UpstreamFailed
+
+Answering = Callable[[dict[str, Any]], Any]
+ASKS = {
+    "resultType": "input_required",
+    "inputRequests": {"a": {"method": "elicitation/create"}},
+    "requestState": "s",
+}
+
+
+class Told:
+    """A speaker that answers by method, and remembers what it was told."""
+
+    def __init__(self, **ways: Answering) -> None:
+        self.ways = ways
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.is_alive = True
+
+    def take_change(self) -> bool:
+        return False
+
+    def settle(self, version: str) -> None:
+        pass
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any],
+        on_progress: Progress | None = None,
+        mirrored: Mapping[str, str] | None = None,
+    ) -> Any:
+        self.asked.append((method, params))
+        return self.ways[method.replace("/", "_")](params)
+
+    async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        self.asked.append((method, params or {}))
+
+    def attend(self, *, closely: bool) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        pass
+
+
+def refusing(code: int, data: Any = None) -> Answering:
+    def refuse(_: dict[str, Any]) -> Any:
+        raise UpstreamError(code, "no", data)
+
+    return refuse
+
+
+def called(told: Told, protocol: str = "2026-07-28") -> Any:
+    async def main() -> Any:
+        conversation = Conversation(told, protocol)
+        await conversation.begin()
+        return await conversation.call("echo", {"x": 1})
+
+    return asyncio.run(main())
+
+
+@pytest.mark.spec("POL-4")
+def test_a_server_that_never_stops_asking_is_given_up() -> None:
+    told = Told(server_discover=lambda _: {}, tools_call=lambda _: ASKS)
+    with pytest.raises(UpstreamFailed, match="asked for input 4 times"):
+        called(told)
+    first, *more = [params for method, params in told.asked if method == "tools/call"]
+    assert len(more) == 3
+    assert "requestState" not in first
+    assert all(params["requestState"] == "s" for params in more)
+    assert all(params["inputResponses"] == {"a": {"action": "decline"}} for params in more)
+
+
+def test_a_server_of_the_older_era_that_asks_so_is_not_answered() -> None:
+    begin = {"protocolVersion": "2025-11-25", "capabilities": {}}
+    told = Told(initialize=lambda _: begin, tools_call=lambda _: ASKS)
+    assert called(told, "") == ASKS
+    assert [method for method, _ in told.asked].count("tools/call") == 1
+
+
+def test_a_version_that_is_known_is_neither_asked_for_nor_given_up() -> None:
+    told = Told(server_discover=refusing(-32601))
+    with pytest.raises(UpstreamError):
+        called(told)
+    assert [method for method, _ in told.asked] == ["server/discover"]
+    older = Told(initialize=refusing(-32601))
+    with pytest.raises(UpstreamError):
+        called(older, "2025-06-18")
+    assert [(method, params["protocolVersion"]) for method, params in older.asked] == [
+        ("initialize", "2025-06-18")
+    ]
+
+
+@pytest.mark.parametrize(("supported", "times"), [(["2026-07-28"], 2), (["2099-01-01"], 1), (7, 1)])
+def test_a_server_that_refuses_what_it_speaks_is_asked_once_more(supported: Any, times: int) -> None:
+    told = Told(server_discover=refusing(-32022, {"supported": supported}))
+    with pytest.raises(UpstreamError):
+        called(told)
+    assert len(told.asked) == times
