@@ -183,9 +183,7 @@ def test_no_turn_of_phrase_does_without_the_words_that_are_looked_for_first(
 
 @pytest.mark.parametrize(("rule", "attack"), ATTACKS[:10])
 def test_an_attack_among_many_texts_is_found_at_its_place(rule: str, attack: str) -> None:
-    properties: dict[str, dict[str, object]] = {
-        f"p{n}": {"type": "string", "description": f"The {n}th of many words."} for n in range(50)
-    }
+    properties: dict[str, Any] = {f"p{n}": {"description": f"The {n}th of many words."} for n in range(50)}
     properties["evil"] = {"type": "string", "enum": ["a peaceful word", attack]}
     found = imported(properties=properties).suspicions
     assert [(one.rule, one.place) for one in found] == [(rule, "parameters/properties/evil/enum/1")]
