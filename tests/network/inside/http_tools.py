@@ -11,7 +11,7 @@ from tests.network.world import LOCAL, METADATA, OTHER_PUBLIC, PRIVATE, PUBLIC, 
 from toolkeep import Code, HttpSource, Keep, ToolResult
 from toolkeep.execution import remote
 from toolkeep.limits import REDIRECTS
-from toolkeep.network import fetching
+from toolkeep.network import exchange
 
 DEFINITION: dict[str, Any] = {
     "name": "ask_shop",
@@ -216,7 +216,7 @@ async def test_a_server_that_cannot_be_reached_or_trusted_is_told(world: World) 
     assert "the certificate of 'other.example' does not hold" in untrusted.text
     plain = await serve(world, answer(), "third.shop.example")
     await world.serve(plain, PUBLIC, 8443)
-    with patch.object(fetching, "DIAL_SECONDS", 0.5):
+    with patch.object(exchange, "DIAL_SECONDS", 0.5):
         shop = Shop("https://third.shop.example:8443", capabilities=["net.write:third.shop.example:8443"])
         no_tls = await shop.call()
     assert (no_tls.code, "TLS with" in no_tls.text, plain.heard) == (Code.TOOL_FAILED, True, [b""])
