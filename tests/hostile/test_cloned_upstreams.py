@@ -174,6 +174,13 @@ def test_a_lock_is_checked_without_acceptance(looks: dict[str, dict[str, Any]]) 
     assert looks["lock --check"]["status"] == 0, looks["lock --check"]["said"]
 
 
+def test_a_lock_names_programs_and_addresses_without_what_variables_hold(clone: Clone) -> None:
+    lines = map(json.loads, (clone.root / "toolkeep.lock").read_text().splitlines())
+    identities = {line["upstream"]: line["identity"] for line in lines if "identity" in line}
+    assert identities["mcp:trap"]["command"].endswith(" ${CLONE_SECRET:-none}")
+    assert identities["mcp:far"]["url"] == "https://far.example/${CLONE_SECRET:-none}"
+
+
 # --- the traps are set ---------------------------------------------------------------------------
 
 
