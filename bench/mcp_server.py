@@ -7,6 +7,7 @@ ratios are taken within rounds. See bench/README.md.
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from typing import Any
 from measures.home import empty_home
 from measures.mcp_load import (
     AS_INSTALLED,
+    BENCH,
     IN_MEMORY,
     HttpClient,
     Load,
@@ -154,6 +156,7 @@ def _first_answer(words: list[str], project: str) -> float:
     began = time.perf_counter()
     process = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=project,
+        env={**os.environ, "PYTHONPATH": str(BENCH)},
     )  # fmt: skip
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("no pipes")

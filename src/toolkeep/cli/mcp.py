@@ -1,7 +1,6 @@
 """`toolkeep mcp`: the keep as an MCP server, for the configuration of a client."""
 
 import contextlib
-import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -67,7 +66,6 @@ def command(
 
         keep.follow_store()
         server = McpServer(keep, agent=agent, find_tools=find_tools, client_answers=client_answers)
-        gc.freeze()  # tools stay: with a thousand of them, looking through them for garbage slows calls
         if taken is None:
             _serve_http(server, host, port or 0)
         else:

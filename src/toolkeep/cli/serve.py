@@ -1,6 +1,5 @@
 """`toolkeep serve`: the keep over HTTP, for whoever has a token."""
 
-import gc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,7 +122,6 @@ def command(
             if codes is not None and not as_json:
                 _say_how_to_sign_in(public, codes)
 
-        gc.freeze()  # tools stay: with a thousand of them, looking through them for garbage slows calls
         serve(app, sock, limits, say_begun)
 
 
