@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from toolkeep.sign_ins import KeptTokens
     from toolkeep.sources.mcp.listing import Listing
     from toolkeep.sources.mcp.provider import McpProvider
+    from toolkeep.sources.mcp.questions import Answerer
     from toolkeep.sources.openapi.provider import OpenApiProvider
     from toolkeep.storage.definition_store import SqlStore
     from toolkeep.telemetry.webhook import Webhook
@@ -53,6 +54,7 @@ def open_keep(
     call_limits: CallLimits = DEFAULT_CALL_LIMITS,
     tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
     approver: "Approver | None" = None,
+    answerer: "Answerer | None" = None,
     approval_wait_s: float | None = None,
     follow_store: bool | None = None,
 ) -> Keep:
@@ -65,6 +67,7 @@ def open_keep(
     tools with `normalization: custom` comparable; `call_limits` bound how many calls run at once;
     `tool_secrets` are what `context.secret` gives, by tool; `approver` asks a person where one
     must agree; `approval_wait_s` is how long a call waits for one elsewhere, instead of as configured;
+    `answerer` asks a person what upstream MCP servers want to know; without one they are told no;
     `follow_store` is whether changes that others make in the store are taken over while the keep is open, by
     default where the store is a PostgreSQL.
     """
@@ -87,6 +90,7 @@ def open_keep(
         closed=settings.disabled,
         policy=_policy_settings(settings, root, state, approval_wait_s),
         approver=approver,
+        answerer=answerer,
         state=state,
         locked=_locked_sets(root, settings),
         store=store,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from toolkeep.replay import Replay
     from toolkeep.results.output import Normalizers
     from toolkeep.sign_ins import KeptTokens
+    from toolkeep.sources.mcp.questions import Answerer
     from toolkeep.storage.following import Follower
     from toolkeep.telemetry.webhook import Webhook
 
@@ -63,6 +64,7 @@ class Keep(KeepsTools):
         closed: Mapping[str, str] | None = None,
         policy: PolicySettings = NO_POLICY_SETTINGS,
         approver: "Approver | None" = None,
+        answerer: "Answerer | None" = None,
         tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
         sign_ins: "KeptTokens | None" = None,
         state: RegistryState | None = None,
@@ -95,6 +97,7 @@ class Keep(KeepsTools):
         self._policy = policy
         self._grants = {**dict.fromkeys(KNOWN_AGENTS, DEFAULT_GRANT), **policy.agents}
         self._approver = approver
+        self._answerer = answerer
         self._authorizer: Authorizer | None = None
         self._call_limits = call_limits
         self._normalizers = dict(normalizers or {})
@@ -270,6 +273,7 @@ class Keep(KeepsTools):
                         project=self._policy.project,
                         state_folder=self._policy.state_folder or "",
                         approver=self._approver,
+                        answerer=self._answerer,
                         is_paranoid=self._policy.is_paranoid,
                         approval_wait_s=self._policy.wait_s,
                         normalizers=self._normalizers,

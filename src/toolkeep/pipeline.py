@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from toolkeep.approval.approve import Approver, Asked, Asker
 from toolkeep.audit.record import Recorder
@@ -61,6 +61,9 @@ from toolkeep.validation.memory import RefusalMemory
 from toolkeep.validation.validate import Arguments, validate
 from toolkeep.wasm.cache import CompiledModules, cache_folder
 
+if TYPE_CHECKING:
+    from toolkeep.sources.mcp.questions import Answerer
+
 log = logging.getLogger("toolkeep.execution")
 
 T = TypeVar("T")
@@ -95,6 +98,7 @@ class Pipeline:
         normalizers: Normalizers,
         tool_secrets: Mapping[str, Mapping[str, str]],
         sign_ins: KeptTokens | None = None,
+        answerer: "Answerer | None" = None,
     ) -> None:
         self.record = record
         self.authorizer = authorizer
@@ -117,7 +121,7 @@ class Pipeline:
             WasmRunner(project, state_folder, _compiled_modules(record), self._threads),
             HttpRunner(),
             ProcessRunner(self.residents, machine, contacts, project, state_folder),
-            McpRunner(self.residents, machine, contacts, state_folder, sign_ins),
+            McpRunner(self.residents, machine, contacts, state_folder, sign_ins, answerer),
         ]
         self.executor = Executor(runners, Breaker(limits), ResultCache())
         self.recorder = Recorder(record.log, record.bodies, record.secret_key)

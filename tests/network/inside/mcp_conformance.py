@@ -21,7 +21,6 @@ from tests.network.world import World
 
 SECONDS = 240
 HERE = Path(__file__).resolve().parent
-EXPECTED_FAILURES = HERE / "expected-failures.yml"
 _ALONE = ThreadPoolExecutor(1)
 """The suite runs all of its clients at once; they are driven one after the other."""
 _FOUND = re.compile(r"^([✓✗]) ([a-z0-9_/-]+): (\d+) passed, (\d+) failed", re.MULTILINE)
@@ -49,7 +48,7 @@ async def _run(world: World, revision: str) -> dict[str, str]:
         server = await asyncio.start_unix_server(_serve_clients, socket)
         words = [str(node), str(suite), "client", "--requirements", revision, "--timeout", "120000"]
         words += ["--command", f"{sys.executable} -I -S {HERE / 'handing_over.py'} {socket}"]
-        words += ["--expected-failures", str(EXPECTED_FAILURES), "-o", f"{folder}/results"]
+        words += ["-o", f"{folder}/results"]
         done = await asyncio.create_subprocess_exec(
             *words, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             env={**os.environ, "NO_COLOR": "1"},
@@ -61,7 +60,6 @@ async def _run(world: World, revision: str) -> dict[str, str]:
     return {name: f"{mark} {passed} {failed}" for mark, name, passed, failed in _FOUND.findall(text)}
 
 
-DECLINED = {"elicitation-sep1034-client-defaults"}
 EXTENSIONS = {
     "auth/client-credentials-jwt", "auth/enterprise-managed-authorization", "auth/dpop", "auth/dpop-nonce",
     "auth/wif-jwt-bearer",
@@ -71,7 +69,7 @@ EXTENSIONS = {
 
 async def test_2025_11_25(world: World) -> None:
     found = await _run(world, "2025-11-25")
-    assert {name for name, how in found.items() if not how.endswith(" 0")} == DECLINED | EXTENSIONS
+    assert {name for name, how in found.items() if not how.endswith(" 0")} == EXTENSIONS
     assert len(found) == 25
 
 

@@ -11,6 +11,7 @@ from tests.network.world import OTHER_PUBLIC, PRIVATE, PUBLIC, World
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
 from toolkeep.sources.mcp.answers import value_of
+from toolkeep.sources.mcp.questions import Answerer, Questions
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.mcp.talk import Talk, start_by_http
 
@@ -72,9 +73,9 @@ async def serve(world: World, upstream: Upstream, address: str = PUBLIC) -> None
     await world.serve(upstream, address, 443, names=["mcp.example"])
 
 
-async def begun(**headers: str) -> Talk:
+async def begun(questions: Questions | None = None, **headers: str) -> Talk:
     hosts = HostReach(writes=(HostScope.read("mcp.example"),))
-    return await start_by_http(URL, hosts, lambda: headers)
+    return await start_by_http(URL, hosts, lambda: headers, questions=questions)
 
 
 async def said(talk: Talk, text: str = "hello") -> Any:
@@ -340,3 +341,185 @@ async def test_arguments_that_a_tool_wants_in_headers_are_repeated_there(world: 
     assert b"\r\nx: y" not in last
     assert b"mcp-param-other" not in last
     assert b"initialize" not in upstream.heads[0]
+
+
+QUESTION = {
+    "message": "When?",
+    "requestedSchema": {"type": "object", "properties": {"hour": {"type": "integer", "default": 9}}},
+}
+ASKS = {"id": "q", "method": "elicitation/create", "params": QUESTION}
+ACCEPTED = {"jsonrpc": "2.0", "id": "q", "result": {"action": "accept", "content": {"hour": 9}}}
+DECLINED = {"jsonrpc": "2.0", "id": "q", "result": {"action": "decline"}}
+
+
+class Listening(Streaming):
+    """Says what it says unasked on a stream of its own, for as long as somebody listens there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = b""
+        self.asks = True
+        self.unasked: asyncio.Queue[bytes] = asyncio.Queue()
+        self.ended = asyncio.Event()
+        self.held: list[asyncio.StreamWriter] = []
+        self.opened = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.streams = [self._stream]
+        await super().__call__(reader, writer)
+
+    async def _stream(self, asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        if not asked:
+            await self._hold(writer)
+            return
+        if self.asks:  # on the other stream, and it answers once it was told
+            self.arrived.clear()
+            self.unasked.put_nowait(event(ASKS))
+            await self.arrived.wait()
+        writer.write(event(hello(asked["id"])))
+
+    async def _hold(self, writer: asyncio.StreamWriter) -> None:
+        self.opened += 1
+        self.held.append(writer)
+        writer.write(self.first)
+        saying = asyncio.ensure_future(self._say(writer))
+        with suppress(OSError):
+            await writer.wait_closed()  # until the other side goes
+        saying.cancel()
+        self.ended.set()
+
+    async def _say(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(await self.unasked.get())
+
+
+def answering(answerer: Answerer) -> Questions:
+    return Questions(answerer, "up", "ada")
+
+
+async def test_a_question_on_a_stream_of_its_own_is_answered_during_a_call(world: World) -> None:
+    upstream = Listening()
+    await serve(world, upstream)
+    talk = await begun(answering(lambda _: {}))
+    assert [await said(talk), await said(talk)] == ["hello", "hello"]
+    assert upstream.replies == [ACCEPTED, ACCEPTED]
+    assert upstream.opened == 1
+    await talk.close()
+
+
+async def test_a_question_on_the_stream_of_its_call_is_answered(world: World) -> None:
+    upstream = Streaming()
+
+    async def asking(asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        if not asked:
+            return
+        writer.write(event(ASKS))
+        await writer.drain()
+        await upstream.arrived.wait()
+        writer.write(event(hello(asked["id"])))
+
+    upstream.streams += [asking] * 12
+    await serve(world, upstream)
+    talk = await begun(answering(lambda _: {}))
+    assert await said(talk) == "hello"
+    assert upstream.replies == [ACCEPTED]
+    await talk.close()
+
+
+async def test_a_question_while_no_call_is_under_way_is_put_to_nobody(world: World) -> None:
+    heard: list[Any] = []
+    upstream = Listening()
+    await serve(world, upstream)
+    talk = await begun(answering(heard.append))
+    await said(talk)
+    upstream.arrived.clear()
+    upstream.unasked.put_nowait(event(ASKS))
+    await upstream.arrived.wait()
+    assert upstream.replies == [DECLINED, DECLINED]
+    assert len(heard) == 1
+    await talk.close()
+
+
+async def test_no_stream_is_held_where_nobody_answers(world: World) -> None:
+    upstream = Streaming()
+
+    async def whole(asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        writer.write(event(hello(asked["id"])))
+
+    upstream.streams.append(whole)
+    await serve(world, upstream)
+    assert await said(await begun()) == "hello"
+    assert not [head for head in upstream.heads if head.startswith(b"GET")]
+
+
+async def test_a_server_without_such_a_stream_is_asked_for_it_once(world: World) -> None:
+    class Deaf(Upstream):
+        async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked = await read_request(reader)
+            self.heads.append(asked.method.encode())
+            no = b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n"
+            writer.write(no if asked.method == "GET" else self._answer(asked.json))
+            await writer.drain()
+
+    upstream = Deaf()
+    await serve(world, upstream)
+    talk = await begun(answering(lambda _: {}))
+    assert [await said(talk), await said(talk)] == ["hello", "hello"]
+    assert upstream.heads.count(b"GET") == 1
+    assert talk.is_alive
+
+
+async def test_the_stream_ends_with_the_conversation(world: World) -> None:
+    upstream = Listening()
+    await serve(world, upstream)
+    talk = await begun(answering(lambda _: {}))
+    await said(talk)
+    assert not upstream.ended.is_set()
+    await talk.close()
+    await upstream.ended.wait()
+
+
+async def test_such_a_stream_that_breaks_off_is_held_again(world: World) -> None:
+    upstream = Listening()
+    upstream.first = b"retry: 1\ndata:\n\n"
+    await serve(world, upstream)
+    talk = await begun(answering(lambda _: {}))
+    assert await said(talk) == "hello"
+    upstream.held[0].close()
+    await upstream.ended.wait()
+    assert await said(talk) == "hello"
+    assert upstream.replies == [ACCEPTED, ACCEPTED]
+    assert upstream.opened == 2
+    await talk.close()
+
+
+async def test_hostile_words_on_that_stream_end_the_conversation(world: World) -> None:
+    note = {"method": "notifications/message", "params": {}}
+    ping = {"id": 1, "method": "ping", "params": {}}
+    # Twice what is borne, since the answer of the call begins a new count.
+    ways = (event({"id": 2, "result": {}}), b"data: junk\n\n", event(note) * 4_500, event(ping) * 110)
+    upstream = Listening()
+    upstream.asks = False
+    await serve(world, upstream)
+    for upstream.first in ways:
+        upstream.ended.clear()
+        talk = await begun(answering(lambda _: {}))
+        assert await said(talk) == "hello"
+        await upstream.ended.wait()
+        assert not talk.is_alive
+        await talk.close()
+
+
+async def test_no_stream_is_held_in_the_newer_era(world: World) -> None:
+    upstream = Streaming()
+    upstream.ways = {"server_discover": lambda _: {"result": {"supportedVersions": ["2026-07-28"]}}}
+
+    async def whole(asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        writer.write(event(hello(asked.get("id", 0))))
+
+    upstream.streams += [whole] * 2
+    await serve(world, upstream)
+    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
+    talk = await start_by_http(URL, hosts, dict, "2026-07-28", questions=answering(lambda _: {}))
+    assert await said(talk) == "hello"
+    assert not [head for head in upstream.heads if head.startswith(b"GET")]

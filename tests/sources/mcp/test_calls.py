@@ -10,6 +10,7 @@ from tests.config.projects import accept
 from tests.sources.mcp.servers import add, call_all, listing
 from toolkeep import Code
 from toolkeep.sandbox.zygote import interpreter
+from toolkeep.sources.mcp.questions import UpstreamQuestion
 
 SCRIPT = str(Path(__file__).resolve().parent / "upstream.py")
 
@@ -133,3 +134,21 @@ def test_a_refreshed_list_waits_for_a_person_again(tmp_path: Path) -> None:
     assert listing(tmp_path, "up")["tools"][0]["description"] == "Give back a text."
     (waiting,) = call_all(tmp_path, [("echo", {"text": "a"})])
     assert waiting.code is Code.UNKNOWN_TOOL
+
+
+@pytest.mark.spec("POL-4")
+def test_a_server_may_ask_a_person_only_where_the_host_names_who_answers(tmp_path: Path) -> None:
+    add(tmp_path, *server("elicits"))
+    heard: list[UpstreamQuestion] = []
+
+    def answer(question: UpstreamQuestion) -> dict[str, Any]:
+        heard.append(question)
+        return {"why": "tea"}
+
+    calls = [("echo", {"text": "When?"})]
+    (alone,) = call_all(tmp_path, calls)
+    assert json.loads(alone.value) == [{}, {"action": "decline"}]
+    (helped,) = call_all(tmp_path, calls, answerer=answer)
+    filled = {"action": "accept", "content": {"hour": 9, "why": "tea"}}
+    assert json.loads(helped.value) == [{"elicitation": {}}, filled]
+    assert [(one.upstream, one.agent, one.message) for one in heard] == [("up", "ada", "When?")]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from toolkeep.sources.mcp.conversation import Conversation
+from toolkeep.sources.mcp.questions import Answerer, Questions
 from toolkeep.sources.mcp.speaking import Progress, UpstreamError, UpstreamFailed
 
 Answering = Callable[[dict[str, Any]], Any]
@@ -29,6 +30,9 @@ class Told:
         return False
 
     def settle(self, version: str) -> None:
+        pass
+
+    async def listen(self) -> None:
         pass
 
     async def request(
@@ -61,9 +65,10 @@ def refusing(code: int, data: Any = None) -> Answering:
     return refuse
 
 
-def called(told: Told, protocol: str = "2026-07-28") -> Any:
+def called(told: Told, protocol: str = "2026-07-28", answerer: Answerer | None = None) -> Any:
     async def main() -> Any:
-        conversation = Conversation(told, protocol)
+        questions = Questions(answerer, "up", "ada") if answerer else None
+        conversation = Conversation(told, protocol, questions)
         await conversation.begin()
         return await conversation.call("echo", {"x": 1})
 
@@ -108,3 +113,44 @@ def test_a_server_that_refuses_what_it_speaks_is_asked_once_more(supported: Any,
     with pytest.raises(UpstreamError):
         called(told)
     assert len(told.asked) == times
+
+
+WANTED = {"type": "object", "properties": {"hour": {"type": "integer", "default": 9}}}
+BEGUN = {"protocolVersion": "2025-11-25", "capabilities": {}}
+
+
+def test_a_server_is_told_that_somebody_fills_in_forms_only_where_somebody_does() -> None:
+    told = Told(initialize=lambda _: BEGUN, tools_call=lambda _: {})
+    called(told, "")
+    called(told, "", lambda _: None)
+    begun = [params["capabilities"] for method, params in told.asked if method == "initialize"]
+    assert begun == [{}, {"elicitation": {}}]
+
+
+def test_input_that_a_server_of_the_newer_era_wants_is_given_by_whoever_answers() -> None:
+    wish = {"method": "elicitation/create", "params": {"message": "When?", "requestedSchema": WANTED}}
+    bad = {"method": "elicitation/create", "params": "x"}
+    wishes = {"a": wish, "b": {"method": "roots/list"}, "c": bad}
+    asks = {"resultType": "input_required", "inputRequests": wishes}
+    told = Told(
+        server_discover=lambda _: {},
+        tools_call=lambda params: {"content": []} if "inputResponses" in params else asks,
+    )
+    assert called(told, answerer=lambda _: {}) == {"content": []}
+    _, params = told.asked[-1]
+    assert params["inputResponses"] == {
+        "a": {"action": "accept", "content": {"hour": 9}},
+        "b": {"roots": []},
+        "c": {"action": "decline"},
+    }
+    assert params["_meta"]["io.modelcontextprotocol/clientCapabilities"] == {"elicitation": {}}
+
+
+def test_nobody_is_asked_where_a_server_also_wants_what_is_never_given() -> None:
+    heard: list[Any] = []
+    wish = {"method": "elicitation/create", "params": {"message": "When?", "requestedSchema": WANTED}}
+    wishes = {"a": wish, "b": {"method": "sampling/createMessage"}}
+    asks = {"resultType": "input_required", "inputRequests": wishes}
+    with pytest.raises(UpstreamFailed):
+        called(Told(server_discover=lambda _: {}, tools_call=lambda _: asks), answerer=heard.append)
+    assert heard == []

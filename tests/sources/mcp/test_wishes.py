@@ -1,11 +1,12 @@
 """A server that wants input is told no, and nothing is made up."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from toolkeep.sources.mcp.speaking import UpstreamFailed
-from toolkeep.sources.mcp.wishes import declined
+from toolkeep.sources.mcp.wishes import answers_to
 
 ASK = {"method": "elicitation/create", "params": {"message": "Your password?"}}
 
@@ -25,7 +26,7 @@ ASK = {"method": "elicitation/create", "params": {"message": "Your password?"}}
 )  # fmt: skip
 def test_wishes_are_declined(said: dict[str, Any], answer: dict[str, Any] | None) -> None:
     wished = said if "content" in said or "resultType" in said else {**said, "resultType": "input_required"}
-    assert declined(wished) == answer
+    assert asyncio.run(answers_to(wished)) == answer
 
 
 @pytest.mark.parametrize(
@@ -42,5 +43,5 @@ def test_wishes_are_declined(said: dict[str, Any], answer: dict[str, Any] | None
 )
 def test_what_cannot_be_declined_ends_the_call(said: dict[str, Any]) -> None:
     with pytest.raises(UpstreamFailed) as failed:
-        declined({**said, "resultType": "input_required"})
+        asyncio.run(answers_to({**said, "resultType": "input_required"}))
     assert not failed.value.is_over

@@ -13,6 +13,7 @@ ECHO: dict[str, Any] = {
     "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
 }
 HEARD: list[str] = []
+CAPABILITIES: dict[str, Any] = {}
 
 
 def say(message: dict[str, Any]) -> None:
@@ -32,6 +33,7 @@ def initialize(request: dict[str, Any]) -> None:
     if MODE == "modern":
         say({"id": request["id"], "error": {"code": -32601, "message": "Method not found"}})
         return
+    CAPABILITIES.update(request["params"]["capabilities"])
     if MODE == "silent":
         time.sleep(60)
     version = "1999-01-01" if MODE == "old" else request["params"]["protocolVersion"]
@@ -79,6 +81,13 @@ def ask(request: dict[str, Any], words: str) -> None:
     answer(request, text(json.dumps(heard)))
 
 
+def elicit(request: dict[str, Any], words: str) -> None:
+    hour = {"type": "integer", "default": 9}
+    form = {"type": "object", "properties": {"hour": hour, "why": {"type": "string"}}}
+    say({"id": "q", "method": "elicitation/create", "params": {"message": words, "requestedSchema": form}})
+    answer(request, text(json.dumps([CAPABILITIES, json.loads(sys.stdin.readline())["result"]])))
+
+
 def dawdle(request: dict[str, Any], words: str) -> None:
     if words == "wait":
         HEARD.append(json.loads(sys.stdin.readline()).get("method", ""))
@@ -112,6 +121,7 @@ WAYS: dict[str, Callable[[dict[str, Any], str], object]] = {
     "flood": flood,
     "endless": endless,
     "asks": ask,
+    "elicits": elicit,
     "slow": dawdle,
     "twice": repeat,
     "changes": change,

@@ -2,14 +2,15 @@
 
 The answer is one message, or a stream of events that holds it. A stream is read as it comes: progress is
 handed on, what the server asks is answered, and the answer ends it. One that breaks off is taken up again
-where the server gave its events ids (2025-11-25, Resumability). Nothing is kept open between requests.
+where the server gave its events ids (2025-11-25, Resumability). Between requests nothing is kept open, unless
+somebody answers questions of servers: those may come on a stream of their own (Listening for Messages).
 """
 
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from toolkeep.definitions.constraints import NetworkBounds
 from toolkeep.limits import OUTPUT_CAP_BYTES
@@ -26,6 +27,9 @@ from toolkeep.wire.messages import Message, notification, request
 from toolkeep.wire.mirrored import header_value
 from toolkeep.wording import HIDDEN
 
+if TYPE_CHECKING:
+    from toolkeep.sources.mcp.questions import Questions
+
 _ACCEPTED: Final = "application/json, text/event-stream"
 _SESSION: Final = "mcp-session-id"
 _SESSION_CHARS: Final = 256
@@ -35,6 +39,8 @@ _REQUESTS: Final = 4 + _RESUMPTIONS
 _REPLIES: Final = 50
 """What a server may ask of us while it answers one request."""
 _DEFAULT_RETRY_MS: Final = 1_000
+_LISTEN_SECONDS: Final = 2.0
+"""How long a server may take to begin the stream of what it says unasked, before a call goes on without."""
 _TOKEN_CHARS: Final = 8
 """Of a token that is looked for in answers; a shorter one would be found by chance."""
 _REFUSALS: Final = 3
@@ -60,7 +66,14 @@ class Access(Protocol):
 class HttpSpeaker:
     """One server by its address."""
 
-    def __init__(self, url: str, reach: HostReach, headers: Headers, access: Access | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        reach: HostReach,
+        headers: Headers,
+        access: Access | None = None,
+        questions: "Questions | None" = None,
+    ) -> None:
         """`headers` gives those of the operator, secrets and all, when a request is made."""
         self._url = url
         self._reach = reach
@@ -69,8 +82,13 @@ class HttpSpeaker:
         self._ids = itertools.count(1)
         self._version = ""
         self._session = ""
-        self._heard = Heard()
+        self._heard = Heard(questions, self._reply)
         self._is_closed = False
+        self._hearing: asyncio.Task[None] | None = None
+        self._could_hear = asyncio.Event()
+        self._has_stream: bool | None = None
+        """Whether it has a stream for what it says unasked, once that is known."""
+        self._unasked_replies = 0
 
     @property
     def is_alive(self) -> bool:
@@ -84,6 +102,19 @@ class HttpSpeaker:
     def settle(self, version: str) -> None:
         """Say the version with each request from here on."""
         self._version = version
+
+    async def listen(self) -> None:
+        """Hold a stream for what the server says unasked; goes on once it is there, or is not coming."""
+        if self._version not in HANDSHAKE_VERSIONS or self._has_stream is False:
+            return
+        if self._hearing is None or self._hearing.done():
+            self._could_hear = asyncio.Event()
+            self._hearing = asyncio.get_running_loop().create_task(self._hear())
+        try:
+            async with asyncio.timeout(_LISTEN_SECONDS):
+                await self._could_hear.wait()
+        except TimeoutError:
+            self._could_hear.set()  # later calls do not wait for it again
 
     async def request(
         self,
@@ -101,6 +132,7 @@ class HttpSpeaker:
         try:
             message = await self._answer(headers, request(number, method, params), number)
             self._heard.answer()
+            self._unasked_replies = 0
             return answered(message)
         except UpstreamFailed as failed:
             self._is_closed = self._is_closed or failed.is_over
@@ -118,6 +150,9 @@ class HttpSpeaker:
     async def close(self) -> None:
         """Forget it."""
         self._is_closed = True
+        if self._hearing is not None:
+            self._hearing.cancel()
+            await asyncio.wait({self._hearing})
 
     def abandon(self) -> None:
         """Nothing is held."""
@@ -165,6 +200,49 @@ class HttpSpeaker:
                 raise UpstreamFailed("it answered with what is neither JSON nor a stream of events")
             return await self._in_stream(answer, number, reader)
 
+    async def _hear(self) -> None:
+        """What the server says unasked, over as many streams as it takes, within bounds."""
+        reader, budget = EventReader(), _budget()
+        try:
+            for _ in range(_RESUMPTIONS):
+                if self._is_closed:
+                    return
+                await self._hear_stream(reader, budget)
+                self._could_hear.clear()  # a call that begins now waits for the next one
+                await asyncio.sleep((reader.retry_ms or _DEFAULT_RETRY_MS) / 1_000)
+                reader.begin()
+        except UpstreamFailed:
+            self._has_stream = self._has_stream is True
+        finally:
+            self._could_hear.set()
+
+    async def _hear_stream(self, reader: EventReader, budget: Budget) -> None:
+        again = {"Last-Event-ID": reader.last_id} if reader.last_id else {}
+        async with self._opened("GET", again, None, budget) as answer:
+            if _kind(answer) != "text/event-stream":
+                raise UpstreamFailed("it has no stream for what it says unasked")
+            self._has_stream = True
+            self._could_hear.set()
+            try:
+                async with aclosing(events_of(answer.pieces(), reader)) as events:
+                    async for data in events:
+                        await self._take_unasked(self._read(data))
+            except UpstreamFailed:
+                self._is_closed = True
+                raise
+            except NetworkError:
+                return
+
+    async def _take_unasked(self, message: Message) -> None:
+        if not message.method:
+            raise UpstreamFailed("it answered a request that nobody made")
+        if (reply := self._heard.take(message)) is not None:
+            self._unasked_replies += 1
+            if self._unasked_replies > _REPLIES:
+                raise UpstreamFailed(f"it asked for more than {_REPLIES} things at once")
+            with suppress(UpstreamFailed):
+                await self._reply(reply)
+
     async def _in_stream(self, answer: OpenAnswer, number: int, reader: EventReader) -> Message | None:
         replies = 0
         try:
@@ -178,7 +256,7 @@ class HttpSpeaker:
                         if replies > _REPLIES:
                             raise UpstreamFailed(f"it asked for more than {_REPLIES} things at once")
                         with suppress(UpstreamFailed):  # what it makes of our no is its own affair
-                            await self._tell({}, reply)
+                            await self._reply(reply)
         except NetworkError as error:
             if not reader.last_id:
                 raise UpstreamFailed(error.reason) from error
@@ -195,6 +273,9 @@ class HttpSpeaker:
         if message.method or message.id != number:
             raise UpstreamFailed("it answered a request that nobody made")
         return message
+
+    async def _reply(self, body: bytes) -> None:
+        await self._tell({}, body)
 
     async def _tell(self, headers: Mapping[str, str], body: bytes) -> None:
         """Send what is not answered; what is said to it is read, and thrown away."""

@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from toolkeep.limits import OUTPUT_CAP_BYTES
 from toolkeep.sandbox.resident import Over, Resident, ResidentOver
 from toolkeep.sources.mcp.speaking import Heard, Progress, UpstreamFailed, answered, read
 from toolkeep.wire.messages import notification, request
+
+if TYPE_CHECKING:
+    from toolkeep.sources.mcp.questions import Questions
 
 LINE_BYTES: Final = OUTPUT_CAP_BYTES
 _UNREAD_BYTES: Final = 8 << 20
@@ -19,13 +22,13 @@ _UNREAD_BYTES: Final = 8 << 20
 class LineSpeaker:
     """One running server."""
 
-    def __init__(self, resident: Resident) -> None:
+    def __init__(self, resident: Resident, questions: "Questions | None" = None) -> None:
         self._resident = resident
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._given_up: set[int] = set()
         """Requests that were cancelled, and may be answered all the same."""
-        self._heard = Heard()
+        self._heard = Heard(questions, self._send)
         self._failure: UpstreamFailed | None = None
         self._reading = asyncio.get_running_loop().create_task(self._read())
 
@@ -45,6 +48,9 @@ class LineSpeaker:
 
     def settle(self, version: str) -> None:
         """Lines are the same in all versions."""
+
+    async def listen(self) -> None:
+        """Its lines are read all the time."""
 
     async def request(
         self,

@@ -4,10 +4,11 @@ The handshake of the older era is tried first, since nearly every server knows i
 newer era says so, and is then spoken to without one. Lists are followed page by page within bounds.
 """
 
-from typing import Any, Final
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final
 
 from toolkeep.sources.mcp.speaking import Progress, Speaker, UpstreamError, UpstreamFailed
-from toolkeep.sources.mcp.wishes import declined
+from toolkeep.sources.mcp.wishes import answers_to
 from toolkeep.wire.era import (
     CAPABILITIES_KEY,
     CLIENT_KEY,
@@ -19,6 +20,9 @@ from toolkeep.wire.era import (
 from toolkeep.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION
 from toolkeep.wire.mirrored import mirrored
 from toolkeep.wording import shorten, visible
+
+if TYPE_CHECKING:
+    from toolkeep.sources.mcp.questions import Questions
 
 PAGES: Final = 200
 TOOLS: Final = 2_000
@@ -34,9 +38,15 @@ _NOT_OF_THIS_ERA: Final = frozenset({METHOD_NOT_FOUND, UNSUPPORTED_VERSION, INVA
 class Conversation:
     """One server that is ready to be asked."""
 
-    def __init__(self, speaker: Speaker, protocol: str = "") -> None:
-        """`protocol` is the version that it is known to speak, where it is known."""
+    def __init__(self, speaker: Speaker, protocol: str = "", questions: "Questions | None" = None) -> None:
+        """`protocol` is the version that it is known to speak, where it is known.
+
+        `questions` of it are put to somebody; where there are none, it is told that nobody is asked.
+        """
         self._speaker = speaker
+        self._questions = questions
+        self._capabilities: dict[str, Any] = {} if questions is None else {"elicitation": {}}
+        """What we say that we can do: of questions, forms alone."""
         self._version = ""
         self._protocol = protocol
         self._schemas: dict[str, Any] = {}
@@ -55,6 +65,8 @@ class Conversation:
 
     async def close(self) -> None:
         """End it."""
+        if self._questions is not None:
+            self._questions.close()
         await self._speaker.close()
 
     def abandon(self) -> None:
@@ -72,7 +84,7 @@ class Conversation:
             return
         wanted = {
             "protocolVersion": self._protocol or HANDSHAKE_VERSIONS[-1],
-            "capabilities": {},
+            "capabilities": self._capabilities,
             "clientInfo": _us(),
         }
         try:
@@ -131,25 +143,32 @@ class Conversation:
     async def call(
         self, tool: str, arguments: dict[str, Any], on_progress: Progress | None = None
     ) -> dict[str, Any]:
-        """What the server answers to a call; raises `UpstreamFailed`.
+        """What the server answers to a call; raises `UpstreamFailed`. Only meanwhile it may ask something."""
+        if self._questions is not None:
+            await self._speaker.listen()
+        with self._questions.during_call() if self._questions is not None else nullcontext():
+            return await self._called(tool, arguments, on_progress)
 
-        A server of the newer era that asks for input is told no, and may answer then (POL-4).
-        """
+    async def _called(
+        self, tool: str, arguments: dict[str, Any], on_progress: Progress | None
+    ) -> dict[str, Any]:
+        """A server of the newer era that asks for input is told, mostly no, and may answer then (POL-4)."""
         params: dict[str, Any] = {"name": tool, "arguments": arguments}
         for _ in range(ROUNDS):
             said = await self._ask("tools/call", params, on_progress)
-            no = declined(said) if self._version in MODERN_VERSIONS else None
-            if no is None:
+            is_modern = self._version in MODERN_VERSIONS
+            told = await answers_to(said, self._questions) if is_modern else None
+            if told is None:
                 return said
-            params = {"name": tool, "arguments": arguments, **no}
-        raise UpstreamFailed(f"it asked for input {ROUNDS} times, and was told no each time", is_over=False)
+            params = {"name": tool, "arguments": arguments, **told}
+        raise UpstreamFailed(f"it asked for input {ROUNDS} times, and was told each time", is_over=False)
 
     async def _ask(
         self, method: str, params: dict[str, Any], on_progress: Progress | None = None
     ) -> dict[str, Any]:
         headers: dict[str, str] = {}
         if self._version in MODERN_VERSIONS:
-            meta = {VERSION_KEY: self._version, CAPABILITIES_KEY: {}, CLIENT_KEY: _us()}
+            meta = {VERSION_KEY: self._version, CAPABILITIES_KEY: self._capabilities, CLIENT_KEY: _us()}
             params = {**params, "_meta": meta}
             schema = self._schemas.get(str(params.get("name"))) if method == "tools/call" else None
             headers = mirrored(schema, params["arguments"]) if isinstance(schema, dict) else {}

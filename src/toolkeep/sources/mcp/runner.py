@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from toolkeep.sources.mcp.by_http import Access
+    from toolkeep.sources.mcp.questions import Answerer, Questions
     from toolkeep.sources.mcp.speaking import UpstreamFailed
     from toolkeep.sources.mcp.talk import Talk
 
@@ -54,8 +55,13 @@ class McpRunner:
         contacts: Contacts,
         hidden: str = "",
         sign_ins: KeptTokens | None = None,
+        answerer: "Answerer | None" = None,
     ) -> None:
-        """No server sees `hidden`; `sign_ins` holds the tokens that servers are shown."""
+        """No server sees `hidden`; `sign_ins` holds the tokens that servers are shown.
+
+        `answerer` answers what servers ask a person; without one, that is declined.
+        """
+        self._answerer = answerer
         self._sign_ins = sign_ins or MemoryTokens()
         self._contacts = contacts
         self._residents = residents
@@ -135,7 +141,9 @@ class McpRunner:
         findings = await self._machine.findings()
         key = (*who, program.argv, _digest(dict(program.environment)), *place.key)
         protocol = target.get("protocol", "")
-        return key, lambda pool: start_by_lines(pool, recipe(place, findings), program, place.hosts, protocol)
+        return key, lambda pool: start_by_lines(
+            pool, recipe(place, findings), program, place.hosts, protocol, self._questions(call)
+        )
 
     def _by_http(
         self, call: RecordedCall, known: ToolContext, who: tuple[str, ...]
@@ -154,7 +162,17 @@ class McpRunner:
         key = (*who, target["url"], str(hosts), _digest({**headers, "oauth": f"{own} {told}"}))
         protocol = target.get("protocol", "")
         access = self._access(target, known)
-        return key, lambda _: start_by_http(target["url"], hosts, lambda: headers, protocol, access)
+        return key, lambda _: start_by_http(
+            target["url"], hosts, lambda: headers, protocol, access, self._questions(call)
+        )
+
+    def _questions(self, call: RecordedCall) -> "Questions | None":
+        """Those of a conversation that begins; it serves one agent alone."""
+        if self._answerer is None:
+            return None
+        from toolkeep.sources.mcp.questions import Questions
+
+        return Questions(self._answerer, call.tool.runner.target["upstream"], call.request.agent)
 
     def _access(self, target: Mapping[str, Any], known: ToolContext) -> "Access | None":
         """What lets the calls of a server in, where its upstream says that there is something."""

@@ -1,24 +1,29 @@
 """What is said between us and one MCP server, whatever carries it; everything from the server is hostile.
 
 A `Speaker` carries requests there and answers back. `Heard` judges what comes besides: notifications are
-counted, progress is handed on, what the server asks of us is declined or refused, and an answer to a request
-that nobody made ends the conversation.
+counted, progress is handed on, what the server asks of us is declined or refused unless somebody answers its
+questions, and an answer to a request that nobody made ends the conversation.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from toolkeep.sandbox.frames import FrameRefused, weigh
 from toolkeep.wire.messages import (
     METHOD_NOT_FOUND,
+    Id,
     Message,
     ProtocolError,
     Unreadable,
     answer,
+    encode,
     read_message,
     refusal,
 )
 from toolkeep.wording import shorten, visible
+
+if TYPE_CHECKING:
+    from toolkeep.sources.mcp.questions import Questions
 
 NOTIFICATIONS: Final = 2_000
 """That a server may send between two answers; a tool may tell progress a thousand times."""
@@ -26,6 +31,7 @@ NOTIFICATIONS: Final = 2_000
 _TEXT_CHARS: Final = 300
 _LARGEST: Final = 1e15
 Progress = Callable[[float, float | None, str], None]
+Say = Callable[[bytes], Awaitable[None]]
 
 
 class UpstreamFailed(Exception):
@@ -61,6 +67,9 @@ class Speaker(Protocol):
 
     def settle(self, version: str) -> None:
         """The version that both sides speak from here on."""
+
+    async def listen(self) -> None:
+        """Hear from here on what the server says besides answers, where that takes something."""
 
     async def request(
         self,
@@ -112,7 +121,10 @@ def answered(message: Message) -> Any:
 class Heard:
     """Counts and judges what a server says without being asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, questions: "Questions | None", say: Say) -> None:
+        """`questions` are put to somebody, where there is somebody; `say` carries the answers."""
+        self._questions = questions
+        self._say = say
         self._count = 0
         self._listeners: dict[int, Progress] = {}
         self._has_changed = False
@@ -143,14 +155,24 @@ class Heard:
         if message.id is not None:
             if message.method == "ping":
                 return answer(message.id, b"{}")
-            if message.method == "elicitation/create":  # nobody is asked, and no answer is a no (POL-4)
-                return answer(message.id, b'{"action":"decline"}')
+            if message.method == "elicitation/create":
+                return self._elicited(message.id, message.params)
             return refusal(message.id, ProtocolError(METHOD_NOT_FOUND, "Method not found"))
         if message.method == "notifications/progress":
             self._progress(message.params)
         elif message.method == "notifications/tools/list_changed":
             self._has_changed = True
         return None
+
+    def _elicited(self, number: Id, params: dict[str, Any]) -> bytes | None:
+        """Where nobody is asked, no answer is a no (POL-4)."""
+
+        async def reply(result: dict[str, Any]) -> None:
+            await self._say(answer(number, encode(result)))
+
+        if self._questions is not None and self._questions.take(params, reply):
+            return None
+        return answer(number, b'{"action":"decline"}')
 
     def _progress(self, params: dict[str, Any]) -> None:
         token, done, total = params.get("progressToken"), params.get("progress"), params.get("total")

@@ -1,7 +1,7 @@
 """A conversation that has begun, with what its server listed: by lines with a program, or by HTTP."""
 
 import asyncio
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from toolkeep.execution.way_out import WayOut
 from toolkeep.network.reaching import HostReach
@@ -13,6 +13,9 @@ from toolkeep.sources.mcp.by_lines import LINE_BYTES, LineSpeaker, ended
 from toolkeep.sources.mcp.conversation import Conversation
 from toolkeep.sources.mcp.listing import described, fingerprint
 from toolkeep.sources.mcp.speaking import Speaker, UpstreamFailed
+
+if TYPE_CHECKING:
+    from toolkeep.sources.mcp.questions import Questions
 
 BEGIN_SECONDS: Final = 30.0
 """How long a server may take to say who it is and to list its tools."""
@@ -59,7 +62,12 @@ def _pins(tools: list[dict[str, Any]]) -> dict[str, str]:
 
 
 async def start_by_lines(
-    pool: Pool, recipe: Recipe, program: Program, hosts: HostReach, protocol: str = ""
+    pool: Pool,
+    recipe: Recipe,
+    program: Program,
+    hosts: HostReach,
+    protocol: str = "",
+    questions: "Questions | None" = None,
 ) -> Talk:
     """Start a program and begin to talk with it. Raises `UpstreamFailed`."""
     way_out = WayOut(hosts)
@@ -68,7 +76,7 @@ async def start_by_lines(
         resident = await Resident.start(pool, recipe, program, line_bytes=LINE_BYTES, serve=serve)
     except ResidentOver as over:
         raise ended(over) from over
-    return await begun(LineSpeaker(resident), way_out, protocol)
+    return await begun(LineSpeaker(resident, questions), way_out, protocol, questions=questions)
 
 
 async def start_by_http(
@@ -77,18 +85,24 @@ async def start_by_http(
     headers: Headers,
     protocol: str = "",
     access: Access | None = None,
+    questions: "Questions | None" = None,
     *,
     begin_s: float | None = None,
 ) -> Talk:
     """Begin to talk with a server by its address. Raises `UpstreamFailed`."""
-    return await begun(HttpSpeaker(url, hosts, headers, access), protocol=protocol, begin_s=begin_s)
+    speaker = HttpSpeaker(url, hosts, headers, access, questions)
+    return await begun(speaker, protocol=protocol, begin_s=begin_s, questions=questions)
 
 
 async def begun(
-    speaker: Speaker, way_out: WayOut | None = None, protocol: str = "", begin_s: float | None = None
+    speaker: Speaker,
+    way_out: WayOut | None = None,
+    protocol: str = "",
+    begin_s: float | None = None,
+    questions: "Questions | None" = None,
 ) -> Talk:
     """A talk over a speaker; one that cannot be begun is ended."""
-    conversation = Conversation(speaker, protocol)
+    conversation = Conversation(speaker, protocol, questions)
     begin_s = BEGIN_SECONDS if begin_s is None else begin_s
     try:
         async with asyncio.timeout(begin_s):

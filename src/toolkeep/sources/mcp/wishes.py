@@ -1,22 +1,26 @@
-"""A server that wants input before it answers (2026-07-28, multi round-trip requests) is told no.
+"""A server that wants input before it answers (2026-07-28, multi round-trip requests), and what it is told.
 
-Nobody is asked in the middle of a call of somebody else's server, and nothing is made up: a question to the
-user is declined, there are no roots to tell of, and no model answers.
+Nothing is made up: a question to the user is declined where the host named nobody who answers, there are no
+roots to tell of, and no model answers.
 """
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 
+if TYPE_CHECKING:
+    from toolkeep.sources.mcp.questions import Questions
+
 _STATE_CHARS: Final = 64 * 1024
 _WISHES: Final = 20
+_ELICITATION: Final = "elicitation/create"
 _NO: Final[dict[str, dict[str, Any]]] = {
-    "elicitation/create": {"action": "decline"},
+    _ELICITATION: {"action": "decline"},
     "roots/list": {"roots": []},
 }
 
 
-def declined(said: dict[str, Any]) -> dict[str, Any] | None:
+async def answers_to(said: dict[str, Any], questions: "Questions | None" = None) -> dict[str, Any] | None:
     """What to add to a call that is made again; None where the answer is no wish. Raises `UpstreamFailed`."""
     if said.get("resultType") != "input_required":
         return None
@@ -29,7 +33,14 @@ def declined(said: dict[str, Any]) -> dict[str, Any] | None:
         raise UpstreamFailed("it wants a state kept that is no text, or too long", is_over=False)
     more: dict[str, Any] = {} if state is None else {"requestState": state}
     if wishes is not None:
-        more["inputResponses"] = {name: _no_to(wish) for name, wish in wishes.items()}
+        no = {name: _no_to(wish) for name, wish in wishes.items()}
+        asked = {name: wish for name, wish in wishes.items() if wish["method"] == _ELICITATION}
+        yes = (
+            {name: await questions.answer(wish.get("params")) for name, wish in asked.items()}
+            if questions
+            else {}
+        )
+        more["inputResponses"] = {**no, **yes}
     return more
 
 
