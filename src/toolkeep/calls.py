@@ -311,6 +311,11 @@ class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         """The tool that is called."""
         return self.checked.registered
 
+    @property
+    def is_recorded_first(self) -> bool:
+        """Whether its intent is durable before it runs: it may change the world, or is heard meanwhile."""
+        return self.tool.may_write or self.request.on_output is not None
+
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
     """Who agreed to a call, and how. In the order of their names, as the log has them."""

@@ -210,7 +210,8 @@ class Pipeline:
         except _Ended as ended:
             result = journey.refused(ended.refusal)
         except asyncio.CancelledError:
-            is_cut = self.is_ending and journey.is_begun
+            may_have_acted = journey.is_begun and journey.tool is not None and journey.tool.may_write
+            is_cut = self.is_ending and may_have_acted
             await self._end(journey, journey.refused(_cut_short(request) if is_cut else _cancelled(request)))
             raise
         except (OSError, ToolkeepError) as error:
@@ -239,14 +240,15 @@ class Pipeline:
         asked = _passed(await self.asker.ask(permitted, hashed.hash))
         permitted = journey.permitted = _passed(self._still_permitted(permitted, asked))
         approved = _passed(self.asker.approve(permitted, asked))
-        journey.is_begun = tool.may_write  # also when it is cancelled while its intent is written
+        is_first = permitted.is_recorded_first
+        journey.is_begun = is_first  # also when it is cancelled while its intent is written
         intent = await self.recorder.intent(
             approved,
             arguments=hashed,
             deadline_s=deadline_s,
             output_bytes=output_bytes,
         )
-        journey.is_begun = tool.may_write and not isinstance(intent, Refusal)
+        journey.is_begun = is_first and not isinstance(intent, Refusal)
         recorded = journey.recorded = _passed(intent)
         _passed(self.authorizer.unchanged(permitted))
         if tool.definition.client_executed:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from toolkeep import Code, Keep, ToolContext, ToolResult, tool
+from toolkeep.audit.memory import MemoryLog
 from toolkeep.execution import pieces
 
 pytestmark = pytest.mark.spec("EXE-8")
@@ -128,6 +129,22 @@ def test_a_tool_that_fails_half_way_has_no_output(keep: Keep, name: str, code: C
     result, told = heard(keep, name)
     assert (result.code, result.value, told) == (code, None, ["fine"])
     assert "secret" not in result.text
+
+
+@pytest.mark.spec("AUD-3")
+@pytest.mark.parametrize("name", ["lines", "lines_soon"])
+def test_nothing_is_heard_of_a_call_that_is_not_in_the_log(keep: Keep, name: str) -> None:
+    log = keep.record.log
+    assert isinstance(log, MemoryLog)
+    kinds: list[list[str]] = []
+
+    def look(_: object) -> None:
+        kinds.append([entry.record["type"] for entry in log.entries])
+
+    assert keep.call_sync(name, {"to": 1}, on_output=look).ok
+    beginning = ["ToolInvoked", "CapabilityCheck", "PolicyDecision"]
+    assert kinds == [beginning]
+    assert [entry.record["type"] for entry in log.entries] == [*beginning, "ToolCompleted"]
 
 
 def test_nobody_need_listen_and_one_who_fails_does_not_fail_the_tool(keep: Keep) -> None:

@@ -1,8 +1,8 @@
 """The door of the log: intent before a call runs, outcome after it (AUD-1, AUD-3).
 
-An `ApprovedCall` becomes a `RecordedCall` here and nowhere else. A call that may change the world does not
-start before its intent is durable; no result goes out before its outcome is. Records hold hashes; what they
-hash lies beside the log, without secrets, or nowhere.
+An `ApprovedCall` becomes a `RecordedCall` here and nowhere else. A call that may change the world, or whose
+output is heard as it comes, does not start before its intent is durable; no result goes out before its
+outcome is. Records hold hashes; what they hash lies beside the log, without secrets, or nowhere.
 """
 
 import hashlib
@@ -132,7 +132,7 @@ class Recorder:
     async def intent(
         self, call: ApprovedCall, *, arguments: HashedArguments, deadline_s: float, output_bytes: int
     ) -> RecordedCall | Refusal:
-        """The call, ready to be executed; its intent is durable first if it may change the world."""
+        """The call, ready to be executed; its intent is durable first where that is due."""
         permitted = call.permitted
         recorded = RecordedCall(
             request=permitted.request,
@@ -145,7 +145,7 @@ class Recorder:
             began_at=permitted.decision.decided_at,
             has_arguments=self._keeps_arguments(permitted.checked, arguments),
         )
-        if recorded.tool.may_write:
+        if permitted.is_recorded_first:
             try:
                 await self._append(_beginning(recorded))
             except ToolkeepError as error:
