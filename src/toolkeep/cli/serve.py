@@ -182,4 +182,10 @@ def _say_how_to_sign_in(public: str, codes: "SignInCodes") -> None:
         say("  Sign in to the page with this link, once, within five minutes:", err=True)
         say(f"  {public}/ui/sign-in#{codes.make()}", err=True)
     else:
-        say("  To sign in to the page, make a link in a terminal: toolkeep token link", err=True)
+        say(f"  To sign in to the page, make a link in a terminal: {_link_command(public)}", err=True)
+
+
+def _link_command(public: str) -> str:
+    """`toolkeep token link` looks for the server where it usually is."""
+    at = "" if public == f"http://127.0.0.1:{PORT}" else f" --address {public}"
+    return f"toolkeep token link{at}"
