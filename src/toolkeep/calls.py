@@ -51,16 +51,15 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     """Its side effects in words; None where they are not declared."""
     capability_names: tuple[str, ...] = ()
     """What it requires, in words."""
+    name: str = ""
+    """The name under which it is called: always its definition's."""
+    version: str = ""
+    """The version of its definition."""
 
-    @property
-    def name(self) -> str:
-        """The name under which it is called."""
-        return self.definition.name
-
-    @property
-    def version(self) -> str:
-        """The version of its definition."""
-        return self.definition.version
+    def __post_init__(self) -> None:
+        # Every call asks for them several times; a copy with another definition comes through here too.
+        msgspec.structs.force_setattr(self, "name", self.definition.name)
+        msgspec.structs.force_setattr(self, "version", self.definition.version)
 
     @property
     def is_enabled(self) -> bool:
@@ -208,7 +207,7 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     options: CallOptions = NO_OPTIONS
     on_progress: Callable[[float, float | None, str], None] | None = None
     on_output: Callable[[Any], None] | None = None
-    began: float = 0.0
+    began_ns: int = 0
     """On the monotonic clock."""
 
     def __repr__(self) -> str:
@@ -297,6 +296,8 @@ class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     request: ToolCall
     checked: CheckedCall
+    tool: RegisteredTool
+    """The tool that is called."""
     decision: Decision
     touched: tuple[TouchedThing, ...] = ()
     held: tuple[tuple[str, str], ...] = ()
@@ -305,11 +306,6 @@ class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Whether a policy wants a person to be asked."""
     grant_hash: str = ""
     """SHA-256 of what the agent held and of the policies: what an approval is bound to."""
-
-    @property
-    def tool(self) -> RegisteredTool:
-        """The tool that is called."""
-        return self.checked.registered
 
     @property
     def is_recorded_first(self) -> bool:

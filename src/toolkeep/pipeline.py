@@ -175,7 +175,7 @@ class Pipeline:
             options=options,
             on_progress=on_progress,
             on_output=on_output,
-            began=time.monotonic(),
+            began_ns=time.monotonic_ns(),
         )
         journey = Journey(request, self._visible(request))
         if self.spans is None:
@@ -330,7 +330,7 @@ class Pipeline:
         waiting = self._pending.take(call_id, agent)
         if waiting is None:
             request = ToolCall(
-                id=named(call_id), tool="", arguments=None, agent=named(agent), began=time.monotonic()
+                id=named(call_id), tool="", arguments=None, agent=named(agent), began_ns=time.monotonic_ns()
             )
             message = "No call of this id waits for a result of this agent"
             return refused(

@@ -217,22 +217,22 @@ class Recorder:
 
     def _completed(self, result: ToolResult) -> ToolCompleted:
         return ToolCompleted(
-            time=self._now(),
-            call=result.call_id,
             agent=result.agent,
+            approval=result.approval,
+            argument_hash=result.argument_hash,
+            call=result.call_id,
+            codes=_codes(result),
+            decision=result.decision,
+            definition_hash=result.definition_hash,
+            enforced=result.enforced,
+            execute_us=int(result.execute_ms * 1000),
+            is_cached=result.is_cached,
+            isolation=result.isolation,
+            result_hash=result.hash,
+            status=result.status,
+            time=self._now(),
             tool=result.tool,
             version=result.version,
-            definition_hash=result.definition_hash,
-            argument_hash=result.argument_hash,
-            decision=result.decision,
-            approval=result.approval,
-            isolation=result.isolation,
-            enforced=result.enforced,
-            status=result.status,
-            codes=_codes(result),
-            result_hash=result.hash,
-            is_cached=result.is_cached,
-            execute_us=int(result.execute_ms * 1000),
         )
 
 
@@ -246,7 +246,7 @@ def _beginning(recorded: RecordedCall) -> list[Record]:
     now, call = recorded.began_at, request.id
     records: list[Record] = [
         _invoked(request, permitted.tool, recorded.argument_hash, now, has_arguments=recorded.has_arguments),
-        CapabilityCheck(time=now, call=call, required=decision.capabilities),
+        CapabilityCheck(call=call, required=decision.capabilities, time=now),
         _decision(decision, now, call),
     ]
     if approval := recorded.approved.approval:
@@ -265,17 +265,17 @@ def _invoked(
     has_arguments: bool | UnsetType = UNSET,
 ) -> ToolInvoked:
     return ToolInvoked(
-        time=time,
-        call=request.id,
         agent=request.agent,
+        argument_hash=argument_hash,
+        call=request.id,
         conversation=request.conversation,
-        session=request.session,
         correlation_id=request.correlation_id,
+        definition_hash=tool.definition_hash if tool else "",
+        has_arguments=has_arguments,
+        session=request.session,
+        time=time,
         tool=tool.name if tool else request.tool,
         version=tool.version if tool else "",
-        definition_hash=tool.definition_hash if tool else "",
-        argument_hash=argument_hash,
-        has_arguments=has_arguments,
     )
 
 
@@ -283,15 +283,15 @@ def _decision(decision: Decision | None, time: str, call: str) -> PolicyDecision
     if decision is None:
         return PolicyDecision(time=time, call=call, decision="deny")
     return PolicyDecision(
-        time=time,
         call=call,
+        capabilities=decision.capabilities,
+        decided_at=decision.decided_at,
         decision=decision.decision,
         policies=decision.policies,
         policy_set_hash=decision.policy_set_hash,
         request_hash=decision.request_hash,
-        capabilities=decision.capabilities,
+        time=time,
         touches=decision.touches,
-        decided_at=decision.decided_at,
     )
 
 

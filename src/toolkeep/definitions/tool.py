@@ -107,7 +107,7 @@ class ToolDefinition:
         """Whether its output is bytes rather than JSON."""
         if self.normalization is not None:
             return self.normalization is Normalization.BINARY
-        return self.result_type in (ResultType.BINARY, ResultType.STREAM)
+        return self.result_type is not None and self.result_type in (ResultType.BINARY, ResultType.STREAM)
 
     @property
     def properties(self) -> Mapping[str, Any]:

@@ -315,6 +315,7 @@ class Authorizer:
         return PermittedCall(
             request=request,
             checked=checked,
+            tool=checked.registered,
             decision=decision,
             touched=tuple(touched),
             held=self._held(checked.registered, agent.holdings, touched),
