@@ -384,7 +384,7 @@ class Truncation(msgspec.Struct, frozen=True, kw_only=True):
         return {"full_bytes": self.full_bytes, "reference": self.reference}
 
 
-class ToolResult(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+class ToolResult(msgspec.Struct, frozen=True, eq=False):
     """What became of a call: ok, pending or error. A value, never an exception (EXE-2)."""
 
     status: Literal["ok", "pending", "error"]
