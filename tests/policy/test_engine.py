@@ -333,7 +333,7 @@ def test_the_hash_of_a_question_is_of_all_that_policies_read(length: int) -> Non
 def test_a_long_question_is_remembered_by_its_hash() -> None:
     asked = engine(READ_ALL)
     ask(asked, note="a" * 100_000)
-    ((_, written),) = asked._remembered(AGENT)[0]._held
+    ((_, written),) = asked._remembered(AGENT)[0]._newer
     assert len(written) == 33
 
 
