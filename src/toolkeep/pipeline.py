@@ -10,7 +10,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -149,7 +149,7 @@ class Pipeline:
         self._threads.close()
         self.record.close()
 
-    async def call(
+    def call(
         self,
         name: object,
         arguments: Arguments,
@@ -161,7 +161,7 @@ class Pipeline:
         options: CallOptions,
         on_progress: Progress | None = None,
         on_output: Output | None = None,
-    ) -> ToolResult:
+    ) -> Awaitable[ToolResult]:
         """One call, from what was asked to what became of it."""
         drawn = _drawn()
         request = ToolCall(
@@ -178,9 +178,10 @@ class Pipeline:
             began_ns=time.monotonic_ns(),
         )
         journey = Journey(request, self._visible(request))
-        if self.spans is None:
-            return await self._made(journey)
-        with self.spans.around(request, journey.shown_name) as tell:
+        return self._made(journey) if self.spans is None else self._traced(journey, self.spans)
+
+    async def _traced(self, journey: "Journey", spans: Spans) -> ToolResult:
+        with spans.around(journey.request, journey.shown_name) as tell:
             result = await self._made(journey)
             tell(result)
         return result
@@ -198,17 +199,18 @@ class Pipeline:
         if isinstance(slot, Refusal):
             return await self._end(journey, journey.refused(slot))
         try:
-            return await self._through(journey, slot)
+            return await self._end(journey, await self._through(journey, slot))
         finally:
             journey.let_go()
             slot.release()
 
     async def _through(self, journey: "Journey", slot: Slot) -> ToolResult:
+        """What came of the stages, as far as the call came."""
         request = journey.request
         try:
-            result = await self._stages(journey, slot)
+            return await self._stages(journey, slot)
         except _Ended as ended:
-            result = journey.refused(ended.refusal)
+            return journey.refused(ended.refusal)
         except asyncio.CancelledError:
             may_have_acted = journey.is_begun and journey.tool is not None and journey.tool.may_write
             is_cut = self.is_ending and may_have_acted
@@ -217,12 +219,11 @@ class Pipeline:
         except (OSError, ToolkeepError) as error:
             log.error("the state of a call cannot be kept", exc_info=error)  # noqa: TRY400 -- with its cause
             message = "What the call needs to remember cannot be read or written"
-            result = journey.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
+            return journey.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
         except Exception:
             fields = {"tool_name": journey.shown_name, "correlation_id": request.correlation_id}
             log.exception("a call broke in the keep itself", extra=fields)
-            result = journey.refused(_broken(request))
-        return await self._end(journey, result)
+            return journey.refused(_broken(request))
 
     async def _stages(self, journey: "Journey", slot: Slot) -> ToolResult:
         request = journey.request
@@ -261,7 +262,7 @@ class Pipeline:
         """What the host gave to a tool by its name, then what its upstream was given."""
         given = self._secrets.get(tool.name, {})
         of_upstream = getattr(tool.runner, "secrets", None)
-        if not isinstance(of_upstream, Mapping):
+        if of_upstream is None or not isinstance(of_upstream, Mapping):
             return given
         return {**of_upstream, **given} if given else of_upstream
 
@@ -272,7 +273,7 @@ class Pipeline:
 
     def _answering(self, request: ToolCall) -> RegisteredTool | Refusal:
         sees = partial(self.authorizer.sees, request.agent) if self.authorizer.hides_tools else None
-        return answering_tool(request, self._registry.snapshot, self._bus, sees=sees)
+        return answering_tool(request, self._registry.snapshot, self._bus, sees)
 
     def _still_permitted(self, permitted: PermittedCall, asked: Asked) -> PermittedCall | Refusal:
         """A call that waited for a person is looked at once more: as if it came now (POL-4)."""
@@ -364,7 +365,7 @@ class Pipeline:
                 tool_name=journey.shown_name,
                 agent=journey.request.agent,
                 status=result.status,
-                error_code=result.code.value if result.code else "",
+                error_code=result.error.code.value if result.error else "",
                 total_ms=result.total_ms,
                 correlation_id=result.correlation_id,
             )
@@ -378,6 +379,11 @@ class Pipeline:
 
 class Journey:
     """How far a call came."""
+
+    __slots__ = (
+        "argument_hash", "checked", "claim", "executor", "is_begun", "permitted", "recorded", "request",
+        "tool",
+    )  # fmt: skip
 
     def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:
         self.request = request
@@ -405,6 +411,8 @@ class Journey:
 
     def settle(self, result: ToolResult) -> None:
         """Give the claim back if nothing was run; else remember what became of the call."""
+        if self.claim is NO_CLAIM:
+            return
         if self.recorded is None or result.code in (Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED):
             self.claim.release()
         elif result.status != "pending":

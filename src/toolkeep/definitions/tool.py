@@ -46,6 +46,7 @@ class Source:
 
 
 BY_HAND = Source()
+_SAFE = Danger.SAFE
 DEFAULT_CONSTRAINTS = Constraints()
 DEFAULT_BOUNDS = Bounds()
 
@@ -95,7 +96,7 @@ class ToolDefinition:
     @property
     def danger_level(self) -> Danger:
         """The danger in force."""
-        return self.danger or Danger.SAFE
+        return _SAFE if self.danger is None else self.danger
 
     @property
     def has_write_effects(self) -> bool:

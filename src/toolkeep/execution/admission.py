@@ -47,7 +47,7 @@ class Slot:
         self._admission = admission
         self._gates = gates
         self._holders = 1
-        self._lock = threading.Lock()
+        self._lock = admission.lock
 
     def hold(self) -> None:
         """Hold it once more: something of the call goes on after its answer."""
@@ -63,9 +63,8 @@ class Slot:
         """Let go once; the last one lets the next call in."""
         with self._lock:
             self._holders -= 1
-            is_free = self._holders == 0
-        if is_free:
-            self._admission.release(self._gates)
+            if self._holders == 0:
+                self._admission.free(self._gates)
 
 
 class Admission:
@@ -74,7 +73,8 @@ class Admission:
     def __init__(self, limits: CallLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        """Held by whoever counts: who enters, who leaves, and who holds a slot."""
         self._gates: OrderedDict[_Key, _Gate] = OrderedDict()
 
     async def admit(self, request: ToolCall, tool: str) -> Slot | Refusal:
@@ -101,7 +101,7 @@ class Admission:
         if limits.calls_per_second:
             return None
         by_agent, by_tool = wanted
-        with self._lock:
+        with self.lock:
             agent = self._gate(by_agent)
             if agent.running >= limits.agent_concurrency:
                 return None
@@ -117,25 +117,31 @@ class Admission:
     def _concurrency(self) -> tuple[int, int]:
         return self._limits.agent_concurrency, self._limits.tool_concurrency
 
-    def release(self, gates: Iterable[_Gate]) -> None:
-        """Give slots back; whoever waits longest gets them."""
-        with self._lock:
-            for gate in gates:
-                gate.running -= 1
+    def free(self, gates: Iterable[_Gate]) -> None:
+        """Give slots back; whoever waits longest gets them. Called with the lock held."""
+        for gate in gates:
+            gate.running -= 1
+            if gate.waiting:
                 self._wake(gate)
+
+    def release(self, gates: Iterable[_Gate]) -> None:
+        """Give back the slots of a call that did not come in."""
+        with self.lock:
+            self.free(gates)
 
     @property
     def running(self) -> int:
         """Calls that hold a slot now."""
-        with self._lock:
+        with self.lock:
             return sum(gate.running for (kind, _), gate in self._gates.items() if kind == "agent")
 
     def _gate(self, key: _Key) -> _Gate:
         """The gate of an agent or a tool; called with the lock held."""
-        gate = self._gates.get(key)
-        if gate is None:
-            self._forget_idle()
-            gate = self._gates[key] = _Gate(self._limits.burst, self._clock())
+        return self._gates.get(key) or self._new_gate(key)
+
+    def _new_gate(self, key: _Key) -> _Gate:
+        self._forget_idle()
+        gate = self._gates[key] = _Gate(self._limits.burst, self._clock())
         return gate
 
     def _forget_idle(self) -> None:
@@ -146,7 +152,7 @@ class Admission:
             del self._gates[key]
 
     async def _enter(self, key: _Key, concurrent: int, request: ToolCall) -> _Gate | Refusal:
-        with self._lock:
+        with self.lock:
             gate = self._gate(key)
             if not self._takes_token(gate):
                 return refuse(
@@ -198,7 +204,7 @@ class Admission:
 
     def _give_up(self, gate: _Gate, loop: asyncio.AbstractEventLoop, turn: "asyncio.Future[None]") -> None:
         """A waiting call was cancelled: out of the queue, or the slot that it was given goes on."""
-        with self._lock:
+        with self.lock:
             if (loop, turn) in gate.waiting:
                 gate.waiting.remove((loop, turn))
                 return
