@@ -196,7 +196,7 @@ class Pipeline:
         except asyncio.CancelledError:
             await self._end(journey, journey.refused(_cancelled(request)))
             raise
-        if isinstance(slot, Refusal):
+        if type(slot) is Refusal:
             return await self._end(journey, journey.refused(slot))
         try:
             return await self._end(journey, await self._through(journey, slot))
@@ -234,7 +234,7 @@ class Pipeline:
         hashed = self.recorder.hashed(checked)
         journey.argument_hash = hashed.hash
         claimed = claim(self.record.ledger, permitted, hashed.hash)
-        if isinstance(claimed, ToolResult):
+        if type(claimed) is ToolResult:
             return claimed
         journey.claim = _passed(claimed)
         _passed(self._runnable(permitted))
@@ -249,7 +249,7 @@ class Pipeline:
             deadline_s=deadline_s,
             output_bytes=output_bytes,
         )
-        journey.is_begun = is_first and not isinstance(intent, Refusal)
+        journey.is_begun = is_first and type(intent) is not Refusal
         recorded = journey.recorded = _passed(intent)
         _passed(self.authorizer.unchanged(permitted))
         if tool.definition.client_executed:
@@ -478,7 +478,7 @@ class _Ended(Exception):
 
 def _passed(outcome: T | Refusal) -> T:
     """What a stage made of the call; ends the journey where it refused."""
-    if isinstance(outcome, Refusal):
+    if type(outcome) is Refusal:
         raise _Ended(outcome)
     return outcome
 

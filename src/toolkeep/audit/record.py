@@ -9,8 +9,9 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
@@ -90,7 +91,7 @@ class Trail(Protocol):
         """Whether the log has its intent already."""
 
 
-class HashedArguments(NamedTuple):
+class HashedArguments(msgspec.Struct, frozen=True, gc=False):
     """The arguments of a call as the log names and keeps them."""
 
     hash: str

@@ -97,7 +97,7 @@ class Executor:
             return refusal
         began = time.perf_counter_ns()
         outcome = await self._run(runner, call, slot, secrets)
-        if isinstance(outcome, Refusal):
+        if type(outcome) is Refusal:
             return outcome
         if isinstance(outcome, _Failure):
             self._breaker.note(call.tool.definition_hash, is_failure=True)
