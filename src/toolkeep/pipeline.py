@@ -272,7 +272,8 @@ class Pipeline:
         return found if found is not None and self.authorizer.sees(request.agent, found) else None
 
     def _answering(self, request: ToolCall) -> RegisteredTool | Refusal:
-        sees = partial(self.authorizer.sees, request.agent) if self.authorizer.hides_tools else None
+        authorizer = self.authorizer
+        sees = partial(authorizer.sees, request.agent) if authorizer.rulebook.hides_tools else None
         return answering_tool(request, self._registry.snapshot, self._bus, sees)
 
     def _still_permitted(self, permitted: PermittedCall, asked: Asked) -> PermittedCall | Refusal:

@@ -64,7 +64,8 @@ class Asked(NamedTuple):
 
 
 _NOBODY: Final = Asked()
-_SAFE: Final = Danger.SAFE
+_HARMLESS: Final = (None, Danger.SAFE)
+"""What is not stated counts as safe (DEF-8)."""
 
 
 class Asker:
@@ -161,10 +162,10 @@ class Asker:
 
     def _why(self, call: PermittedCall) -> tuple[str, ...]:
         definition = call.tool.definition
-        danger = definition.danger_level
         confirms = definition.requires_confirmation or call.request.options.requires_confirmation
-        if danger is _SAFE and not confirms and not call.asks:
+        if definition.danger in _HARMLESS and not confirms and not call.asks:
             return ()
+        danger = definition.danger_level
         reasons = (
             (danger.rank >= Danger.MEDIUM.rank, f"its danger is {danger.value}"),
             (danger is Danger.LOW and self._is_paranoid, "its danger is low, and the keep is paranoid"),

@@ -55,12 +55,13 @@ class FunctionTool(Generic[P, R]):
 
         pydantic's `ValidationError` comes out when a validator of a model or dataclass objects.
         """
-        bound = {**self._signature.field_defaults, **arguments}
-        for name, adapter in self._signature.instances.items():
+        signature = self._signature
+        bound = {**signature.field_defaults, **arguments}
+        for name, adapter in signature.instances.items():
             if name in bound:
                 bound[name] = adapter.validate_python(bound[name])
-        if self._signature.context_name:
-            bound[self._signature.context_name] = context or ToolContext()
+        if signature.context_name:
+            bound[signature.context_name] = context or ToolContext()
         return bound
 
     @property

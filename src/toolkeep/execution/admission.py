@@ -10,6 +10,8 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from toolkeep.calls import Refusal, ToolCall
 from toolkeep.errors import Code
 from toolkeep.limits import CallLimits
@@ -38,20 +40,16 @@ class _Gate:
         return not self.running and not self.waiting
 
 
-class Slot:
+class Slot(msgspec.Struct, eq=False):
     """A place among the running calls, given back when everyone who holds it has let go."""
 
-    __slots__ = ("_admission", "_gates", "_holders", "_lock")
-
-    def __init__(self, admission: "Admission", gates: tuple[_Gate, ...]) -> None:
-        self._admission = admission
-        self._gates = gates
-        self._holders = 1
-        self._lock = admission.lock
+    _admission: "Admission"
+    _gates: tuple[_Gate, ...]
+    _holders: int = 1
 
     def hold(self) -> None:
         """Hold it once more: something of the call goes on after its answer."""
-        with self._lock:
+        with self._admission.lock:
             self._holders += 1
 
     @property
@@ -61,7 +59,7 @@ class Slot:
 
     def release(self) -> None:
         """Let go once; the last one lets the next call in."""
-        with self._lock:
+        with self._admission.lock:
             self._holders -= 1
             if self._holders == 0:
                 self._admission.free(self._gates)

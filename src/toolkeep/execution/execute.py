@@ -7,11 +7,13 @@ cannot be stopped goes on holding its slot, and the answer says so (EXE-4).
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+import types
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jiter
+import msgspec
 
 from toolkeep.calls import PermittedCall, RawOutput, RecordedCall, Refusal, RegisteredTool
 from toolkeep.definitions.context import Cancelled, ToolContext, ToolFailed
@@ -34,15 +36,12 @@ class _Failure(NamedTuple):
     refusal: Refusal
 
 
-class _Run:
+class _Run(msgspec.Struct, eq=False):
     """One run of a call, as the tool may ask about it."""
 
-    __slots__ = ("call", "is_given_up", "secrets")
-
-    def __init__(self, call: RecordedCall, secrets: Mapping[str, str]) -> None:
-        self.call = call
-        self.secrets = secrets
-        self.is_given_up = False
+    call: RecordedCall
+    secrets: Mapping[str, str]
+    is_given_up: bool = False
 
     def context(self) -> ToolContext:
         """What a tool gets that wants it."""
@@ -122,7 +121,7 @@ class Executor:
         run = _Run(call, secrets)
         task = asyncio.get_running_loop().create_task(_contained(runner, run, slot))
         try:
-            await asyncio.sleep(0)  # many end in their first step, and need no timer
+            await _turn()  # many end in their first step, and need no timer
             if not task.done():
                 await _end_of(task, call.deadline_s)
         except asyncio.CancelledError:
@@ -134,6 +133,12 @@ class Executor:
             await _stop(task, slot)
             return _Failure(_timed_out(call, still_runs=slot.is_shared))
         return _outcome(call, task)
+
+
+@types.coroutine
+def _turn() -> Generator[None, None, None]:
+    """Let the event loop go round once: what `asyncio.sleep(0)` awaits, without the layer around it."""
+    yield
 
 
 async def _end_of(task: "asyncio.Future[Any]", timeout_s: float) -> None:
