@@ -443,3 +443,8 @@ def test_only_a_recorded_call_can_be_executed(door: Callable[..., Any]) -> None:
 def test_a_recorded_call_is_made_of_an_approved_one_by_recording_its_intent() -> None:
     hints = typing.get_type_hints(Recorder.intent)
     assert (hints["call"], hints["return"]) == (ApprovedCall, RecordedCall | Refusal)
+
+
+@pytest.mark.parametrize("stamp", [Refusal, ToolResult])
+def test_nothing_else_is_a_kind_of_what_the_stages_know_by_its_exact_type(stamp: type) -> None:
+    assert stamp.__subclasses__() == []
