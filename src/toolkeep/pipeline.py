@@ -124,7 +124,9 @@ class Pipeline:
             McpRunner(self.residents, machine, contacts, state_folder, sign_ins, answerer),
         ]
         self.executor = Executor(runners, Breaker(limits), ResultCache())
-        self.recorder = Recorder(record.log, record.bodies, record.secret_key)
+        self.recorder = Recorder(
+            record.log, record.bodies, record.secret_key, is_alone=self.admission.has_one
+        )
         self._registry = registry
         self._refusals = refusals
         self._bus = bus

@@ -15,10 +15,11 @@ from toolkeep.execution.ledger import Ledger, MemoryLedger
 class Log(Protocol):
     """Where records become durable."""
 
-    def append_soon(self, *records: bytes) -> Awaitable[Leaf]:
+    def append_soon(self, *records: bytes, is_alone: bool = False) -> Awaitable[Leaf]:
         """Append canonical records next to each other; where the last one stands, when they are durable.
 
-        What happened is recorded even if nobody waits for it any more.
+        What happened is recorded even if nobody waits for it any more. `is_alone` says that nobody else is
+        about to append.
         """
 
     def read_back(self, stop: int | None = None) -> Iterator[Entry]:

@@ -185,7 +185,7 @@ def _used(call: PermittedCall, asked: Any) -> Any:
 
 
 def unwritable(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any) -> Any:
+    def refused(*_: Any, is_alone: bool) -> Any:
         raise LogUnwritable("audit", "disk full")
 
     monkeypatch.setattr(keep._pipeline.record.log, "append_soon", refused)
@@ -261,7 +261,7 @@ class HeldLog:
         self.appended = asyncio.Event()
         self._waiting: list[tuple[asyncio.Future[Leaf], int]] = []
 
-    def append_soon(self, *records: bytes) -> "asyncio.Future[Leaf]":
+    def append_soon(self, *records: bytes, is_alone: bool = False) -> "asyncio.Future[Leaf]":
         waiter: asyncio.Future[Leaf] = asyncio.get_running_loop().create_future()
         self.groups.append(list(map(json.loads, records)))
         self._waiting.append((waiter, sum(map(len, self.groups)) - 1))

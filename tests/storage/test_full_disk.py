@@ -71,8 +71,8 @@ def test_a_full_disk_refuses_whole_records_and_goes_on_when_there_is_space(
     folder, filler = small_disk / "keep", small_disk / "filler"
     acknowledged: list[int] = []
     with AuditLog(folder, segment_bytes=segment_bytes, checkpoint_seconds=0) as log:
-        for _ in range(2):
-            filler.write_bytes(b"x" * 700_000)
+        for taken in (700_000, 600_000):
+            filler.write_bytes(b"x" * taken)
             acknowledged += append_until_full(log)
             for future in log.append_all([RECORD] * 50):
                 with pytest.raises(LogUnwritable):

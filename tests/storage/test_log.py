@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import fcntl
 import gc
 import json
 import os
@@ -315,13 +316,112 @@ def test_a_place_that_cannot_be_checked_is_not_believed(
     assert verify(folder).is_intact
 
 
-@pytest.mark.parametrize("left", [b"\0" * 500, b"\0" * 500 + b"from a block", b'{"index"' + b"\0" * 500])
-def test_zeros_that_a_crash_of_the_machine_left_are_a_torn_tail(folder: Path, left: bytes) -> None:
+@pytest.mark.parametrize("left", [b"\0" * 500 + b"from a block", b'{"index"' + b"\0" * 500])
+def test_what_a_crash_of_the_machine_left_between_zeros_is_a_torn_tail(folder: Path, left: bytes) -> None:
     fill(folder, 3)
     segment(folder).write_bytes(segment(folder).read_bytes() + left)
-    assert verify(folder).torn_bytes == len(left)
+    assert verify(folder).torn_bytes == len(left.rstrip(b"\0"))
     assert fill(folder, 1)[0].index == 4
     assert verify(folder).is_intact
+
+
+def test_entries_are_written_over_zeros_which_are_cut_off_when_the_log_is_closed(
+    log: AuditLog, folder: Path
+) -> None:
+    lengths = set()
+    for number in range(100):
+        log.append({"n": number}).result()
+        lengths.add(segment(folder).stat().st_size)
+    assert len(lengths) < 20
+    written = segment(folder).read_bytes()
+    assert written.rstrip(b"\0").endswith(b"}\n")
+    assert verify(folder).torn_bytes == 0
+    assert len(log.read()) == len(list(log.read_back())) == 100
+    log.close()
+    assert segment(folder).read_bytes() == written.rstrip(b"\0")
+
+
+def test_a_full_segment_has_no_zeros(folder: Path) -> None:
+    with AuditLog(folder, checkpoint_seconds=NEVER, segment_bytes=1000) as log:
+        for number in range(40):
+            log.append({"n": number}).result()
+        assert segment(folder, 2).exists()
+        assert segment(folder, 0).read_bytes().endswith(b"}\n")
+    assert verify(folder).is_intact
+
+
+def test_a_writer_that_was_killed_leaves_zeros_that_the_next_one_writes_over(
+    log: AuditLog, folder: Path, tmp_path: Path
+) -> None:
+    for number in range(20):
+        log.append({"n": number}).result()
+    killed = tmp_path / "killed"
+    shutil.copytree(folder, killed)
+    assert segment(killed).read_bytes().endswith(b"\0")
+    assert fill(killed, 1)[0].index == 20
+    report = verify(killed)
+    assert (report.is_intact, report.records, report.torn_bytes) == (True, 21, 0)
+    assert not (killed / "audit" / "torn").exists()
+
+
+def _with_a_gap(folder: Path, kept: int) -> None:
+    """Zeros in place of the entry after the first ones, as if its page had not been written."""
+    lines = segment(folder).read_bytes().splitlines(keepends=True)
+    lines[kept] = b"\0" * len(lines[kept])
+    segment(folder).write_bytes(b"".join(lines))
+
+
+def test_entries_behind_a_page_that_was_not_written_were_never_acknowledged(folder: Path) -> None:
+    fill(folder, 3)
+    with AuditLog(folder, checkpoint_seconds=NEVER) as log:
+        log.append_all({"n": number} for number in range(5))[-1].result()
+        stopped = folder.with_name("stopped")
+        shutil.copytree(folder, stopped)
+    _with_a_gap(stopped, kept=4)
+    report = verify(stopped)
+    assert (report.is_intact, report.records) == (True, 4)
+    assert report.torn_bytes > 0
+    assert fill(stopped, 1)[0].index == 5
+    with AuditLog(stopped, checkpoint_seconds=NEVER) as log:
+        assert [entry.record.get("event") for entry in log.read(4, 5)] == ["TailMoved"]
+    assert verify(stopped).is_intact
+
+
+def test_zeros_in_place_of_what_was_signed_are_no_accident(folder: Path) -> None:
+    fill(folder, 8)
+    _with_a_gap(folder, kept=4)
+    assert [finding.index for finding in verify(folder).findings if finding.kind is Kind.CHANGED] == [4]
+    (folder / "audit" / "resume.json").unlink()
+    with AuditLog(folder) as log, pytest.raises(AuditBroken, match="not the entry that belongs here"):
+        log.append({"n": 1}).result()
+
+
+def test_zeros_in_place_of_what_was_signed_are_no_accident_without_a_newer_checkpoint_either(
+    folder: Path,
+) -> None:
+    fill(folder, 8)
+    fill(folder, 1)
+    (folder / "audit" / "checkpoint").unlink()
+    _with_a_gap(folder, kept=4)
+    assert 4 in [finding.index for finding in verify(folder).findings if finding.kind is Kind.CHANGED]
+
+
+@pytest.mark.parametrize("read", [AuditLog.read, lambda log: list(log.read_back())[::-1]])
+def test_a_reader_waits_for_what_is_half_written(
+    log: AuditLog, folder: Path, read: Callable[[AuditLog], list[Any]]
+) -> None:
+    log.append_all({"n": number} for number in range(6))[-1].result()
+    whole = segment(folder).read_bytes()
+    with ThreadPoolExecutor(1) as pool:
+        descriptor = os.open(folder / "audit", os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _with_a_gap(folder, kept=4)
+        reading = pool.submit(read, log)
+        with pytest.raises(TimeoutError):
+            reading.result(timeout=0.1)
+        segment(folder).write_bytes(whole)
+        os.close(descriptor)
+        assert [entry.record["n"] for entry in reading.result(timeout=30)] == list(range(6))
 
 
 def test_a_missing_segment_is_no_place_to_go_on(folder: Path) -> None:
@@ -360,15 +460,15 @@ def test_a_write_that_fails_half_way_fails_everybody_and_leaves_nothing(
     log: AuditLog, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.append({"n": 0}).result()
-    before, write = segment(folder).read_bytes(), os.write
+    before, write = segment(folder).read_bytes(), os.pwrite
 
-    def write_half(descriptor: int, data: bytes) -> int:
+    def write_half(descriptor: int, data: bytes, offset: int) -> int:
         if len(data) < 100:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(descriptor, data[: len(data) // 2])
+        return write(descriptor, data[: len(data) // 2], offset)
 
     with monkeypatch.context() as broken:
-        broken.setattr(os, "write", write_half)
+        broken.setattr(os, "pwrite", write_half)
         futures = log.append_all({"n": n} for n in range(1, 4))
         for future in futures:
             with pytest.raises(LogUnwritable, match="No space left"):

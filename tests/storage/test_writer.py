@@ -68,6 +68,26 @@ def test_where_the_disk_is_quick_a_loop_writes_its_own_records_as_one_group(
     assert syncing == [threading.get_ident()]
 
 
+def test_where_the_disk_is_quick_whoever_is_alone_waits_for_no_turn_of_the_loop(
+    log: AuditLog, syncing: list[int]
+) -> None:
+    async def call() -> Leaf:
+        waiter = log.append_soon(b"{}", is_alone=True)
+        assert waiter.done()
+        return await waiter
+
+    assert asyncio.run(call()).index == 1
+    assert syncing == [threading.get_ident()]
+
+
+def test_whoever_is_alone_goes_with_those_who_wait_already(log: AuditLog, syncing: list[int]) -> None:
+    async def call() -> tuple[Leaf, Leaf]:
+        return await asyncio.gather(log.append_soon(b"{}"), log.append_soon(b"{}", is_alone=True))
+
+    assert [leaf.index for leaf in asyncio.run(call())] == [1, 2]
+    assert syncing == [threading.get_ident()]
+
+
 def test_where_the_disk_is_slow_no_loop_waits_for_it(log: AuditLog, syncing: list[int]) -> None:
     took(log, SLOW)
 
@@ -169,15 +189,15 @@ def test_those_who_wait_elsewhere_are_told_too(log: AuditLog, syncing: list[int]
 def test_a_full_disk_fails_those_who_wait_and_the_next_ones_go_on(
     log: AuditLog, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    write = os.write
+    write = os.pwrite
 
-    def full(descriptor: int, data: bytes) -> int:
+    def full(descriptor: int, data: bytes, offset: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async def call() -> list[Leaf | BaseException]:
-        monkeypatch.setattr(os, "write", full)
+        monkeypatch.setattr(os, "pwrite", full)
         failed = await asyncio.gather(*[log.append_soon(b"{}") for _ in range(3)], return_exceptions=True)
-        monkeypatch.setattr(os, "write", write)
+        monkeypatch.setattr(os, "pwrite", write)
         return [*failed, await log.append_soon(b"{}")]
 
     *failed, last = asyncio.run(call())
@@ -211,11 +231,11 @@ def test_after_a_failed_sync_the_thread_reads_the_log_again(
 def test_a_write_that_would_block_is_a_failure_and_nobody_waits_for_ever(
     log: AuditLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def blocked(descriptor: int, data: bytes) -> int:
+    def blocked(descriptor: int, data: bytes, offset: int) -> int:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     async def call() -> None:
-        monkeypatch.setattr(os, "write", blocked)
+        monkeypatch.setattr(os, "pwrite", blocked)
         try:
             await asyncio.wait_for(log.append_soon(b"{}"), 30)
         finally:
@@ -244,7 +264,7 @@ def test_a_signal_in_the_middle_fails_those_who_wait_elsewhere(
 
 def test_what_a_loop_that_stopped_left_is_written_with_the_next(log: AuditLog) -> None:
     with contextlib.closing(asyncio.new_event_loop()) as stopped:
-        log._writer.put_soon((b'{"left":true}',), stopped.create_future(), stopped)
+        log._writer.put_soon((b'{"left":true}',), stopped.create_future(), stopped, is_alone=False)
 
     async def call() -> Leaf:
         return await log.append_soon(b"{}")

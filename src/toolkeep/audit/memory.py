@@ -26,7 +26,7 @@ class MemoryLog:
         """The entries before an index, newest first."""
         return reversed(self.entries[:stop])
 
-    async def append_soon(self, *records: bytes) -> Leaf:
+    async def append_soon(self, *records: bytes, is_alone: bool = False) -> Leaf:  # noqa: ARG002 -- at once anyway
         """Append canonical records; where the last one stands."""
         with self._lock:
             lines, leaves = chain(records, len(self._lines), self._last)

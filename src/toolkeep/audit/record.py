@@ -49,10 +49,11 @@ log = logging.getLogger("toolkeep.audit")
 class Log(Protocol):
     """Where records become durable."""
 
-    def append_soon(self, *records: bytes) -> Awaitable[Leaf]:
+    def append_soon(self, *records: bytes, is_alone: bool = False) -> Awaitable[Leaf]:
         """Append canonical records next to each other; where the last one stands, when they are durable.
 
-        What happened is recorded even if nobody waits for it any more.
+        What happened is recorded even if nobody waits for it any more. `is_alone` says that nobody else is
+        about to append.
         """
 
 
@@ -108,11 +109,13 @@ class Recorder:
         secret_key: Callable[[], bytes],
         *,
         now: Callable[[], str] = clock.now,
+        is_alone: Callable[[], bool] = lambda: False,
     ) -> None:
         self._log = log
         self._bodies = bodies
         self._secret_key = secret_key
         self._now = now
+        self._is_alone = is_alone
 
     def hashed(self, checked: CheckedCall) -> HashedArguments:
         """The canonical arguments and their hash, each secret replaced by its HMAC under a key of the keep.
@@ -198,7 +201,7 @@ class Recorder:
         ]
 
     async def _append(self, records: Sequence[Record]) -> Leaf:
-        return await self._log.append_soon(*map(written, records))
+        return await self._log.append_soon(*map(written, records), is_alone=self._is_alone())
 
     def _keeps_arguments(self, checked: CheckedCall, arguments: HashedArguments) -> bool:
         """Keep the arguments under their hash, unless they hold a secret or are too large."""

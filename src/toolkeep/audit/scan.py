@@ -31,15 +31,20 @@ class _Doubt(msgspec.Struct, frozen=True):
 
 
 class Scan:
-    """What the lines of a log say by themselves; give it each segment in order, then `finish`."""
+    """What the lines of a log say by themselves; give it each segment in order, then `finish`.
 
-    def __init__(self) -> None:
+    `covered` is how many entries a checkpoint speaks of. Behind them, a line with zeros in the last segment
+    was not finished when the machine stopped, nor was anything after it.
+    """
+
+    def __init__(self, *, covered: int = 0) -> None:
         self.findings: list[Finding] = []
         self.rotations: list[Rotation] = []
         self.leaves = bytearray()
         """Leaf hashes up to the first gap."""
         self.torn_bytes = 0
         self.entries = 0
+        self._covered = covered
         self._expected = 0
         self._previous = NO_PREVIOUS
         self._last: Spot | None = None
@@ -55,6 +60,9 @@ class Scan:
         rest = lines.pop()
         offset = 0
         for number, line in enumerate(lines, start=1):
+            if is_last and b"\0" in line and self._expected >= self._covered:
+                self.torn_bytes = len(data) - offset
+                return
             self._line(Spot(segment, number, offset), line)
             offset += len(line) + 1
         if rest and is_last:

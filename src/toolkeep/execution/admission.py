@@ -62,7 +62,7 @@ class Slot(msgspec.Struct, eq=False):
         with self._admission.lock:
             self._holders -= 1
             if self._holders == 0:
-                self._admission.free(self._gates)
+                self._admission.leave(self._gates)
 
 
 class Admission:
@@ -74,6 +74,7 @@ class Admission:
         self.lock = threading.Lock()
         """Held by whoever counts: who enters, who leaves, and who holds a slot."""
         self._gates: OrderedDict[_Key, _Gate] = OrderedDict()
+        self._admitted = 0
 
     async def admit(self, request: ToolCall, tool: str) -> Slot | Refusal:
         """A slot, at once or after waiting; or why there is none."""
@@ -91,6 +92,8 @@ class Admission:
         except asyncio.CancelledError:
             self.release(entered)
             raise
+        with self.lock:
+            self._admitted += 1
         return Slot(self, tuple(entered))
 
     def _at_once(self, wanted: tuple[_Key, _Key]) -> Slot | None:
@@ -109,29 +112,38 @@ class Admission:
                 agent.running -= 1
                 return None
             tool.running += 1
+            self._admitted += 1
         return Slot(self, (agent, tool))
 
     @property
     def _concurrency(self) -> tuple[int, int]:
         return self._limits.agent_concurrency, self._limits.tool_concurrency
 
-    def free(self, gates: Iterable[_Gate]) -> None:
-        """Give slots back; whoever waits longest gets them. Called with the lock held."""
+    def leave(self, gates: Iterable[_Gate]) -> None:
+        """A call that was let in is over; called with the lock held."""
+        self._admitted -= 1
+        self._release(gates)
+
+    def release(self, gates: Iterable[_Gate]) -> None:
+        """Give back what a call entered that is not let in after all."""
+        with self.lock:
+            self._release(gates)
+
+    def _release(self, gates: Iterable[_Gate]) -> None:
+        """Whoever waits longest gets it; called with the lock held."""
         for gate in gates:
             gate.running -= 1
             if gate.waiting:
                 self._wake(gate)
 
-    def release(self, gates: Iterable[_Gate]) -> None:
-        """Give back the slots of a call that did not come in."""
-        with self.lock:
-            self.free(gates)
-
     @property
     def running(self) -> int:
-        """Calls that hold a slot now."""
-        with self.lock:
-            return sum(gate.running for (kind, _), gate in self._gates.items() if kind == "agent")
+        """Calls that were let in and are not over."""
+        return self._admitted
+
+    def has_one(self) -> bool:
+        """Whether one call runs now, and no other."""
+        return self._admitted == 1
 
     def _gate(self, key: _Key) -> _Gate:
         """The gate of an agent or a tool; called with the lock held."""

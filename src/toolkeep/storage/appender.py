@@ -3,6 +3,10 @@
 Every method wants the lock of the log held. An entry counts as soon as its line is complete, whoever wrote
 it; bytes after the last complete line were never acknowledged and are moved aside. Bytes that break the chain
 in front of a later entry, or under a checkpoint, are no accident: `AuditBroken`, nothing more is appended.
+
+Entries are written over zeros that are there already, the room: a sync that has no new length to note takes
+half the time. A machine that stops may leave any part of the last group unwritten, so a gap of zeros counts
+as unfinished too; what is behind it was not acknowledged.
 """
 
 import contextlib
@@ -19,7 +23,7 @@ from toolkeep.audit.entry import chain, parse_entry
 from toolkeep.audit.errors import AuditBroken
 from toolkeep.audit.tree import Frontier
 from toolkeep.canonical import canonical_bytes
-from toolkeep.storage.atomic import sync_folder, write_all, write_whole
+from toolkeep.storage.atomic import sync_folder, write_all_at, write_whole
 from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.folder import make_private
 from toolkeep.storage.resume import find_place, save_place
@@ -27,6 +31,8 @@ from toolkeep.storage.segments import Place, segment_numbers, segment_path, segm
 
 _FRESH_LEAVES = 4096
 _LITTLE_BYTES = 64 * 1024
+_ROOM_BYTES = 1024 * 1024
+_ROOM_SHARE = 64
 
 
 class Busy(Exception):
@@ -47,6 +53,8 @@ class Appender:
         self._frontier = Frontier()
         self._fresh: list[bytes] = []
         self._descriptor = -1
+        self._end = 0  # of the file, with its room
+        self._written = 0
         self._following = ""
         self._announcements: list[bytes] = []
         self._is_synced = True
@@ -82,7 +90,7 @@ class Appender:
         if checkpoint and not self._is_in_doubt:
             self._resume()
         self._use(self._place.number)
-        self._read_on(checkpoint)
+        self._read_on(checkpoint, is_whole=True)
         if self.size < covered:
             raise AuditBroken(str(self._place), f"a checkpoint says that there are {covered} records")
 
@@ -93,7 +101,7 @@ class Appender:
         if self._is_in_doubt:
             self._start_over()
             return
-        self._read_on(None, is_patient=is_patient)
+        self._read_on(None, is_whole=False, is_patient=is_patient)
 
     def append(self, records: Sequence[bytes]) -> list[bytes]:
         """Append canonical records; durable when this returns. Their leaf hashes."""
@@ -104,7 +112,7 @@ class Appender:
         lines.append(b"")
         data = b"\n".join(lines)
         try:
-            write_all(self._descriptor, data)
+            self._write(data)
             self._sync()
         except OSError:
             self._take_back()
@@ -116,6 +124,12 @@ class Appender:
             self._grow(leaves)
         self._announcements = []
         return leaves[len(own) :]
+
+    def cut_room(self) -> None:
+        """Let the file end with its last entry."""
+        if self._end > self._place.offset:
+            os.ftruncate(self._descriptor, self._place.offset)
+            self._end, self._is_synced = self._place.offset, False
 
     def root(self) -> bytes:
         """The root over every entry; all of them are durable."""
@@ -140,16 +154,16 @@ class Appender:
         if known:
             self._place, self._frontier = known
 
-    def _read_on(self, checkpoint: Checkpoint | None, *, is_patient: bool = True) -> None:
+    def _read_on(self, checkpoint: Checkpoint | None, *, is_whole: bool, is_patient: bool = True) -> None:
         while True:
             status = os.fstat(self._descriptor)
-            behind = status.st_size - self._place.offset
-            if behind < 0 or not status.st_nlink:
+            self._end = status.st_size
+            if self._end < self._place.offset or not status.st_nlink:
                 raise AuditBroken(str(self._place), "the segment was cut or replaced")
-            if not is_patient and behind > _LITTLE_BYTES:
-                raise Busy
-            if behind:
-                self._take(status.st_size, checkpoint)
+            if data := self._unread(is_whole=is_whole):
+                if not is_patient and len(data) >= _LITTLE_BYTES:
+                    raise Busy
+                self._take(data, checkpoint)
             # One call a commit; a rule by size alone would bind all processes to one segment size.
             if not os.access(self._following, os.F_OK):
                 return
@@ -157,8 +171,22 @@ class Appender:
                 raise Busy
             self._use(self._place.number + 1)
 
-    def _take(self, size: int, checkpoint: Checkpoint | None) -> None:
-        data = os.pread(self._descriptor, size - self._place.offset, self._place.offset)
+    def _unread(self, *, is_whole: bool) -> bytes:
+        """What is written behind the place; where others may write, up to the first room."""
+        offset, end = self._place.offset, self._end
+        if is_whole:
+            return os.pread(self._descriptor, end - offset, offset).rstrip(b"\0")
+        if offset == end or os.pread(self._descriptor, 1, offset) == b"\0":
+            return b""
+        blocks = []
+        while block := os.pread(self._descriptor, _LITTLE_BYTES, offset):
+            blocks.append(block)
+            offset += len(block)
+            if block.endswith(b"\0"):
+                break
+        return b"".join(blocks).rstrip(b"\0")
+
+    def _take(self, data: bytes, checkpoint: Checkpoint | None) -> None:
         before = self._place.size
         leaves, rest = self._place.take(data)
         self._is_synced = False
@@ -177,14 +205,14 @@ class Appender:
         """Move a torn tail out of the log, after making sure that it is one."""
         covered = self._checkpoints.checked()
         is_covered = covered is not None and covered.size > self._place.size
-        lines = rest.split(b"\n")[:-1]
+        lines = rest.split(b"\0")[0].split(b"\n")[:-1]
         if is_covered or os.access(self._following, os.F_OK) or any(map(parse_entry, lines)):
             raise AuditBroken(str(self._place), "the line is not the entry that belongs here")
         torn = self._audit / "torn"
         make_private(torn)
         path = torn / f"{self._place.number:08d}-{self._place.offset}-{hashlib.sha256(rest).hexdigest()[:16]}"
         write_whole(path, rest)
-        os.ftruncate(self._descriptor, self._place.offset)
+        self.cut_room()
         self._announce(
             event="TailMoved", bytes=len(rest), file=path.name, sha256=hashlib.sha256(rest).hexdigest()
         )
@@ -194,14 +222,15 @@ class Appender:
         self._announcements.append(canonical_bytes({**record, "time": now}))
 
     def _start_segment(self) -> None:
+        self.cut_room()
         if not self._is_synced:
-            self._sync()  # what others wrote into the old one and did not live to sync
+            self._sync()  # also what others wrote into the old one and did not live to sync
         self._use(self._place.number + 1)
 
     def _use(self, number: int) -> None:
         path = segment_path(self._audit, number)
         is_new = not path.exists()
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(path, flags, 0o600)
         try:
             if is_new:
@@ -210,7 +239,7 @@ class Appender:
             os.close(descriptor)
             raise
         self.close()
-        self._descriptor = descriptor
+        self._descriptor, self._end = descriptor, 0
         self._following = str(segment_path(self._audit, number + 1))
         if number != self._place.number:
             self._place.next_segment()
@@ -221,6 +250,20 @@ class Appender:
         if len(self._fresh) >= _FRESH_LEAVES:
             self._frontier.extend(self._fresh)
             self._fresh.clear()
+
+    def _write(self, data: bytes) -> None:
+        """Write behind the last entry, and make room behind that where there is too little."""
+        offset, room = self._place.offset, b""
+        if offset + len(data) > self._end:
+            room = bytes(self._more_room())
+            self._end = offset + len(data) + len(room)
+        write_all_at(self._descriptor, data + room, offset)
+        self._written += len(data)
+
+    def _more_room(self) -> int:
+        """As much as was written so far, so that a few calls make none; never the last of the disk."""
+        disk = os.fstatvfs(self._descriptor)
+        return min(self._written, _ROOM_BYTES, disk.f_bavail * disk.f_frsize // _ROOM_SHARE)
 
     def _sync(self) -> None:
         began = time.perf_counter()
@@ -237,7 +280,7 @@ class Appender:
 
     def _take_back(self) -> None:
         try:
-            os.ftruncate(self._descriptor, self._place.offset)
+            self.cut_room()
             os.fdatasync(self._descriptor)
         except OSError:
             self._is_in_doubt = True

@@ -45,6 +45,13 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
+def write_all_at(descriptor: int, data: bytes, offset: int) -> None:
+    """Write everything to a place in the file."""
+    written = os.pwrite(descriptor, data, offset)
+    while written < len(data):
+        written += os.pwrite(descriptor, memoryview(data)[written:], offset + written)
+
+
 @contextlib.contextmanager
 def _beside(path: Path, data: bytes) -> Iterator[Path]:
     written = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

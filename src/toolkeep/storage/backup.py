@@ -8,7 +8,6 @@ write to it can replace all of it. It protects against the loss of a disk.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -26,6 +25,7 @@ import msgspec
 from toolkeep.errors import BackupRefused, ToolkeepError
 from toolkeep.storage.atomic import sync_folder
 from toolkeep.storage.folder import check_private, make_private
+from toolkeep.storage.segments import segment_ends, segment_path, standing_still
 
 FORMAT: Final = 1
 DATABASES: Final = ("state.db", "store.db", "tokens.db", "ledger.db", "approvals.db", "bodies.db")
@@ -114,26 +114,13 @@ def _write(folder: Path, file: IO[bytes], scratch: Path) -> Manifest:
 
 def _cut(folder: Path) -> tuple[dict[str, int], dict[str, bytes]]:
     """How long each segment is, and the small files that belong to exactly that, of one moment."""
-    with _standing_still(folder / "audit"):
-        segments = sorted((folder / "audit" / "segments").glob("*.jsonl"))
-        sizes = {f"audit/segments/{path.name}": path.stat().st_size for path in segments}
+    audit = folder / "audit"
+    with standing_still(audit) if audit.exists() else contextlib.nullcontext():
+        ends = segment_ends(audit)
+        sizes = {str(segment_path(audit, number).relative_to(folder)): end for number, end in ends.items()}
         found = [*(folder / "keys").glob("*"), *(folder / "audit").glob("*")]
         named = {str(path.relative_to(folder)): path for path in found if path.is_file()}
         return sizes, {name: named[name].read_bytes() for name in sorted(named) if _SMALL.fullmatch(name)}
-
-
-@contextlib.contextmanager
-def _standing_still(audit: Path) -> Iterator[None]:
-    """Nobody appends meanwhile."""
-    if not audit.exists():
-        yield
-        return
-    descriptor = os.open(audit, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _snapshot(database: Path, copy: Path) -> Path:

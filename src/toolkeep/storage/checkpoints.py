@@ -15,7 +15,7 @@ from toolkeep.audit.errors import AuditBroken, NoteInvalid
 from toolkeep.audit.note import NOTE_BYTES, Note, Signer, VerifierKey
 from toolkeep.storage.atomic import sync_folder, write_all, write_whole
 from toolkeep.storage.keys import Keys
-from toolkeep.storage.segments import read_entries
+from toolkeep.storage.segments import read_entries_within, segment_ends
 
 
 class Checkpoints:
@@ -107,7 +107,7 @@ class Checkpoints:
         if following is None:
             return None
         index, signer = following
-        for entry in read_entries(self._audit, index, index + 1):
+        for entry in read_entries_within(self._audit, segment_ends(self._audit), index, index + 1):
             if entry.record.get("next_key") == str(signer.verifier):
                 return signer
         # The process that rotated was stopped before the announcement was durable: nothing has happened.

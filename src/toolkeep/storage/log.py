@@ -67,14 +67,17 @@ class AuditLog:
         self._writer.put(*waiting)
         return futures
 
-    def append_soon(self, *records: bytes) -> "asyncio.Future[Leaf]":
-        """Append canonical records for the running asyncio loop, which is woken once; tells of the last."""
+    def append_soon(self, *records: bytes, is_alone: bool = False) -> "asyncio.Future[Leaf]":
+        """Append canonical records for the running asyncio loop, which is woken once; tells of the last.
+
+        `is_alone` says that nobody else is about to append: there is no group to wait for.
+        """
         for record in records:
             if len(record) > RECORD_BYTES:
                 raise _too_long(record)
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[Leaf] = loop.create_future()
-        self._writer.put_soon(records, waiter, loop)
+        self._writer.put_soon(records, waiter, loop, is_alone=is_alone)
         return waiter
 
     def read(self, start: int = 0, stop: int | None = None) -> list[Entry]:

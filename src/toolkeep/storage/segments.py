@@ -1,11 +1,16 @@
 """The files of the audit log, `segments/00000000.jsonl` and on: one entry a line, and not a byte besides.
 
+While a log is written to, its last segment ends in room: zeros, which the next entries are written over. An
+entry holds no zero byte. The room is cut off when the segment is full, and when the log is closed.
+
 Comes in: the folder `audit`. Goes out: a place in the log that reads on from where it is; entries by index.
 """
 
+import contextlib
+import fcntl
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -39,6 +44,38 @@ def segment_numbers(audit: Path) -> list[int]:
     except FileNotFoundError:
         return []
     return sorted(int(match[1]) for path in paths if (match := _NAME.fullmatch(path.name)))
+
+
+@contextlib.contextmanager
+def standing_still(audit: Path) -> Iterator[None]:
+    """Nobody appends meanwhile. A folder that cannot be locked is a copy, which nobody appends to."""
+    descriptor = os.open(audit, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def segment_ends(audit: Path) -> dict[int, int]:
+    """How far each segment is written, without room; while the log stands still, of one moment."""
+    ends = {number: segment_path(audit, number).stat().st_size for number in segment_numbers(audit)}
+    if ends:
+        last = max(ends)
+        ends[last] = _before_room(segment_path(audit, last), ends[last])
+    return ends
+
+
+def _before_room(path: Path, end: int) -> int:
+    with path.open("rb") as file:
+        while end > 0:
+            start = max(0, end - _BLOCK)
+            file.seek(start)
+            if block := file.read(end - start).rstrip(b"\0"):
+                return start + len(block)
+            end = start
+        return end
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,13 +122,17 @@ def read_leaves(audit: Path, place: Place, stop: int) -> Iterator[bytes]:
 
 def read_entries(audit: Path, start: int, stop: int) -> Iterator[Entry]:
     """The entries with these indexes, as far as there are any. Nothing is checked but their form."""
-    numbers = segment_numbers(audit)
-    later = iter([*numbers[1:], None])
-    for number in numbers:
+    return read_entries_within(audit, _ends_now(audit), start, stop)
+
+
+def read_entries_within(audit: Path, ends: Mapping[int, int], start: int, stop: int) -> Iterator[Entry]:
+    """As `read_entries`, of the log that ends where it is said."""
+    later = iter([*list(ends)[1:], None])
+    for number, end in ends.items():
         following = next(later)
         if following is not None and first_index(audit, following) <= start:
             continue
-        for line in read_segment(audit, number, 0).split(b"\n")[:-1]:
+        for line in read_segment(audit, number, 0)[:end].split(b"\n")[:-1]:
             entry = parse_entry(line)
             if entry is None:
                 raise AuditBroken(f"segment {number:08d}", "a line is no entry")
@@ -103,11 +144,11 @@ def read_entries(audit: Path, start: int, stop: int) -> Iterator[Entry]:
 
 def read_back(audit: Path, stop: int) -> Iterator[Entry]:
     """The entries before the index `stop`, newest first, read from the end: a page costs what it shows."""
-    for number in reversed(segment_numbers(audit)):
+    for number, end in reversed(_ends_now(audit).items()):
         if first_index(audit, number) >= stop:
             continue
         with segment_path(audit, number).open("rb") as file:
-            for line in _lines_back(file, _end_of(file, stop)):
+            for line in _lines_back(file, _end_of(file, end, stop)):
                 entry = parse_entry(line)
                 if entry is None:
                     raise AuditBroken(f"segment {number:08d}", "a line is no entry")
@@ -115,9 +156,18 @@ def read_back(audit: Path, stop: int) -> Iterator[Entry]:
                     yield entry
 
 
-def _end_of(file: BinaryIO, stop: int) -> int:
-    """An offset in a segment at or soon after the entry `stop`, between two lines."""
-    low, high = 0, file.seek(0, os.SEEK_END)
+def _ends_now(audit: Path) -> dict[int, int]:
+    """Where a reader stops: what is written over the room meanwhile is seen in no order."""
+    try:
+        with standing_still(audit):
+            return segment_ends(audit)
+    except FileNotFoundError:
+        return {}
+
+
+def _end_of(file: BinaryIO, end: int, stop: int) -> int:
+    """An offset in a segment that ends at `end`, at or soon after the entry `stop`, between two lines."""
+    low, high = 0, end
     while high - low > _BLOCK:
         middle = (low + high) // 2
         file.seek(middle)
@@ -129,7 +179,7 @@ def _end_of(file: BinaryIO, stop: int) -> int:
             low = middle
     file.seek(high)
     file.readline()
-    return file.tell()
+    return min(file.tell(), end)
 
 
 def _lines_back(file: BinaryIO, end: int) -> Iterator[bytes]:

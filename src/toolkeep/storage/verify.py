@@ -4,21 +4,28 @@ Safe beside running writers: the lock is held only to see how long each file is.
 """
 
 import contextlib
-import fcntl
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from toolkeep.audit.checkpoint import Checkpoint
+from toolkeep.audit.errors import NoteInvalid
 from toolkeep.audit.findings import Finding, Kind, Report
-from toolkeep.audit.note import VerifierKey
+from toolkeep.audit.note import Note, VerifierKey
 from toolkeep.audit.scan import Scan
 from toolkeep.audit.verify import Given, compare
 from toolkeep.errors import StateUnusable, ToolkeepError
 from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.keys import Keys
 from toolkeep.storage.log import AuditLog
-from toolkeep.storage.segments import segment_numbers, segment_path, segments_folder
+from toolkeep.storage.segments import (
+    read_segment,
+    segment_ends,
+    segment_numbers,
+    segment_path,
+    segments_folder,
+    standing_still,
+)
 
 Found = TypeVar("Found")
 
@@ -40,11 +47,10 @@ def verify(
     findings: list[Finding] = []
     with _standing_still(audit):
         findings += _stray(audit)
-        numbers = segment_numbers(audit)
-        sizes = [segment_path(audit, number).stat().st_size for number in numbers]
+        ends = segment_ends(audit)
         newest = _readable(checkpoints.newest, findings)
         kept = _readable(checkpoints.kept, findings) or []
-    scan = _scan(audit, numbers, sizes)
+    scan = _scan(audit, ends, max(map(_size_of, [newest, *kept])))
     key = _key(public_key, keys, findings)
     given = Given(
         log=str(folder),
@@ -67,28 +73,30 @@ def verify_all(
 
 @contextlib.contextmanager
 def _standing_still(audit: Path) -> Iterator[None]:
-    """Nobody appends meanwhile. A folder that cannot be locked is a copy, which nobody appends to."""
     try:
-        descriptor = os.open(audit, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with standing_still(audit):
+            yield
     except OSError as error:
         raise StateUnusable(
             str(audit), f"cannot be read: {error.strerror}", hint="name a keep's folder"
         ) from error
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield
-    finally:
-        os.close(descriptor)
 
 
-def _scan(audit: Path, numbers: list[int], sizes: list[int]) -> Scan:
-    scan = Scan()
-    for number, size in zip(numbers, sizes, strict=True):
-        with segment_path(audit, number).open("rb") as file:
-            scan.read(f"{number:08d}", file.read(size), is_last=number == numbers[-1])
+def _scan(audit: Path, ends: Mapping[int, int], covered: int) -> Scan:
+    scan = Scan(covered=covered)
+    for number, end in ends.items():
+        data = read_segment(audit, number, 0)[:end]
+        scan.read(f"{number:08d}", data, is_last=number == max(ends))
     scan.finish()
     return scan
+
+
+def _size_of(checkpoint: str | None) -> int:
+    """What a checkpoint says of itself, believed by nobody yet; 0 where it says nothing."""
+    try:
+        return Checkpoint.parse(Note.parse(checkpoint).text).size if checkpoint else 0
+    except NoteInvalid:
+        return 0
 
 
 def _key(given: VerifierKey | str | None, keys: Keys, findings: list[Finding]) -> VerifierKey | None:

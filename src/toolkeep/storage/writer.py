@@ -71,18 +71,26 @@ class Writer:
             self._waiting += waiting
             self._awake()
 
-    def put_soon(self, records: tuple[bytes, ...], waiter: "asyncio.Future[Leaf]", loop: Loop) -> None:
-        """Append these, next to each other, for someone on the loop that runs here."""
+    def put_soon(
+        self, records: tuple[bytes, ...], waiter: "asyncio.Future[Leaf]", loop: Loop, *, is_alone: bool
+    ) -> None:
+        """Append these, next to each other, for someone on the loop that runs here.
+
+        Whoever is alone waits for nobody's records to go with these.
+        """
         with self._gate:
             self._refuse_if_closed()
             self._waiting.append((records, waiter, loop))
             if self._committing is loop:
                 return
-            if self._committing is None and self._is_quick:
-                self._committing = loop
-                loop.call_soon(self._commit_on, loop)
-            else:
+            if self._committing is not None or not self._is_quick:
                 self._awake()
+                return
+            self._committing = loop
+        if is_alone:
+            self._commit_on(loop)
+        else:
+            loop.call_soon(self._commit_on, loop)
 
     def order(self, action: Callable[[], Result]) -> "Future[Result]":
         """Run an action of this class between two groups, after everything put before."""
@@ -215,7 +223,9 @@ class Writer:
     def _finish(self) -> None:
         self._is_stopping = True
         if self._appender:
-            self.sign_checkpoint(is_kept=True)
+            with self._locked() as appender:
+                self._sign(appender, is_kept=True)
+                appender.cut_room()
 
     def _obey(self, action: Callable[[], Any], future: "Future[Any]") -> None:
         try:
