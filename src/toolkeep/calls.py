@@ -301,7 +301,7 @@ class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     request: ToolCall
     checked: CheckedCall
     tool: RegisteredTool
-    """The tool that is called."""
+    """The tool that is called, whose definition everything after this is bound to."""
     decision: Decision
     touched: tuple[TouchedThing, ...] = ()
     held: tuple[tuple[str, str], ...] = ()

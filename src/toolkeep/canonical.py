@@ -25,6 +25,7 @@ def canonical_bytes(value: Any) -> bytes:
         written = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # no JSON, too deep, or an integer beyond 64 bits
         return _write(value).encode()
+    # Text is written as it is: where all of it is ASCII, the keys are.
     if type(value) in _SIMPLE or _is_plain(value, has_ascii_keys=written.isascii()):
         return written
     return _write(value).encode()

@@ -21,6 +21,7 @@ from toolkeep.execution.pieces import Pieces, listener_of
 from toolkeep.execution.runner import Held
 from toolkeep.execution.threads import Threads
 
+# Asked for in every call; looking a member up in its Enum takes as long as ten attributes.
 _NONE: Final = Isolation.NONE
 _NAME: Final = Isolation.NONE.value
 

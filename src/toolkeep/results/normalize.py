@@ -36,7 +36,8 @@ def normalize(output: CheckedOutput, bodies: BodyStore) -> ToolResult | Refusal:
         return refuse(call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
     value, truncation = _fitted(output, bodies)
     request, tool, approved = call.request, call.tool, call.approved
-    return ToolResult(  # the first in their order: as many as all by name take eight times as long
+    # The first by position: more than 15 by name go through a dict, which takes eight times as long.
+    return ToolResult(
         "ok",
         tool.name,
         request.id,

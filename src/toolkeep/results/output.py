@@ -17,7 +17,7 @@ from toolkeep.limits import OUTPUT_CAP_BYTES
 from toolkeep.plain import json_body
 from toolkeep.refusals import refuse
 
-_CUSTOM: Final = Normalization.CUSTOM
+_CUSTOM: Final = Normalization.CUSTOM  # looked up once: every call asks
 
 Normalizers = Mapping[str, Callable[[Any], Any]]
 """For tools with `normalization: custom`, by name: what makes two equal results the same JSON value."""
