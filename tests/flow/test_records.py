@@ -15,6 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from toolkeep import Code, Keep, Secret, ToolDefinition, tool
+from toolkeep.audit.entry import Leaf
 from toolkeep.calls import ToolResult
 from toolkeep.canonical import canonical_bytes, canonical_hash
 from toolkeep.config.settings import Run
@@ -273,6 +274,30 @@ def test_chains_of_calls_at_once_are_each_whole() -> None:
     for result in asyncio.run(scenario()):
         chain = [one for one in records_of(record) if one["call"] == result.call_id]
         assert types(chain) == [*BEGINNING, "ToolCompleted"]
+
+
+@pytest.mark.parametrize(("together", "alone"), [(1, {True}), (5, {False, True})])
+def test_the_log_is_told_whether_others_are_about_to_append(
+    monkeypatch: pytest.MonkeyPatch, together: int, alone: set[bool]
+) -> None:
+    told: list[bool] = []
+    record = MemoryRecord()
+    append = record.log.append_soon
+
+    async def watched(*records: bytes, is_alone: bool = False) -> Leaf:
+        told.append(is_alone)
+        return await append(*records)
+
+    monkeypatch.setattr(record.log, "append_soon", watched)
+    keep = Keep(record=lambda: record, policy=MAY_WRITE)
+    keep.register(read)
+
+    async def scenario() -> None:
+        await asyncio.gather(*[keep.call("read", {"path": "a.txt"}) for _ in range(together)])
+
+    asyncio.run(scenario())
+    assert set(told) == alone
+    assert told[0] is (together == 1)
 
 
 # --- what is in it -----------------------------------------------------------------------------------

@@ -85,6 +85,15 @@ def test_a_full_disk_refuses_whole_records_and_goes_on_when_there_is_space(
     assert (report.is_intact, report.records, report.covered) == (True, len(acknowledged), len(acknowledged))
 
 
+def test_room_for_the_next_records_never_takes_the_last_of_a_disk(small_disk: Path) -> None:
+    (small_disk / "filler").write_bytes(b"x" * 700_000)
+    with AuditLog(small_disk / "keep", checkpoint_seconds=3600) as log:
+        for _ in range(100):
+            log.append(RECORD).result()
+            written = (small_disk / "keep" / "audit" / "segments" / "00000000.jsonl").read_bytes()
+            assert len(written) - len(written.rstrip(b"\0")) <= 350_000 // 64
+
+
 def test_a_disk_turned_read_only_refuses_and_goes_on_afterwards(small_disk: Path) -> None:
     folder = small_disk / "keep"
 

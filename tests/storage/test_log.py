@@ -406,6 +406,17 @@ def test_zeros_in_place_of_what_was_signed_are_no_accident_without_a_newer_check
     assert 4 in [finding.index for finding in verify(folder).findings if finding.kind is Kind.CHANGED]
 
 
+def test_zeros_in_front_of_another_segment_are_no_accident_though_nobody_signed(folder: Path) -> None:
+    fill(folder, 3)
+    with AuditLog(folder, segment_bytes=10, checkpoint_seconds=NEVER) as log:
+        log.append({"n": 3}).result()
+        stopped = folder.with_name("stopped")
+        shutil.copytree(folder, stopped)
+    shutil.copy(segment(stopped, 1), segment(stopped, 2))
+    segment(stopped, 1).write_bytes(b"\0" * 20 + b"\n")
+    assert [finding.index for finding in verify(stopped).findings if finding.kind is Kind.FOREIGN] == [None]
+
+
 @pytest.mark.parametrize("read", [AuditLog.read, lambda log: list(log.read_back())[::-1]])
 def test_a_reader_waits_for_what_is_half_written(
     log: AuditLog, folder: Path, read: Callable[[AuditLog], list[Any]]
@@ -532,6 +543,16 @@ def test_a_new_segment_is_durable_with_its_name(folder: Path, synced: list[str])
             "segments",
             "00000001.jsonl",
         ]
+
+
+def test_a_segment_without_its_zeros_is_durable_before_the_next_one_is_there(
+    folder: Path, synced: list[str]
+) -> None:
+    with AuditLog(folder, segment_bytes=600, checkpoint_seconds=NEVER) as log:
+        while not segment(folder, 1).exists():
+            synced.clear()
+            log.append({"n": 0}).result()
+        assert synced == ["00000000.jsonl", "segments", "00000001.jsonl"]
 
 
 def test_what_others_wrote_is_synced_before_it_is_left_behind_or_signed(
