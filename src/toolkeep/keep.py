@@ -322,7 +322,8 @@ class Keep(KeepsTools):
             idempotency_key=idempotency_key,
             fresh=fresh,
         )
-        return await self._pipeline.call(
+        pipeline = self._made or self._pipeline
+        return await pipeline.call(
             name,
             arguments,
             agent=agent,

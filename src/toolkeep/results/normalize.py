@@ -31,11 +31,13 @@ def normalize(output: CheckedOutput, bodies: BodyStore) -> ToolResult | Refusal:
     """The result of a call that worked; a refusal where it is too long to give and too secret to keep."""
     raw = output.raw
     call = raw.call
-    if len(output.body) > call.output_bytes and call.tool.arguments.secrecy.has_secrets:
-        message = f"Tool '{call.tool.name}' gave {len(output.body)} bytes, at most {call.output_bytes} fit"
-        return refuse(call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
-    value, truncation = _fitted(output, bodies)
     request, tool, approved = call.request, call.tool, call.approved
+    value, truncation = output.value, None
+    if len(output.body) > call.output_bytes:
+        if tool.arguments.secrecy.has_secrets:
+            message = f"Tool '{tool.name}' gave {len(output.body)} bytes, at most {call.output_bytes} fit"
+            return refuse(request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
+        value, truncation = _cut(output, bodies)
     # The first by position: more than 15 by name go through a dict, which takes eight times as long.
     return ToolResult(
         "ok",
@@ -115,10 +117,9 @@ def _total_ms(request: ToolCall) -> float:
     return (time.monotonic_ns() - request.began_ns) // 1000 / 1000
 
 
-def _fitted(output: CheckedOutput, bodies: BodyStore) -> tuple[Any, Truncation | None]:
+def _cut(output: CheckedOutput, bodies: BodyStore) -> tuple[Any, Truncation]:
+    """As much of the value as fits, and where the whole is."""
     limit = output.raw.call.output_bytes
-    if len(output.body) <= limit:
-        return output.value, None
     reference = f"sha256:{bodies.put(output.body)}"
     truncation = Truncation(full_bytes=len(output.body), reference=reference)
     if not isinstance(output.value, str):
