@@ -270,7 +270,7 @@ class Pipeline:
 
     def _visible(self, request: ToolCall) -> RegisteredTool | None:
         """The tool that a call names, unless its agent may not know of it."""
-        found = self._registry.find(request.tool)
+        found = self._registry.snapshot.find(request.tool)
         return found if found is not None and self.authorizer.sees(request.agent, found) else None
 
     def _answering(self, request: ToolCall) -> RegisteredTool | Refusal:
