@@ -8,7 +8,7 @@ Each is made by the door of its stage alone (a test holds it). A `Refusal` may c
 
 import base64
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, final
 
 import msgspec
 
@@ -51,16 +51,15 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     """Its side effects in words; None where they are not declared."""
     capability_names: tuple[str, ...] = ()
     """What it requires, in words."""
+    name: str = ""
+    """The name under which it is called: always its definition's."""
+    version: str = ""
+    """The version of its definition."""
 
-    @property
-    def name(self) -> str:
-        """The name under which it is called."""
-        return self.definition.name
-
-    @property
-    def version(self) -> str:
-        """The version of its definition."""
-        return self.definition.version
+    def __post_init__(self) -> None:
+        # Every call asks for them several times; a copy with another definition comes through here too.
+        msgspec.structs.force_setattr(self, "name", self.definition.name)
+        msgspec.structs.force_setattr(self, "version", self.definition.version)
 
     @property
     def is_enabled(self) -> bool:
@@ -123,8 +122,12 @@ class CheckedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
         return {"success": True, "tool": self.tool, "arguments": self.arguments}
 
 
+@final
 class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A call that goes no further: why, and what would mend it."""
+    """A call that goes no further: why, and what would mend it.
+
+    The stages know one by its exact type: asking `isinstance` of a struct takes ten times as long.
+    """
 
     success: ClassVar[Literal[False]] = False
     arguments: ClassVar[None] = None
@@ -208,7 +211,7 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     options: CallOptions = NO_OPTIONS
     on_progress: Callable[[float, float | None, str], None] | None = None
     on_output: Callable[[Any], None] | None = None
-    began: float = 0.0
+    began_ns: int = 0
     """On the monotonic clock."""
 
     def __repr__(self) -> str:
@@ -297,6 +300,8 @@ class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     request: ToolCall
     checked: CheckedCall
+    tool: RegisteredTool
+    """The tool that is called, whose definition everything after this is bound to."""
     decision: Decision
     touched: tuple[TouchedThing, ...] = ()
     held: tuple[tuple[str, str], ...] = ()
@@ -305,11 +310,6 @@ class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Whether a policy wants a person to be asked."""
     grant_hash: str = ""
     """SHA-256 of what the agent held and of the policies: what an approval is bound to."""
-
-    @property
-    def tool(self) -> RegisteredTool:
-        """The tool that is called."""
-        return self.checked.registered
 
     @property
     def is_recorded_first(self) -> bool:
@@ -388,7 +388,8 @@ class Truncation(msgspec.Struct, frozen=True, kw_only=True):
         return {"full_bytes": self.full_bytes, "reference": self.reference}
 
 
-class ToolResult(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+@final
+class ToolResult(msgspec.Struct, frozen=True, eq=False):
     """What became of a call: ok, pending or error. A value, never an exception (EXE-2)."""
 
     status: Literal["ok", "pending", "error"]

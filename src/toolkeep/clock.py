@@ -5,14 +5,25 @@ from datetime import UTC, datetime
 
 _second = (0, "")
 """The last second, and its words: they are the same for a thousand milliseconds."""
+_millisecond = (0, "")
+"""The last millisecond, and its words: a dozen calls may share them."""
 
 
 def now() -> str:
-    """The time now; a third of the work of `datetime.isoformat`, twice for every call."""
-    global _second  # noqa: PLW0603 -- a pair that is replaced whole: any thread may
-    seconds, milliseconds = divmod(time.time_ns() // 1_000_000, 1000)
+    """The time now; a tenth of the work of `datetime.isoformat`, twice for every call."""
+    global _millisecond  # noqa: PLW0603 -- a pair that is replaced whole: any thread may
+    milliseconds = time.time_ns() // 1_000_000
+    known, words = _millisecond
+    if known != milliseconds:
+        words = f"{_words(milliseconds // 1000)}.{str(milliseconds)[-3:]}+00:00"
+        _millisecond = (milliseconds, words)
+    return words
+
+
+def _words(seconds: int) -> str:
+    global _second  # noqa: PLW0603 -- as above
     known, words = _second
     if known != seconds:
         words = datetime.fromtimestamp(seconds, UTC).isoformat().removesuffix("+00:00")
         _second = (seconds, words)
-    return f"{words}.{milliseconds:03d}+00:00"
+    return words

@@ -10,7 +10,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -151,7 +151,7 @@ class Pipeline:
         self._threads.close()
         self.record.close()
 
-    async def call(
+    def call(
         self,
         name: object,
         arguments: Arguments,
@@ -163,7 +163,7 @@ class Pipeline:
         options: CallOptions,
         on_progress: Progress | None = None,
         on_output: Output | None = None,
-    ) -> ToolResult:
+    ) -> Awaitable[ToolResult]:
         """One call, from what was asked to what became of it."""
         drawn = _drawn()
         request = ToolCall(
@@ -177,12 +177,13 @@ class Pipeline:
             options=options,
             on_progress=on_progress,
             on_output=on_output,
-            began=time.monotonic(),
+            began_ns=time.monotonic_ns(),
         )
         journey = Journey(request, self._visible(request))
-        if self.spans is None:
-            return await self._made(journey)
-        with self.spans.around(request, journey.shown_name) as tell:
+        return self._made(journey) if self.spans is None else self._traced(journey, self.spans)
+
+    async def _traced(self, journey: "Journey", spans: Spans) -> ToolResult:
+        with spans.around(journey.request, journey.shown_name) as tell:
             result = await self._made(journey)
             tell(result)
         return result
@@ -197,20 +198,21 @@ class Pipeline:
         except asyncio.CancelledError:
             await self._end(journey, journey.refused(_cancelled(request)))
             raise
-        if isinstance(slot, Refusal):
+        if type(slot) is Refusal:
             return await self._end(journey, journey.refused(slot))
         try:
-            return await self._through(journey, slot)
+            return await self._end(journey, await self._through(journey, slot))
         finally:
             journey.let_go()
             slot.release()
 
     async def _through(self, journey: "Journey", slot: Slot) -> ToolResult:
+        """What came of the stages, as far as the call came."""
         request = journey.request
         try:
-            result = await self._stages(journey, slot)
+            return await self._stages(journey, slot)
         except _Ended as ended:
-            result = journey.refused(ended.refusal)
+            return journey.refused(ended.refusal)
         except asyncio.CancelledError:
             may_have_acted = journey.is_begun and journey.tool is not None and journey.tool.may_write
             is_cut = self.is_ending and may_have_acted
@@ -219,12 +221,11 @@ class Pipeline:
         except (OSError, ToolkeepError) as error:
             log.error("the state of a call cannot be kept", exc_info=error)  # noqa: TRY400 -- with its cause
             message = "What the call needs to remember cannot be read or written"
-            result = journey.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
+            return journey.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
         except Exception:
             fields = {"tool_name": journey.shown_name, "correlation_id": request.correlation_id}
             log.exception("a call broke in the keep itself", extra=fields)
-            result = journey.refused(_broken(request))
-        return await self._end(journey, result)
+            return journey.refused(_broken(request))
 
     async def _stages(self, journey: "Journey", slot: Slot) -> ToolResult:
         request = journey.request
@@ -235,7 +236,7 @@ class Pipeline:
         hashed = self.recorder.hashed(checked)
         journey.argument_hash = hashed.hash
         claimed = claim(self.record.ledger, permitted, hashed.hash)
-        if isinstance(claimed, ToolResult):
+        if type(claimed) is ToolResult:
             return claimed
         journey.claim = _passed(claimed)
         _passed(self._runnable(permitted))
@@ -250,7 +251,7 @@ class Pipeline:
             deadline_s=deadline_s,
             output_bytes=output_bytes,
         )
-        journey.is_begun = is_first and not isinstance(intent, Refusal)
+        journey.is_begun = is_first and type(intent) is not Refusal
         recorded = journey.recorded = _passed(intent)
         _passed(self.authorizer.unchanged(permitted))
         if tool.definition.client_executed:
@@ -263,7 +264,7 @@ class Pipeline:
         """What the host gave to a tool by its name, then what its upstream was given."""
         given = self._secrets.get(tool.name, {})
         of_upstream = getattr(tool.runner, "secrets", None)
-        if not isinstance(of_upstream, Mapping):
+        if of_upstream is None or not isinstance(of_upstream, Mapping):
             return given
         return {**of_upstream, **given} if given else of_upstream
 
@@ -273,8 +274,9 @@ class Pipeline:
         return found if found is not None and self.authorizer.sees(request.agent, found) else None
 
     def _answering(self, request: ToolCall) -> RegisteredTool | Refusal:
-        sees = partial(self.authorizer.sees, request.agent) if self.authorizer.hides_tools else None
-        return answering_tool(request, self._registry.snapshot, self._bus, sees=sees)
+        authorizer = self.authorizer
+        sees = partial(authorizer.sees, request.agent) if authorizer.rulebook.hides_tools else None
+        return answering_tool(request, self._registry.snapshot, self._bus, sees)
 
     def _still_permitted(self, permitted: PermittedCall, asked: Asked) -> PermittedCall | Refusal:
         """A call that waited for a person is looked at once more: as if it came now (POL-4)."""
@@ -332,7 +334,7 @@ class Pipeline:
         waiting = self._pending.take(call_id, agent)
         if waiting is None:
             request = ToolCall(
-                id=named(call_id), tool="", arguments=None, agent=named(agent), began=time.monotonic()
+                id=named(call_id), tool="", arguments=None, agent=named(agent), began_ns=time.monotonic_ns()
             )
             message = "No call of this id waits for a result of this agent"
             return refused(
@@ -366,7 +368,7 @@ class Pipeline:
                 tool_name=journey.shown_name,
                 agent=journey.request.agent,
                 status=result.status,
-                error_code=result.code.value if result.code else "",
+                error_code=result.error.code.value if result.error else "",
                 total_ms=result.total_ms,
                 correlation_id=result.correlation_id,
             )
@@ -380,6 +382,11 @@ class Pipeline:
 
 class Journey:
     """How far a call came."""
+
+    __slots__ = (
+        "argument_hash", "checked", "claim", "executor", "is_begun", "permitted", "recorded", "request",
+        "tool",
+    )  # fmt: skip
 
     def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:
         self.request = request
@@ -407,6 +414,8 @@ class Journey:
 
     def settle(self, result: ToolResult) -> None:
         """Give the claim back if nothing was run; else remember what became of the call."""
+        if self.claim is NO_CLAIM:
+            return
         if self.recorded is None or result.code in (Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED):
             self.claim.release()
         elif result.status != "pending":
@@ -472,7 +481,7 @@ class _Ended(Exception):
 
 def _passed(outcome: T | Refusal) -> T:
     """What a stage made of the call; ends the journey where it refused."""
-    if isinstance(outcome, Refusal):
+    if type(outcome) is Refusal:
         raise _Ended(outcome)
     return outcome
 

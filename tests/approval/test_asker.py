@@ -643,7 +643,8 @@ def test_a_yes_is_bound_to_the_definition_that_would_run(monkeypatch: pytest.Mon
 
     def slipped_in(permitted: PermittedCall, _: object) -> PermittedCall:
         other = replace(permitted.tool, definition_hash="another")
-        return replace(permitted, checked=replace(permitted.checked, registered=other))
+        checked = replace(permitted.checked, registered=other)
+        return replace(permitted, tool=other, checked=checked)
 
     runs = Runs()
     desk = Desk(runs.tool, approver=Person(True))

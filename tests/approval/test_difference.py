@@ -29,7 +29,9 @@ def told(held: list[Touched], path: Path, shown: dict[str, Any], *others: tuple[
     """The difference for a call that writes a path, and touches others."""
     for kind, place in [("fs.write", path), *others]:
         held.append(Touched(kind, "/path", resolve(str(place), "/", may_be_missing=True)))
-    call = PermittedCall(request=NOTHING, checked=NOTHING, decision=NOTHING, touched=tuple(held))
+    call = PermittedCall(
+        request=NOTHING, checked=NOTHING, tool=NOTHING, decision=NOTHING, touched=tuple(held)
+    )
     return difference(call, shown)
 
 
@@ -148,7 +150,7 @@ def test_nothing_is_told_of_a_folder(held: list[Touched], tmp_path: Path) -> Non
 
 
 def test_nothing_is_told_of_a_call_that_writes_nothing() -> None:
-    call = PermittedCall(request=NOTHING, checked=NOTHING, decision=NOTHING)
+    call = PermittedCall(request=NOTHING, checked=NOTHING, tool=NOTHING, decision=NOTHING)
     assert difference(call, {"content": "a"}) == ""
 
 
@@ -159,5 +161,7 @@ def test_the_file_that_was_checked_is_read_whatever_lies_there_now(
     held.append(Touched("fs.write", "/path", resolve(str(path), "/", may_be_missing=True)))
     path.rename(tmp_path / "moved.txt")
     written(path, "swapped")
-    call = PermittedCall(request=NOTHING, checked=NOTHING, decision=NOTHING, touched=tuple(held))
+    call = PermittedCall(
+        request=NOTHING, checked=NOTHING, tool=NOTHING, decision=NOTHING, touched=tuple(held)
+    )
     assert difference(call, {"content": "new"}).split("\n")[3:] == ["-checked", "+new"]

@@ -481,3 +481,31 @@ def test_a_callable_whose_annotations_cannot_be_read_is_refused() -> None:
 
     with pytest.raises(DefinitionInvalid):
         tool(functools.partial(add, b=1))
+
+
+async def waits() -> str:
+    """Wait."""
+    return ""
+
+
+async def waits_and_yields() -> Any:
+    """Wait and yield."""
+    yield ""
+
+
+def yields() -> Any:
+    """Yield."""
+    yield ""
+
+
+def gives() -> str:
+    """Give."""
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [(waits, "async"), (waits_and_yields, "async generator"), (yields, "generator"), (gives, "plain")],
+)
+def test_a_tool_knows_how_its_function_gives_its_value(function: Any, kind: str) -> None:
+    assert tool(function).kind == kind

@@ -370,6 +370,25 @@ def test_nothing_that_may_write_runs_when_its_intent_cannot_be_recorded(
     assert started == []
 
 
+@WRITING
+def test_a_call_whose_intent_was_not_recorded_has_no_outcome_but_says_why_it_ended(
+    fields: dict[str, Any],
+) -> None:
+    async def scenario() -> tuple[ToolResult, list[Mapping[str, Any]]]:
+        keep, log = held(writing([], **fields))
+        call = asyncio.create_task(keep.call("change", {}))
+        await log.next_group()
+        log.fail()
+        await log.next_group()
+        log.make_durable()
+        return await call, log.groups[-1]
+
+    result, records = asyncio.run(scenario())
+    assert result.code is Code.NOT_RECORDED
+    assert [record["type"] for record in records] == ["ToolInvoked", "CapabilityCheck", "PolicyDecision"]
+    assert records[-1]["codes"] == [Code.NOT_RECORDED.value]
+
+
 @pytest.mark.parametrize("fields", [WRITES, READS], ids=["writes", "reads"])
 def test_a_result_whose_outcome_cannot_be_recorded_is_kept_back(fields: dict[str, Any]) -> None:
     async def scenario() -> ToolResult:
@@ -443,3 +462,8 @@ def test_only_a_recorded_call_can_be_executed(door: Callable[..., Any]) -> None:
 def test_a_recorded_call_is_made_of_an_approved_one_by_recording_its_intent() -> None:
     hints = typing.get_type_hints(Recorder.intent)
     assert (hints["call"], hints["return"]) == (ApprovedCall, RecordedCall | Refusal)
+
+
+@pytest.mark.parametrize("stamp", [Refusal, ToolResult])
+def test_nothing_else_is_a_kind_of_what_the_stages_know_by_its_exact_type(stamp: type) -> None:
+    assert stamp.__subclasses__() == []

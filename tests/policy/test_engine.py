@@ -330,10 +330,22 @@ def test_the_hash_of_a_question_is_of_all_that_policies_read(length: int) -> Non
     assert hash_of("a" * length, AgentEntity(id="other")) != first
 
 
+@pytest.mark.parametrize("name", ["session", "conversation"])
+def test_what_policies_read_beside_the_arguments_is_asked_about_apart(name: str) -> None:
+    asked = engine(ALL, f'@id("no") forbid({CALL}) when {{ context.{name} == "closed" }};')
+    verdicts = [
+        asked.decide(AGENT, TOOL, CallFacts(arguments={}, **{name: value}))  # type: ignore[arg-type]  # texts
+        for value in ("open", "closed", "open")
+    ]
+    assert [(one.is_allowed, one.is_cached) for one in verdicts] == [
+        (True, False), (False, False), (True, True),
+    ]  # fmt: skip
+
+
 def test_a_long_question_is_remembered_by_its_hash() -> None:
     asked = engine(READ_ALL)
     ask(asked, note="a" * 100_000)
-    ((_, written),) = asked._remembered(AGENT)[0]._held
+    ((_, written),) = asked._remembered(AGENT)[0]._newer
     assert len(written) == 33
 
 

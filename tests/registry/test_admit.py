@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.definitions.examples import fields_of, made, made_elsewhere, with_properties
 from toolkeep import Code, Limits, ToolDefinition, open_keep
@@ -26,6 +27,14 @@ def test_a_good_definition_is_registered_with_its_hash_and_runner() -> None:
     assert registered.output is None
     assert registered.arguments.is_valid({"path": "a"})
     assert not registered.arguments.is_valid({})
+
+
+def test_name_and_version_are_always_those_of_the_definition() -> None:
+    registered = admit(made())
+    renamed = replace(registered, definition=registered.definition.replace(name="other", version="2.0.0"))
+    assert (registered.name, registered.version) == ("read_file", "1.0.0")
+    assert (renamed.name, renamed.version) == ("other", "2.0.0")
+    assert replace(registered, name="invented", version="9").name == "read_file"
 
 
 @pytest.mark.spec("VAL-9")

@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -63,6 +63,11 @@ class Asked(NamedTuple):
     approval: Approval | None = None
 
 
+_NOBODY: Final = Asked()
+_HARMLESS: Final = (None, Danger.SAFE)
+"""What is not stated counts as safe (DEF-8)."""
+
+
 class Asker:
     """Asks people about calls."""
 
@@ -90,7 +95,7 @@ class Asker:
         """A yes, where one is needed; else why there is none."""
         why = self._why(call)
         if not why:
-            return Asked()
+            return _NOBODY
         question = self._question(call, argument_hash, why)
         if (earlier := self._earlier(call, question)) is not None:
             return Asked(approval=earlier)
@@ -157,10 +162,10 @@ class Asker:
 
     def _why(self, call: PermittedCall) -> tuple[str, ...]:
         definition = call.tool.definition
-        danger = definition.danger_level
         confirms = definition.requires_confirmation or call.request.options.requires_confirmation
-        if danger is Danger.SAFE and not confirms and not call.asks:
+        if definition.danger in _HARMLESS and not confirms and not call.asks:
             return ()
+        danger = definition.danger_level
         reasons = (
             (danger.rank >= Danger.MEDIUM.rank, f"its danger is {danger.value}"),
             (danger is Danger.LOW and self._is_paranoid, "its danger is low, and the keep is paranoid"),

@@ -82,7 +82,7 @@ class ApprovalGiven(Record, frozen=True, kw_only=True, gc=False):
     way: str
 
 
-class ToolCompleted(Record, frozen=True, kw_only=True, gc=False):
+class ToolCompleted(Record, frozen=True, gc=False):
     """What became of the call: everything that a receipt shows."""
 
     agent: str
@@ -101,7 +101,7 @@ class ToolCompleted(Record, frozen=True, kw_only=True, gc=False):
     time: str
     tool: str
     type: str = "ToolCompleted"
-    version: str
+    version: str = ""
 
 
 def written(record: Record) -> bytes:

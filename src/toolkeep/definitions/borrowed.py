@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.data import definition_from_dict
-from toolkeep.definitions.function import FunctionTool
+from toolkeep.definitions.function import FunctionTool, kind_of
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Code, DefinitionInvalid, Problem
 
@@ -32,6 +32,8 @@ class BorrowedTool(FunctionTool[..., Any]):
     def __init__(self, definition: ToolDefinition, function: Callable[..., Any]) -> None:
         self.definition = definition
         self.function = function
+        self.kind = kind_of(function)
+        self.takes_context = False  # their tools know nothing of ours
 
     def __call__(self, **arguments: Any) -> Any:
         """Call the tool itself: no validation, no policy, no record."""
@@ -40,11 +42,6 @@ class BorrowedTool(FunctionTool[..., Any]):
     def bind(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> dict[str, Any]:  # noqa: ARG002 -- as a function's
         """Validated arguments as they are."""
         return {"arguments": dict(arguments)}
-
-    @property
-    def takes_context(self) -> bool:
-        """Their tools know nothing of ours."""
-        return False
 
     @property
     def makes_instances(self) -> bool:

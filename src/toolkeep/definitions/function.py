@@ -11,7 +11,7 @@ import inspect
 import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 from toolkeep.definitions.context import ToolContext
 from toolkeep.definitions.data import definition_by_author
@@ -26,6 +26,8 @@ if typing.TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+Kind: TypeAlias = Literal["async", "async generator", "generator", "plain"]
+
 _JSON_SCALARS = (str, int, float, bool, type(None))
 
 
@@ -36,6 +38,9 @@ class FunctionTool(Generic[P, R]):
         functools.update_wrapper(self, function)
         self.function = function
         self.definition = definition
+        self.kind = kind_of(function)
+        self.takes_context = signature.context_name is not None
+        """Whether the function can look whether it is still wanted."""
         self._signature = signature
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -50,18 +55,14 @@ class FunctionTool(Generic[P, R]):
 
         pydantic's `ValidationError` comes out when a validator of a model or dataclass objects.
         """
-        bound = {**self._signature.field_defaults, **arguments}
-        for name, adapter in self._signature.instances.items():
+        signature = self._signature
+        bound = {**signature.field_defaults, **arguments}
+        for name, adapter in signature.instances.items():
             if name in bound:
                 bound[name] = adapter.validate_python(bound[name])
-        if self._signature.context_name:
-            bound[self._signature.context_name] = context or ToolContext()
+        if signature.context_name:
+            bound[signature.context_name] = context or ToolContext()
         return bound
-
-    @property
-    def takes_context(self) -> bool:
-        """Whether the function can look whether it is still wanted."""
-        return self._signature.context_name is not None
 
     @property
     def makes_instances(self) -> bool:
@@ -121,6 +122,15 @@ def _make(
         **fields,
     }
     return FunctionTool(function, definition_by_author(data, signature.problems), signature)
+
+
+def kind_of(function: Callable[..., Any]) -> Kind:
+    """How a function gives its value."""
+    if inspect.iscoroutinefunction(function):
+        return "async"
+    if inspect.isasyncgenfunction(function):
+        return "async generator"
+    return "generator" if inspect.isgeneratorfunction(function) else "plain"
 
 
 class _Signature:

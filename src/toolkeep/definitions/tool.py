@@ -46,6 +46,7 @@ class Source:
 
 
 BY_HAND = Source()
+_SAFE = Danger.SAFE
 DEFAULT_CONSTRAINTS = Constraints()
 DEFAULT_BOUNDS = Bounds()
 
@@ -95,7 +96,7 @@ class ToolDefinition:
     @property
     def danger_level(self) -> Danger:
         """The danger in force."""
-        return self.danger or Danger.SAFE
+        return _SAFE if self.danger is None else self.danger
 
     @property
     def has_write_effects(self) -> bool:
@@ -107,7 +108,7 @@ class ToolDefinition:
         """Whether its output is bytes rather than JSON."""
         if self.normalization is not None:
             return self.normalization is Normalization.BINARY
-        return self.result_type in (ResultType.BINARY, ResultType.STREAM)
+        return self.result_type is not None and self.result_type in (ResultType.BINARY, ResultType.STREAM)
 
     @property
     def properties(self) -> Mapping[str, Any]:

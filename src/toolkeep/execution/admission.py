@@ -10,6 +10,8 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from toolkeep.calls import Refusal, ToolCall
 from toolkeep.errors import Code
 from toolkeep.limits import CallLimits
@@ -38,20 +40,16 @@ class _Gate:
         return not self.running and not self.waiting
 
 
-class Slot:
+class Slot(msgspec.Struct, eq=False):
     """A place among the running calls, given back when everyone who holds it has let go."""
 
-    __slots__ = ("_admission", "_gates", "_holders", "_lock")
-
-    def __init__(self, admission: "Admission", gates: tuple[_Gate, ...]) -> None:
-        self._admission = admission
-        self._gates = gates
-        self._holders = 1
-        self._lock = threading.Lock()
+    _admission: "Admission"
+    _gates: tuple[_Gate, ...]
+    _holders: int = 1
 
     def hold(self) -> None:
         """Hold it once more: something of the call goes on after its answer."""
-        with self._lock:
+        with self._admission.lock:
             self._holders += 1
 
     @property
@@ -61,11 +59,10 @@ class Slot:
 
     def release(self) -> None:
         """Let go once; the last one lets the next call in."""
-        with self._lock:
+        with self._admission.lock:
             self._holders -= 1
-            is_free = self._holders == 0
-        if is_free:
-            self._admission.leave(self._gates)
+            if self._holders == 0:
+                self._admission.leave(self._gates)
 
 
 class Admission:
@@ -74,7 +71,8 @@ class Admission:
     def __init__(self, limits: CallLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        """Held by whoever counts: who enters, who leaves, and who holds a slot."""
         self._gates: OrderedDict[_Key, _Gate] = OrderedDict()
         self._admitted = 0
 
@@ -94,7 +92,7 @@ class Admission:
         except asyncio.CancelledError:
             self.release(entered)
             raise
-        with self._lock:
+        with self.lock:
             self._admitted += 1
         return Slot(self, tuple(entered))
 
@@ -104,7 +102,7 @@ class Admission:
         if limits.calls_per_second:
             return None
         by_agent, by_tool = wanted
-        with self._lock:
+        with self.lock:
             agent = self._gate(by_agent)
             if agent.running >= limits.agent_concurrency:
                 return None
@@ -122,21 +120,21 @@ class Admission:
         return self._limits.agent_concurrency, self._limits.tool_concurrency
 
     def leave(self, gates: Iterable[_Gate]) -> None:
-        """A call that was let in is over."""
-        with self._lock:
-            self._admitted -= 1
-            self._release(gates)
+        """A call that was let in is over; called with the lock held."""
+        self._admitted -= 1
+        self._release(gates)
 
     def release(self, gates: Iterable[_Gate]) -> None:
         """Give back what a call entered that is not let in after all."""
-        with self._lock:
+        with self.lock:
             self._release(gates)
 
     def _release(self, gates: Iterable[_Gate]) -> None:
         """Whoever waits longest gets it; called with the lock held."""
         for gate in gates:
             gate.running -= 1
-            self._wake(gate)
+            if gate.waiting:
+                self._wake(gate)
 
     @property
     def running(self) -> int:
@@ -149,10 +147,11 @@ class Admission:
 
     def _gate(self, key: _Key) -> _Gate:
         """The gate of an agent or a tool; called with the lock held."""
-        gate = self._gates.get(key)
-        if gate is None:
-            self._forget_idle()
-            gate = self._gates[key] = _Gate(self._limits.burst, self._clock())
+        return self._gates.get(key) or self._new_gate(key)
+
+    def _new_gate(self, key: _Key) -> _Gate:
+        self._forget_idle()
+        gate = self._gates[key] = _Gate(self._limits.burst, self._clock())
         return gate
 
     def _forget_idle(self) -> None:
@@ -163,7 +162,7 @@ class Admission:
             del self._gates[key]
 
     async def _enter(self, key: _Key, concurrent: int, request: ToolCall) -> _Gate | Refusal:
-        with self._lock:
+        with self.lock:
             gate = self._gate(key)
             if not self._takes_token(gate):
                 return refuse(
@@ -215,7 +214,7 @@ class Admission:
 
     def _give_up(self, gate: _Gate, loop: asyncio.AbstractEventLoop, turn: "asyncio.Future[None]") -> None:
         """A waiting call was cancelled: out of the queue, or the slot that it was given goes on."""
-        with self._lock:
+        with self.lock:
             if (loop, turn) in gate.waiting:
                 gate.waiting.remove((loop, turn))
                 return

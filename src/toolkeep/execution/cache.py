@@ -13,6 +13,8 @@ Key = tuple[str, str]
 
 def is_cacheable(definition: ToolDefinition) -> bool:
     """Whether the same call must give the same result."""
+    if definition.determinism is None:
+        return False
     if definition.determinism is Determinism.DETERMINISTIC:
         if definition.side_effects != (SideEffect.NONE,) or definition.capabilities:
             return False

@@ -7,13 +7,15 @@ cannot be stopped goes on holding its slot, and the answer says so (EXE-4).
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import types
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jiter
+import msgspec
 
-from toolkeep.calls import PermittedCall, RawOutput, RecordedCall, Refusal
+from toolkeep.calls import PermittedCall, RawOutput, RecordedCall, Refusal, RegisteredTool
 from toolkeep.definitions.context import Cancelled, ToolContext, ToolFailed
 from toolkeep.errors import FAILURES, Code
 from toolkeep.execution.admission import Slot
@@ -34,13 +36,26 @@ class _Failure(NamedTuple):
     refusal: Refusal
 
 
-class _Flag:
-    """Goes up once; an Event takes ten times as long to make, and nobody waits for this one."""
+class _Run(msgspec.Struct, eq=False):
+    """One run of a call, as the tool may ask about it."""
 
-    __slots__ = ("is_up",)
+    call: RecordedCall
+    secrets: Mapping[str, str]
+    is_given_up: bool = False
 
-    def __init__(self) -> None:
-        self.is_up = False
+    def context(self) -> ToolContext:
+        """What a tool gets that wants it."""
+        request = self.call.request
+        told = {"on_progress": partial(_tell, request.on_progress)} if request.on_progress else {}
+        return ToolContext(
+            agent=request.agent,
+            correlation_id=request.correlation_id,
+            conversation_id=request.conversation,
+            session_id=request.session,
+            secrets=self.secrets,
+            is_cancelled=lambda: self.is_given_up,
+            **told,
+        )
 
 
 class Executor:
@@ -54,14 +69,13 @@ class Executor:
     def objection(self, call: PermittedCall | RecordedCall) -> Refusal | None:
         """Why a call cannot run here at all, so that it is refused before anything is claimed or recorded."""
         request, tool = call.request, call.tool
-        if self._runner(call) is None:
+        if self._runner(tool) is None:
             code, why = why_not_run(tool)
             message = f"Tool '{tool.name}' {why}"
             return refuse(request, code, message, "Do without it, or ask the operator.")
         return self._breaker.check(request, tool.definition_hash)
 
-    def _runner(self, call: PermittedCall | RecordedCall) -> Runner | None:
-        tool = call.tool
+    def _runner(self, tool: RegisteredTool) -> Runner | None:
         for runner in self._runners:
             if runner.runs(tool):
                 return runner
@@ -75,52 +89,56 @@ class Executor:
         if cacheable and (body := self.cache.get(call)) is not None:
             value = body if call.tool.definition.gives_bytes else jiter.from_json(body)
             return RawOutput(call=call, value=value, isolation="", execute_ms=0.0, is_cached=True)
-        runner = self._runner(call)
+        runner = self._runner(call.tool)
         if runner is None:
             return self.objection(call) or _failed(call, "The tool cannot be run")
         if (refusal := self._breaker.begin(call.request, call.tool.definition_hash)) is not None:
             return refusal
-        began = time.perf_counter()
+        began = time.perf_counter_ns()
         outcome = await self._run(runner, call, slot, secrets)
-        if isinstance(outcome, Refusal):
+        if type(outcome) is Refusal:
             return outcome
         if isinstance(outcome, _Failure):
             self._breaker.note(call.tool.definition_hash, is_failure=True)
             return outcome.refusal
         self._breaker.note(call.tool.definition_hash, is_failure=False)
-        elapsed_ms = (time.perf_counter() - began) * 1000
         return RawOutput(
             call=call,
             value=outcome[0],
             isolation=runner.isolation(call.tool),
+            execute_ms=(time.perf_counter_ns() - began) // 1000 / 1000,
             enforced=runner.enforced(call.tool),
-            execute_ms=elapsed_ms,
         )
 
     def confinement(self, call: RecordedCall) -> tuple[str, tuple[str, ...]]:
         """The level and the mechanisms that a run of the call has."""
-        runner = self._runner(call)
+        runner = self._runner(call.tool)
         return ("", ()) if runner is None else (runner.isolation(call.tool), runner.enforced(call.tool))
 
     async def _run(
         self, runner: Runner, call: RecordedCall, slot: Slot, secrets: Mapping[str, str]
     ) -> "tuple[Any] | Refusal | _Failure":
-        given_up = _Flag()
-        work = runner.run(call, lambda: _context(call, given_up, secrets), slot)
-        task = asyncio.get_running_loop().create_task(_contained(work))
+        run = _Run(call, secrets)
+        task = asyncio.get_running_loop().create_task(_contained(runner, run, slot))
         try:
-            await asyncio.sleep(0)  # many end in their first step, and need no timer
+            await _turn()  # many end in their first step, and need no timer
             if not task.done():
                 await _end_of(task, call.deadline_s)
         except asyncio.CancelledError:
-            given_up.is_up = True
+            run.is_given_up = True
             await _stop(task, slot)
             raise
         if not task.done():
-            given_up.is_up = True
+            run.is_given_up = True
             await _stop(task, slot)
             return _Failure(_timed_out(call, still_runs=slot.is_shared))
         return _outcome(call, task)
+
+
+@types.coroutine
+def _turn() -> Generator[None, None, None]:
+    """Let the event loop go round once: what `asyncio.sleep(0)` awaits, without the layer around it."""
+    yield
 
 
 async def _end_of(task: "asyncio.Future[Any]", timeout_s: float) -> None:
@@ -141,26 +159,12 @@ async def _end_of(task: "asyncio.Future[Any]", timeout_s: float) -> None:
         task.remove_done_callback(wake)
 
 
-async def _contained(work: Coroutine[Any, Any, Any]) -> Any:
-    """The work's result; a tool that tries to end the process has only failed."""
+async def _contained(runner: Runner, run: _Run, slot: Slot) -> Any:
+    """What the tool gives; one that tries to end the process has only failed."""
     try:
-        return await work
+        return await runner.run(run.call, run.context, slot)
     except (SystemExit, KeyboardInterrupt) as error:
         raise RuntimeError(f"the tool raised {type(error).__name__}") from error
-
-
-def _context(call: RecordedCall, given_up: _Flag, secrets: Mapping[str, str]) -> ToolContext:
-    request = call.request
-    told = {"on_progress": partial(_tell, request.on_progress)} if request.on_progress else {}
-    return ToolContext(
-        agent=request.agent,
-        correlation_id=request.correlation_id,
-        conversation_id=request.conversation,
-        session_id=request.session,
-        secrets=secrets,
-        is_cancelled=lambda: given_up.is_up,
-        **told,
-    )
 
 
 def _tell(listener: Callable[..., None], done: float, total: float | None, message: str) -> None:

@@ -7,19 +7,23 @@ function runs in a thread and cannot be stopped.
 import asyncio
 import inspect
 import json
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, closing
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from toolkeep.calls import RecordedCall, RegisteredTool
 from toolkeep.definitions.context import ToolContext, ToolFailed
-from toolkeep.definitions.contract import AgentTool
+from toolkeep.definitions.contract import AgentTool, InvokeResult
 from toolkeep.definitions.function import FunctionTool
 from toolkeep.definitions.vocabulary import Isolation
 from toolkeep.execution.pieces import Pieces, listener_of
 from toolkeep.execution.runner import Held
 from toolkeep.execution.threads import Threads
+
+# Asked for in every call; looking a member up in its Enum takes as long as ten attributes.
+_NONE: Final = Isolation.NONE
+_NAME: Final = Isolation.NONE.value
 
 
 class InProcessRunner:
@@ -30,36 +34,37 @@ class InProcessRunner:
 
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it is live code that asks for no isolation."""
-        is_live = isinstance(tool.runner, (FunctionTool, AgentTool))
-        return is_live and tool.definition.constraints.required_isolation in (None, Isolation.NONE)
+        wanted = tool.definition.constraints.required_isolation
+        return (wanted is None or wanted is _NONE) and isinstance(tool.runner, (FunctionTool, AgentTool))
 
     def isolation(self, tool: RegisteredTool) -> str:  # noqa: ARG002 -- the same for all
         """None, whatever the tool."""
-        return Isolation.NONE.value
+        return _NAME
 
     def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:  # noqa: ARG002 -- the same for all
         """Nothing."""
         return ()
 
-    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
+    def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Awaitable[Any]:
         """The function's value, or the JSON that the class answers with."""
         runner = call.tool.runner
         arguments = call.checked.arguments
-        if isinstance(runner, FunctionTool):
-            bound = runner.bind(arguments, context() if runner.takes_context else None)
-            if inspect.isasyncgenfunction(runner.function):
-                return await _gathered(call, runner.function(**bound))
-            if inspect.isgeneratorfunction(runner.function):
-                return await self._gathered(call, partial(runner.function, **bound), context(), slot)
-            if inspect.iscoroutinefunction(runner.function):
-                return await runner.function(**bound)
-            work = partial(runner.function, **bound)
-            value = await self._threads.run(work, slot, may_stop=runner.takes_context)
-            return await value if inspect.isawaitable(value) else value
-        result = await runner.execute(json.dumps(arguments, ensure_ascii=False), context())
-        if not result.successful:
-            raise ToolFailed(result.error_message)
-        return json.loads(result.result_json)
+        if not isinstance(runner, FunctionTool):
+            return _answered(runner.execute(json.dumps(arguments, ensure_ascii=False), context()))
+        bound = runner.bind(arguments, context() if runner.takes_context else None)
+        if runner.kind == "async":
+            value: Awaitable[Any] = runner.function(**bound)
+            return value
+        if runner.kind == "async generator":
+            return _gathered(call, runner.function(**bound))
+        work = partial(runner.function, **bound)
+        if runner.kind == "generator":
+            return self._gathered(call, work, context(), slot)
+        return self._from_thread(work, slot, may_stop=runner.takes_context)
+
+    async def _from_thread(self, work: Callable[[], Any], slot: Held, *, may_stop: bool) -> Any:
+        value = await self._threads.run(work, slot, may_stop=may_stop)
+        return await value if inspect.isawaitable(value) else value
 
     async def _gathered(
         self,
@@ -85,6 +90,13 @@ class InProcessRunner:
             return pieces.whole()
 
         return await self._threads.run(work, slot, may_stop=True)
+
+
+async def _answered(answer: Awaitable[InvokeResult]) -> Any:
+    result = await answer
+    if not result.successful:
+        raise ToolFailed(result.error_message)
+    return json.loads(result.result_json)
 
 
 async def _gathered(call: RecordedCall, given: AsyncGenerator[Any, None]) -> Any:

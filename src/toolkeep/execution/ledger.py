@@ -95,9 +95,9 @@ def _try(settle: Callable[[Ledger], None], ledger: Ledger) -> None:
 
 def claim(ledger: Ledger, call: PermittedCall, argument_hash: str) -> Claim | ToolResult | Refusal:
     """A claim for the call; the recorded result of the same call; or why it cannot be run now."""
-    key = _scoped(call)
-    if not key:
+    if not call.request.options.idempotency_key:
         return NO_CLAIM
+    key = _scoped(call)
     try:
         earlier = ledger.claim(key, call.request.id, argument_hash)
     except ToolkeepError as error:
@@ -121,8 +121,6 @@ def claim(ledger: Ledger, call: PermittedCall, argument_hash: str) -> Claim | To
 
 def _scoped(call: PermittedCall) -> str:
     request = call.request
-    if not request.options.idempotency_key:
-        return ""
     parts = (request.agent, request.conversation, call.tool.name, str(request.options.idempotency_key))
     text = "\0".join(f"{len(part)}:{part}" for part in parts)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,6 +1,6 @@
 """`Runner`: the seam behind which a tool runs, in this process or in a confined one."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from toolkeep.calls import RecordedCall, RegisteredTool
@@ -39,7 +39,7 @@ class Runner(Protocol):
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it can run this tool as its definition demands."""
 
-    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
+    def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Awaitable[Any]:
         """What the tool gives back; raises whatever the tool raises. May be cancelled.
 
         `context` makes what the tool may ask of its call, for a tool that wants it.

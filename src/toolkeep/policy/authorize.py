@@ -159,7 +159,7 @@ class Authorizer:
         except TouchRefused:
             pass
         try:
-            facts = self._facts(request, checked, touched)
+            facts = self._facts(request, checked, self._plan(checked.registered), touched)
             return self.rulebook.engine.each(agent.entity, checked.registered, facts)
         finally:
             _close(touched)
@@ -175,7 +175,7 @@ class Authorizer:
             plan = self._plan(checked.registered)
             if not plan.touches_nothing:
                 touched += self._touched(plan, checked, agent.holdings, base)
-            return self._decided(request, checked, agent, touched)
+            return self._decided(request, checked, agent, plan, touched)
         except TouchRefused as refused:
             _close(touched)
             return self._denied(checked, _of_touch(request, checked.registered, refused))
@@ -249,10 +249,9 @@ class Authorizer:
             raise TouchRefused(one.pointer, one.objection)
 
     def _held(
-        self, tool: RegisteredTool, holdings: Holdings, touched: list[Touched]
+        self, plan: TouchPlan, holdings: Holdings, touched: list[Touched]
     ) -> tuple[tuple[str, str], ...]:
         """What a call takes as a whole: what it does not name, and programs where it may be any."""
-        plan = self._plan(tool)
         if plan.touches_nothing:
             return ()
         kinds = [capability.kind for capability in plan.wholes(touched) if capability.scope in ANY_SCOPE]
@@ -276,8 +275,9 @@ class Authorizer:
 
     # --- policies --------------------------------------------------------------------------------
 
-    def _facts(self, request: ToolCall, checked: CheckedCall, touched: list[Touched]) -> CallFacts:
-        plan = self._plan(checked.registered)
+    def _facts(
+        self, request: ToolCall, checked: CheckedCall, plan: TouchPlan, touched: list[Touched]
+    ) -> CallFacts:
         if plan.touches_nothing:
             return CallFacts(
                 arguments=checked.arguments, session=request.session, conversation=request.conversation
@@ -304,10 +304,16 @@ class Authorizer:
         )
 
     def _decided(
-        self, request: ToolCall, checked: CheckedCall, agent: Agent, touched: list[Touched]
+        self,
+        request: ToolCall,
+        checked: CheckedCall,
+        agent: Agent,
+        plan: TouchPlan,
+        touched: list[Touched],
     ) -> PermittedCall | Refusal:
         engine = self.rulebook.engine
-        verdict = engine.decide(agent.entity, checked.registered, self._facts(request, checked, touched))
+        facts = self._facts(request, checked, plan, touched)
+        verdict = engine.decide(agent.entity, checked.registered, facts)
         decision = self._decision(checked, verdict, touched, engine.policies)
         if not verdict.is_allowed:
             _close(touched)
@@ -315,9 +321,10 @@ class Authorizer:
         return PermittedCall(
             request=request,
             checked=checked,
+            tool=checked.registered,
             decision=decision,
             touched=tuple(touched),
-            held=self._held(checked.registered, agent.holdings, touched),
+            held=self._held(plan, agent.holdings, touched),
             asks=verdict.asks,
             grant_hash=agent.grant_hash(decision.policy_set_hash),
         )
@@ -371,7 +378,7 @@ class Authorizer:
             # A hash gives a secret away that can be guessed, and policies read arguments of sensitive tools.
             request_hash="" if checked.registered.arguments.secrecy.has_secrets else verdict.request_hash,
             capabilities=checked.registered.capability_names,
-            touches=tuple(_told(one, checked) for one in touched),
+            touches=tuple([_told(one, checked) for one in touched]),
             decided_at=self._now(),
         )
 

@@ -8,11 +8,9 @@ were all seen before is not made again.
 
 import hashlib
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import cedarpy
 import msgspec
@@ -23,6 +21,7 @@ from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.policy.cedar_schema import CALL, SEE, cedar_schema
 from toolkeep.policy.cedar_values import ArgumentShape, Path, pointer
 from toolkeep.policy.policies import Effect, Policies, Policy, Reads, tool_ancestors
+from toolkeep.policy.recent import Recent
 
 CACHED_DECISIONS: Final = 1_000
 """Decisions about calls that are remembered for one agent."""
@@ -115,6 +114,8 @@ class _Part:
     """The places in the arguments whose values are read."""
     looked: frozenset[Path]
     """Those that are looked for."""
+    reads_nothing: bool
+    """Whether no policy reads anything of the context, so that every call is the same to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +136,9 @@ class Engine:
 
     def __init__(self, policies: Policies) -> None:
         self.policies = policies
-        self._lock = threading.Lock()
-        self._tools: OrderedDict[tuple[str, bool], _Prepared] = OrderedDict()
-        self._parts: OrderedDict[tuple[str, ...], _Part] = OrderedDict()
-        self._agents: OrderedDict[AgentEntity, tuple[_Decisions, _Decisions]] = OrderedDict()
+        self._tools: Recent[tuple[str, bool], _Prepared] = Recent(PREPARED_TOOLS)
+        self._parts: Recent[tuple[str, ...], _Part] = Recent(PREPARED_TOOLS)
+        self._agents: Recent[AgentEntity, tuple[_Decisions, _Decisions]] = Recent(CACHED_AGENTS)
 
     def decide(self, agent: AgentEntity, tool: RegisteredTool, facts: CallFacts) -> Verdict:
         """Whether the agent may make the call."""
@@ -157,7 +157,7 @@ class Engine:
             if known is not None:
                 return known
             verdict = self._ask(agent, prepared, prepared.see, _request(agent, tool.name, SEE, "{}"))
-            return seen.keep(key, verdict)
+            return _remember(seen, key, verdict)
         except BaseException as error:  # noqa: BLE001 -- whatever breaks denies
             return _undecided(error)
 
@@ -193,7 +193,8 @@ class Engine:
             return known
         request = _request(agent, tool.name, CALL, _context(prepared, facts))
         verdict = self._ask(agent, prepared, prepared.call, request)
-        return decisions.keep(key, msgspec.structs.replace(verdict, request_hash=_hash(agent, key)))
+        verdict = msgspec.structs.replace(verdict, request_hash=_hash(agent, key))
+        return _remember(decisions, key, verdict)
 
     def _ask(self, agent: AgentEntity, prepared: _Prepared, part: _Part, request: dict[str, Any]) -> Verdict:
         entities = prepared.entities.with_added_json_str(_agent_json(agent), prepared.schema)
@@ -211,11 +212,9 @@ class Engine:
 
     def _prepare(self, tool: RegisteredTool) -> _Prepared:
         key = (tool.definition_hash or tool.definition.hash, tool.is_built_in)
-        with self._lock:
-            prepared = self._tools.get(key)
-            if prepared is not None:
-                self._tools.move_to_end(key)
-                return prepared
+        prepared = self._tools.get(key)
+        if prepared is not None:
+            return prepared
         shape = ArgumentShape(tool.arguments.schema)
         schema = cedarpy.Schema.from_json_str(_json(cedar_schema(shape.shape)))
         prepared = _Prepared(
@@ -227,67 +226,29 @@ class Engine:
             call=self._part_of(CALL, tool.definition),
             see=self._part_of(SEE, tool.definition),
         )
-        with self._lock:
-            return _keep(self._tools, key, prepared, PREPARED_TOOLS)
+        return self._tools.keep(key, prepared)
 
     def _part_of(self, action: str, tool: ToolDefinition) -> _Part:
         """Tools about which the same policies speak share what is made of them."""
         policies = self.policies.applying(action, tool)
         key = tuple(policy.id for policy in policies)
-        with self._lock:
-            part = self._parts.get(key)
-        if part is not None:
-            return part
-        part = _part(policies)
-        with self._lock:
-            return _keep(self._parts, key, part, PREPARED_TOOLS)
+        return self._parts.get(key) or self._parts.keep(key, _part(policies))
 
     def _remembered(self, agent: AgentEntity) -> "tuple[_Decisions, _Decisions]":
         """An agent that holds something else is another one: nothing decided before counts."""
-        with self._lock:
-            decisions = self._agents.get(agent)
-            if decisions is not None:
-                self._agents.move_to_end(agent)
-                return decisions
-            decisions = (_Decisions(CACHED_DECISIONS), _Decisions(CACHED_SIGHTS))
-            return _keep(self._agents, agent, decisions, CACHED_AGENTS)
+        known = self._agents.get(agent)
+        return known or self._agents.keep(agent, (Recent(CACHED_DECISIONS), Recent(CACHED_SIGHTS)))
 
 
 Key = tuple[tuple[str, bool], bytes]
+_Decisions = Recent[Key, Verdict]
 
 
-class _Decisions:
-    """The last decisions about one agent."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._lock = threading.Lock()
-        self._held: OrderedDict[Key, Verdict] = OrderedDict()
-
-    def get(self, key: Key) -> Verdict | None:
-        with self._lock:
-            verdict = self._held.get(key)
-            if verdict is not None:
-                self._held.move_to_end(key)
-            return verdict
-
-    def keep(self, key: Key, verdict: Verdict) -> Verdict:
-        """Remember a verdict, unless something went wrong on the way to it."""
-        if not verdict.errors:
-            with self._lock:
-                _keep(self._held, key, msgspec.structs.replace(verdict, is_cached=True), self._limit)
-        return verdict
-
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-def _keep(held: OrderedDict[K, V], key: K, value: V, limit: int) -> V:
-    held[key] = value
-    if len(held) > limit:
-        held.popitem(last=False)
-    return value
+def _remember(decisions: _Decisions, key: Key, verdict: Verdict) -> Verdict:
+    """Remember a verdict, unless something went wrong on the way to it."""
+    if not verdict.errors:
+        decisions.keep(key, msgspec.structs.replace(verdict, is_cached=True))
+    return verdict
 
 
 def tool_entities(tool: RegisteredTool) -> list[dict[str, Any]]:
@@ -342,6 +303,7 @@ def _part(policies: tuple[Policy, ...]) -> _Part:
         reads_all=() in read,
         read=read,
         looked=looked,
+        reads_nothing=not (around or read or looked),
     )
 
 
@@ -353,12 +315,17 @@ def _in_arguments(paths: frozenset[Reads]) -> frozenset[Path]:
 _AROUND: Final = frozenset(CallFacts(arguments={}).around())
 
 
+_NOTHING_READ: Final = b"[]"
+
+
 def _read_values(prepared: _Prepared, facts: CallFacts, lost: list[Path]) -> bytes:
     """What the policies read of a call, and nothing else, as bytes that differ wherever it differs.
 
     JSON in Cedar's form tells true, 1 and 1.0 apart, and an attribute that is absent from any value.
     """
     part = prepared.call
+    if part.reads_nothing:
+        return _NOTHING_READ
     values: list[Any] = []
     for name in part.around:
         value = getattr(facts, name)

@@ -27,15 +27,11 @@ class Rulebook:
         """`held_back` says why nothing may be permitted: policies that nobody accepted yet."""
         self.held_back = held_back
         self._lock = threading.Lock()
-        self._engine = Engine(read_all(sources))
-        self._is_checked = not sources
-        self.hides_tools = _hides_tools(self._engine.policies)
-        """Whether any policy keeps agents from knowing of tools."""
-
-    @property
-    def engine(self) -> Engine:
+        self.engine = Engine(read_all(sources))
         """What decides now."""
-        return self._engine
+        self._is_checked = not sources
+        self.hides_tools = _hides_tools(self.engine.policies)
+        """Whether any policy keeps agents from knowing of tools."""
 
     def swap(
         self, sources: Sequence[PolicySource], tools: Iterable[RegisteredTool], agents: Iterable[str]
@@ -45,7 +41,7 @@ class Rulebook:
         if problems := check_policies(policies, tools, agents):
             raise PoliciesRefused(problems)
         with self._lock:
-            self._engine, self._is_checked, self.held_back = Engine(policies), True, ""
+            self.engine, self._is_checked, self.held_back = Engine(policies), True, ""
             self.hides_tools = _hides_tools(policies)
 
     def problem(self, tools: Tools, agents: Iterable[str]) -> str:
@@ -54,7 +50,7 @@ class Rulebook:
             return self.held_back
         with self._lock:
             if not self._is_checked:
-                if problems := check_policies(self._engine.policies, tools(), agents):
+                if problems := check_policies(self.engine.policies, tools(), agents):
                     return str(problems[0])
                 self._is_checked = True
         return ""

@@ -133,11 +133,8 @@ class TouchPlan:
         self.marks = tuple(reader.found)
         self.unread = reader.unread
         """Kinds that are marked where a call cannot be read."""
-
-    @property
-    def touches_nothing(self) -> bool:
+        self.touches_nothing = not self.required and not self.marks and not self.unread
         """Whether no call of the tool touches anything."""
-        return not self.required and not self.marks and not self.unread
 
     def touched(self, arguments: Mapping[str, Any], base: str, search: str) -> list[Touched]:
         """What the arguments name; relative paths start from `base`, programs are looked for in `search`.

@@ -17,12 +17,14 @@ Sees = Callable[[RegisteredTool], bool]
 
 
 def answering(
-    name: str, snapshot: Snapshot, bus: Bus, *, correlation_id: str = "", sees: Sees | None = None
+    name: str, snapshot: Snapshot, bus: Bus, correlation_id: str = "", sees: Sees | None = None
 ) -> RegisteredTool | Refusal:
     """The tool that answers under a name, or why none does; whoever listens is told.
 
     A tool that the caller does not see is unknown, in every word.
     """
+    if sees is None and (answers := snapshot.answering.get(name)) is not None:
+        return answers
     found = snapshot.find(name)
     if found is not None and sees is not None and not sees(found):
         found = None
@@ -43,10 +45,10 @@ def answering(
 
 
 def answering_tool(
-    request: ToolCall, snapshot: Snapshot, bus: Bus, *, sees: Sees | None = None
+    request: ToolCall, snapshot: Snapshot, bus: Bus, sees: Sees | None = None
 ) -> RegisteredTool | Refusal:
     """The same for a call."""
-    return answering(request.tool, snapshot, bus, correlation_id=request.correlation_id, sees=sees)
+    return answering(request.tool, snapshot, bus, request.correlation_id, sees)
 
 
 def unknown_tool(name: str, visible: Iterable[str], *, correlation_id: str = "") -> Refusal:

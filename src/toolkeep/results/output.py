@@ -5,7 +5,7 @@ What comes out shares nothing with what the tool gave, so that it cannot change 
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import jiter
 
@@ -16,6 +16,8 @@ from toolkeep.errors import Code
 from toolkeep.limits import OUTPUT_CAP_BYTES
 from toolkeep.plain import json_body
 from toolkeep.refusals import refuse
+
+_CUSTOM: Final = Normalization.CUSTOM  # looked up once: every call asks
 
 Normalizers = Mapping[str, Callable[[Any], Any]]
 """For tools with `normalization: custom`, by name: what makes two equal results the same JSON value."""
@@ -55,7 +57,7 @@ def _data(
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise _Unfit(f"Tool '{definition.name}' gave {type(value).__name__} in place of bytes")
         return bytes(value), bytes(value)
-    if definition.normalization is Normalization.CUSTOM and not is_cached:
+    if definition.normalization is _CUSTOM and not is_cached:
         value = _customized(value, definition.name, normalizers)
     try:
         body = json_body(value)

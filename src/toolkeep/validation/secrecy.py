@@ -35,6 +35,8 @@ class Secrecy:
         self._parts_at = locator.parts_at
         self._has_secrets = any(map(is_secret, all_schemas(schema)))
         self.hides_all = display.is_sensitive
+        self.has_secrets = self.hides_all or self._has_secrets
+        """Whether anything of a call must stay out of the log."""
         self._shows_values = display.shows_values
 
     def hides_schema(self, place: Path) -> bool:
@@ -65,11 +67,6 @@ class Secrecy:
                     seen.add(id(part))
                     waiting.append(look_up(self._schema, part["$ref"][1:]))
         return False
-
-    @property
-    def has_secrets(self) -> bool:
-        """Whether anything of a call must stay out of the log."""
-        return self.hides_all or self._has_secrets
 
     def replace(self, value: Any, stand_in: Callable[[Any], Any], place: Path = ()) -> Any:
         """A copy of a valid value in which each secret, and what the schema does not know, has a stand-in."""
