@@ -118,19 +118,27 @@ async def _measure(
     return found
 
 
-async def _many_tools(plan: Plan) -> dict[str, list[float]]:
-    """Calls a second with ten tools and with a thousand, in turn."""
+async def _many_tools(plan: Plan) -> dict[str, list[dict[str, float]]]:
+    """Calls with ten tools and with a thousand, in turn, another first each round."""
+    counts, rounds = (10, 1000), 2 * plan.rounds + 1
+    found: dict[int, list[Load]] = {count: [] for count in counts}
     async with http_server("toolkeep_mcp", 10) as few, http_server("toolkeep_mcp", 1000) as many:
-        rates: dict[str, list[float]] = {"10": [], "1000": []}
-        for _ in range(plan.rounds + 1):
-            rates["10"].append((await few.run(plan.calls_together, 32)).rate)
-            rates["1000"].append((await many.run(plan.calls_together, 32)).rate)
-    rates = {key: values[1:] for key, values in rates.items()}
-    ratio = median([many / few for few, many in zip(rates["10"], rates["1000"], strict=True)])
-    rows = [[key, f"{median(values):,.0f}"] for key, values in rates.items()]
-    print_table("HTTP, 32 in flight, by number of tools", ["tools", "calls/s"], rows)
-    print_notes([f"with 1,000 tools {ratio:.2f} × as fast as with 10"])
-    return rates
+        clients = dict(zip(counts, (few, many), strict=True))
+        for client in clients.values():
+            await client.run(plan.calls_together, 32)
+        for number in range(rounds):
+            for count in counts if number % 2 else reversed(counts):
+                found[count].append(await clients[count].run(plan.calls_together, 32))
+    rows = []
+    for count, loads in found.items():
+        rate, used = median([one.rate for one in loads]), median([one.cpu_us for one in loads])
+        rows.append([str(count), f"{rate:,.0f}", f"{used:.0f}"])
+    print_table("HTTP, 32 in flight, by number of tools", ["tools", "calls/s", "processor µs"], rows)
+    pairs = list(zip(found[10], found[1000], strict=True))
+    rate = median([many.rate / few.rate for few, many in pairs])
+    used = median([many.cpu_us / few.cpu_us for few, many in pairs])
+    print_notes([f"with 1,000 tools {rate:.2f} × as fast as with 10, at {used:.2f} × the processor time"])
+    return {str(count): [asdict(one) for one in loads] for count, loads in found.items()}
 
 
 def _first_answers(present: dict[str, str], plan: Plan) -> dict[str, list[float]]:

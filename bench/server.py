@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from measures.home import empty_home
-from measures.mcp_load import META, Lane, Load, free_port, post, summary
+from measures.lanes import Lane, drive
+from measures.mcp_load import META, Load, free_port, post, summary
 from measures.statistics import median
 from tables import print_notes, print_table
 
@@ -175,7 +176,7 @@ class Client:
     async def wait(self) -> None:
         for _ in range(3000):
             try:
-                lane = await Lane.open(self._port)
+                lane = Lane(self._port)
             except OSError:
                 await asyncio.sleep(0.01)
                 continue
@@ -184,24 +185,20 @@ class Client:
         raise RuntimeError("the server does not answer")
 
     async def run(self, tool: str, count: int, connections: int) -> Load:
-        lanes = [await Lane.open(self._port) for _ in range(connections)]
-        requests = iter([self._write(self._token, tool, number) for number in range(1, count + 1)])
-        times: list[float] = []
-
-        async def work(lane: Lane) -> None:
-            for request in requests:
-                start = time.perf_counter()
-                answer = await lane.exchange(request)
-                times.append(time.perf_counter() - start)
-                if b"hello " not in answer or b'"error":{' in answer:
-                    raise RuntimeError(answer[:500].decode())
-
+        lanes = [Lane(self._port) for _ in range(connections)]
+        requests = [self._write(self._token, tool, number) for number in range(count)]
         began = time.perf_counter()
-        await asyncio.gather(*map(work, lanes))
+        times = drive(lanes, requests, check_answer)
         elapsed = time.perf_counter() - began
         for lane in lanes:
             lane.close()
         return summary(times, elapsed)
+
+
+def check_answer(number: int, answer: bytes) -> None:
+    """Raise unless an answer holds the text of its own request."""
+    if b'hello %d"' % number not in answer or b'"error":{' in answer:
+        raise RuntimeError(f"not the answer to call {number}: {answer[:500].decode()}")
 
 
 def _print(title: str, loads: dict[str, list[Load]], *, base: str) -> None:

@@ -1,6 +1,7 @@
 """The load on an MCP server: the same bytes for everyone, over a pipe or over HTTP, so many in flight.
 
-The client reads no more of an answer than it must, so that the server is what is measured.
+The client reads no more of an answer than it must, so that the server is what is measured: whether it is a
+result, and holds the text of its own request. It blocks the event loop meanwhile.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from measures.lanes import Lane, Pipes, drive
 
 BENCH = Path(__file__).resolve().parent.parent
 META = {
@@ -88,71 +91,80 @@ def summary(times: list[float], elapsed: float, used_us: float = math.nan) -> Lo
     )
 
 
+def check_answer(number: int, answer: bytes) -> None:
+    """Raise unless an answer is the result of the call of a number."""
+    if b'"result"' not in answer or b'hello %d"' % number not in answer:
+        raise RuntimeError(f"not the answer to call {number}: {answer[:500].decode()}")
+
+
 # --- stdio ---------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def stdio_server(module: str, *rest: int | str) -> AsyncIterator["StdioClient"]:
     with environment(module) as given:
-        process = await asyncio.create_subprocess_exec(
-            *command(module, "stdio", *(rest or (1,))),
+        process = subprocess.Popen(  # noqa: ASYNC220 -- nothing else runs in this loop
+            command(module, "stdio", *(rest or (1,))),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            limit=1 << 24,
+            bufsize=0,
             env=given,
         )
-        try:
-            client = StdioClient(process)
-            await client.expect(b'"supportedVersions"', discover(0))
-            await client.expect(b"hello 0", call(0))
-            yield client
-        finally:
-            process.kill()
-            await process.wait()
+        with process:
+            try:
+                client = StdioClient(process)
+                client.expect(b'"supportedVersions"', discover(0))
+                client.expect(b"hello 0", call(0))
+                yield client
+            finally:
+                process.kill()
 
 
 class StdioClient:
     """Speaks to a server over pipes."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("no pipes")
-        self._in, self._out = process.stdin, process.stdout
+        self._pipes = Pipes(process.stdin.fileno(), process.stdout.fileno())
         self.process_id = process.pid
         self.behind = 0
 
-    async def expect(self, part: bytes, message: bytes) -> None:
-        self._in.write(message + b"\n")
-        line = await self._out.readline()
+    def expect(self, part: bytes, message: bytes) -> None:
+        self._pipes.send(message + b"\n")
+        line = self._pipes.lines()[0]
         if part not in line:
             raise RuntimeError(line[:500].decode())
 
     async def run(self, count: int, in_flight: int) -> Load:
-        messages = [call(number) + b"\n" for number in range(1, count + 1)]
-        sent: dict[int, float] = {}
-        times: list[float] = []
+        messages = [call(number) + b"\n" for number in range(count)]
         used = processor_us(self.process_id)
         began = time.perf_counter()
-        upcoming = iter(enumerate(messages, start=1))
+        times = self._exchange(messages, in_flight)
+        elapsed = time.perf_counter() - began
+        return summary(times, elapsed, processor_us(self.process_id) - used)
+
+    def _exchange(self, messages: list[bytes], in_flight: int) -> list[float]:
+        sent: dict[int, float] = {}
+        times: list[float] = []
+        upcoming = iter(enumerate(messages))
 
         def send() -> None:
             following = next(upcoming, None)
             if following is not None:
                 sent[following[0]] = time.perf_counter()
-                self._in.write(following[1])
+                self._pipes.send(following[1])
 
         for _ in range(in_flight):
             send()
-        while len(times) < count:
-            line = await self._out.readline()
-            if b'"result"' not in line or b"hello " not in line:
-                raise RuntimeError(line[:500].decode())
-            number = int(line.partition(b'"id":')[2].partition(b",")[0])
-            times.append(time.perf_counter() - sent.pop(number))
-            send()
-        elapsed = time.perf_counter() - began
-        return summary(times, elapsed, processor_us(self.process_id) - used)
+        while len(times) < len(messages):
+            for line in self._pipes.lines():
+                number = int(line.partition(b'"id":')[2].partition(b",")[0])
+                times.append(time.perf_counter() - sent.pop(number))
+                check_answer(number, line)
+                send()
+        return times
 
 
 # --- HTTP ----------------------------------------------------------------------------------------
@@ -204,11 +216,11 @@ class HttpClient:
     async def wait(self) -> None:
         for _ in range(3000):
             try:
-                lane = await Lane.open(self._port, self._address)
+                lane = Lane(self._port, self._address)
             except OSError:
                 await asyncio.sleep(0.01)
                 continue
-            answer = await lane.exchange(post(discover(0), "server/discover"))
+            answer = lane.exchange(post(discover(0), "server/discover"))
             if b'"supportedVersions"' not in answer:
                 raise RuntimeError(answer[:500].decode())
             lane.close()
@@ -216,69 +228,12 @@ class HttpClient:
         raise RuntimeError("the server does not answer")
 
     async def run(self, count: int, in_flight: int) -> Load:
-        lanes = [await Lane.open(self._port, self._address) for _ in range(in_flight)]
-        messages = iter([post(call(number), "tools/call", "echo") for number in range(1, count + 1)])
-        times: list[float] = []
-
-        async def work(lane: Lane) -> None:
-            for message in messages:
-                start = time.perf_counter()
-                answer = await lane.exchange(message)
-                times.append(time.perf_counter() - start)
-                if b'"result"' not in answer or b"hello " not in answer:
-                    raise RuntimeError(answer[:500].decode())
-
+        lanes = [Lane(self._port, self._address) for _ in range(in_flight)]
+        requests = [post(call(number), "tools/call", "echo") for number in range(count)]
         used = processor_us(self.process_id)
         began = time.perf_counter()
-        await asyncio.gather(*map(work, lanes))
+        times = drive(lanes, requests, check_answer)
         elapsed = time.perf_counter() - began
         for lane in lanes:
             lane.close()
         return summary(times, elapsed, processor_us(self.process_id) - used)
-
-
-class Lane(asyncio.Protocol):
-    """One connection, one answer at a time."""
-
-    def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
-        self._held = b""
-        self._answer: asyncio.Future[bytes] | None = None
-
-    @classmethod
-    async def open(cls, port: int, address: str = "127.0.0.1") -> "Lane":
-        _, lane = await asyncio.get_running_loop().create_connection(cls, address, port)
-        return lane
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.Transport):
-            self._transport = transport
-
-    async def exchange(self, request: bytes) -> bytes:
-        self._answer = asyncio.get_running_loop().create_future()
-        if self._transport is not None:
-            self._transport.write(request)
-        return await self._answer
-
-    def data_received(self, data: bytes) -> None:
-        self._held += data
-        head, mark, body = self._held.partition(b"\r\n\r\n")
-        if not mark or self._answer is None or self._answer.done():
-            return
-        lowered = head.lower()
-        if b"content-length:" in lowered:
-            length = int(lowered.partition(b"content-length:")[2].split(b"\r\n")[0])
-            is_whole = len(body) >= length
-        else:
-            is_whole = body.endswith(b"0\r\n\r\n")
-        if is_whole:
-            self._held = b""
-            self._answer.set_result(body)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(exc or ConnectionError("closed"))
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from tests.mcp.conftest import begun
 from tests.mcp.talk import HANDSHAKE, meta, until
 from toolkeep.limits import McpLimits
+from toolkeep.mcp.pipes import FileWriter
 from toolkeep.mcp.server import McpServer
-from toolkeep.mcp.stdio import FileWriter, Intake, Lines, Speaker
+from toolkeep.mcp.stdio import Intake, Lines, Speaker
 
 
 @given(

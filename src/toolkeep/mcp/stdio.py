@@ -5,15 +5,14 @@ the next line is looked at; a client that does not read what it is sent is not r
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import secrets
-import stat
 import sys
-from typing import IO, Final
+from typing import IO, Final, cast
 
 from toolkeep.mcp.connection import Connection, Emit
+from toolkeep.mcp.pipes import FileWriter, PipeWriter, is_one_socket, is_pipe, open_socket, open_writer
 from toolkeep.mcp.server import McpServer, log_level_of
 from toolkeep.wire.batch import BATCH_VERSION, is_batch, joined, read_batch
 from toolkeep.wire.era import check_envelope, is_modern_request
@@ -31,8 +30,6 @@ from toolkeep.wire.messages import (
 log = logging.getLogger("toolkeep.mcp")
 
 _CHUNK: Final = 1 << 18
-_UNREAD_BYTES: Final = 1 << 20
-"""What may wait for the client to read before nothing more is taken from it."""
 
 
 class Lines:
@@ -181,34 +178,46 @@ async def serve_stdio(
     server: McpServer, source: IO[bytes] | None = None, sink: IO[bytes] | None = None
 ) -> None:
     """Serve one client until it closes its end."""
-    writer = await _open_writer(sink or sys.stdout.buffer)
-    speaker = Speaker(server, writer.write)
-    intake = Intake(speaker, Lines(server.limits.message_bytes), writer)
+    source, sink = source or sys.stdin.buffer, sink or sys.stdout.buffer
+    intake = await _open(server, source, sink)
+    running = intake.speaker.connection.running
     try:
-        await intake.take_all(source or sys.stdin.buffer)
-        if speaker.connection.running:  # what was asked for is answered, though nothing more will come
-            await asyncio.wait(speaker.connection.running.values(), timeout=server.limits.grace_s)
+        await intake.take_all(source)
+        if running:  # what was asked for is answered, though nothing more will come
+            await asyncio.wait(running.values(), timeout=server.limits.grace_s)
     except (BrokenPipeError, ConnectionError):
         pass
     finally:
-        speaker.close()
-        await writer.close()
+        intake.speaker.close()
+        await intake.writer.close()
+
+
+async def _open(server: McpServer, source: IO[bytes], sink: IO[bytes]) -> "Intake":
+    def attend(writer: PipeWriter | FileWriter) -> Intake:
+        return Intake(Speaker(server, writer.write), Lines(server.limits.message_bytes), writer)
+
+    if is_one_socket(source, sink):
+        return await open_socket(source, attend)
+    return attend(await open_writer(sink))
 
 
 class Intake(asyncio.Protocol):
     """Hands over each line in the very turn of the loop in which it comes, while there is room for it."""
 
-    def __init__(self, speaker: Speaker, lines: Lines, writer: "PipeWriter | FileWriter") -> None:
-        self._speaker = speaker
+    def __init__(self, speaker: Speaker, lines: Lines, writer: PipeWriter | FileWriter) -> None:
+        self.speaker = speaker
+        self.writer = writer
         self._lines = lines
-        self._writer = writer
         self._transport: asyncio.ReadTransport | None = None
         self._room: asyncio.Task[None] | None = None
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def take_all(self, source: IO[bytes]) -> None:
         """Until the client closes its end, or reads no longer; raises for the latter."""
-        if not _is_pipe(source):
+        if self._transport is not None:  # a socket, whose transport stays open for answers
+            await self._ended()
+            return
+        if not is_pipe(source):
             while data := await asyncio.to_thread(os.read, source.fileno(), _CHUNK):
                 self._take(data)
                 await self._wait_for_room()
@@ -217,21 +226,25 @@ class Intake(asyncio.Protocol):
         pipe = os.fdopen(os.dup(source.fileno()), "rb", 0)
         transport, _ = await loop.connect_read_pipe(lambda: self, pipe)
         try:
-            await self._end
+            await self._ended()
         finally:
             transport.close()
+
+    async def _ended(self) -> None:
+        try:
+            await self._end
+        finally:
             if self._room is not None:
                 self._room.cancel()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The pipe is open."""
-        if isinstance(transport, asyncio.ReadTransport):
-            self._transport = transport
+        self._transport = cast("asyncio.ReadTransport", transport)  # uvloop's are none by their class
 
     def data_received(self, data: bytes) -> None:
         """Some lines, or a part of one."""
         self._take(data)
-        if self._transport is not None and (self._speaker.is_busy or self._writer.is_full):
+        if self._transport is not None and (self.speaker.is_busy or self.writer.is_full):
             self._transport.pause_reading()
             self._room = asyncio.ensure_future(self._go_on_later(self._transport))
 
@@ -245,12 +258,12 @@ class Intake(asyncio.Protocol):
 
     def _take(self, data: bytes) -> None:
         for line in self._lines.feed(data):
-            self._speaker.take(line)
+            self.speaker.take(line)
 
     async def _wait_for_room(self) -> None:
-        while self._speaker.is_busy:
-            await asyncio.wait(self._speaker.connection.running.values(), return_when=asyncio.FIRST_COMPLETED)
-        await self._writer.drain()
+        while self.speaker.is_busy:
+            await asyncio.wait(self.speaker.connection.running.values(), return_when=asyncio.FIRST_COMPLETED)
+        await self.writer.drain()
 
     async def _go_on_later(self, transport: asyncio.ReadTransport) -> None:
         try:
@@ -267,101 +280,3 @@ class Intake(asyncio.Protocol):
             self._end.set_result(None)
         else:
             self._end.set_exception(error)
-
-
-class PipeWriter:
-    """Writes lines to a pipe, all of one turn of the loop at once."""
-
-    def __init__(self, transport: asyncio.WriteTransport, protocol: "_Flow") -> None:
-        self._transport = transport
-        self._protocol = protocol
-        self._waiting: list[bytes] = []
-
-    def write(self, frame: bytes) -> None:
-        """One message; it goes out at the end of this turn."""
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._waiting += (frame, b"\n")
-
-    def _flush(self) -> None:
-        data, self._waiting = b"".join(self._waiting), []
-        if data and not self._transport.is_closing():
-            self._transport.write(data)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the client does not read, now or for ever."""
-        return not self._protocol.is_free
-
-    async def drain(self) -> None:
-        """Wait while the client does not read."""
-        await self._protocol.drained()
-
-    async def close(self) -> None:
-        """Send what waits."""
-        self._flush()
-        with contextlib.suppress(TimeoutError, ConnectionError):
-            await asyncio.wait_for(self._protocol.drained(), 1)
-        self._transport.close()
-
-
-class _Flow(asyncio.Protocol):
-    """Whether a pipe takes more."""
-
-    def __init__(self) -> None:
-        self._free = asyncio.Event()
-        self._free.set()
-        self._is_lost = False
-
-    @property
-    def is_free(self) -> bool:
-        return self._free.is_set() and not self._is_lost
-
-    def pause_writing(self) -> None:
-        self._free.clear()
-
-    def resume_writing(self) -> None:
-        self._free.set()
-
-    def connection_lost(self, _: Exception | None) -> None:
-        self._is_lost = True
-        self._free.set()
-
-    async def drained(self) -> None:
-        await self._free.wait()
-        if self._is_lost:
-            raise BrokenPipeError
-
-
-class FileWriter:
-    """Writes lines to a file, which never waits."""
-
-    def __init__(self, sink: IO[bytes]) -> None:
-        self._sink = sink
-
-    def write(self, frame: bytes) -> None:
-        """One message."""
-        self._sink.write(frame + b"\n")
-        self._sink.flush()
-
-    is_full = False
-
-    async def drain(self) -> None:
-        """Nothing waits."""
-
-    async def close(self) -> None:
-        """Nothing waits."""
-
-
-async def _open_writer(sink: IO[bytes]) -> PipeWriter | FileWriter:
-    if not _is_pipe(sink):
-        return FileWriter(sink)
-    loop = asyncio.get_running_loop()
-    transport, protocol = await loop.connect_write_pipe(_Flow, os.fdopen(os.dup(sink.fileno()), "wb", 0))
-    transport.set_write_buffer_limits(high=_UNREAD_BYTES)
-    return PipeWriter(transport, protocol)
-
-
-def _is_pipe(stream: IO[bytes]) -> bool:
-    mode = os.fstat(stream.fileno()).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

@@ -1,126 +1,23 @@
-"""uvicorn's HTTP protocol inside bounds: how much a client may send before it is heard, and how slowly.
+"""A connection of the server: what cannot be heard is answered with a problem document."""
 
-uvicorn itself bounds neither the headers nor the time that a request takes to arrive.
-"""
-
-import asyncio
-from typing import Any, ClassVar, Final
-
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from typing import Final
 
 from toolkeep.errors import Code
-from toolkeep.limits import DEFAULT_SERVER_LIMITS, ServerLimits
-from toolkeep.server.answers import Answer
+from toolkeep.mcp.bounded import BoundedProtocol, Header
 from toolkeep.server.problems import document, problem
 
-_READ_BYTES: Final = 256 * 1024
-"""The most that one read hands over: a body may come with its headers."""
+_UNHEARD: Final = {
+    400: (Code.REQUEST_INVALID, "the request is no HTTP that is understood here"),
+    408: (Code.REQUEST_TOO_BIG, "the request took too long to arrive"),
+    431: (Code.REQUEST_TOO_BIG, "the headers are too long"),
+}
 
-_REASONS: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
+class ServerProtocol(BoundedProtocol):
+    """One client of the server."""
 
-class BoundedProtocol(HttpToolsProtocol):
-    """One connection."""
-
-    limits: ClassVar[ServerLimits] = DEFAULT_SERVER_LIMITS
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._head_bytes = 0
-        self._is_in_head = True
-        self._received = 0
-        self._is_receiving = False
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        """A client is there; one too many is sent away."""
-        super().connection_made(transport)
-        if len(self.connections) > self.limits.connections:
-            transport.abort()
-            return
-        self._begin()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Some of a request; the clock runs from its first byte."""
-        if not self._is_receiving:
-            self._begin()
-        if self._is_in_head:
-            # A header that never ends is not handed to us: only what arrives can be counted.
-            self._received += len(data)
-            if self._received > self.limits.header_bytes + _READ_BYTES:
-                self._head_bytes = self._received
-                self.send_400_response("")
-                return
-        super().data_received(data)
-
-    def on_message_begin(self) -> None:
-        """A request."""
-        self._head_bytes = 0
-        super().on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        """Some of its target."""
-        self._count(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
-        self._count(len(name) + len(value) + 4)
-        super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        """The body follows."""
-        self._is_in_head, self._received = False, 0
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """It is all there."""
-        self._is_receiving, self._is_in_head = False, True
-        self._stop_timer()
-        super().on_message_complete()
-
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 -- uvicorn's words
-        """What is no HTTP."""
-        status = 431 if self._head_bytes > self.limits.header_bytes else 400
-        code = Code.REQUEST_TOO_BIG if status == 431 else Code.REQUEST_INVALID
-        text = (
-            "the headers are too long" if status == 431 else "the request is no HTTP that is understood here"
-        )
-        self._refuse(problem(document(code, status, text)))
-
-    def _begin(self) -> None:
-        self._is_receiving = True
-        self._stop_timer()
-        self._timer = self.loop.call_later(self.limits.send_s, self._is_late)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _count(self, length: int) -> None:
-        self._head_bytes += length
-        if self._head_bytes > self.limits.header_bytes:
-            raise ValueError("the headers are too long")
-
-    def _is_late(self) -> None:
-        self._timer = None
-        if not self._is_receiving or self.transport.is_closing():
-            return
-        if not getattr(self.cycle, "response_started", False):
-            text = "the request took too long to arrive"
-            self._refuse(problem(document(Code.REQUEST_TOO_BIG, 408, text)))
-        else:
-            self.transport.close()
-
-    def _refuse(self, given: Answer) -> None:
-        lines = [b"HTTP/1.1 %d %b" % (given.status, _REASONS[given.status])]
-        lines += [name + b": " + value for name, value in given.head()]
-        lines += [b"connection: close", b"", given.body]
-        self.transport.write(b"\r\n".join(lines))
-        self.transport.close()
+    def refusal(self, status: int) -> tuple[list[Header], bytes]:
+        """Headers and body of an answer to what cannot be heard."""
+        code, text = _UNHEARD[status]
+        given = problem(document(code, status, text))
+        return given.head(), given.body

@@ -12,16 +12,17 @@ from types import FrameType
 import uvicorn
 
 from toolkeep.limits import ServerLimits
+from toolkeep.mcp.collection import collect_rarely
 from toolkeep.mcp.headers import LOOPBACK
 from toolkeep.server.app import KeepApp
-from toolkeep.server.protocol import BoundedProtocol
+from toolkeep.server.protocol import ServerProtocol
 
 
 class Server(uvicorn.Server):
     """uvicorn that ends when it is told to, and leaves the rest of the end to whoever started it."""
 
     def __init__(self, app: KeepApp, limits: ServerLimits) -> None:
-        protocol = type("Protocol", (BoundedProtocol,), {"limits": limits})
+        protocol = type("Protocol", (ServerProtocol,), {"limits": limits})
         config = uvicorn.Config(
             app,
             http=protocol,
@@ -102,5 +103,6 @@ def _log_with_us() -> None:
 def serve(app: KeepApp, sock: socket.socket, limits: ServerLimits, begun: Callable[[], None]) -> None:
     """Serve until the process is told to end; `begun` is called before the first request is taken."""
     _log_with_us()
+    collect_rarely()
     begun()
     Server(app, limits).run(sockets=[sock])

@@ -1,0 +1,42 @@
+"""The command over HTTP: a client that sends a head without end is not listened to without end."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spec("MCP-3")
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    command = [sys.executable, "-m", "toolkeep", "mcp", "--project", str(tmp_path), "--http", str(port)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        for _ in range(600):
+            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+                break
+            assert process.poll() is None
+            time.sleep(0.05)
+        yield port
+        process.terminate()
+
+
+def test_a_head_without_end_is_refused(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.sendall(b"POST /mcp HTTP/1.1\r\nhost: localhost\r\nx: ")
+        with contextlib.suppress(ConnectionError):  # it may be gone before all was sent
+            client.sendall(b"a" * 4_000_000)
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            answer = client.recv(1000)
+    assert answer.startswith(b"HTTP/1.1 431 ") or not answer
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.sendall(b"POST /mcp HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 100_000 + b"\r\n\r\n")
+        assert client.recv(1000).startswith(b"HTTP/1.1 431 ")
