@@ -322,8 +322,7 @@ class Keep(KeepsTools):
             idempotency_key=idempotency_key,
             fresh=fresh,
         )
-        pipeline = self._made or self._pipeline
-        return await pipeline.call(
+        return await self._pipeline.call(
             name,
             arguments,
             agent=agent,
