@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from tests.definitions.examples import made, with_properties
 from tests.hostile.unguarded import outcome
+from tests.sandbox.workers import until
 from toolkeep import (
     ArgumentsRefused,
     Code,
@@ -1329,7 +1330,7 @@ def test_no_descriptor_stays_open_after_many_calls_of_all_kinds(project: Path) -
         ("nothing", {}),
     ]
 
-    async def calls() -> tuple[int, int]:
+    async def calls() -> bool:
         for name, arguments in mixed:
             await keep.call(name, arguments)
         before = open_descriptors()
@@ -1340,8 +1341,8 @@ def test_no_descriptor_stays_open_after_many_calls_of_all_kinds(project: Path) -
                 await asyncio.sleep(0)
                 calling.cancel()
             await asyncio.wait({calling})
-        return before, open_descriptors()
+        # A function of a call that was cancelled may still run in its thread, with its file.
+        return await until(lambda: open_descriptors() <= before)
 
-    before, after = asyncio.run(calls())
-    assert after == before
+    assert asyncio.run(calls())
     keep.close()
