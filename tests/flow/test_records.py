@@ -5,6 +5,7 @@ import base64
 import contextlib
 import errno
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -298,6 +299,34 @@ def test_the_log_is_told_whether_others_are_about_to_append(
     asyncio.run(scenario())
     assert set(told) == alone
     assert told[0] is (together == 1)
+
+
+@pytest.mark.parametrize("arguments", [{"path": "a.txt"}, {"path": 7}], ids=["cached", "refused"])
+def test_calls_that_run_nothing_give_way_to_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(os, "fdatasync", lambda _: None)
+
+    @tool(side_effects=["None"], determinism="pure")
+    async def look(path: str) -> str:
+        """Look."""
+        return path
+
+    answered: list[str] = []
+
+    async def call(who: str) -> None:
+        for _ in range(3):
+            await keep.call("look", arguments)
+            answered.append(who)
+
+    async def scenario() -> None:
+        await keep.call("look", arguments)
+        await asyncio.gather(call("one"), call("other"))
+
+    with Keep(record=lambda: FileRecord(folder)) as keep:
+        keep.register(look)
+        asyncio.run(scenario())
+    assert answered[:3] != ["one"] * 3
 
 
 # --- what is in it -----------------------------------------------------------------------------------

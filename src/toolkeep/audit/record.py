@@ -151,7 +151,7 @@ class Recorder:
         )
         if permitted.is_recorded_first:
             try:
-                await self._append(_beginning(recorded))
+                await self._append(_beginning(recorded), may_be_alone=True)
             except ToolkeepError as error:
                 return _unrecorded(recorded.request, error, "nothing was run")
         return recorded
@@ -159,7 +159,9 @@ class Recorder:
     async def outcome(self, result: ToolResult, trail: Trail) -> ToolResult:
         """The result with its place in the log; an error in its place where that cannot be written."""
         try:
-            leaf = await self._append(self._chain(result, trail))
+            # A call that ran nothing gave way to nobody yet: it takes its turn with the others.
+            has_run = trail.recorded is not None and not result.is_cached
+            leaf = await self._append(self._chain(result, trail), may_be_alone=has_run)
         except ToolkeepError as error:
             ran = trail.recorded is not None and not result.is_repeated
             what = "the tool ran, and what it did is not recorded" if ran else "nothing was run"
@@ -200,8 +202,8 @@ class Recorder:
             _decision(result.decision, now, call),
         ]
 
-    async def _append(self, records: Sequence[Record]) -> Leaf:
-        return await self._log.append_soon(*map(written, records), is_alone=self._is_alone())
+    def _append(self, records: Sequence[Record], *, may_be_alone: bool) -> Awaitable[Leaf]:
+        return self._log.append_soon(*map(written, records), is_alone=may_be_alone and self._is_alone())
 
     def _keeps_arguments(self, checked: CheckedCall, arguments: HashedArguments) -> bool:
         """Keep the arguments under their hash, unless they hold a secret or are too large."""
