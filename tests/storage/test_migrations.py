@@ -1,6 +1,7 @@
 """The tables of the store: made, taken down and made again, and nothing lost on the way."""
 
 import contextlib
+import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -152,6 +153,18 @@ def test_those_who_come_at_the_same_time_make_the_tables_once(empty_place: Place
         assert list(threads.map(write, stores)) == ["done"] * 4
     for store in stores:
         store.close()
+
+
+def test_whoever_comes_while_another_makes_the_file_waits_for_it(tmp_path: Path) -> None:
+    place = EmbeddedPlace(tmp_path)
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as maker:
+        maker.execute("BEGIN IMMEDIATE")
+        with ThreadPoolExecutor(1) as threads:
+            coming = threads.submit(place.connect)
+            with pytest.raises(TimeoutError):
+                coming.result(timeout=0.2)
+            maker.execute("COMMIT")
+            coming.result(timeout=30).close()
 
 
 def test_tables_of_a_newer_toolkeep_are_left_alone(place: Place) -> None:

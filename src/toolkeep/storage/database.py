@@ -66,30 +66,34 @@ class Database:
             self._connection = None
 
     def _open(self) -> "sqlite3.Connection":
-        import sqlite3
+        return open_file(self.file, self._script, _BUSY_SECONDS)
 
-        make_private(self.file.parent)
-        # SQLite would make it readable by others; its side files take over the mode.
-        os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-        until = time.monotonic() + _BUSY_SECONDS
-        while True:
-            try:
-                return self._prepared()
-            except sqlite3.OperationalError as error:
-                # While another makes the file, SQLite does not wait where the journal mode is to be changed.
-                if error.sqlite_errorname not in _BUSY or time.monotonic() > until:
-                    raise
-                time.sleep(_BUSY_PAUSE_SECONDS)
 
-    def _prepared(self) -> "sqlite3.Connection":
-        import sqlite3
+def open_file(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":
+    """A connection on which the script was run; the file is made where it is missing, for this user alone."""
+    import sqlite3
 
-        connection = sqlite3.connect(
-            self.file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
+    make_private(file.parent)
+    # SQLite would make it readable by others; its side files take over the mode.
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    until = time.monotonic() + busy_s
+    while True:
         try:
-            connection.executescript(self._script)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+            return _prepared(file, script, busy_s)
+        except sqlite3.OperationalError as error:
+            # While another makes the file, SQLite does not wait where the journal mode is to be changed.
+            if error.sqlite_errorname not in _BUSY or time.monotonic() > until:
+                raise
+            time.sleep(_BUSY_PAUSE_SECONDS)
+
+
+def _prepared(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":
+    import sqlite3
+
+    connection = sqlite3.connect(file, timeout=busy_s, isolation_level=None, check_same_thread=False)
+    try:
+        connection.executescript(script)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

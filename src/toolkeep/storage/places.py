@@ -5,7 +5,6 @@ it over the same connections. No password is ever part of a word that is shown.
 """
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from toolkeep.errors import StateUnusable, StoreUnavailable, ToolkeepError
 from toolkeep.limits import STORE_BUSY_SECONDS, STORE_CONNECT_SECONDS
-from toolkeep.storage.folder import check_private, make_private
+from toolkeep.storage.database import open_file
+from toolkeep.storage.folder import check_private
 
 SCHEMA: Final = "agent_tools"
 LAYOUT_TABLE: Final = "tool_store_layout"
@@ -72,20 +72,9 @@ class EmbeddedPlace:
 
     def connect(self) -> Any:
         """A new connection; the file is made where it is missing, readable by this user alone."""
-        import sqlite3
-
-        make_private(self._file.parent)
-        os.close(os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-        connection = sqlite3.connect(
-            self._file, timeout=STORE_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        try:
-            # FULL: what was acknowledged outlives a crash of the machine. WAL: readers wait for nobody.
-            connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        # FULL: what was acknowledged outlives a crash of the machine. WAL: readers wait for nobody.
+        script = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
+        return open_file(self._file, script, STORE_BUSY_SECONDS)
 
     def failures(self) -> tuple[type[BaseException], ...]:
         """What its driver raises."""
