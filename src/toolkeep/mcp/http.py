@@ -239,9 +239,9 @@ class McpApp:
                         work = self._framed(one, one.id, connection, reply, frames)
                         connection.running[one.id] = group.create_task(work)
         except asyncio.CancelledError:
-            if not reply.is_gone:
-                raise
-            return
+            if reply.is_gone:
+                return
+            frames.append(refusal(None, _cancelled()))  # some have no answer
         finally:
             self._watch.discard(reply)
             reply.stop_watching()
@@ -289,7 +289,7 @@ class McpApp:
             if (reply.is_gone and not has_stream) or asyncio.get_running_loop().is_closed():
                 raise
             task.uncancel()
-            raise ProtocolError(OVERLOADED, "The request was cancelled") from None
+            raise _cancelled() from None
         except ProtocolError:
             raise
         except Exception as error:
@@ -404,6 +404,10 @@ def _resumable(connection: Connection, reply: Reply) -> Stream | None:
 def _check_new(message: Message, connection: Connection) -> None:
     if message.id in connection.running:
         raise _under_way()
+
+
+def _cancelled() -> ProtocolError:
+    return ProtocolError(OVERLOADED, "The request was cancelled")
 
 
 def _under_way() -> ProtocolError:

@@ -111,4 +111,5 @@ def _add_page(app: KeepApp, codes: SignInCodes) -> None:
     page = PageApp(app, codes)
     app.mount("/ui", page)
     app.mount("/", to_page)
+    app.at_stop(page.close)
     app.at_end(page.close)
