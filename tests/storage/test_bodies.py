@@ -34,6 +34,13 @@ def test_a_body_is_kept_under_its_hash_once_and_privately(tmp_path: Path) -> Non
     assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
 
 
+def test_more_bodies_than_go_into_one_statement_are_kept(tmp_path: Path) -> None:
+    bodies = Bodies(tmp_path)
+    given = {hashlib.sha256(body).hexdigest(): body for body in (b"%d" % number for number in range(600))}
+    bodies.put_all(given)
+    assert {digest: bodies.get(digest) for digest in given} == given
+
+
 def test_a_changed_body_is_not_given_out(tmp_path: Path) -> None:
     bodies = Bodies(tmp_path)
     digest = bodies.put(b"hello")
