@@ -523,3 +523,116 @@ async def test_no_stream_is_held_in_the_newer_era(world: World) -> None:
     talk = await start_by_http(URL, hosts, dict, "2026-07-28", questions=answering(lambda _: {}))
     assert await said(talk) == "hello"
     assert not [head for head in upstream.heads if head.startswith(b"GET")]
+
+
+class Parting(Upstream):
+    """Hears farewells and what is cancelled; never answers calls, and farewells as it is told."""
+
+    def __init__(self, farewell: bytes | None = b"204 No Content") -> None:
+        super().__init__(server_discover=lambda _: {"result": {"supportedVersions": ["2026-07-28"]}})
+        self.session = "abc"
+        self.farewell = farewell
+        self.silent_to = "tools/call"
+        self.ended: list[str | None] = []
+        self.cancelled: list[dict[str, Any]] = []
+        self.called = asyncio.Event()
+        self.left = asyncio.Event()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await read_request(reader)
+        message = asked.json if asked.body else {}
+        if asked.method == "DELETE":
+            self.ended.append(asked.headers.get("mcp-session-id"))
+            if self.farewell is None:
+                await reader.read()  # until we go
+            else:
+                writer.write(b"HTTP/1.1 " + self.farewell + b"\r\nContent-Length: 0\r\n\r\n")
+        elif message["method"] == "notifications/cancelled":
+            self.cancelled.append({**message["params"], "session": asked.headers.get("mcp-session-id")})
+            writer.write(self._answer(message))
+        elif message["method"] == self.silent_to:
+            self.number = message["id"]
+            self.called.set()
+            assert await reader.read() == b""  # until we go
+            self.left.set()
+        else:
+            writer.write(self._answer(message))
+
+
+async def given_up(talk: Talk, upstream: Parting) -> None:
+    """Give a call up once the server has it."""
+    calling = asyncio.ensure_future(said(talk))
+    await upstream.called.wait()
+    calling.cancel()
+    with suppress(asyncio.CancelledError):
+        await calling
+    await upstream.left.wait()
+
+
+async def test_a_session_is_ended_with_its_conversation_whatever_the_server_says_to_it(world: World) -> None:
+    upstream = Parting()
+    await serve(world, upstream)
+    for upstream.farewell in (
+        b"204 No Content",
+        b"405 Method Not Allowed",
+        b"404 Not Found",
+        b"500 Oh",
+        None,
+    ):
+        talk = await begun(Authorization="Bearer t0ken")
+        await talk.close()
+    assert upstream.ended == ["abc"] * 5
+
+
+async def test_no_session_is_ended_that_never_was_or_that_is_forgotten(world: World) -> None:
+    upstream = Parting()
+    await serve(world, upstream)
+    talk = await begun()
+    upstream.status = b"404 Not Found"
+    await why_not(talk.conversation.list_tools())
+    await talk.close()
+    upstream.status, upstream.session = b"200 OK", ""
+    await (await begun()).close()
+    assert upstream.ended == []
+
+
+async def test_a_session_id_counts_only_where_the_handshake_gives_it(world: World) -> None:
+    upstream = Parting()
+    await serve(world, upstream)
+    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
+    await (await start_by_http(URL, hosts, dict, "2026-07-28")).close()
+    talk = await begun()
+    upstream.session = "another"
+    await talk.conversation.list_tools()
+    await talk.close()
+    assert upstream.ended == ["abc"]
+
+
+async def test_a_call_that_is_given_up_is_cancelled_there(world: World) -> None:
+    upstream = Parting()
+    await serve(world, upstream)
+    talk = await begun()
+    await given_up(talk, upstream)
+    await talk.close()
+    assert upstream.cancelled == [{"requestId": upstream.number, "session": "abc"}]
+    assert upstream.ended == ["abc"]
+
+
+async def test_in_the_newer_era_a_call_that_is_given_up_is_only_closed(world: World) -> None:
+    upstream = Parting()
+    await serve(world, upstream)
+    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
+    talk = await start_by_http(URL, hosts, dict, "2026-07-28")
+    await given_up(talk, upstream)
+    await talk.close()
+    assert (upstream.cancelled, upstream.ended) == ([], [])
+
+
+async def test_a_handshake_that_takes_too_long_is_not_cancelled(world: World) -> None:
+    upstream = Parting()
+    upstream.silent_to = "initialize"
+    await serve(world, upstream)
+    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
+    assert "did not say what it has" in await why_not(start_by_http(URL, hosts, dict, begin_s=0.2))
+    await upstream.left.wait()
+    assert (upstream.cancelled, upstream.ended) == ([], [])

@@ -14,7 +14,7 @@ from toolkeep.execution.staying import Staying, find_staying
 from toolkeep.network.hosts import HostScope, read_url
 from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox.pool import Pool
-from toolkeep.sources.mcp.by_http import Access
+from toolkeep.sources.mcp.http_session import Access
 from toolkeep.sources.mcp.listing import Listing
 from toolkeep.sources.mcp.provider import capabilities_of
 from toolkeep.sources.mcp.speaking import UpstreamFailed

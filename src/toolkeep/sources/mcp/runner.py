@@ -32,7 +32,7 @@ from toolkeep.wording import HIDDEN, shorten, visible_lines
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from toolkeep.sources.mcp.by_http import Access
+    from toolkeep.sources.mcp.http_session import Access
     from toolkeep.sources.mcp.questions import Answerer, Questions
     from toolkeep.sources.mcp.speaking import UpstreamFailed
     from toolkeep.sources.mcp.talk import Talk

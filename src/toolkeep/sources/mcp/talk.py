@@ -8,9 +8,10 @@ from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox.plan import Recipe
 from toolkeep.sandbox.pool import Pool
 from toolkeep.sandbox.resident import Program, Resident, ResidentOver
-from toolkeep.sources.mcp.by_http import Access, Headers, HttpSpeaker
+from toolkeep.sources.mcp.by_http import HttpSpeaker
 from toolkeep.sources.mcp.by_lines import LINE_BYTES, LineSpeaker, ended
 from toolkeep.sources.mcp.conversation import Conversation
+from toolkeep.sources.mcp.http_session import Access, Headers, HttpSession
 from toolkeep.sources.mcp.listing import described, fingerprint
 from toolkeep.sources.mcp.speaking import Speaker, UpstreamFailed
 
@@ -90,7 +91,7 @@ async def start_by_http(
     begin_s: float | None = None,
 ) -> Talk:
     """Begin to talk with a server by its address. Raises `UpstreamFailed`."""
-    speaker = HttpSpeaker(url, hosts, headers, access, questions)
+    speaker = HttpSpeaker(HttpSession(url, hosts, headers, access), questions)
     return await begun(speaker, protocol=protocol, begin_s=begin_s, questions=questions)
 
 
