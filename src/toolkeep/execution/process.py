@@ -22,7 +22,7 @@ from toolkeep.execution.reach import resolved_arguments
 from toolkeep.execution.residence import Residence, level_of, recipe, residence
 from toolkeep.execution.residents import Residents
 from toolkeep.execution.runner import Held, RunRefused
-from toolkeep.execution.staying import Staying, find_staying
+from toolkeep.execution.staying import Staying
 from toolkeep.execution.way_out import WayOut
 from toolkeep.limits import OUTPUT_CAP_BYTES
 from toolkeep.sandbox.errors import SandboxBroken
@@ -120,8 +120,7 @@ class ProcessRunner:
         base = self._project if tool.provider == "project" and self._project else "/"
         staying = Staying.read(tool.runner.target)
         program = staying.program(base, known.secret)
-        path = find_staying(staying.argv[0], base)
-        place = residence(call.approved.permitted, path, staying.shown(base), self._hidden, base)
+        place = residence(call.approved.permitted, program.path, staying.shown(base), self._hidden, base)
         told = hashlib.sha256(json.dumps(program.environment).encode()).digest()
         key = (tool.definition_hash, call.request.agent, program.argv, told, *place.key)
         return _Wanted(key, place, program, staying.idle_s)

@@ -78,6 +78,8 @@ async def exchange(request: Request, vetted: Vetted, budget: Budget) -> AsyncIte
         pieces = _Pieces(streams[0], connection, host, budget)
         try:
             await _send(streams[1], connection, request, host, budget)
+        except (h11.LocalProtocolError, UnicodeEncodeError):  # whose words hold the header, secrets and all
+            raise NetworkError(f"a request to '{host}' has a header that cannot be sent") from None
         except OSError:
             raise HostUnreachable(f"the connection to '{host}' broke off") from None
         pieces.is_sent = True

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -73,9 +74,9 @@ async def serve(world: World, upstream: Upstream, address: str = PUBLIC) -> None
     await world.serve(upstream, address, 443, names=["mcp.example"])
 
 
-async def begun(questions: Questions | None = None, **headers: str) -> Talk:
+async def begun(questions: Questions | None = None, secrets: tuple[str, ...] = (), **headers: str) -> Talk:
     hosts = HostReach(writes=(HostScope.read("mcp.example"),))
-    return await start_by_http(URL, hosts, lambda: headers, questions=questions)
+    return await start_by_http(URL, hosts, lambda: headers, questions=questions, secrets=secrets)
 
 
 async def said(talk: Talk, text: str = "hello") -> Any:
@@ -289,6 +290,38 @@ async def test_a_stream_that_breaks_off_is_taken_up_again(world: World) -> None:
     assert b"'last-event-id': 'e3'" in second
     assert b"'mcp-session-id': 'abc'" in second
     assert second.startswith(b"GET")
+
+
+async def test_an_event_id_that_no_header_can_hold_is_not_said_back(world: World) -> None:
+    async def spaced(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        writer.write(b"id:  e1 \nretry: 1\ndata:\n\n")
+
+    upstream = Streaming(spaced)
+    await serve(world, upstream)
+    assert await why_not(said(await begun())) == "it gave no answer"
+
+
+async def test_secrets_of_headers_are_in_nothing_that_a_server_says(world: World) -> None:
+    upstream = Upstream(tools_call=lambda _: {"error": {"code": 1, "message": "who is s3cr3t-key?"}})
+    await serve(world, upstream)
+    talk = await begun(secrets=("s3cr3t-key",), Authorization="Bearer s3cr3t-key")
+    assert await why_not(said(talk)) == "it answered with error 1: who is (hidden)?"
+    upstream.ways = {}
+    assert await said(talk, "I am s3cr3t-key") == "I am (hidden)"
+
+
+async def test_a_header_that_cannot_be_sent_is_in_no_error(world: World) -> None:
+    upstream = Upstream()
+    await serve(world, upstream)
+    for secret in ("s3cr3t\r\nX: y", "s3cr3t ", "s3cr3tä"):
+        shown = ""
+        try:
+            await begun(Authorization=f"Bearer {secret}")
+        except UpstreamFailed as failed:
+            shown = "".join(traceback.format_exception(failed))
+        assert "a request to 'mcp.example' has a header that cannot be sent" in shown
+        assert "s3cr3t" not in shown
+    assert upstream.heads == []
 
 
 async def test_streams_without_measure_end_the_conversation(world: World) -> None:

@@ -120,6 +120,22 @@ def test_a_client_s_configuration_names_a_server_and_its_secrets_are_not_written
     assert given.ok, given.text
 
 
+@pytest.mark.spec("AUD-5")
+def test_a_server_that_says_its_secrets_says_them_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TOKEN", "s3cr3t-key")
+    name, *words = server("tells")
+    add(tmp_path, name, "--env", "TOKEN", *words)
+    told, failed, died = call_all(tmp_path, [("echo", {"text": text}) for text in ("tell", "fail", "die")])
+    assert told.value == "my token is (hidden)"
+    assert "my token is (hidden)" in failed.text
+    assert "it ended with status 7" in died.text
+    logged = [str(vars(record)) for record in caplog.records]
+    assert any("the token is (hidden)" in line for line in logged)
+    assert "s3cr3t" not in "".join((*logged, told.text, failed.text, died.text))
+
+
 def test_nothing_answers_before_a_person_has_accepted_it(tmp_path: Path) -> None:
     said = add(tmp_path, *server(), is_accepted=False)
     assert "They answer once the file is accepted" in said

@@ -30,7 +30,7 @@ def test_events_are_the_same_however_the_stream_is_cut(cuts: list[int]) -> None:
     assert (reader.last_id, reader.retry_ms) == ("e2", 250)
 
 
-@pytest.mark.parametrize("name", [b"a\tb", b"\xc3\xbc", b"x" * 2_000, b"a\x00b"])
+@pytest.mark.parametrize("name", [b"a\tb", b"\xc3\xbc", b"x" * 2_000, b"a\x00b", b" a", b"a "])
 def test_an_id_that_no_header_carries_is_none(name: bytes) -> None:
     _, reader = taken(b"id: fine\n\nid: " + name + b"\n\n")
     assert reader.last_id == "fine"

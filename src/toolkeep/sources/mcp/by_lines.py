@@ -25,7 +25,11 @@ _GIVEN_UP: Final = 1_000
 class LineSpeaker:
     """One running server."""
 
-    def __init__(self, resident: Resident, questions: "Questions | None" = None) -> None:
+    def __init__(
+        self, resident: Resident, questions: "Questions | None" = None, secrets: tuple[str, ...] = ()
+    ) -> None:
+        """`secrets` are those that the program was given."""
+        self._secrets = secrets
         self._resident = resident
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -135,7 +139,7 @@ class LineSpeaker:
         await self._resident.close()
 
     def _understand(self, line: bytes) -> None:
-        message = read(line)
+        message = read(line, self._secrets)
         if message.method:
             if (reply := self._heard.take(message)) is not None:
                 self._send_soon(reply)

@@ -81,7 +81,8 @@ class EventReader:
 def _for_header(value: bytes) -> str:
     """The id of an event; empty where it cannot be said back in a header."""
     text = value.decode("latin-1")
-    return text if len(text) <= ID_CHARS and text.isascii() and text.isprintable() else ""
+    is_fit = len(text) <= ID_CHARS and text.isascii() and text.isprintable() and text == text.strip()
+    return text if is_fit else ""
 
 
 async def events_of(pieces: AsyncIterator[bytes], reader: EventReader) -> AsyncGenerator[bytes]:

@@ -22,7 +22,6 @@ from toolkeep.network.reaching import HostReach
 from toolkeep.sources.mcp.speaking import UpstreamFailed, read
 from toolkeep.wire.era import HANDSHAKE_VERSIONS
 from toolkeep.wire.messages import Message
-from toolkeep.wording import HIDDEN
 
 RESUMPTIONS: Final = 10
 """How often the stream of one request is taken up again."""
@@ -35,8 +34,6 @@ _SESSION_CHARS: Final = 256
 _REQUESTS: Final = 4 + RESUMPTIONS
 _REPLY_SECONDS: Final = 10.0
 """How long a server may take to hear what it asked for; no call's deadline bounds that."""
-_TOKEN_CHARS: Final = 8
-"""Of a token that is looked for in answers; a shorter one would be found by chance."""
 _REFUSALS: Final = 3
 """How often one request is tried again with other credentials."""
 
@@ -60,8 +57,16 @@ class Access(Protocol):
 class HttpSession:
     """One server, and what it knows us by."""
 
-    def __init__(self, url: str, reach: HostReach, headers: Headers, access: Access | None = None) -> None:
-        """`headers` gives those of the operator, secrets and all, when a request is made."""
+    def __init__(
+        self,
+        url: str,
+        reach: HostReach,
+        headers: Headers,
+        access: Access | None = None,
+        secrets: tuple[str, ...] = (),
+    ) -> None:
+        """`headers` gives those of the operator when a request is made; `secrets` stand in them."""
+        self._secrets = secrets
         self._url = url
         self._reach = reach
         self._headers = headers
@@ -82,11 +87,9 @@ class HttpSession:
         self._id = self._id if self.has_handshake else ""
 
     def read(self, raw: bytes) -> Message:
-        """One message, without the tokens that the server was shown."""
-        for secret in self._access.secrets if self._access is not None else ():
-            if len(secret) >= _TOKEN_CHARS:
-                raw = raw.replace(secret.encode(), HIDDEN.encode())
-        return read(raw)
+        """One message, without the secrets and tokens that the server was shown."""
+        tokens = self._access.secrets if self._access is not None else ()
+        return read(raw, (*self._secrets, *tokens))
 
     @asynccontextmanager
     async def opened(

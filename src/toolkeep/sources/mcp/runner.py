@@ -8,7 +8,6 @@ conversation, and the next call begins another.
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +19,7 @@ from toolkeep.execution.machine import Machine
 from toolkeep.execution.residence import level_of, recipe, residence
 from toolkeep.execution.residents import Residents
 from toolkeep.execution.runner import Held, RunRefused
-from toolkeep.execution.staying import Staying, find_staying
+from toolkeep.execution.staying import Staying
 from toolkeep.limits import DEFAULT_RESIDENT_IDLE_SECONDS
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
@@ -41,7 +40,6 @@ log = logging.getLogger("toolkeep.execution")
 
 MCP: Final = "mcp"
 REMOTE: Final = "remote"
-_SECRET: Final = re.compile(r"\{secret:([^{}]+)\}")
 _REASON_CHARS: Final = 400
 
 
@@ -130,40 +128,46 @@ class McpRunner:
         who = (MCP, target["upstream"], call.request.agent)
         if "url" in target:
             return self._by_http(call, known, who)
+        from toolkeep.sources.mcp.filling import Filling
         from toolkeep.sources.mcp.talk import start_by_lines
 
         words = {key: target.get(key) for key in ("environment", "code")}
         staying = Staying.read({"argv": list(target["command"]), **words})
         base = target["base"]
-        program = staying.program(base, known.secret)
-        path = find_staying(staying.argv[0], base)
-        place = residence(call.approved.permitted, path, staying.shown(base), self._hidden, base)
+        filling = Filling(known.secret)
+        program = staying.program(base, filling.secret)
+        place = residence(call.approved.permitted, program.path, staying.shown(base), self._hidden, base)
         findings = await self._machine.findings()
         key = (*who, program.argv, _digest(dict(program.environment)), *place.key)
         protocol = target.get("protocol", "")
         return key, lambda pool: start_by_lines(
-            pool, recipe(place, findings), program, place.hosts, protocol, self._questions(call)
+            pool,
+            recipe(place, findings),
+            program,
+            place.hosts,
+            protocol,
+            self._questions(call),
+            filling.given,
         )
 
     def _by_http(
         self, call: RecordedCall, known: ToolContext, who: tuple[str, ...]
     ) -> "tuple[tuple[Any, ...], Callable[[Pool], Awaitable[Talk]]]":
         from toolkeep.execution.reach import hosts_of
+        from toolkeep.sources.mcp.filling import Filling
         from toolkeep.sources.mcp.talk import start_by_http
 
         target = call.tool.runner.target
         hosts = hosts_of(call.approved.permitted)
-        headers = {
-            name: _SECRET.sub(lambda place: known.secret(place[1]), text)
-            for name, text in (target.get("headers") or {}).items()
-        }
+        filling = Filling(known.secret)
+        headers = filling.headers(target.get("headers") or {})
         told = target.get("oauth") or {}
         own = known.secret(told["client_secret"]) if "client_secret" in told else ""
         key = (*who, target["url"], str(hosts), _digest({**headers, "oauth": f"{own} {told}"}))
         protocol = target.get("protocol", "")
         access = self._access(target, known)
         return key, lambda _: start_by_http(
-            target["url"], hosts, lambda: headers, protocol, access, self._questions(call)
+            target["url"], hosts, lambda: headers, protocol, access, self._questions(call), filling.given
         )
 
     def _questions(self, call: RecordedCall) -> "Questions | None":

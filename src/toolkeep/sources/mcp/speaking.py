@@ -5,10 +5,11 @@ counted, progress is handed on, what the server asks of us is declined or refuse
 questions, and an answer to a request that nobody made ends the conversation.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from toolkeep.sandbox.frames import FrameRefused, weigh
+from toolkeep.sources.mcp.hiding import without_secrets
 from toolkeep.wire.messages import (
     METHOD_NOT_FOUND,
     Id,
@@ -96,11 +97,11 @@ class Speaker(Protocol):
         """Let go of it when no event loop is left."""
 
 
-def read(raw: bytes) -> Message:
-    """One message of a server; `UpstreamFailed` where it is none, or too much to look at."""
+def read(raw: bytes, secrets: Iterable[str] = ()) -> Message:
+    """One message of a server, `secrets` hidden; `UpstreamFailed` where it is none, or too much to read."""
     try:
         weigh(raw)
-        return read_message(raw)
+        return without_secrets(read_message(raw), raw, secrets)
     except FrameRefused as refused:
         raise UpstreamFailed(f"it sent a message that is not read: {refused}") from None
     except Unreadable:

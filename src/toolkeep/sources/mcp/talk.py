@@ -69,6 +69,7 @@ async def start_by_lines(
     hosts: HostReach,
     protocol: str = "",
     questions: "Questions | None" = None,
+    secrets: tuple[str, ...] = (),
 ) -> Talk:
     """Start a program and begin to talk with it. Raises `UpstreamFailed`."""
     way_out = WayOut(hosts)
@@ -77,7 +78,7 @@ async def start_by_lines(
         resident = await Resident.start(pool, recipe, program, line_bytes=LINE_BYTES, serve=serve)
     except ResidentOver as over:
         raise ended(over) from over
-    return await begun(LineSpeaker(resident, questions), way_out, protocol, questions=questions)
+    return await begun(LineSpeaker(resident, questions, secrets), way_out, protocol, questions=questions)
 
 
 async def start_by_http(
@@ -87,11 +88,12 @@ async def start_by_http(
     protocol: str = "",
     access: Access | None = None,
     questions: "Questions | None" = None,
+    secrets: tuple[str, ...] = (),
     *,
     begin_s: float | None = None,
 ) -> Talk:
     """Begin to talk with a server by its address. Raises `UpstreamFailed`."""
-    speaker = HttpSpeaker(HttpSession(url, hosts, headers, access), questions)
+    speaker = HttpSpeaker(HttpSession(url, hosts, headers, access, secrets), questions)
     return await begun(speaker, protocol=protocol, begin_s=begin_s, questions=questions)
 
 
