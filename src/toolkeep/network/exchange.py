@@ -14,7 +14,7 @@ from typing import Final
 
 import h11
 
-from toolkeep.limits import DIAL_SECONDS, HEAD_BYTES
+from toolkeep.limits import ANSWER_PIECES, DIAL_SECONDS, HEAD_BYTES
 from toolkeep.network.budget import Budget
 from toolkeep.network.dialing import dial
 from toolkeep.network.endpoint import Request
@@ -147,6 +147,7 @@ class _Pieces:
         self._connection = connection
         self._host = host
         self._budget = budget
+        self._left = ANSWER_PIECES
         self.is_sent = False
 
     def was_sent(self, error: NetworkError) -> NetworkError:
@@ -174,6 +175,10 @@ class _Pieces:
                 return bytes(event.data)
 
     async def _event(self) -> object:
+        self._left -= 1
+        if self._left < 0:
+            reason = f"the answer of '{self._host}' comes in more than {ANSWER_PIECES} pieces"
+            raise self.was_sent(AnswerUnusable(reason))
         try:
             while (event := self._connection.next_event()) is h11.NEED_DATA:
                 data = await self._reader.read(_CHUNK_BYTES)

@@ -7,6 +7,7 @@ newer era says so, and is then spoken to without one. Lists are followed page by
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
+from toolkeep.limits import DEFINITION_FILE_BYTES
 from toolkeep.sources.mcp.speaking import Progress, Speaker, UpstreamError, UpstreamFailed
 from toolkeep.sources.mcp.wishes import answers_to
 from toolkeep.wire.era import (
@@ -17,7 +18,7 @@ from toolkeep.wire.era import (
     SERVER_KEY,
     VERSION_KEY,
 )
-from toolkeep.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION
+from toolkeep.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION, encode
 from toolkeep.wire.mirrored import mirrored
 from toolkeep.wording import shorten, visible
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 PAGES: Final = 200
 TOOLS: Final = 2_000
 """Tools of one server that are looked at."""
+LIST_BYTES: Final = DEFINITION_FILE_BYTES
+"""Of all pages together: what is taken over is kept in a file."""
 
 ROUNDS: Final = 4
 """How often a server may ask for input before a call is given up."""
@@ -119,6 +122,7 @@ class Conversation:
     async def list_tools(self) -> list[dict[str, Any]]:
         """Every tool of the server, as it describes them; raises `UpstreamFailed` for a list without end."""
         found: list[dict[str, Any]] = []
+        size = 0
         seen: set[str] = set()
         cursor: str | None = None
         for _ in range(PAGES):
@@ -126,6 +130,9 @@ class Conversation:
             tools = page.get("tools")
             if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
                 raise UpstreamFailed("its list of tools is no list of objects")
+            size += len(encode(tools))
+            if size > LIST_BYTES:
+                raise UpstreamFailed(f"its list of tools has more than {LIST_BYTES} bytes")
             found += tools
             cursor = page.get("nextCursor")
             if cursor is None:

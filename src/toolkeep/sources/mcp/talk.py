@@ -33,12 +33,17 @@ class Talk:
         """Where it reaches hosts from here."""
         self.tools = [described(tool) for tool in tools]
         self.pins = _pins(self.tools)
+        self._has_changed = False
+        self._looking = asyncio.Lock()
 
     async def look_again(self) -> None:
         """List the tools anew where the server said that they have changed. Raises `UpstreamFailed`."""
-        if self.conversation.take_change():
-            self.tools = [described(tool) for tool in await self.conversation.list_tools()]
-            self.pins = _pins(self.tools)
+        async with self._looking:  # nobody goes by the old list while another waits for the new one
+            self._has_changed = self.conversation.take_change() or self._has_changed
+            if self._has_changed:
+                self.tools = [described(tool) for tool in await self.conversation.list_tools()]
+                self.pins = _pins(self.tools)
+                self._has_changed = False
 
     @property
     def is_alive(self) -> bool:
