@@ -427,7 +427,7 @@ class Listening(Streaming):
 
 
 def answering(answerer: Answerer) -> Questions:
-    return Questions(answerer, "up", "ada")
+    return Questions(answerer, "up", "ada", lambda _: None)
 
 
 async def test_a_question_on_a_stream_of_its_own_is_answered_during_a_call(world: World) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from toolkeep.events import UpstreamAsked
 from toolkeep.sources.mcp.speaking import Progress
 
 Answering = Callable[[dict[str, Any]], Any]
@@ -15,6 +16,8 @@ class Told:
     def __init__(self, **ways: Answering) -> None:
         self.ways = ways
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.events: list[UpstreamAsked] = []
+        """What was told of it."""
         self.is_alive = True
         self.has_changed = False
 

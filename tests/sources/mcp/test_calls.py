@@ -1,6 +1,7 @@
 """Calls of imported tools, through a keep: pinned, isolated, with secrets, and clear where they fail."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,9 @@ def test_a_refreshed_list_waits_for_a_person_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("POL-4")
-def test_a_server_may_ask_a_person_only_where_the_host_names_who_answers(tmp_path: Path) -> None:
+def test_a_server_may_ask_a_person_only_where_the_host_names_who_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     add(tmp_path, *server("elicits"))
     heard: list[UpstreamQuestion] = []
 
@@ -162,9 +165,15 @@ def test_a_server_may_ask_a_person_only_where_the_host_names_who_answers(tmp_pat
         return {"why": "tea"}
 
     calls = [("echo", {"text": "When?"})]
+    caplog.set_level(logging.INFO, "toolkeep.execution")
     (alone,) = call_all(tmp_path, calls)
     assert json.loads(alone.value) == [{}, {"action": "decline"}]
     (helped,) = call_all(tmp_path, calls, answerer=answer)
     filled = {"action": "accept", "content": {"hour": 9, "why": "tea"}}
     assert json.loads(helped.value) == [{"elicitation": {}}, filled]
     assert [(one.upstream, one.agent, one.message) for one in heard] == [("up", "ada", "When?")]
+    told = [vars(record) for record in caplog.records if record.message == "upstream asked"]
+    assert [(one["upstream"], one["agent"], one["outcome"]) for one in told] == [
+        ("up", "ada", "refused"),
+        ("up", "ada", "accept"),
+    ]

@@ -27,7 +27,7 @@ def refusing(code: int, data: Any = None) -> Answering:
 
 def called(told: Told, protocol: str = "2026-07-28", answerer: Answerer | None = None) -> Any:
     async def main() -> Any:
-        questions = Questions(answerer, "up", "ada") if answerer else None
+        questions = Questions(answerer, "up", "ada", told.events.append)
         conversation = Conversation(told, protocol, questions)
         await conversation.begin()
         return await conversation.call("echo", {"x": 1})
@@ -111,9 +111,11 @@ def test_nobody_is_asked_where_a_server_also_wants_what_is_never_given() -> None
     wish = {"method": "elicitation/create", "params": {"message": "When?", "requestedSchema": WANTED}}
     wishes = {"a": wish, "b": {"method": "sampling/createMessage"}}
     asks = {"resultType": "input_required", "inputRequests": wishes}
+    told = Told(server_discover=lambda _: {}, tools_call=lambda _: asks)
     with pytest.raises(UpstreamFailed):
-        called(Told(server_discover=lambda _: {}, tools_call=lambda _: asks), answerer=heard.append)
+        called(told, answerer=heard.append)
     assert heard == []
+    assert [event.method for event in told.events] == ["sampling/createMessage"]
 
 
 def test_a_list_of_a_few_giant_pages_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

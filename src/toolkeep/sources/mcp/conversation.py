@@ -44,11 +44,12 @@ class Conversation:
     def __init__(self, speaker: Speaker, protocol: str = "", questions: "Questions | None" = None) -> None:
         """`protocol` is the version that it is known to speak, where it is known.
 
-        `questions` of it are put to somebody; where there are none, it is told that nobody is asked.
+        `questions` of it may be put to somebody; where they are not, it is told that nobody is asked.
         """
         self._speaker = speaker
         self._questions = questions
-        self._capabilities: dict[str, Any] = {} if questions is None else {"elicitation": {}}
+        self._is_answered = questions is not None and questions.has_answerer
+        self._capabilities: dict[str, Any] = {"elicitation": {}} if self._is_answered else {}
         """What we say that we can do: of questions, forms alone."""
         self._version = ""
         self._protocol = protocol
@@ -151,7 +152,7 @@ class Conversation:
         self, tool: str, arguments: dict[str, Any], on_progress: Progress | None = None
     ) -> dict[str, Any]:
         """What the server answers to a call; raises `UpstreamFailed`. Only meanwhile it may ask something."""
-        if self._questions is not None:
+        if self._is_answered:
             await self._speaker.listen()
         with self._questions.during_call() if self._questions is not None else nullcontext():
             return await self._called(tool, arguments, on_progress)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from toolkeep.calls import RecordedCall, RegisteredTool
 from toolkeep.definitions.context import ToolContext
 from toolkeep.errors import Code, ToolkeepError
+from toolkeep.events import Event
 from toolkeep.execution.contacts import Contacts
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.residence import level_of, recipe, residence
@@ -51,14 +52,16 @@ class McpRunner:
         residents: Residents,
         machine: Machine,
         contacts: Contacts,
+        tell: Callable[[Event], None],
         hidden: str = "",
         sign_ins: KeptTokens | None = None,
         answerer: "Answerer | None" = None,
     ) -> None:
         """No server sees `hidden`; `sign_ins` holds the tokens that servers are shown.
 
-        `answerer` answers what servers ask a person; without one, that is declined.
+        `answerer` answers what servers ask a person; without one, that is declined. `tell` hears of both.
         """
+        self._tell = tell
         self._answerer = answerer
         self._sign_ins = sign_ins or MemoryTokens()
         self._contacts = contacts
@@ -170,13 +173,12 @@ class McpRunner:
             target["url"], hosts, lambda: headers, protocol, access, self._questions(call), filling.given
         )
 
-    def _questions(self, call: RecordedCall) -> "Questions | None":
+    def _questions(self, call: RecordedCall) -> "Questions":
         """Those of a conversation that begins; it serves one agent alone."""
-        if self._answerer is None:
-            return None
         from toolkeep.sources.mcp.questions import Questions
 
-        return Questions(self._answerer, call.tool.runner.target["upstream"], call.request.agent)
+        upstream = call.tool.runner.target["upstream"]
+        return Questions(self._answerer, upstream, call.request.agent, self._tell)
 
     def _access(self, target: Mapping[str, Any], known: ToolContext) -> "Access | None":
         """What lets the calls of a server in, where its upstream says that there is something."""

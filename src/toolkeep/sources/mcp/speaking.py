@@ -123,7 +123,7 @@ class Heard:
     """Counts and judges what a server says without being asked."""
 
     def __init__(self, questions: "Questions | None", say: Say) -> None:
-        """`questions` are put to somebody, where there is somebody; `say` carries the answers."""
+        """`questions` may be put to somebody, and are told of; `say` carries the answers."""
         self._questions = questions
         self._say = say
         self._count = 0
@@ -158,6 +158,8 @@ class Heard:
                 return answer(message.id, b"{}")
             if message.method == "elicitation/create":
                 return self._elicited(message.id, message.params)
+            if self._questions is not None:
+                self._questions.refuse(message.method)
             return refusal(message.id, ProtocolError(METHOD_NOT_FOUND, "Method not found"))
         if message.method == "notifications/progress":
             self._progress(message.params)
