@@ -32,7 +32,7 @@ from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.pool import Pool
 from toolkeep.sandbox.probe import Findings
 from toolkeep.sandbox.resident import Over, Program, Resident, ResidentOver
-from toolkeep.wording import HIDDEN, shorten, visible_lines
+from toolkeep.wording import HIDDEN, excerpt_lines
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -228,4 +228,4 @@ def _how(status: int | None) -> str:
 def _without_secrets(text: str, known: ToolContext) -> str:
     for secret in filter(None, known.secrets.values()):
         text = text.replace(secret, HIDDEN)
-    return shorten(visible_lines(text), 1000)
+    return excerpt_lines(text, 1000)

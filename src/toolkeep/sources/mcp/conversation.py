@@ -20,7 +20,7 @@ from toolkeep.wire.era import (
 )
 from toolkeep.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION, encode
 from toolkeep.wire.mirrored import mirrored
-from toolkeep.wording import shorten, visible
+from toolkeep.wording import excerpt
 
 if TYPE_CHECKING:
     from toolkeep.sources.mcp.questions import Questions
@@ -202,7 +202,5 @@ def _who(said: Any) -> dict[str, str]:
     if not isinstance(said, dict):
         return {}
     return {
-        key: shorten(visible(value), 100)
-        for key in ("name", "version")
-        if isinstance(value := said.get(key), str)
+        key: excerpt(value, 100) for key in ("name", "version") if isinstance(value := said.get(key), str)
     }

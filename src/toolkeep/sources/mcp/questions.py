@@ -18,7 +18,7 @@ import msgspec
 from toolkeep.events import UpstreamAsked
 from toolkeep.sources.mcp.forms import Form, FormRefused, read_form
 from toolkeep.sources.mcp.speaking import UpstreamFailed
-from toolkeep.wording import shorten, visible_lines
+from toolkeep.wording import excerpt_lines
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -146,7 +146,7 @@ class Questions:
         if params.get("mode", "form") != "form" or type(message) is not str:
             raise FormRefused("it wants something else than a form filled in")
         form = read_form(params.get("requestedSchema"))
-        words = shorten(visible_lines(message[: MESSAGE_CHARS + 1]), MESSAGE_CHARS)
+        words = excerpt_lines(message, MESSAGE_CHARS)
         question = UpstreamQuestion(
             upstream=self._upstream, agent=self._agent, message=words, schema=form.schema
         )

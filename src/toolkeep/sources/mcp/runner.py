@@ -27,7 +27,7 @@ from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.pool import Pool
 from toolkeep.sign_ins import KeptTokens, MemoryTokens
-from toolkeep.wording import HIDDEN, shorten, visible_lines
+from toolkeep.wording import HIDDEN, excerpt_lines
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -221,7 +221,7 @@ def _failed(call: RecordedCall, failed: "UpstreamFailed", known: ToolContext) ->
 def _without_secrets(text: str, known: ToolContext) -> str:
     for secret in filter(None, known.secrets.values()):
         text = text.replace(secret, HIDDEN)
-    return shorten(visible_lines(text), _REASON_CHARS)
+    return excerpt_lines(text, _REASON_CHARS)
 
 
 def _digest(texts: Mapping[str, str]) -> bytes:

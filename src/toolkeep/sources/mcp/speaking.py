@@ -21,7 +21,7 @@ from toolkeep.wire.messages import (
     read_message,
     refusal,
 )
-from toolkeep.wording import shorten, visible
+from toolkeep.wording import excerpt
 
 if TYPE_CHECKING:
     from toolkeep.sources.mcp.questions import Questions
@@ -115,7 +115,7 @@ def answered(message: Message) -> Any:
         return message.result
     error = message.error if isinstance(message.error, dict) else {}
     code, text = error.get("code"), error.get("message")
-    said = shorten(visible(text), _TEXT_CHARS) if isinstance(text, str) else "without a word"
+    said = excerpt(text, _TEXT_CHARS) if isinstance(text, str) else "without a word"
     raise UpstreamError(code if type(code) is int else 0, said, error.get("data"))
 
 
@@ -183,7 +183,7 @@ class Heard:
         if listener is None or done is None or not _is_number(done):
             return
         text = params.get("message")
-        shown = shorten(visible(text), _TEXT_CHARS) if isinstance(text, str) else ""
+        shown = excerpt(text, _TEXT_CHARS) if isinstance(text, str) else ""
         listener(float(done), float(total) if total is not None and _is_number(total) else None, shown)
 
 
