@@ -121,7 +121,7 @@ class Pipeline:
             WasmRunner(project, state_folder, _compiled_modules(record), self._threads),
             HttpRunner(),
             ProcessRunner(self.residents, machine, contacts, project, state_folder),
-            McpRunner(self.residents, machine, contacts, state_folder, sign_ins, answerer),
+            McpRunner(self.residents, machine, contacts, bus.tell, state_folder, sign_ins, answerer),
         ]
         self.executor = Executor(runners, Breaker(limits), ResultCache())
         self.recorder = Recorder(

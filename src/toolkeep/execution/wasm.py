@@ -32,7 +32,7 @@ from toolkeep.wasm.modules import LoadedModule, Modules
 from toolkeep.wasm.run import Answer, Bounds, Run
 from toolkeep.wasm.runtime import Runtime
 from toolkeep.wasm.watch import Watch
-from toolkeep.wording import shorten, visible_lines
+from toolkeep.wording import excerpt_lines
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -177,7 +177,7 @@ def _note(call: RecordedCall, module: LoadedModule, answer: Answer) -> None:
     """Which bytes ran, and what they said aside; what may hold a secret is not said."""
     definition = call.tool.definition
     is_secret = definition.sensitive or definition.secret_parameters
-    said = "" if is_secret else shorten(visible_lines(answer.stderr.decode(errors="replace")), LOGGED_CHARS)
+    said = "" if is_secret else excerpt_lines(answer.stderr.decode(errors="replace"), LOGGED_CHARS)
     fields = {"tool_name": call.tool.name, "correlation_id": call.request.correlation_id}
     log.info("a WASM module ran", extra={**fields, "sha256": module.sha256, "stderr": said})
 
