@@ -21,6 +21,7 @@ from toolkeep.audit.entry import Leaf
 from toolkeep.audit.errors import AuditBroken, LogClosed, LogUnwritable
 from toolkeep.audit.findings import Kind
 from toolkeep.canonical import canonical_bytes
+from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.log import AuditLog
 from toolkeep.storage.segments import Place
 from toolkeep.storage.verify import verify
@@ -805,3 +806,22 @@ def test_futures_are_ordinary_ones(log: AuditLog) -> None:
     future.result()
     log.checkpoint()
     assert done == [0]
+
+
+def test_a_checkpoint_that_cannot_be_signed_for_whatever_reason_ends_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = threading.Semaphore(0)
+
+    def break_down(*_: object, **__: object) -> None:
+        tried.release()
+        raise ZeroDivisionError
+
+    with AuditLog(folder, checkpoint_seconds=0.0) as log, monkeypatch.context() as broken:
+        broken.setattr(Checkpoints, "sign", break_down)
+        log.append({"n": 0}).result(30)
+        for number in range(1, 4):
+            assert tried.acquire(timeout=30)
+            assert log.append({"n": number}).result(30).index == number
+        broken.undo()
+    assert verify(folder).covered == 4

@@ -22,7 +22,6 @@ from toolkeep.audit.entry import Leaf
 from toolkeep.audit.errors import AuditBroken, LogClosed, LogUnwritable
 from toolkeep.audit.note import Note, VerifierKey
 from toolkeep.canonical import canonical_bytes
-from toolkeep.errors import ToolkeepError
 from toolkeep.storage.appender import Appender, Busy
 from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.folder import make_private
@@ -249,7 +248,7 @@ class Writer:
             return
         try:
             self.sign_checkpoint(is_kept=False)
-        except (OSError, ToolkeepError):
+        except Exception:  # noqa: BLE001 -- without this thread nobody would be told anything any more
             # No append depends on it: the entries are durable, only not covered yet. It is tried again.
             self._due = time.monotonic() + max(self._checkpoint_seconds, 0.1)
 
