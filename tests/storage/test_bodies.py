@@ -5,6 +5,8 @@ import hashlib
 import sqlite3
 import subprocess
 import sys
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -135,3 +137,28 @@ def test_bodies_beyond_what_may_wait_are_not_kept(tmp_path: Path, monkeypatch: p
     writer.close()
     assert [Bodies(tmp_path).get(digest) for digest in digests[:2]] == [b"a", b"b"]
     assert state_of(Bodies(tmp_path), digests[2]) is BodyState.MISSING
+
+
+def test_what_came_while_others_were_written_is_written_before_closing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, may_go_on = threading.Event(), threading.Event()
+    put_all = Bodies.put_all
+
+    def slowly(self: Bodies, bodies: Mapping[str, bytes]) -> None:
+        writing.set()
+        assert may_go_on.wait(30)
+        put_all(self, bodies)
+
+    monkeypatch.setattr(Bodies, "put_all", slowly)
+    writer = BodyWriter(tmp_path)
+    digests = [hashlib.sha256(body).hexdigest() for body in (b"first", b"second")]
+    writer.put_later(digests[0], b"first")
+    assert writing.wait(30)
+    writer.put_later(digests[1], b"second")
+    closing = threading.Thread(target=writer.close)
+    closing.start()
+    assert writer._is_closing.wait(30)
+    may_go_on.set()
+    closing.join(30)
+    assert [Bodies(tmp_path).get(digest) for digest in digests] == [b"first", b"second"]

@@ -1,6 +1,8 @@
 """One SQLite file, shared by threads and processes, from its first moment on."""
 
 import contextlib
+import os
+import signal
 import sqlite3
 from pathlib import Path
 
@@ -58,3 +60,20 @@ def test_a_file_that_is_no_database_is_named(file: Path) -> None:
     file.write_bytes(b"something else, and long enough to be looked at" * 10)
     with pytest.raises(StateUnusable, match="cannot be used"), Database(file, SCRIPT).using():
         pass
+
+
+def test_a_fork_of_the_process_has_a_connection_of_its_own_and_waits_for_no_thread_of_its_parent(
+    file: Path,
+) -> None:
+    database = Database(file, SCRIPT)
+    with database.changing() as connection:  # somebody uses it at this very moment
+        connection.execute("INSERT INTO words VALUES ('a')")
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            with database.using() as own:
+                os._exit(0 if own is not connection and not own.in_transaction else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    with database.using() as connection:
+        assert connection.execute("SELECT count(*) FROM words").fetchone() == (1,)
+    database.close()

@@ -178,12 +178,14 @@ def _tell(listener: Callable[..., None], done: float, total: float | None, messa
 async def _stop(task: "asyncio.Future[Any]", slot: Slot) -> None:
     """Cancel the tool and give it a moment; one that does not end keeps its slot."""
     task.cancel()
-    await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
-    if not task.done():
-        slot.hold()
-        task.add_done_callback(lambda _: slot.release())
-    elif not task.cancelled():
-        task.exception()  # looked at, so that asyncio does not complain
+    try:
+        await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
+    finally:  # also for a caller who gives up once more
+        if not task.done():
+            slot.hold()
+            task.add_done_callback(lambda _: slot.release())
+        elif not task.cancelled():
+            task.exception()  # looked at, so that asyncio does not complain
 
 
 def _outcome(call: RecordedCall, task: "asyncio.Future[Any]") -> "tuple[Any] | Refusal | _Failure":

@@ -23,7 +23,7 @@ from toolkeep.errors import Code
 from toolkeep.execution.opened import HeldPlaces
 from toolkeep.execution.reach import check_hidden, resolved_arguments
 from toolkeep.execution.runner import Held, RunRefused
-from toolkeep.execution.threads import Threads
+from toolkeep.execution.threads import NoThread, Threads
 from toolkeep.limits import CANCEL_GRACE_SECONDS, FUEL_PER_SECOND, LOGGED_CHARS, OUTPUT_CAP_BYTES
 from toolkeep.sandbox.frames import FrameRefused, parse_value
 from toolkeep.wasm.cache import CompiledModules
@@ -101,7 +101,11 @@ class WasmRunner:
             raise _not_run(call, Code.ISOLATION_UNAVAILABLE, str(error)) from error
         # A moment longer than the call: whoever runs it gives up first, and says so.
         watch = Watch(call.deadline_s + CANCEL_GRACE_SECONDS, context().is_cancelled)
-        return await self._threads.run(partial(self._work, call, places, watch), slot, may_stop=True)
+        try:
+            return await self._threads.run(partial(self._work, call, places, watch), slot, may_stop=True)
+        except NoThread:
+            places.close()
+            raise
 
     def _work(self, call: RecordedCall, places: HeldPlaces, watch: Watch) -> Any:
         target = _Target.of(call.tool.runner)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ class Database:
         self._script = script
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        _OPEN.add(self)
 
     @contextlib.contextmanager
     def using(self) -> Iterator["sqlite3.Connection"]:
@@ -59,6 +61,12 @@ class Database:
         """Let go of the file."""
         with self._lock:
             self._let_go()
+
+    def leave_to_parent(self) -> None:
+        """In a fork of the process: the connection is the parent's, not to be used or closed here."""
+        self._lock = threading.Lock()
+        _INHERITED.append(self._connection)
+        self._connection = None
 
     def _let_go(self) -> None:
         if self._connection is not None:
@@ -97,3 +105,14 @@ def _prepared(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":
         connection.close()
         raise
     return connection
+
+
+def _leave_to_parent() -> None:
+    for database in list(_OPEN):
+        database.leave_to_parent()
+
+
+_OPEN: "weakref.WeakSet[Database]" = weakref.WeakSet()
+_INHERITED: "list[sqlite3.Connection | None]" = []
+"""Held, so that they are not closed: SQLite would undo the locks of the parent."""
+os.register_at_fork(after_in_child=_leave_to_parent)
