@@ -83,12 +83,12 @@ def test_the_records_of_a_call_are_listed_and_shown_with_their_bodies(project: P
 def test_a_list_shows_as_much_of_the_id_of_a_call_as_names_it(project: Path) -> None:
     call = greeted(project)
     first, *_, last = run(project, "audit", "list").stdout.splitlines()[:4]
-    assert first.split()[2:] == [call[:12], "ToolInvoked", "agent_hello_world", "operator"]
-    assert last.split()[2:] == [call[:12], "ToolCompleted", "agent_hello_world", "operator", "ok"]
+    assert first.split()[2:] == [call[:16], "ToolInvoked", "agent_hello_world", "operator"]
+    assert last.split()[2:] == [call[:16], "ToolCompleted", "agent_hello_world", "operator", "ok"]
     assert first.index("agent_hello") == last.index("agent_hello")
     shown = data(project, "audit", "show", call)
-    assert [data(project, "audit", "show", call[:end]) for end in (8, 12)] == [shown, shown]
-    assert data(project, "audit", "receipt", call[:12])["record"]["call"] == call
+    assert [data(project, "audit", "show", call[:end]) for end in (8, 16)] == [shown, shown]
+    assert data(project, "audit", "receipt", call[:16])["record"]["call"] == call
 
 
 def test_part_of_an_id_names_no_call_where_it_could_be_another() -> None:

@@ -9,7 +9,7 @@ import click
 from toolkeep.cli.audit.folder import log_of, summary
 from toolkeep.cli.options import common, print_json, project, say
 
-_CALL_CHARS: Final = 12
+_CALL_CHARS: Final = 16
 """Of a call's id: enough to name it with."""
 
 
