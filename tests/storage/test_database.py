@@ -1,6 +1,7 @@
 """One SQLite file, shared by threads and processes, from its first moment on."""
 
 import contextlib
+import errno
 import sqlite3
 from pathlib import Path
 
@@ -58,3 +59,13 @@ def test_a_file_that_is_no_database_is_named(file: Path) -> None:
     file.write_bytes(b"something else, and long enough to be looked at" * 10)
     with pytest.raises(StateUnusable, match="cannot be used"), Database(file, SCRIPT).using():
         pass
+
+
+def test_what_the_system_says_is_told_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(file))
+
+    monkeypatch.setattr(Database, "_open", refuse)
+    with pytest.raises(StateUnusable) as refused, Database(file, SCRIPT).using():
+        pass
+    assert refused.value.message == f"{file}: cannot be used: Read-only file system"
