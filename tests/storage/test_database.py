@@ -1,6 +1,7 @@
 """One SQLite file, shared by threads and processes, from its first moment on."""
 
 import contextlib
+import errno
 import os
 import signal
 import sqlite3
@@ -77,3 +78,13 @@ def test_a_fork_of_the_process_has_a_connection_of_its_own_and_waits_for_no_thre
     with database.using() as connection:
         assert connection.execute("SELECT count(*) FROM words").fetchone() == (1,)
     database.close()
+
+
+def test_what_the_system_says_is_told_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(file))
+
+    monkeypatch.setattr(Database, "_open", refuse)
+    with pytest.raises(StateUnusable) as refused, Database(file, SCRIPT).using():
+        pass
+    assert refused.value.message == f"{file}: cannot be used: Read-only file system"

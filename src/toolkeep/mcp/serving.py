@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from toolkeep.mcp.collection import collect_rarely
 
 if TYPE_CHECKING:
+    import socket
+
     from toolkeep.mcp.server import McpServer
 
 PATH = "/mcp"
@@ -34,8 +36,10 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         uvloop.run(work)
 
 
-def serve_http(server: "McpServer", host: str = "127.0.0.1", port: int = 0) -> None:
-    """Serve until the process is told to end."""
+def serve_http(
+    server: "McpServer", host: str = "127.0.0.1", port: int = 0, *, sock: "socket.socket | None" = None
+) -> None:
+    """Serve until the process is told to end; at a socket that listens there already, if there is one."""
     check_loopback(host)
     import uvicorn
 
@@ -53,4 +57,4 @@ def serve_http(server: "McpServer", host: str = "127.0.0.1", port: int = 0) -> N
         proxy_headers=False,
     )
     collect_rarely()
-    uvicorn.Server(config).run()
+    uvicorn.Server(config).run(None if sock is None else [sock])

@@ -44,7 +44,8 @@ class Database:
             except (sqlite3.Error, OSError) as error:
                 self._let_go()
                 hint = "see that the folder is writable and the disk not full"
-                raise StateUnusable(str(self.file), f"cannot be used: {error}", hint=hint) from error
+                reason = getattr(error, "strerror", None) or error  # without errno and path
+                raise StateUnusable(str(self.file), f"cannot be used: {reason}", hint=hint) from error
             except BaseException:
                 self._let_go()  # with whatever it had begun
                 raise
