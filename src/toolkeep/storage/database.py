@@ -28,6 +28,7 @@ class Database:
         self._script = script
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._is_closed = False
 
     @contextlib.contextmanager
     def using(self) -> Iterator["sqlite3.Connection"]:
@@ -39,6 +40,8 @@ class Database:
                 if self._connection is None:
                     self._connection = self._open()
                 yield self._connection
+                if self._is_closed:
+                    self._let_go()  # a call that outlives its keep opens it for each use
             except (sqlite3.Error, OSError) as error:
                 self._let_go()
                 hint = "see that the folder is writable and the disk not full"
@@ -58,6 +61,7 @@ class Database:
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
+            self._is_closed = True
             self._let_go()
 
     def _let_go(self) -> None:
