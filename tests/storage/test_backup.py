@@ -101,7 +101,8 @@ def test_a_restored_keep_knows_what_the_old_one_knew(used: Path, tmp_path: Path)
         assert not keep.get("read_file").is_enabled
         again = keep.call_sync("double", {"number": 3}, idempotency_key="k3")
         assert (again.ok, again.value) == (True, 6)
-    assert [token.name for token in Tokens(FileTokens(used)).list()] == ["ci"]
+    with contextlib.closing(Tokens(FileTokens(used))) as tokens:
+        assert [token.name for token in tokens.list()] == ["ci"]
     assert verify(used).is_intact
 
 

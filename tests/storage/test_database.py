@@ -57,6 +57,15 @@ def test_what_fails_in_a_transaction_has_not_happened(file: Path) -> None:
     database.close()
 
 
+def test_who_still_uses_it_after_it_was_closed_leaves_nothing_open(file: Path) -> None:
+    database = Database(file, SCRIPT)
+    database.close()
+    with database.changing() as connection:
+        connection.execute("INSERT INTO words VALUES ('a')")
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+
+
 def test_a_file_that_is_no_database_is_named(file: Path) -> None:
     file.write_bytes(b"something else, and long enough to be looked at" * 10)
     with pytest.raises(StateUnusable, match="cannot be used"), Database(file, SCRIPT).using():

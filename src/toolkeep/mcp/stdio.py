@@ -139,7 +139,9 @@ class Speaker:
             error = ProtocolError(INVALID_REQUEST, "A request of this id is under way")
             give(refusal(message.id, error))
         else:
-            self.connection.running[message.id] = asyncio.ensure_future(self._answer(message, give))
+            task = asyncio.ensure_future(self._answer(message, give))
+            if not task.done():  # eager tasks may have ended here already
+                self.connection.running[message.id] = task
 
     async def _answer(self, message: Message, give: Emit) -> None:
         if message.id is None:

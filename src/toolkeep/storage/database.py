@@ -29,6 +29,7 @@ class Database:
         self._script = script
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._is_closed = False
         _OPEN.add(self)
 
     @contextlib.contextmanager
@@ -41,6 +42,8 @@ class Database:
                 if self._connection is None:
                     self._connection = self._open()
                 yield self._connection
+                if self._is_closed:
+                    self._let_go()  # a call that outlives its keep opens it for each use
             except (sqlite3.Error, OSError) as error:
                 self._let_go()
                 hint = "see that the folder is writable and the disk not full"
@@ -61,6 +64,7 @@ class Database:
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
+            self._is_closed = True
             self._let_go()
 
     def leave_to_parent(self) -> None:

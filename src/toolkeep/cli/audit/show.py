@@ -1,5 +1,6 @@
 """`toolkeep audit show`: one record, or all records of a call, with the bodies that are kept."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -24,10 +25,11 @@ _INDEX_DIGITS: Final = 10
 @common
 def command(which: str, project: Path | None, *, as_json: bool) -> None:
     """Show the record at INDEX, or every record of CALL with its arguments and result."""
-    bodies = Bodies(state_of(project))
+    state = state_of(project)
     with log_of(project) as log:
         entries = _entries(log, which)
-    data = [_data(entry, bodies) for entry in entries]
+    with contextlib.closing(Bodies(state)) as bodies:
+        data = [_data(entry, bodies) for entry in entries]
     if as_json:
         print_json(data)
         return
