@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from toolkeep.mcp.client import Client, Requests, fits, set_current
+from toolkeep.mcp.client import Client, Requests, fits, forget_current, set_current
 from toolkeep.mcp.connection import Connection, Emit
 from toolkeep.wire.messages import INVALID_PARAMS, ProtocolError
 
@@ -34,8 +34,10 @@ class Running:
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """Begin."""
-        set_current(self.client)
+        # Not for whatever else begins in this context: the next request of the same HTTP connection may.
+        token = set_current(self.client)
         self.task = asyncio.ensure_future(work)
+        forget_current(token)
         self.task.add_done_callback(self.wake)
 
     def wake(self, _: object = None) -> None:

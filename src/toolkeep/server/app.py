@@ -21,6 +21,7 @@ from toolkeep.server.request import Gone, Receive, Request, Scope, Send
 from toolkeep.server.routing import Found, RouteTable
 from toolkeep.server.service import Service
 from toolkeep.server.stream import send_whole
+from toolkeep.server.tenure import Tenure
 from toolkeep.tokens import Scope as TokenScope
 
 log = logging.getLogger("toolkeep.server")
@@ -171,6 +172,8 @@ class McpDoor:
     def __init__(self, app: KeepApp, mcp: App) -> None:
         self._app = app
         self._mcp = mcp
+        self._tenure = Tenure(app.service.recognizer)
+        app.at_end(self._tenure.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -178,5 +181,5 @@ class McpDoor:
         caller = await self._app.identify(request, scope)
         check_scope(caller, (TokenScope.MCP,))
         scope[AGENT_KEY] = caller.agent
-        with self._app.admitted(caller):
+        with self._app.admitted(caller), self._tenure.of(presented(scope["headers"])):
             await self._mcp(scope, receive, send)
