@@ -5,6 +5,8 @@ import errno
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,30 @@ def test_who_still_uses_it_after_it_was_closed_leaves_nothing_open(file: Path) -
         connection.execute("INSERT INTO words VALUES ('a')")
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         connection.execute("SELECT 1")
+
+
+def test_two_that_use_it_in_one_process_keep_their_locks_and_what_they_write(file: Path) -> None:
+    first, second = Database(file, SCRIPT), Database(file, SCRIPT)
+    for one in (first, second):
+        with one.using() as connection:
+            connection.execute("INSERT INTO words VALUES ('before')")
+    # SQLite removes the journal with the last connection, and knows of others by their locks alone.
+    used = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM words').fetchall()"
+    subprocess.run([sys.executable, "-c", used, str(file)], check=True)
+    with first.using() as connection:
+        connection.execute("INSERT INTO words VALUES ('after')")
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        words = connection.execute("SELECT word FROM words").fetchall()
+    assert words == [("before",), ("before",), ("after",)]
+    first.close()
+    second.close()
+
+
+def test_a_link_in_its_place_is_not_followed(file: Path, tmp_path: Path) -> None:
+    file.symlink_to(tmp_path / "elsewhere.db")
+    with pytest.raises(StateUnusable, match="cannot be used"), Database(file, SCRIPT).using():
+        pass
+    assert not (tmp_path / "elsewhere.db").exists()
 
 
 def test_a_file_that_is_no_database_is_named(file: Path) -> None:

@@ -1,6 +1,7 @@
 """One SQLite file in the state folder: opened by its first use, shared by threads and processes."""
 
 import contextlib
+import errno
 import os
 import threading
 import time
@@ -87,8 +88,7 @@ def open_file(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":
     import sqlite3
 
     make_private(file.parent)
-    # SQLite would make it readable by others; its side files take over the mode.
-    os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    _make(file)
     until = time.monotonic() + busy_s
     while True:
         try:
@@ -98,6 +98,19 @@ def open_file(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":
             if error.sqlite_errorname not in _BUSY or time.monotonic() > until:
                 raise
             time.sleep(_BUSY_PAUSE_SECONDS)
+
+
+def _make(file: Path) -> None:
+    """Make the file where it is missing: SQLite would make it readable by others, and its side files like it.
+
+    One that is there is not opened: to close it again would end every lock that this process has on it, and
+    whoever else closes the database then removes the journal that is written here.
+    """
+    try:
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if file.is_symlink():
+            raise OSError(errno.ELOOP, "Is a link") from None
 
 
 def _prepared(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":
