@@ -6,11 +6,13 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from unittest.mock import patch
 
 from tests.network.inside.site import read_request
 from tests.network.world import OTHER_PUBLIC, PRIVATE, PUBLIC, World
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
+from toolkeep.sources.mcp import http_session
 from toolkeep.sources.mcp.answers import value_of
 from toolkeep.sources.mcp.questions import Answerer, Questions
 from toolkeep.sources.mcp.speaking import UpstreamFailed
@@ -266,6 +268,27 @@ async def test_what_a_server_asks_in_a_stream_is_answered_before_it_answers(worl
         {"jsonrpc": "2.0", "id": "sampling/createMessage", "error": refused},
         {"jsonrpc": "2.0", "id": "roots/list", "error": refused},
     ]
+
+
+async def test_a_server_that_does_not_listen_to_replies_is_not_waited_for(world: World) -> None:
+    class Deaf(Streaming):
+        async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked = await read_request(reader)
+            message = asked.json
+            if message.get("method") == "tools/call":
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+                writer.write(event({"id": 1, "method": "ping"}) + event(hello(message["id"])))
+            elif "method" in message:
+                writer.write(self._answer(message))
+            else:
+                await reader.read()  # until we go
+                self.arrived.set()
+
+    upstream = Deaf()
+    await serve(world, upstream)
+    with patch.object(http_session, "_REPLY_SECONDS", 0.2):
+        assert await said(await begun()) == "hello"
+    await upstream.arrived.wait()
 
 
 async def test_a_stream_that_breaks_off_is_taken_up_again(world: World) -> None:
