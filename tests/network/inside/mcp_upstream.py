@@ -119,10 +119,12 @@ async def test_the_newer_era_is_spoken_without_a_handshake(world: World) -> None
         initialize=lambda _: refused,
         server_discover=lambda _: {"result": {"serverInfo": {"name": "modern"}}},
     )
+    upstream.session = "abc"
     await serve(world, upstream)
     talk = await begun()
     assert await said(talk) == "hello"
     last = upstream.heads[-1].lower()
+    assert b"mcp-session-id" not in last
     assert b"mcp-protocol-version: 2026-07-28" in last
     assert b"mcp-method: tools/call" in last
     assert b"mcp-name: echo" in last
@@ -620,9 +622,7 @@ async def given_up(talk: Talk, upstream: Parting) -> None:
     calling = asyncio.ensure_future(said(talk))
     await upstream.called.wait()
     calling.cancel()
-    with suppress(asyncio.CancelledError):
-        await calling
-    await upstream.left.wait()
+    await asyncio.wait({calling})
 
 
 async def test_a_session_is_ended_with_its_conversation_whatever_the_server_says_to_it(world: World) -> None:
@@ -667,10 +667,13 @@ async def test_a_session_id_counts_only_where_the_handshake_gives_it(world: Worl
 async def test_a_call_that_is_given_up_is_cancelled_there(world: World) -> None:
     upstream = Parting()
     await serve(world, upstream)
-    talk = await begun()
-    await given_up(talk, upstream)
-    await talk.close()
-    assert upstream.cancelled == [{"requestId": upstream.number, "session": "abc"}]
+    for upstream.session in ("abc", ""):
+        talk = await begun()
+        await given_up(talk, upstream)
+        await talk.close()
+        session = upstream.session or None
+        assert upstream.cancelled.pop() == {"requestId": upstream.number, "session": session}
+        upstream.called.clear()
     assert upstream.ended == ["abc"]
 
 
@@ -680,6 +683,7 @@ async def test_in_the_newer_era_a_call_that_is_given_up_is_only_closed(world: Wo
     hosts = HostReach(writes=(HostScope.read("mcp.example"),))
     talk = await start_by_http(URL, hosts, dict, "2026-07-28")
     await given_up(talk, upstream)
+    await upstream.left.wait()
     await talk.close()
     assert (upstream.cancelled, upstream.ended) == ([], [])
 
