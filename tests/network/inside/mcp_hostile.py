@@ -3,13 +3,18 @@
 import asyncio
 import gzip
 import json
+import os
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from tests.network.inside.site import Asked, read_request
 from tests.network.world import METADATA, OTHER_PUBLIC, PRIVATE, PUBLIC, World
+from tests.sources.mcp.servers import add, opened
+from toolkeep import Code
 from toolkeep.network import exchange
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
@@ -229,3 +234,29 @@ async def test_a_session_id_in_mid_session_is_not_taken(world: World) -> None:
     assert [await called(talk), await called(talk)] == ["ok: hello", "ok: hello"]
     assert heard == [None, None]
     await talk.close()
+
+
+async def test_a_header_that_a_server_says_back_reaches_nobody(world: World) -> None:
+    upstream = await serve(world)
+
+    async def telling(asked: Asked) -> AsyncIterator[bytes]:
+        yield plain(asked.json["id"], text(f"you are {asked.headers['authorization']}"))
+
+    upstream.saying = telling
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.dict(os.environ, KEY=SECRET, TOOLKEEP_HOME=f"{folder}/state"),
+    ):
+        project = Path(folder) / "project"
+        project.mkdir()
+        header = ("--header", "Authorization: Bearer {secret:KEY}")
+        await asyncio.to_thread(add, project, "up", URL, *header)
+        async with opened(project) as keep:
+            keep.declare_agent("ada", capabilities=("net.write:mcp.example",))
+            told = await keep.call("echo", {}, agent="ada")
+            assert told.value == "you are Bearer (hidden)", told.text
+            os.environ["KEY"] = f"{SECRET}\nX-More: yes"
+            refused = await keep.call("echo", {}, agent="ada")
+    assert refused.code is Code.NOT_RUNNABLE
+    assert "its header Authorization would hold what no header can" in refused.text
+    assert SECRET not in refused.text

@@ -6,11 +6,13 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from unittest.mock import patch
 
 from tests.network.inside.site import read_request
 from tests.network.world import OTHER_PUBLIC, PRIVATE, PUBLIC, World
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
+from toolkeep.sources.mcp import http_session
 from toolkeep.sources.mcp.answers import value_of
 from toolkeep.sources.mcp.questions import Answerer, Questions
 from toolkeep.sources.mcp.speaking import UpstreamFailed
@@ -117,10 +119,12 @@ async def test_the_newer_era_is_spoken_without_a_handshake(world: World) -> None
         initialize=lambda _: refused,
         server_discover=lambda _: {"result": {"serverInfo": {"name": "modern"}}},
     )
+    upstream.session = "abc"
     await serve(world, upstream)
     talk = await begun()
     assert await said(talk) == "hello"
     last = upstream.heads[-1].lower()
+    assert b"mcp-session-id" not in last
     assert b"mcp-protocol-version: 2026-07-28" in last
     assert b"mcp-method: tools/call" in last
     assert b"mcp-name: echo" in last
@@ -266,6 +270,27 @@ async def test_what_a_server_asks_in_a_stream_is_answered_before_it_answers(worl
         {"jsonrpc": "2.0", "id": "sampling/createMessage", "error": refused},
         {"jsonrpc": "2.0", "id": "roots/list", "error": refused},
     ]
+
+
+async def test_a_server_that_does_not_listen_to_replies_is_not_waited_for(world: World) -> None:
+    class Deaf(Streaming):
+        async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked = await read_request(reader)
+            message = asked.json
+            if message.get("method") == "tools/call":
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+                writer.write(event({"id": 1, "method": "ping"}) + event(hello(message["id"])))
+            elif "method" in message:
+                writer.write(self._answer(message))
+            else:
+                await reader.read()  # until we go
+                self.arrived.set()
+
+    upstream = Deaf()
+    await serve(world, upstream)
+    with patch.object(http_session, "_REPLY_SECONDS", 0.2):
+        assert await said(await begun()) == "hello"
+    await upstream.arrived.wait()
 
 
 async def test_a_stream_that_breaks_off_is_taken_up_again(world: World) -> None:
@@ -597,9 +622,7 @@ async def given_up(talk: Talk, upstream: Parting) -> None:
     calling = asyncio.ensure_future(said(talk))
     await upstream.called.wait()
     calling.cancel()
-    with suppress(asyncio.CancelledError):
-        await calling
-    await upstream.left.wait()
+    await asyncio.wait({calling})
 
 
 async def test_a_session_is_ended_with_its_conversation_whatever_the_server_says_to_it(world: World) -> None:
@@ -644,10 +667,13 @@ async def test_a_session_id_counts_only_where_the_handshake_gives_it(world: Worl
 async def test_a_call_that_is_given_up_is_cancelled_there(world: World) -> None:
     upstream = Parting()
     await serve(world, upstream)
-    talk = await begun()
-    await given_up(talk, upstream)
-    await talk.close()
-    assert upstream.cancelled == [{"requestId": upstream.number, "session": "abc"}]
+    for upstream.session in ("abc", ""):
+        talk = await begun()
+        await given_up(talk, upstream)
+        await talk.close()
+        session = upstream.session or None
+        assert upstream.cancelled.pop() == {"requestId": upstream.number, "session": session}
+        upstream.called.clear()
     assert upstream.ended == ["abc"]
 
 
@@ -657,6 +683,7 @@ async def test_in_the_newer_era_a_call_that_is_given_up_is_only_closed(world: Wo
     hosts = HostReach(writes=(HostScope.read("mcp.example"),))
     talk = await start_by_http(URL, hosts, dict, "2026-07-28")
     await given_up(talk, upstream)
+    await upstream.left.wait()
     await talk.close()
     assert (upstream.cancelled, upstream.ended) == ([], [])
 
