@@ -127,11 +127,9 @@ def read_entries(audit: Path, start: int, stop: int) -> Iterator[Entry]:
 
 def read_entries_within(audit: Path, ends: Mapping[int, int], start: int, stop: int) -> Iterator[Entry]:
     """As `read_entries`, of the log that ends where it is said."""
-    later = iter([*list(ends)[1:], None])
     for number, end in ends.items():
-        following = next(later)
-        if following is not None and first_index(audit, following) <= start:
-            continue
+        if number + 1 in ends and first_index(audit, number + 1) <= start:
+            continue  # what is wanted begins later
         for line in read_segment(audit, number, 0)[:end].split(b"\n")[:-1]:
             entry = parse_entry(line)
             if entry is None:
