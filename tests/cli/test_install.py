@@ -118,6 +118,12 @@ def test_a_file_that_is_no_plain_object_is_left_alone(project: Path, text: str) 
     assert 'add this to it by hand:\n{\n  "servers": {\n    "toolkeep": {' in done.stderr
 
 
+def test_an_agent_that_nobody_declared_is_named(project: Path) -> None:
+    warned = "! no agent 'stranger' is declared: its calls are refused"
+    assert warned in install(project, "claude", "--agent", "stranger").stderr
+    assert "!" not in install(project, "claude").stderr
+
+
 def test_a_link_to_itself_is_no_file(project: Path) -> None:
     (project / ".mcp.json").symlink_to(".mcp.json")
     done = install(project, "claude", "--yes")

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from toolkeep.cli.agents import say_if_undeclared
 from toolkeep.cli.options import common, is_terminal, print_json, project, say
 from toolkeep.errors import FileUnreadable
 from toolkeep.limits import CONFIG_FILE_BYTES
@@ -88,6 +89,7 @@ def command(
     if as_json and (before == after or not yes):
         print_json({"path": str(path), "before": before, "after": after, "written": False})
         sys.exit(0 if before == after else 1)
+    say_if_undeclared(agent, root)
     if before == after:
         say(f" {which.title} is set up already: {path}", label="✓", color="green")
         return

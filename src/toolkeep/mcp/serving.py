@@ -16,13 +16,13 @@ PATH = "/mcp"
 
 
 def check_loopback(host: str) -> None:
-    """Raise for an address that others could reach: nobody is asked who they are yet."""
+    """Raise for an address that others could reach: nobody is asked who they are."""
     try:
         is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         is_here = False
     if not is_here:
-        raise ValueError(f"{host} can be reached by others, and nobody is asked who they are yet")
+        raise ValueError(f"{host} can be reached by others; `toolkeep serve` asks them for a token")
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
