@@ -240,7 +240,7 @@ class Pipeline:
             return claimed
         journey.claim = _passed(claimed)
         _passed(self._runnable(permitted))
-        asked = _passed(await self.asker.ask(permitted, hashed.hash))
+        asked = _passed(await self.asker.ask(permitted, hashed.hash, slot.aside))
         permitted = journey.permitted = _passed(self._still_permitted(permitted, asked))
         approved = _passed(self.asker.approve(permitted, asked))
         is_first = permitted.is_recorded_first

@@ -1,4 +1,4 @@
-"""A token that is revoked while a request is under way ends that request."""
+"""Requests that stay open: they end with their token, and those that only listen with the server."""
 
 import asyncio
 from typing import Any
@@ -16,6 +16,7 @@ from toolkeep.server.tenure import Tenure
 from toolkeep.tokens import MemoryTokens, Tokens
 
 CALL = {"name": "wait_for_ever", "arguments": {"label": "mcp"}}
+HELLO = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}
 
 
 @pytest.fixture(autouse=True)
@@ -66,19 +67,35 @@ def test_a_revoked_token_ends_what_it_began_and_no_other_request(
 
 def test_the_stream_of_a_session_ends_with_its_token(keep: Keep) -> None:
     keep.declare_agent("other")
-    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}
 
     async def act() -> Any:
         async with served(keep) as client:
             other = client.as_agent("other")
-            answer = await other.post("/mcp", hello)
+            answer = await other.post("/mcp", HELLO)
             session = {"mcp-session-id": answer.headers["mcp-session-id"]}
             stream = other.begin("GET", "/mcp", headers=session)
             await until(lambda: stream.response.body)
             await revoked(client)
-            await until(stream.task.done)
+            return (await stream.answered()).is_over
 
-    asyncio.run(act())
+    assert asyncio.run(act())
+
+
+def test_who_only_listens_is_let_go_when_the_server_is_told_to_end_and_calls_are_not(keep: Keep) -> None:
+    async def act() -> Any:
+        async with served(keep) as client:
+            session = (await client.post("/mcp", HELLO)).headers["mcp-session-id"]
+            stream = client.begin("GET", "/mcp", headers={"mcp-session-id": session})
+            listener, call = begin(client, "subscriptions/listen", {}), begin(client, "tools/call", CALL)
+            await until(lambda: begun and stream.response.body and listener.response.body)
+            client.app.let_go()
+            await until(lambda: stream.task.done() and listener.task.done())
+            found = stream.response.is_over, listener.response.is_over, call.task.done()
+            call.leave()
+            await until(call.task.done)
+            return found
+
+    assert asyncio.run(act()) == (True, True, False)
 
 
 def test_a_store_that_does_not_answer_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import ipaddress
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from toolkeep.limits import DEFAULT_SERVER_LIMITS
 from toolkeep.mcp.collection import collect_rarely
 
 if TYPE_CHECKING:
@@ -44,10 +45,12 @@ def serve_http(
     import uvicorn
 
     from toolkeep.mcp.bounded import BoundedProtocol
+    from toolkeep.mcp.ending import EndingServer
     from toolkeep.mcp.http import McpApp
 
+    app = McpApp(server, path=PATH)
     config = uvicorn.Config(
-        McpApp(server, path=PATH),
+        app,
         host=host,
         port=port,
         http=BoundedProtocol,
@@ -55,6 +58,7 @@ def serve_http(
         access_log=False,
         log_level="warning",
         proxy_headers=False,
+        timeout_graceful_shutdown=round(DEFAULT_SERVER_LIMITS.grace_s),
     )
     collect_rarely()
-    uvicorn.Server(config).run(None if sock is None else [sock])
+    EndingServer(config, app.let_go).run(None if sock is None else [sock])

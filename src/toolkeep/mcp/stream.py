@@ -109,9 +109,9 @@ class Reply:
         return self._pump is not None
 
     async def until_closed(self) -> None:
-        """Wait for the end of the stream."""
+        """Wait for the end of the stream; who waits may be cancelled, and the stream goes on."""
         if self._pump is not None:
-            await self._pump
+            await asyncio.shield(self._pump)
 
     def end(self) -> None:
         """Nothing more will be sent on the stream."""

@@ -52,6 +52,7 @@ class KeepApp:
         self._is_spoken_to = SpokenTo(hosts)
         self._mounts = dict(mounts or {})
         self._turnstile = Turnstile(service.limits)
+        self._listeners: list[Callable[[], None]] = []
         self._at_end: list[Callable[[], None]] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,6 +138,17 @@ class KeepApp:
     def mount(self, prefix: str, app: App) -> None:
         """Serve an app of its own below a path; it asks who calls by itself."""
         self._mounts[prefix] = app
+
+    def at_stop(self, let_go: Callable[[], None]) -> None:
+        """Have those let go who only listen when the server is told to end."""
+        self._listeners.append(let_go)
+
+    def let_go(self) -> None:
+        """The server is told to end: whoever only listens is not waited for."""
+        self.service.health.stop()
+        self.service.calls.withdraw()
+        for let_go in self._listeners:
+            let_go()
 
     def at_end(self, close: Callable[[], None]) -> None:
         """Have something closed when the server ends, before its last calls are waited for."""
