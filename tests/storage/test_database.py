@@ -56,6 +56,13 @@ def test_what_fails_in_a_transaction_has_not_happened(file: Path) -> None:
     database.close()
 
 
+def test_a_link_in_the_place_of_the_file_is_not_followed(file: Path, tmp_path: Path) -> None:
+    file.symlink_to(tmp_path / "elsewhere.db")
+    with pytest.raises(StateUnusable), Database(file, SCRIPT).using():
+        pass
+    assert not (tmp_path / "elsewhere.db").exists()
+
+
 def test_a_file_that_is_no_database_is_named(file: Path) -> None:
     file.write_bytes(b"something else, and long enough to be looked at" * 10)
     with pytest.raises(StateUnusable, match="cannot be used"), Database(file, SCRIPT).using():
