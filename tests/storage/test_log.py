@@ -297,6 +297,7 @@ def test_opening_reads_only_what_came_after_the_last_place(
     "change",
     [
         lambda data: data | {"offset": data["offset"] - 1},
+        lambda data: data | {"offset": data["offset"] + 1},
         lambda data: data | {"offset": -5},
         lambda data: data | {"segment": 7},
         lambda data: data | {"previous": "0" * 64},
@@ -315,6 +316,24 @@ def test_a_place_that_cannot_be_checked_is_not_believed(
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
     assert fill(folder, 1)[0].index == 7
     assert verify(folder).is_intact
+
+
+def test_a_place_in_the_middle_of_an_entry_is_not_believed(folder: Path) -> None:
+    fill(folder, 7)
+    path = folder / "audit" / "resume.json"
+    place = json.loads(path.read_text())
+    fill(folder, 1)
+    path.write_text(json.dumps(place | {"offset": place["offset"] + 5}))
+    assert fill(folder, 1)[0].index == 8
+    assert verify(folder).is_intact
+
+
+def test_a_link_in_the_place_of_a_segment_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    fill(folder, 1)
+    segment(folder).rename(tmp_path / "elsewhere")
+    segment(folder).symlink_to(tmp_path / "elsewhere")
+    with AuditLog(folder, checkpoint_seconds=NEVER) as log, pytest.raises(LogUnwritable):
+        log.append({"n": 1}).result()
 
 
 @pytest.mark.parametrize("left", [b"\0" * 500 + b"from a block", b'{"index"' + b"\0" * 500])
