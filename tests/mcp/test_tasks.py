@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -330,7 +331,15 @@ def test_an_agent_with_too_many_tasks_takes_no_room_from_others(monkeypatch: pyt
     assert asyncio.run(act()) == ((True, [False]), (False, True))
 
 
-def test_of_a_task_that_has_ended_only_its_result_is_kept() -> None:
+@pytest.fixture
+def _no_collector() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_no_collector")
+def test_of_a_task_that_has_ended_only_its_result_is_kept_also_before_anybody_looks_for_garbage() -> None:
     async def act() -> Any:
         held = tasks.Tasks()
         running = Running(Connection("a", is_modern=True), lambda _: None, {})
@@ -340,7 +349,6 @@ def test_of_a_task_that_has_ended_only_its_result_is_kept() -> None:
         await asyncio.sleep(0)
         gone = weakref.ref(running)
         del running
-        gc.collect()
         return gone()
 
     assert asyncio.run(act()) is None

@@ -38,7 +38,13 @@ class Running:
         token = set_current(self.client)
         self.task = asyncio.ensure_future(work)
         forget_current(token)
-        self.task.add_done_callback(self.wake)
+        self.task.add_done_callback(self._end)
+
+    def _end(self, _: object) -> None:
+        # Else both hold each other, with the result, until somebody looks for garbage: see collection.py.
+        self.client.let_go()
+        self.wake()
+        self.on_change = None
 
     def wake(self, _: object = None) -> None:
         """Let whoever waits look again."""
