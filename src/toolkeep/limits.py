@@ -232,6 +232,9 @@ RETRY_SECONDS: Final = 0.25
 HEAD_BYTES: Final = 32 * KIB
 """The head of a request or an answer: twice what most servers take."""
 
+ANSWER_PIECES: Final = 250_000
+"""Pieces that an answer may come in: each costs its host some 15 µs, also one of a single byte."""
+
 HEAD_SECONDS: Final = 10.0
 """How long a worker may take to say a whole head, or a whole ClientHello."""
 

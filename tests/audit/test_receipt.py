@@ -75,12 +75,20 @@ def test_a_wrong_cosignature_of_a_known_witness_condemns_the_receipt() -> None:
         verify_receipt(wrong, LOG.verifier, witnesses=[WITNESS.verifier])
 
 
+def nested(depth: int) -> list[Any]:
+    outer: list[Any] = []
+    for _ in range(depth):
+        outer = [outer]
+    return outer
+
+
 @pytest.mark.parametrize(
     "change",
     [
         lambda data: data["record"].update(result_hash="cd" * 32),
         lambda data: data["record"].update(large=2**80),
         lambda data: data["record"].update(extra=1),
+        lambda data: data["record"].update(deep=nested(2_000)),
         lambda data: data.update(index=4),
         lambda data: data.update(index=True),
         lambda data: data.update(previous="1" * 64),

@@ -1,5 +1,6 @@
 """`toolkeep token`, from making to revoking."""
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.cli.plainly import data, run
 from toolkeep.assembly import open_tokens, project_folder
+from toolkeep.tokens import Token
 
 
 @pytest.fixture(autouse=True)
@@ -14,12 +16,17 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def recognized(text: str) -> Token | None:
+    with contextlib.closing(open_tokens(project_folder())) as tokens:
+        return tokens.recognize(text)
+
+
 def test_a_token_is_printed_once_alone_on_standard_output() -> None:
     made = run("token", "make", "ci", "-s", "call", "-s", "mcp", "--agent", "writer")
     text = made.stdout.strip()
     assert made.stdout == f"{text}\n"
     assert text not in made.stderr
-    token = open_tokens(project_folder()).recognize(text)
+    token = recognized(text)
     assert token is not None
     assert (token.name, token.agent, [scope.value for scope in token.scopes]) == (
         "ci",
@@ -31,12 +38,23 @@ def test_a_token_is_printed_once_alone_on_standard_output() -> None:
         assert text[20:] not in shown
 
 
+def test_an_agent_that_nobody_declared_is_named_where_it_would_call() -> None:
+    warned = "! no agent 'ci' is declared: its calls are refused"
+    assert warned in run("token", "make", "ci", "-s", "call").stderr
+    assert warned not in run("token", "make", "ci", "-s", "metrics").stderr
+    assert warned not in run("token", "make", "ci", "-s", "call", "--agent", "operator").stderr
+    user = Path.home() / ".agent" / "config.yml"
+    user.parent.mkdir()
+    user.write_text("agents: {ci: {}}\n")
+    assert warned not in run("token", "make", "ci", "-s", "call").stderr
+
+
 def test_tokens_are_rotated_and_revoked_by_the_beginning_of_their_id() -> None:
     first = data("token", "make", "ci", "-s", "call", "--no-end")
     assert first["expires_at"] is None
     second = data("token", "rotate", first["id"][:12])
     assert second["token"] != first["token"]
-    assert open_tokens(project_folder()).recognize(first["token"]) is None
+    assert recognized(first["token"]) is None
     assert data("token", "revoke", second["id"])["revoked_at"]
     assert data("token", "list") == []
     assert len(data("token", "list", "--all")) == 2

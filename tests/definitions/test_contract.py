@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -339,17 +340,32 @@ def needs_missing(self: Any, thing: "Missing") -> None:  # type: ignore[name-def
     pass
 
 
+def needs_missing_of_a_module(self: Any, thing: "logging.Missing") -> None:  # type: ignore[name-defined]
+    pass
+
+
 @pytest.mark.parametrize(
     ("constructor", "fields"),
     [
         (needs_two, ["__init__.database", "__init__.clock", "__init__.plain"]),
         (needs_missing, ["__init__"]),
+        (needs_missing_of_a_module, ["__init__"]),
     ],
 )
 def test_every_service_that_is_missing_is_told(constructor: Callable[..., None], fields: list[str]) -> None:
     with pytest.raises(ContractBroken) as caught:
         make_agent_tool(with_constructor(constructor), ["no database"])
     assert [problem.field for problem in caught.value.problems] == fields
+
+
+TYPED_ONLY = "async def execute(self, arguments_json: str, context: ForCheckers) -> AlsoForCheckers: ..."
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are evaluated late since Python 3.14")
+def test_names_that_are_imported_for_type_checkers_alone_may_stand_in_execute() -> None:
+    members: dict[str, Any] = {}
+    exec(TYPED_ONLY, members)  # noqa: S102 -- what 3.14 can read, and those before cannot
+    assert list(contract_problems(tool_class(execute=members["execute"]))) == []
 
 
 def test_the_same_class_twice_is_no_error() -> None:

@@ -406,13 +406,20 @@ def test_everything_that_is_wrong_comes_at_once() -> None:
     ]
 
 
-def test_an_annotation_that_cannot_be_resolved_is_a_problem() -> None:
-    def take(value: "Missing") -> None:  # type: ignore[name-defined]  # noqa: F821
+@pytest.mark.parametrize(
+    ("annotation", "reason"),
+    [
+        ("Missing", "name 'Missing' is not defined"),
+        ("pytest.Missing", "module 'pytest' has no attribute 'Missing'"),
+        ("list[1 / 0]", "division by zero"),
+    ],
+)
+def test_an_annotation_that_cannot_be_resolved_is_a_problem(annotation: str, reason: str) -> None:
+    def take(value: str) -> None:
         """Take."""
 
-    assert problems_of(take) == [
-        ("parameters", "an annotation cannot be resolved (name 'Missing' is not defined)")
-    ]
+    take.__annotations__["value"] = annotation
+    assert problems_of(take) == [("parameters", f"an annotation cannot be resolved ({reason})")]
 
 
 class Opaque:

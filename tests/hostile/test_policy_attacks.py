@@ -338,13 +338,14 @@ def test_an_approval_is_of_no_use_for_anything_else(
     other: dict[str, str], is_file: bool, tmp_path: Path
 ) -> None:
     store, question = approved_question()
-    if is_file:
-        store = FileApprovals(private(tmp_path))
-        store.ask(question)
-        store.answer(question.id, Answer(verdict="approve", approver="anna", way="terminal"))
-    assert not store.use(replace(question, **other))
-    assert store.use(question)
-    assert not store.use(question)
+    with contextlib.ExitStack() as closing:
+        if is_file:
+            store = closing.enter_context(contextlib.closing(FileApprovals(private(tmp_path))))
+            store.ask(question)
+            store.answer(question.id, Answer(verdict="approve", approver="anna", way="terminal"))
+        assert not store.use(replace(question, **other))
+        assert store.use(question)
+        assert not store.use(question)
 
 
 def private(folder: Path) -> Path:

@@ -150,6 +150,21 @@ def test_a_client_that_asks_too_much_at_once_is_not_read_from_until_there_is_roo
     assert taken_in(server, act) == (True, [])
 
 
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="eager tasks came with Python 3.12")
+def test_a_request_that_an_eager_task_answers_at_once_is_no_longer_under_way(server: McpServer) -> None:
+    server.limits = McpLimits(in_flight=2)
+
+    async def act(intake: Intake, pipe: Pipe, sink: Sink, speaker: Speaker) -> Any:
+        asyncio.get_running_loop().set_task_factory(getattr(asyncio, "eager_task_factory", None))
+        intake.data_received(line(0, "initialize", protocolVersion=HANDSHAKE))
+        for _ in range(4):
+            intake.data_received(line(1, "ping"))
+            await until(lambda: not pipe.is_paused)
+        return [json.loads(frame).get("result") for frame in sink.frames[1:]], speaker.connection.running
+
+    assert taken_in(server, act) == ([{}] * 4, {})
+
+
 def test_a_client_that_does_not_read_is_not_read_from(server: McpServer) -> None:
     async def act(intake: Intake, pipe: Pipe, sink: Sink, _: Speaker) -> Any:
         sink.is_full = True

@@ -35,6 +35,7 @@ def test_a_long_text_may_hold_any_number_of_brackets() -> None:
         b'{"ok":[' + b"1," * 1_000_001 + b"1]}",
         b'{"ok":[' + b'"",' * 1_000_001 + b"1]}",
         b'{"ok":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+        b'{"ok":' + b'{"]":"]","a":' * 510 + b"0" + b"}" * 511,
         b'{"ok":Infinity}',
         b'{"ok":' + b"9" * 5_000 + b"}",
         b"\xff\xfe{\x00}\x00",
@@ -45,6 +46,11 @@ def test_a_long_text_may_hold_any_number_of_brackets() -> None:
 def test_a_body_that_is_too_much_or_not_json_is_refused(body: bytes) -> None:
     with pytest.raises(FrameRefused):
         parse(body)
+
+
+def test_many_brackets_side_by_side_are_not_deep() -> None:
+    value = {"ok": [{"a": [{}, [], "]"]} for _ in range(5_000)]}
+    assert parse(json.dumps(value).encode()) == value
 
 
 def test_a_frame_is_its_length_and_its_body() -> None:

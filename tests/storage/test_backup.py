@@ -101,7 +101,8 @@ def test_a_restored_keep_knows_what_the_old_one_knew(used: Path, tmp_path: Path)
         assert not keep.get("read_file").is_enabled
         again = keep.call_sync("double", {"number": 3}, idempotency_key="k3")
         assert (again.ok, again.value) == (True, 6)
-    assert [token.name for token in Tokens(FileTokens(used)).list()] == ["ci"]
+    with contextlib.closing(Tokens(FileTokens(used))) as tokens:
+        assert [token.name for token in tokens.list()] == ["ci"]
     assert verify(used).is_intact
 
 
@@ -163,6 +164,15 @@ def test_a_state_that_is_there_is_replaced_only_if_that_is_said_and_is_moved_asi
     assert aside is not None
     assert (aside / "mark").read_text() == "before"
     assert not (used / "mark").exists()
+
+
+def test_a_folder_that_holds_nothing_yet_gives_way_and_leaves_nothing(used: Path, tmp_path: Path) -> None:
+    file, place = tmp_path / "backup.tar", tmp_path / "place" / "state"
+    make_backup(used, file)
+    place.mkdir(parents=True)
+    assert restore_backup(file, place) is None
+    assert [path.name for path in place.parent.iterdir()] == ["state"]
+    assert (place / "keys").is_dir()
 
 
 def test_a_state_in_use_is_not_replaced(used: Path, tmp_path: Path) -> None:

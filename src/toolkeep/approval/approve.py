@@ -258,7 +258,7 @@ class Asker:
             return None
         try:
             # An ordinary function may well sit and wait for a key.
-            is_async = inspect.iscoroutinefunction(approver)
+            is_async = any(map(inspect.iscoroutinefunction, (approver, type(approver).__call__)))
             said = approver(question) if is_async else await asyncio.to_thread(approver, question)
             if isinstance(said, Awaitable):
                 said = await said

@@ -91,7 +91,7 @@ def verify_receipt(
         checkpoint = open_checkpoint(proof.checkpoint, [key])
         leaf = leaf_hash(receipt.entry.line)
         cosigned = Note.parse(proof.checkpoint).signers([key, *witnesses])
-    except (NoteInvalid, TypeError, ValueError) as error:
+    except (NoteInvalid, TypeError, ValueError, RecursionError) as error:
         raise ReceiptInvalid(getattr(error, "message", str(error))) from error
     if proof.index != receipt.entry.index or not proof.has_leaf(leaf):
         raise ReceiptInvalid("the record is not the one that the checkpoint covers at this index")

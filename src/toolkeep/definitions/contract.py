@@ -20,8 +20,9 @@ services are handed to the constructor by the type it annotates.
 import inspect
 import logging
 import re
+import sys
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
 import msgspec
@@ -139,7 +140,7 @@ def _constructor_parameters(tool_class: type) -> Iterator[tuple[inspect.Paramete
 def _constructor_hints(tool_class: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(tool_class.__init__)  # type: ignore[misc]  # its own, whatever it is
-    except NameError as error:
+    except Exception as error:  # an expression of the author's: it may raise whatever it wants
         problem = _problem("__init__", f"an annotation cannot be resolved ({error})", "import the name")
         raise ContractBroken(tool_class.__name__, [problem]) from error
 
@@ -205,8 +206,17 @@ def _execute(tool_class: type) -> Iterator[Problem]:
     if not inspect.iscoroutinefunction(execute):
         mend = "write async def execute(self, arguments_json, context)"
         yield _problem("execute", "is missing or not async", mend)
-    elif [*inspect.signature(execute).parameters][1:] != ["arguments_json", "context"]:
+    elif _parameter_names(execute)[1:] != ["arguments_json", "context"]:
         yield _problem("execute", "takes other parameters", "take (self, arguments_json, context)")
+
+
+def _parameter_names(function: Callable[..., Any]) -> list[str]:
+    """The names alone: since Python 3.14 annotations may use what is only imported for type checkers."""
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        return [*inspect.signature(function, annotation_format=Format.STRING).parameters]
+    return [*inspect.signature(function).parameters]
 
 
 def _schema(tool_class: type, tool_name: object) -> Iterator[Problem]:

@@ -237,7 +237,7 @@ class _Signature:
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError) as error:
+    except Exception as error:  # an expression of the author's: it may raise whatever it wants
         problem = Problem(
             field="parameters",
             code=Code.DEFINITION_INVALID,

@@ -175,11 +175,11 @@ def _made(tool_class: type) -> Any:
     """An instance as a keep without services makes it: who wants a logger gets one."""
     try:
         hints = typing.get_type_hints(tool_class.__init__)  # type: ignore[misc]  # its own, whatever it is
-    except NameError:
+    except Exception:  # noqa: BLE001 -- annotations that cannot be resolved say nothing
         hints = {}
+    hints.pop("return", None)
     logger = logging.getLogger(f"toolkeep.tools.{tool_class.__name__}")
-    names = inspect.signature(tool_class).parameters
-    return tool_class(**{name: logger for name in names if hints.get(name) is logging.Logger})
+    return tool_class(**{name: logger for name, hint in hints.items() if hint is logging.Logger})
 
 
 def _of_instance(instance: Any) -> Call:

@@ -156,7 +156,9 @@ class Speaker:
         else:
             if message.method == LISTEN:
                 self._listening.add(message.id)
-            self.connection.running[message.id] = asyncio.ensure_future(self._answer(message, give))
+            task = asyncio.ensure_future(self._answer(message, give))
+            if not task.done():  # eager tasks may have ended here already
+                self.connection.running[message.id] = task
 
     async def _answer(self, message: Message, give: Emit) -> None:
         if message.id is None:

@@ -1,10 +1,11 @@
 """Reads what a worker says; all of it is hostile.
 
-Size and number of values are bounded before anything is parsed. A frame is four bytes of length, big-endian,
-and that many bytes of JSON.
+Size, number and nesting of values are bounded before anything is parsed. A frame is four bytes of length,
+big-endian, and that many bytes of JSON.
 """
 
 import json
+from itertools import accumulate
 from typing import Any, Final, NoReturn
 
 from toolkeep.limits import BRACKETS
@@ -13,7 +14,13 @@ HEADER_BYTES: Final = 4
 NODES: Final = 1_000_000
 """JSON values in one reply; parsing so many takes about a tenth of a second."""
 
+DEPTH: Final = 500
+"""Nesting of a reply: more than any result may have. How deep Python's own parser goes differs by version:
+1,000 levels in 3.11, some 10,000 in 3.13."""
+
 _STRING_QUOTES: Final = 2
+_STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_MARKS: Final = bytes(byte for byte in range(256) if byte not in b'"[]{},:')
 
 
 class FrameRefused(Exception):
@@ -48,22 +55,38 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def weigh(body: bytes) -> None:
     """Count brackets and values on the raw bytes: to parse 10 MB of `[],` would take two seconds."""
-    if _values(body) <= BRACKETS:
-        return  # fewer than either limit, even if all of them stood outside strings
+    if _opened(body) <= DEPTH and _values(body) <= BRACKETS:
+        return  # fewer than any limit, even if all of them stood outside strings
     outside = _outside_strings(body)
-    if outside.count(b"[") + outside.count(b"{") > BRACKETS:
+    if _opened(outside) > BRACKETS:
         raise FrameRefused(f"it holds more than {BRACKETS} arrays and objects")
     if _values(outside) > NODES:
         raise FrameRefused(f"it holds more than {NODES} values")
+    if _depth(outside) > DEPTH:
+        raise FrameRefused(f"it is nested more than {DEPTH} levels deep")
+
+
+def _opened(text: bytes) -> int:
+    return text.count(b"[") + text.count(b"{")
 
 
 def _values(text: bytes) -> int:
-    return text.count(b",") + text.count(b":") + text.count(b"[") + text.count(b"{")
+    return text.count(b",") + text.count(b":") + _opened(text)
 
 
 def _outside_strings(body: bytes) -> bytes:
-    """The JSON without what stands in its strings: a long text may hold any number of brackets."""
+    """The brackets, commas and colons of JSON that stand in no string: a long text may hold any number."""
     unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     if unescaped.count(b'"') > _STRING_QUOTES * NODES:
         raise FrameRefused(f"it holds more than {NODES} values")
-    return b"".join(unescaped.split(b'"')[::2])
+    # Two quotes side by side change nothing for what is around them; without those it takes half of the time.
+    marks = unescaped.translate(None, _NO_MARKS).replace(b'""', b"")
+    return b"".join(marks.split(b'"')[::2])
+
+
+def _depth(outside: bytes) -> int:
+    """How deep brackets are nested in text without strings; up to two levels may be left out."""
+    brackets = outside.translate(None, b",:")
+    # The innermost ones are most of them: without them it takes a fifth of the time.
+    inner_gone = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    return max(accumulate(map(_STEPS.__getitem__, inner_gone)), default=0)

@@ -18,6 +18,7 @@ from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.documents import Place, read_yaml
 from toolkeep.errors import DefinitionError, FileUnreadable, ToolkeepError
 from toolkeep.limits import DEFINITION_FILE_BYTES, DOCUMENT_DEPTH, INTEGER_DIGITS
+from toolkeep.validation.diagnose import fault_position, is_trailing_comma
 from toolkeep.validation.parse import parse_json_fully
 from toolkeep.validation.reasons import NotStrictJson
 from toolkeep.wording import echo_name
@@ -72,7 +73,8 @@ def _json_fault(raw: bytes) -> tuple[str, str]:
     try:
         json.loads(text, parse_int=len)  # the digits are counted below
     except json.JSONDecodeError as error:
-        return text[: error.pos], f"is not JSON; {_mend(text, error.pos)}"
+        position = fault_position(text, error)
+        return text[:position], f"is not JSON; {_mend(text, position)}"
     except RecursionError:
         pass
     position, reason = next(_strictness_faults(text), (0, "is not strict JSON; write simpler values"))
@@ -81,14 +83,14 @@ def _json_fault(raw: bytes) -> tuple[str, str]:
 
 def _mend(text: str, position: int) -> str:
     """What to do where a text stops being JSON."""
-    here, before = text[position : position + 1], text[:position].rstrip()
+    here = text[position : position + 1]
     if not text.strip():
         return "the file is empty"
     if here == "\ufeff":
         return "save the file without a byte order mark"
     if not text[position:].strip():
         return "the file ends too early: close every bracket and string"
-    if here in "}]" and before.endswith(","):
+    if is_trailing_comma(text, position):
         return "remove the trailing comma"
     if here in "/#":
         return "remove the comment, JSON has none"

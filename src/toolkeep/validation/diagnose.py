@@ -33,8 +33,9 @@ def why_not_json(raw: bytes) -> NotStrictJson:
     except _Found as found:
         return NotStrictJson(found.reason, found.mend)
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno} column {error.colno}"
-        return NotStrictJson(f"malformed JSON at {place}", _mend(text, error.pos))
+        position = fault_position(text, error)
+        line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+        return NotStrictJson(f"malformed JSON at line {line} column {column}", _mend(text, position))
     except RecursionError:
         return _too_deep()
     except ValueError:
@@ -44,6 +45,19 @@ def why_not_json(raw: bytes) -> NotStrictJson:
     if _depth(text) > _PARSER_DEPTH:
         return _too_deep()
     return NotStrictJson("the arguments could not be checked", "send simpler values", code=Code.CHECK_FAILED)
+
+
+def fault_position(text: str, error: json.JSONDecodeError) -> int:
+    """Where to mend a text: at a trailing comma, which Python names since 3.13, and passes before."""
+    before = text[: error.pos].rstrip()
+    is_past_comma = text[error.pos : error.pos + 1] in ("}", "]") and before.endswith(",")
+    return len(before) - 1 if is_past_comma else error.pos
+
+
+def is_trailing_comma(text: str, position: int) -> bool:
+    """Whether a comma stands there between a value and a closing bracket."""
+    before, after = text[:position].rstrip(), text[position + 1 :].lstrip()
+    return text[position] == "," and after[:1] in ("}", "]") and before[-1:] not in (":", ",", "[", "{")
 
 
 def _depth(text: str) -> int:
@@ -82,7 +96,7 @@ def _mend(text: str, position: int) -> str:
         return "send JSON only, without a code fence"
     if here == "'":
         return "use double quotes"
-    if here in "}]" and before.endswith(","):
+    if is_trailing_comma(text, position):
         return "remove the trailing comma"
     if here == "/" or text[position : position + 1] == "#":
         return "JSON has no comments"

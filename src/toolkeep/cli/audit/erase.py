@@ -1,5 +1,6 @@
 """`toolkeep audit erase`: arguments and results that should not be kept any longer."""
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -26,15 +27,19 @@ def command(call: str | None, days: float | None, project: Path | None, *, as_js
     """
     if (call is None) == (days is None):
         raise click.UsageError("Name a CALL, or say --older-than DAYS.")
-    bodies = Bodies(state_of(project))
-    if days is not None:
-        erased = bodies.erase_older(time.time() - days * _DAY_SECONDS)
-    else:
-        with log_of(project) as log:
-            records = [entry.record for entry in entries_of_call(log, call or "")]
-        digests = {r[field] for r in records for field in ("argument_hash", "result_hash") if r.get(field)}
-        erased = [digest for digest in sorted(digests) if bodies.erase(digest)]
+    with contextlib.closing(Bodies(state_of(project))) as bodies:
+        if days is not None:
+            erased = bodies.erase_older(time.time() - days * _DAY_SECONDS)
+        else:
+            erased = [digest for digest in _digests(project, call or "") if bodies.erase(digest)]
     if as_json:
         print_json({"erased": erased})
     else:
         say(f" erased {len(erased)} {'body' if len(erased) == 1 else 'bodies'}", label="✓", color="green")
+
+
+def _digests(project: Path | None, call: str) -> list[str]:
+    """The hashes of what is kept of a call."""
+    with log_of(project) as log:
+        records = [entry.record for entry in entries_of_call(log, call)]
+    return sorted({r[field] for r in records for field in ("argument_hash", "result_hash") if r.get(field)})
