@@ -34,7 +34,9 @@ def overview(read: Read, world: World) -> Any:
 def test_a_short_page_does_not_stretch_the_head_of_a_narrow_one(read: Read, world: World) -> None:
     page = read(viewport={"width": 390, "height": 1600}).page
     page.goto(f"{world.url}/ui/audit")
-    assert page.locator(".side").bounding_box()["height"] < 80
+    head = page.locator(".side").bounding_box()
+    assert head is not None
+    assert head["height"] < 80
 
 
 def test_long_runs_have_room_beside_their_chart(read: Read, world: World) -> None:
