@@ -59,6 +59,27 @@ def test_a_link_of_a_protected_name_cannot_be_held_down(name: str, work: Path) -
         held_down(work)
 
 
+def test_of_a_repository_that_is_written_hooks_and_config_stay_as_they_are(work: Path) -> None:
+    repository(work, "hooks", "config", "objects")
+    assert {f"{work}/.git/hooks", f"{work}/.git/config"} <= set(reach._of_git(f"{work}/.git"))
+
+
+def test_a_repository_with_a_link_is_not_written(work: Path) -> None:
+    repository(work, "hooks", "config", "objects")
+    (work / ".git" / "logs").symlink_to(work)
+    with pytest.raises(ValueError, match="holds the link 'logs'"):
+        reach._of_git(f"{work}/.git")
+
+
+@pytest.mark.parametrize("missing", ["hooks", "config"])
+def test_a_repository_in_which_hooks_or_a_config_could_be_made_is_not_written(
+    missing: str, work: Path
+) -> None:
+    repository(work, *{"hooks", "config", "objects"} - {missing})
+    with pytest.raises(ValueError, match="no hooks or no config"):
+        reach._of_git(f"{work}/.git")
+
+
 def test_a_folder_that_is_too_large_to_look_through_is_not_granted(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
