@@ -37,9 +37,11 @@ from tables import print_notes, print_table
 
 OURS = "toolkeep"
 OURS_IN_MEMORY = "toolkeep, log in memory"
+FLOOR = "nothing but a sync"
 SERVERS = {
     OURS: "toolkeep_mcp",
     OURS_IN_MEMORY: f"toolkeep_mcp{IN_MEMORY}",
+    FLOOR: "bare_mcp",
     "mcp low-level": "mcp_lowlevel",
     "fastmcp": "fastmcp_bench",
 }
@@ -144,7 +146,9 @@ async def _many_tools(plan: Plan) -> dict[str, list[dict[str, float]]]:
 def _first_answers(present: dict[str, str], plan: Plan) -> dict[str, list[float]]:
     """From the start of the process to its first answer, in turn; toolkeep also as its own command."""
     commands = {
-        name: command(module, "stdio", 1) for name, module in present.items() if name != OURS_IN_MEMORY
+        name: command(module, "stdio", 1)
+        for name, module in present.items()
+        if name not in (OURS_IN_MEMORY, FLOOR)
     }
     commands["toolkeep mcp"] = [sys.executable, "-m", "toolkeep", "mcp"]
     times: dict[str, list[float]] = {name: [] for name in commands}
@@ -182,7 +186,8 @@ def _first_answer(words: list[str], project: str) -> float:
 
 
 def _print(title: str, loads: dict[str, list[Load]]) -> None:
-    rivals = [name for name in loads if not name.startswith(OURS)]
+    measured = [name for name in loads if name.startswith(OURS) or name == FLOOR]
+    rivals = [name for name in loads if name not in measured]
     rows = []
     for name, found in loads.items():
         rows.append(
@@ -192,7 +197,7 @@ def _print(title: str, loads: dict[str, list[Load]]) -> None:
                 f"{median([one.p50_ms for one in found]):.2f}",
                 f"{median([one.p99_ms for one in found]):.2f}",
                 f"{median([one.cpu_us for one in found]):.0f}",
-                *(_ratio(found, loads[rival]) if name.startswith(OURS) else "" for rival in rivals),
+                *(_ratio(found, loads[rival]) if name in measured else "" for rival in rivals),
             ]
         )
     print_table(

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from measures.home import empty_home
 from toolkeep import DefinitionError, Keep, Limits, Refusal, ToolDefinition, open_keep
 
 Shape = Callable[[int], bytes]
@@ -220,10 +221,21 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=15)
     parser.add_argument("--only", default="", help="schemas whose name holds this")
     options = parser.parse_args()
+    with empty_home():
+        found, refused = search(options.only, options.repeats)
+    found.sort(reverse=True)
+    print(f"{len(found)} searches; refused at registration: {len(refused)} ({', '.join(refused)})")
+    for slow in found[: options.top]:
+        where = f"{slow.schema:32} {slow.shape:24} {slow.size:8} bytes"
+        print(f"{slow.milliseconds:8.1f} ms  {where}  {slow.outcome}")
+
+
+def search(only: str, repeats: int) -> tuple[list[Slow], list[str]]:
+    """How slow each shape of call is for each schema, and the schemas that are refused."""
     found: list[Slow] = []
     refused: list[str] = []
     for number, (label, schema) in enumerate(schemas()):
-        if options.only not in label:
+        if only not in label:
             continue
         keep = open_keep()
         definition = ToolDefinition.from_elsewhere({"name": f"t{number}", "parameters": schema})
@@ -237,12 +249,8 @@ def main() -> None:
             found.append(Slow((time.process_time() - started) * 1e3, label, "registration", 0, ""))
         print(f"{label} …", file=sys.stderr)
         for shape_name, shape in shapes():
-            found.append(Slow(*_slow(keep, definition.name, label, shape_name, shape, options.repeats)))
-    found.sort(reverse=True)
-    print(f"{len(found)} searches; refused at registration: {len(refused)} ({', '.join(refused)})")
-    for slow in found[: options.top]:
-        where = f"{slow.schema:32} {slow.shape:24} {slow.size:8} bytes"
-        print(f"{slow.milliseconds:8.1f} ms  {where}  {slow.outcome}")
+            found.append(_slow(keep, definition.name, label, shape_name, shape, repeats))
+    return found, refused
 
 
 def _slow(keep: Keep, name: str, label: str, shape_name: str, shape: Shape, repeats: int) -> Slow:

@@ -12,6 +12,8 @@ def main() -> None:
     """Run the command."""
     try:
         _load(sys.argv[1:])(prog_name="toolkeep")
+    except KeyboardInterrupt:  # while the command was still loaded; click says the same later
+        sys.exit("\nAborted!")
     except OSError as error:  # --help and --version too may find the disk full
         sys.exit(f"✗ {type(error).__name__}: {error.strerror or 'input or output failed'}")
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 
 _NAME_CHARS: Final = 80
+_SEE_NAMES: Final = "`toolkeep list` and keep.tools() show the names of those that are"
 _FAULTS: Final = 50
 """Faults that one error lists."""
 
@@ -245,7 +246,7 @@ class UnknownTool(ToolkeepError):
     """No tool of that name is registered."""
 
     def __init__(self, name: str, *, near: Sequence[str] = ()) -> None:
-        hint = "did you mean " + " or ".join(repr(n) for n in near) + "?" if near else ""
+        hint = "did you mean " + " or ".join(repr(n) for n in near) + "?" if near else _SEE_NAMES
         shown = name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…"
         super().__init__(Code.UNKNOWN_TOOL, f"no tool named {shown!r} is registered", hint=hint)
         self.name = name
@@ -441,8 +442,8 @@ class SignInFailed(ToolkeepError):
 class NotRecorded(ToolkeepError):
     """Something that the log does not hold."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(Code.NOT_RECORDED, reason)
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(Code.NOT_RECORDED, reason, hint=hint)
 
 
 class UnknownProvider(ToolkeepError):

@@ -249,6 +249,19 @@ class ContactRefused(Event, frozen=True, kw_only=True):
     correlation_id: str
 
 
+class UpstreamAsked(Event, frozen=True, kw_only=True):
+    """An upstream MCP server wanted something: an answer of a person, or of a model. Never says what."""
+
+    upstream: str
+    agent: str
+    """Whose conversation it is."""
+    method: str
+    """As MCP calls it; `other` for what it does not know."""
+    outcome: str
+    """What the server was told: `accept`, `decline`, `cancel`, or `refused` where nobody was asked."""
+    reason: str
+
+
 class ApprovalRequested(Event, frozen=True, kw_only=True):
     """A call waits for a person."""
 

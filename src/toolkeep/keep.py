@@ -130,10 +130,10 @@ class Keep(KeepsTools):
     def close(self) -> None:
         """Let go of everything that the keep holds open."""
         with self._making:
+            self._is_closed = True
             loop, self._loop = self._loop, None
         if loop is not None:
             loop.close(self._made.end_processes if self._made is not None else None)
-        self._is_closed = True
         follower, self._follower = self._follower, None
         if follower is not None:
             follower.close()
@@ -338,12 +338,12 @@ class Keep(KeepsTools):
         """As `call`, for code without an event loop; also inside a notebook."""
         from toolkeep.execution.loop_thread import LoopThread
 
-        if self._is_closed:
+        with self._making:
+            self._loop = loop = None if self._is_closed else self._loop or LoopThread()
+        if loop is None:
             import asyncio
 
             return asyncio.run(self.call(name, arguments, **options))
-        with self._making:
-            self._loop = loop = self._loop or LoopThread()
         return loop.run(lambda: self.call(name, arguments, **options))
 
     async def call_all(self, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:

@@ -232,6 +232,9 @@ RETRY_SECONDS: Final = 0.25
 HEAD_BYTES: Final = 32 * KIB
 """The head of a request or an answer: twice what most servers take."""
 
+ANSWER_PIECES: Final = 250_000
+"""Pieces that an answer may come in: each costs its host some 15 µs, also one of a single byte."""
+
 HEAD_SECONDS: Final = 10.0
 """How long a worker may take to say a whole head, or a whole ClientHello."""
 
@@ -394,6 +397,15 @@ DEFAULT_LIMITS: Final = Limits()
 MCP_ID_CHARS: Final = 256
 """The longest id of a request; clients count, or draw a UUID."""
 
+MCP_VALUES: Final = 100_000
+"""Values of one message, its arguments aside, counted before it is read: 4 MiB of `[],` took a second."""
+
+MCP_INTRODUCTION_BYTES: Final = 64 * KIB
+"""What a client may say of itself in a handshake; it is kept as long as the session."""
+
+MCP_URI_CHARS: Final = 2_048
+"""The longest URI that is watched."""
+
 MCP_CLIENT_CHARS: Final = 200
 """What of a client's name for itself is recorded."""
 
@@ -408,6 +420,12 @@ MCP_PARKED_SECONDS: Final = 300
 
 MCP_TASKS: Final = 10_000
 """Tasks of one server that can be asked about; beyond, calls are answered when they end."""
+
+MCP_AGENT_TASKS: Final = 1_000
+"""The same of one agent; its oldest that have ended give way."""
+
+MCP_AGENT_TASK_BYTES: Final = 64 * MIB
+"""What the tasks of one agent keep of their results together; the oldest give way, the newest is kept."""
 
 MCP_TASK_SECONDS: Final = 3_600
 """How long a task can be asked about: an hour, and its call is in the log."""
@@ -425,13 +443,16 @@ MCP_CACHE_MS: Final = 60_000
 """How long a client may keep a list; whoever subscribes hears of changes at once."""
 
 MCP_STREAM_MESSAGES: Final = 1_000
-"""Messages that wait for a client to read them; beyond, it is cut off."""
+"""Messages that wait for a client to read them; beyond, notifications are left out."""
+
+MCP_UNREAD_BYTES: Final = MIB
+"""The same in bytes; over stdio, nothing more is taken from such a client."""
 
 MCP_SESSION_SECONDS: Final = 3_600
 """How long a session over HTTP may be silent."""
 
 MCP_SESSIONS: Final = 1_000
-"""Sessions over HTTP; beyond, the one that was silent longest ends."""
+"""Sessions over HTTP; beyond, the one that was silent longest of the agent that has most of them ends."""
 
 MCP_BATCH: Final = 100
 """Messages in one batch (2025-03-26); each request of it counts as one in flight."""

@@ -121,7 +121,7 @@ class Pipeline:
             WasmRunner(project, state_folder, _compiled_modules(record), self._threads),
             HttpRunner(),
             ProcessRunner(self.residents, machine, contacts, project, state_folder),
-            McpRunner(self.residents, machine, contacts, state_folder, sign_ins, answerer),
+            McpRunner(self.residents, machine, contacts, bus.tell, state_folder, sign_ins, answerer),
         ]
         self.executor = Executor(runners, Breaker(limits), ResultCache())
         self.recorder = Recorder(
@@ -201,16 +201,16 @@ class Pipeline:
         if type(slot) is Refusal:
             return await self._end(journey, journey.refused(slot))
         try:
-            return await self._end(journey, await self._through(journey, slot))
+            return await self._end(journey, await self._through(journey, self._stages(journey, slot)))
         finally:
             journey.let_go()
             slot.release()
 
-    async def _through(self, journey: "Journey", slot: Slot) -> ToolResult:
+    async def _through(self, journey: "Journey", stages: Awaitable[ToolResult]) -> ToolResult:
         """What came of the stages, as far as the call came."""
         request = journey.request
         try:
-            return await self._stages(journey, slot)
+            return await stages
         except _Ended as ended:
             return journey.refused(ended.refusal)
         except asyncio.CancelledError:
@@ -240,7 +240,7 @@ class Pipeline:
             return claimed
         journey.claim = _passed(claimed)
         _passed(self._runnable(permitted))
-        asked = _passed(await self.asker.ask(permitted, hashed.hash))
+        asked = _passed(await self.asker.ask(permitted, hashed.hash, slot.aside))
         permitted = journey.permitted = _passed(self._still_permitted(permitted, asked))
         approved = _passed(self.asker.approve(permitted, asked))
         is_first = permitted.is_recorded_first
@@ -345,16 +345,20 @@ class Pipeline:
         journey.checked, journey.permitted = recorded.checked, recorded.approved.permitted
         journey.recorded = recorded
         journey.argument_hash, journey.claim, journey.is_begun = recorded.argument_hash, claimed, True
-        try:
-            result = self._finished(RawOutput(call=recorded, value=value, isolation="client", execute_ms=0.0))
-        except _Ended as ended:
-            result = journey.refused(ended.refusal)
-        return await self._end(journey, result)
+        raw = RawOutput(call=recorded, value=value, isolation="client", execute_ms=0.0)
+        return await self._end(journey, await self._through(journey, self._finished_by_client(raw)))
+
+    async def _finished_by_client(self, raw: RawOutput) -> ToolResult:
+        return self._finished(raw)
 
     async def _end(self, journey: "Journey", result: ToolResult) -> ToolResult:
         """Record what became of the call and settle its claim, also when the caller gives up meanwhile."""
         try:
             result = await self.recorder.outcome(result, journey)
+        except asyncio.CancelledError:
+            if result.status == "pending":  # nobody was told its id, so that nobody will submit anything
+                result = journey.refused(_cancelled(journey.request))
+            raise
         finally:
             journey.settle(result)
         if result.status == "pending" and journey.recorded is not None:

@@ -56,6 +56,19 @@ def shorten(text: str, limit: int = ECHOED_CHARS) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def excerpt(text: str, limit: int) -> str:
+    """The beginning of a hostile text, visible and at most `limit` characters; of the rest nothing is read.
+
+    To make all of it visible first would take a second for each megabyte.
+    """
+    return shorten(visible(text[: limit + 1]), limit)
+
+
+def excerpt_lines(text: str, limit: int) -> str:
+    """`excerpt`, for text of several lines."""
+    return shorten(visible_lines(text[: limit + 1]), limit)
+
+
 def echo(value: Any) -> str:
     """A value as an error shows it: text quoted and cut, containers only by kind and size."""
     if isinstance(value, str):
@@ -73,7 +86,7 @@ def echo(value: Any) -> str:
 
 def echo_name(name: str) -> str:
     """A property or tool name as an error shows it."""
-    return name if _is_short(name) else shorten(visible(name[: ECHOED_CHARS + 1]))
+    return name if _is_short(name) else excerpt(name, ECHOED_CHARS)
 
 
 def _is_short(text: str) -> bool:

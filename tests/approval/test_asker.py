@@ -325,6 +325,17 @@ def test_an_approver_that_is_cancelled_by_itself_has_not_agreed() -> None:
     assert (result.code, runs.made) == (Code.APPROVAL_DENIED, [])
 
 
+def test_an_object_that_answers_asynchronously_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Asynchronous:
+        async def __call__(self, question: Question) -> Any:
+            return True
+
+    monkeypatch.setattr(asyncio, "to_thread", None)  # cancelled there, it would leave a coroutine behind
+    runs = Runs()
+    desk = Desk(runs.tool, approver=Asynchronous())
+    assert (desk.call().status, runs.made) == ("ok", ["Ada"])
+
+
 def test_an_approver_that_hangs_is_ended_when_the_question_expires() -> None:
     ended: list[str] = []
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from toolkeep import open_keep
 from toolkeep.approval.difference import difference
+from toolkeep.approval.question import Question
 from toolkeep.calls import PermittedCall
 from toolkeep.limits import DIFFERENCE_BYTES, DIFFERENCE_LINES
 from toolkeep.policy.places import resolve
@@ -73,7 +75,25 @@ def test_the_content_may_have_any_of_its_usual_names(name: str, held: list[Touch
     assert told(held, tmp_path / "a.txt", {name: "new", "encoding": "utf-8"}).endswith("+new")
 
 
-@pytest.mark.parametrize("more", [{"mode": "append"}, {"line": 3}, {"old": "x"}])
+def test_what_is_added_at_the_end_stands_below_what_is_there(held: list[Touched], tmp_path: Path) -> None:
+    path = written(tmp_path / "a.txt", "one\n")
+    assert told(held, path, {"content": "two", "mode": "append"}).split("\n")[3:] == [" one", "-", "+two"]
+
+
+def test_the_built_in_write_file_is_shown_with_its_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "a.txt", "one\n")
+    asked: list[Question] = []
+    monkeypatch.chdir(tmp_path)
+    with open_keep(approver=asked.append) as keep:
+        keep.declare_agent("writer", capabilities=["fs.write:."], permissions=["tool.filesystem.write"])
+        keep.call_sync("write_file", {"path": "a.txt", "content": "two\n"}, agent="writer")
+    assert asked[0].difference.split("\n")[:2] == [f"--- {path} (now)", f"+++ {path} (after)"]
+    assert asked[0].difference.split("\n")[3:5] == ["-one", "+two"]
+
+
+@pytest.mark.parametrize("more", [{"mode": "prepend"}, {"mode": ["append"]}, {"line": 3}, {"old": "x"}])
 def test_nothing_is_told_where_another_argument_may_change_what_is_written(
     more: dict[str, Any], held: list[Touched], tmp_path: Path
 ) -> None:
@@ -96,10 +116,13 @@ def test_other_line_breaks_start_no_line_of_their_own(held: list[Touched], tmp_p
     assert shown.split("\n")[3:] == ["+a\\u2028-b\\f+c"]
 
 
-def test_bytes_that_are_no_text_are_counted(held: list[Touched], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "became"), [("overwrite", "replaced"), ("append", "followed")])
+def test_bytes_that_are_no_text_are_counted(
+    mode: str, became: str, held: list[Touched], tmp_path: Path
+) -> None:
     path = written(tmp_path / "a.bin", b"\xff\x00\xff")
-    said = "3 bytes that are no text would be replaced by 1 characters"
-    assert told(held, path, {"content": "é"}) == said
+    said = f"3 bytes that are no text would be {became} by 1 characters"
+    assert told(held, path, {"content": "é", "mode": mode}) == said
 
 
 def test_a_long_difference_is_cut_and_says_so(held: list[Touched], tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from toolkeep.cli.audit.folder import entries_of_call
 from toolkeep.cli.main import cli
+from toolkeep.errors import NotRecorded
 
 pytestmark = pytest.mark.spec("AUD-4")
 
@@ -77,11 +80,50 @@ def test_the_records_of_a_call_are_listed_and_shown_with_their_bodies(project: P
     assert data(project, "audit", "list", "--tool", "other") == []
 
 
+def test_a_list_shows_as_much_of_the_id_of_a_call_as_names_it(project: Path) -> None:
+    call = greeted(project)
+    first, *_, last = run(project, "audit", "list").stdout.splitlines()[:4]
+    assert first.split()[2:] == [call[:16], "ToolInvoked", "agent_hello_world", "operator"]
+    assert last.split()[2:] == [call[:16], "ToolCompleted", "agent_hello_world", "operator", "ok"]
+    assert first.index("agent_hello") == last.index("agent_hello")
+    shown = data(project, "audit", "show", call)
+    assert [data(project, "audit", "show", call[:end]) for end in (8, 16)] == [shown, shown]
+    assert data(project, "audit", "receipt", call[:16])["record"]["call"] == call
+
+
+def test_part_of_an_id_names_no_call_where_it_could_be_another() -> None:
+    ids = ["abcdefgh01", "abcdefgh02", "abcdefgi03"]
+    entries = [SimpleNamespace(record={"call": call}) for call in [*ids, *ids]] + [SimpleNamespace(record={})]
+    log: Any = SimpleNamespace(read=lambda: entries)
+    assert entries_of_call(log, "abcdefgi") == [entries[2], entries[5]]
+    for part, reason in (
+        ("abcdefgh", "2 calls begin with 'abcdefgh'"),
+        ("abcdefg", "no call 'abcdefg' is in the log"),
+    ):
+        with pytest.raises(NotRecorded, match=reason):
+            entries_of_call(log, part)
+
+
 def test_nothing_to_show_is_said(project: Path) -> None:
     assert "no call of this project" in run(project, "audit", "list").stderr
     greeted(project)
-    assert run(project, "audit", "show", "99").exit_code == 1
-    assert run(project, "audit", "show", "no-such-call").exit_code == 1
+    assert (
+        "the log has no record 99\nhint: `toolkeep audit list`" in run(project, "audit", "show", "99").stderr
+    )
+    for unknown in ("no-such-call", "9" * 5000):
+        shown = run(project, "audit", "show", unknown)
+        assert (shown.exit_code, f"no call '{unknown[:64]}' is in the log\nhint: " in shown.stderr) == (
+            1,
+            True,
+        )
+
+
+def test_who_may_not_is_told_how_to_find_out_why(project: Path) -> None:
+    arguments = '{"path": "a.txt", "content": "x"}'
+    refused = run(project, "call", "write_file", arguments)
+    told = "Why, and what would have to change: toolkeep policy explain write_file ARGUMENTS"
+    assert (refused.exit_code, told in refused.stdout) == (1, True)
+    assert told not in run(project, "call", "write_file", "{}").stdout
 
 
 def test_a_receipt_is_checked_offline_with_the_public_key_alone(project: Path, tmp_path: Path) -> None:

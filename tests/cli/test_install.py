@@ -1,6 +1,7 @@
 """`toolkeep install`: shows the change first, keeps everything else, and writes only what was agreed to."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def install(project: Path, *words: str) -> Result:
 
 
 def entry(project: Path, *more: str) -> dict[str, Any]:
-    arguments = ["-m", "toolkeep", "mcp", "--project", str(project), "--agent", "mcp-local", *more]
+    arguments = ["-P", "-m", "toolkeep", "mcp", "--project", str(project), "--agent", "mcp-local", *more]
     return {"command": sys.executable, "args": arguments}
 
 
@@ -61,6 +62,31 @@ def test_what_else_stands_in_the_file_stays(project: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.parametrize("indent", ["    ", "\t"])
+def test_the_file_stays_indented_as_it_was(project: Path, indent: str) -> None:
+    path = project / ".mcp.json"
+    path.write_text(f'{{\n{indent}"other": 1\n}}\n')
+    assert install(project, "claude", "--yes").exit_code == 0
+    assert path.read_text().startswith(
+        f'{{\n{indent}"other": 1,\n{indent}"mcpServers": {{\n{indent * 2}"toolkeep"'
+    )
+
+
+def test_nothing_that_lies_in_the_project_is_imported_by_what_a_client_starts(project: Path) -> None:
+    (project / "click.py").write_text("raise SystemExit('imported from the project')")
+    install(project, "claude", "--yes")
+    server = json.loads((project / ".mcp.json").read_text())["mcpServers"]["toolkeep"]
+    done = subprocess.run(
+        [server["command"], *server["args"]],
+        cwd=project,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_second_time_changes_nothing(project: Path) -> None:
     install(project, "cursor", "--yes")
     before = (project / ".cursor" / "mcp.json").read_bytes()
@@ -69,7 +95,19 @@ def test_a_second_time_changes_nothing(project: Path) -> None:
     assert (project / ".cursor" / "mcp.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("text", ["{ // mine\n}", "[]", '{"servers": []}', "[" * 100_000, '"x"'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{ // mine\n}",
+        "[]",
+        '{"servers": []}',
+        "[" * 100_000,
+        '"x"',
+        '{"a": 1, "a": 2}',
+        r'{"a": "\ud800"}',
+        '{"a": NaN}',
+    ],
+)
 def test_a_file_that_is_no_plain_object_is_left_alone(project: Path, text: str) -> None:
     path = project / ".vscode" / "mcp.json"
     path.parent.mkdir()
@@ -77,6 +115,19 @@ def test_a_file_that_is_no_plain_object_is_left_alone(project: Path, text: str) 
     done = install(project, "vscode", "--yes")
     assert (done.exit_code, path.read_text()) == (1, text)
     assert "ACODE-TSR-016" in done.stderr
+    assert 'add this to it by hand:\n{\n  "servers": {\n    "toolkeep": {' in done.stderr
+
+
+def test_an_agent_that_nobody_declared_is_named(project: Path) -> None:
+    warned = "! no agent 'stranger' is declared: its calls are refused"
+    assert warned in install(project, "claude", "--agent", "stranger").stderr
+    assert "!" not in install(project, "claude").stderr
+
+
+def test_a_link_to_itself_is_no_file(project: Path) -> None:
+    (project / ".mcp.json").symlink_to(".mcp.json")
+    done = install(project, "claude", "--yes")
+    assert (done.exit_code, "Too many levels of symbolic links" in done.stderr) == (1, True)
 
 
 def test_as_json_the_change_is_shown_as_data(project: Path) -> None:
@@ -85,12 +136,15 @@ def test_as_json_the_change_is_shown_as_data(project: Path) -> None:
     assert (done.exit_code, data["written"], data["before"]) == (1, False, "")
     assert json.loads(data["after"])["mcpServers"]["toolkeep"] == entry(project)
     assert json.loads(install(project, "gemini", "--json", "--yes").stdout)["written"] is True
+    again = install(project, "gemini", "--json", "--yes")
+    assert (again.exit_code, json.loads(again.stdout)["written"]) == (0, False)
 
 
 def test_a_link_stays_a_link(project: Path, tmp_path: Path) -> None:
     real = tmp_path / "dotfiles.json"
     real.write_text("{}")
     (project / ".mcp.json").symlink_to(real)
-    assert install(project, "claude", "--yes").exit_code == 0
+    done = install(project, "claude", "--yes")
+    assert (done.exit_code, f"+++ {real} (then)" in done.stdout) == (0, True)
     assert (project / ".mcp.json").is_symlink()
     assert "toolkeep" in real.read_text()

@@ -1,4 +1,13 @@
-"""`toolkeep mcp`: what it refuses to start with; what it serves is in tests/mcp."""
+"""`toolkeep mcp`: what it refuses to start with, where it works, what it says; the rest is in tests/mcp."""
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -20,3 +29,43 @@ def test_an_agent_that_nobody_declared_is_wrong_usage() -> None:
 @pytest.mark.parametrize("options", [["--wait", "-1"], ["--http", "70000"], ["--http", "x"]])
 def test_impossible_options_are_wrong_usage(options: list[str]) -> None:
     assert CliRunner().invoke(cli, ["mcp", *options]).exit_code == 2
+
+
+def test_relative_paths_of_calls_start_from_the_project_wherever_a_client_starts_it(tmp_path: Path) -> None:
+    call = {"name": "read_file", "arguments": {"path": "nothing.txt"}}
+    messages = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "toolkeep", "mcp", "--project", str(tmp_path)],
+        cwd="/",
+        input="".join(json.dumps(message) + "\n" for message in messages),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (answer,) = (one for one in map(json.loads, done.stdout.splitlines()) if one["id"] == 2)
+    assert "/path: 'nothing.txt' does not exist." in answer["result"]["content"][0]["text"]
+
+
+def test_over_http_it_says_where_it_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ports: list[int] = []
+
+    def serve(_: object, host: str, *, sock: socket.socket) -> None:
+        ports.append(sock.getsockname()[1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("toolkeep.mcp.serving.serve_http", serve)
+    done = CliRunner().invoke(cli, ["mcp", "--http", "0", "--project", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (0, f"✓ serving at http://127.0.0.1:{ports[0]}/mcp\n")
+
+
+@pytest.mark.parametrize(("command", "option"), [("mcp", "--http"), ("serve", "--port")])
+def test_an_address_that_is_taken_is_named_with_the_way_to_another(command: str, option: str) -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        done = CliRunner().invoke(cli, [command, option, str(port)])
+    reason = os.strerror(errno.EADDRINUSE)
+    assert done.exit_code == 1
+    assert done.stderr == f"✗ 127.0.0.1:{port}: {reason}; choose another with {option}\n"

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from toolkeep.__main__ import main
+
 Prepare = Callable[[], None]
 
 LOOKS = (["list"], ["list", "--json"], ["list", "--table"], ["show", "agent_hello_world"], ["lint"], ["completion", "bash"])  # fmt: skip
@@ -108,3 +110,12 @@ def test_a_project_whose_path_is_not_utf_8_is_listed_and_accepted(tmp_path: Path
     )
     assert run(["accept", "--hash", wanted.decode()], project)[0] == 0
     assert run(["list"], project)[::2] == (0, "")
+
+
+def test_ctrl_c_while_the_command_is_loaded_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("toolkeep.__main__._load", interrupted)
+    with pytest.raises(SystemExit, match="Aborted!"):
+        main()

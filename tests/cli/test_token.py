@@ -38,6 +38,17 @@ def test_a_token_is_printed_once_alone_on_standard_output() -> None:
         assert text[20:] not in shown
 
 
+def test_an_agent_that_nobody_declared_is_named_where_it_would_call() -> None:
+    warned = "! no agent 'ci' is declared: its calls are refused"
+    assert warned in run("token", "make", "ci", "-s", "call").stderr
+    assert warned not in run("token", "make", "ci", "-s", "metrics").stderr
+    assert warned not in run("token", "make", "ci", "-s", "call", "--agent", "operator").stderr
+    user = Path.home() / ".agent" / "config.yml"
+    user.parent.mkdir()
+    user.write_text("agents: {ci: {}}\n")
+    assert warned not in run("token", "make", "ci", "-s", "call").stderr
+
+
 def test_tokens_are_rotated_and_revoked_by_the_beginning_of_their_id() -> None:
     first = data("token", "make", "ci", "-s", "call", "--no-end")
     assert first["expires_at"] is None

@@ -283,3 +283,13 @@ def test_a_webhook_that_only_looks_like_this_machine_is_refused(tmp_path: Path) 
     with pytest.raises(ConfigurationInvalid) as raised:
         open_keep(project=tmp_path)
     assert raised.value.faults == (f"{path}:2:23: a webhook must begin with https://",)
+
+
+def test_what_is_expected_is_said_once(tmp_path: Path) -> None:
+    configure(tmp_path, "tier: gold\napprovals: {wait: soon}\n")
+    error = refusal_of(tmp_path)
+    assert isinstance(error, ConfigurationInvalid)
+    tier, wait = (fault.partition("config.yml:")[2] for fault in error.faults)
+    assert tier.startswith("1:1: 'tier' is not an allowed value; expected one of \"core\", ")
+    assert tier.endswith('"Enterprise".')
+    assert (tier.count('"Enterprise"'), wait) == (1, "2:13: 'wait' must be a number, got string")

@@ -90,7 +90,7 @@ OUTSIDE = ["../main.cedar", "/etc/passwd", "a/../../main.cedar", "."]
 def test_a_file_outside_the_folder_of_the_configuration_stops_the_start(name: str, tmp_path: Path) -> None:
     configure(tmp_path, f"policies: ['{name}']\n")
     write(tmp_path, name="../main.cedar")
-    with pytest.raises((ConfigurationInvalid, FileUnreadable)):
+    with pytest.raises((ConfigurationInvalid, FileUnreadable), match=f"{tmp_path}/.agent"):
         settings_of(tmp_path)
 
 

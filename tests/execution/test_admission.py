@@ -295,3 +295,72 @@ def test_the_gate_of_a_call_is_not_forgotten_while_it_enters(monkeypatch: pytest
         (await second).release()
 
     run(scenario())
+
+
+def test_a_call_that_waits_for_a_person_lets_others_run_its_tool_and_stays_one_of_its_agents() -> None:
+    async def scenario() -> None:
+        admission = limited(agent_concurrency=1, tool_concurrency=1)
+        asked = await enter(admission)
+        async with asked.aside():
+            (await enter(admission, agent="another_agent")).release()
+            mine = await waiting(admission, "another_tool")
+        queued = await waiting(admission, agent="another_agent")
+        asked.release()
+        (await mine).release()
+        (await queued).release()
+        assert admission.running == 0
+
+    run(scenario())
+
+
+def test_a_call_that_was_agreed_to_waits_for_its_turn() -> None:
+    async def scenario() -> None:
+        admission = limited(tool_concurrency=1)
+        asked = await enter(admission)
+        answered = asyncio.Event()
+
+        async def ask() -> None:
+            async with asked.aside():
+                await answered.wait()
+
+        asking = asyncio.create_task(ask())
+        await asyncio.sleep(0)
+        other = await enter(admission, agent="another_agent")
+        answered.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not asking.done()
+        other.release()
+        await asking
+        asked.release()
+        assert admission.running == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_call_that_is_cancelled_while_it_stands_aside_leaves_nothing(*, is_answered: bool) -> None:
+    async def scenario() -> None:
+        admission = limited(tool_concurrency=1)
+        asked = await enter(admission)
+        answered = asyncio.Event()
+
+        async def ask() -> None:
+            async with asked.aside():
+                await answered.wait()
+
+        asking = asyncio.create_task(ask())
+        await asyncio.sleep(0)
+        other = await enter(admission)
+        if is_answered:
+            answered.set()
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait({asking})
+        asked.release()
+        other.release()
+        (await enter(admission)).release()
+        assert admission.running == 0
+        assert all(gate.is_idle for gate in admission._gates.values())
+
+    run(scenario())

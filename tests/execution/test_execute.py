@@ -245,6 +245,39 @@ def test_the_callers_cancellation_reaches_an_async_tool_and_is_recorded(
     assert stage.running == 0
 
 
+def test_a_tool_that_does_not_let_itself_be_cancelled_keeps_its_slot_though_the_caller_gives_up_twice() -> (
+    None
+):
+    async def scenario() -> None:
+        asked_to_end, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        @tool
+        async def stubborn() -> None:
+            """Run on, whatever happens."""
+            while not may_end.is_set():
+                try:
+                    await may_end.wait()
+                except asyncio.CancelledError:
+                    asked_to_end.set()
+            ended.set()
+
+        keep = Keep()
+        keep.register(stubborn)
+        call = asyncio.create_task(keep.call("stubborn", {}))
+        while not asked_to_end.is_set():
+            await asyncio.sleep(0)
+            call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        running = keep._pipeline.admission.running
+        may_end.set()
+        await ended.wait()
+        await asyncio.sleep(0)
+        assert (running, keep._pipeline.admission.running) == (1, 0)
+
+    asyncio.run(scenario())
+
+
 def test_a_sync_tool_is_told_of_the_cancellation_and_holds_its_slot_until_it_ends(slow_sync: Stage) -> None:
     asyncio.run(cancelled_while_running(slow_sync))
     assert not slow_sync.ended.is_set()
@@ -400,6 +433,16 @@ def test_a_call_whose_caller_gives_up_just_when_it_is_handed_out_has_one_ending(
         return held.types()
 
     assert asyncio.run(scenario()) == [kind for kind, _ in CHAIN]
+
+
+def test_a_call_whose_caller_gives_up_just_when_it_is_handed_out_leaves_no_open_claim() -> None:
+    async def scenario() -> tuple[list[str], ToolResult]:
+        held = HeldKeep(**READS)
+        await held.cancelled("ask_user", 0)
+        return held.open_claims(), await held.finished(held.call("ask_user"))
+
+    open_claims, again = asyncio.run(scenario())
+    assert (open_claims, again.code, again.is_repeated) == ([], Code.CANCELLED, True)
 
 
 def test_a_repeated_call_whose_caller_gives_up_has_one_ending() -> None:

@@ -189,7 +189,6 @@ def test_results_outlast_the_ledger_and_closing_leaves_no_file_open(folder: Path
     first = FileLedger(folder)
     assert first.claim("key-1", "call-1", "arguments-1") is None
     first.finish("key-1", b"result-1")
-    assert first.open_claims() == 0
     assert open_files(folder) != []
     first.close()
     assert open_files(folder) == []
@@ -202,7 +201,6 @@ def test_two_ledgers_of_one_folder_see_the_same_claims(folder: Path) -> None:
     first, second = FileLedger(folder), FileLedger(folder)
     first.claim("key-1", "call-1", "arguments-1")
     assert second.claim("key-1", "call-2", "arguments-1") == RUNNING
-    assert (first.open_claims(), second.open_claims()) == (1, 1)
     second.finish("key-1", b"result-1")
     assert first.claim("key-1", "call-3", "arguments-1") == DONE
     first.close()

@@ -1,6 +1,8 @@
 """An event loop for callers that have none."""
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -139,3 +141,12 @@ def test_work_that_comes_while_it_is_closed_is_answered(loop_thread: LoopThread)
         assert [one.result(timeout=30) for one in calls] == list(range(200))
     loop_thread.close()
     assert ours() == []
+
+
+def test_a_fork_of_the_process_gets_a_loop_of_its_own(loop_thread: LoopThread) -> None:
+    assert loop_thread.run(lambda: giving(1)) == 1
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        os._exit(0 if loop_thread.run(lambda: giving(2)) == 2 else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from toolkeep.execution import threads as threads_module
-from toolkeep.execution.threads import Threads
+from toolkeep.execution.threads import NoThread, Threads
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO", default="nobody")
 
@@ -180,3 +180,18 @@ def test_a_caller_that_gives_up_leaves_work_that_looks_time_to_end(threads: Thre
         assert slot.holders == 0
 
     asyncio.run(call())
+
+
+def test_a_slot_is_given_back_where_no_thread_can_be_started(threads: Threads) -> None:
+    slot = Slot()
+
+    async def call() -> None:
+        await threads.run(lambda: None, slot, may_stop=False)
+
+    before = threading.stack_size(1 << 46)  # more than there is
+    try:
+        with pytest.raises(NoThread):
+            asyncio.run(call())
+    finally:
+        threading.stack_size(before)
+    assert slot.holders == 0

@@ -22,10 +22,11 @@ from toolkeep.canonical import canonical_bytes, canonical_hash
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.context import Cancelled, ToolFailed
 from toolkeep.definitions.vocabulary import Isolation
-from toolkeep.errors import NotRecorded
+from toolkeep.errors import NotRecorded, StateUnusable
 from toolkeep.events import CallEnded, Event
 from toolkeep.policy.rulebook import read_all
 from toolkeep.policy.settings import DEFAULT_GRANT, Grant, PolicySettings
+from toolkeep.records import MemoryRecord
 from toolkeep.registry.state import MemoryState
 from toolkeep.results import output as output_stage
 from toolkeep.storage.record import FileRecord
@@ -889,6 +890,35 @@ def test_an_async_tool_may_call_another_tool(adding: Keep) -> None:
     assert adding.call_sync("add_twice", {"a": 1}).value == 3
 
 
+def test_a_call_that_comes_while_the_keep_is_closed_leaves_no_thread() -> None:
+    running, leaving, may_leave = threading.Event(), threading.Event(), threading.Event()
+
+    @tool
+    async def linger() -> None:
+        """Take a while to leave."""
+        running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            leaving.set()
+            await asyncio.to_thread(may_leave.wait)
+
+    before = set(threading.enumerate())
+    keep = keep_with(linger, add_slowly)
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(keep.call_sync, "linger", {})
+        assert running.wait(30)
+        closing = pool.submit(keep.close)
+        assert leaving.wait(30)
+        try:
+            assert keep.call_sync("add_slowly", {"a": 1}).status in ("ok", "error")
+        finally:
+            may_leave.set()
+        closing.result(30)
+    left = set(threading.enumerate()) - before
+    assert [thread.name for thread in left if thread.name == "toolkeep-loop"] == []
+
+
 def test_one_keep_serves_one_event_loop_after_another(adding: Keep) -> None:
     assert [asyncio.run(adding.call("add_slowly", {"a": n})).value for n in range(3)] == [1, 2, 3]
 
@@ -1059,6 +1089,25 @@ def test_nothing_is_pending_when_the_server_half_fails() -> None:
     result = call(keep, "echo_class", {"how": "fail"})
     assert (result.code, message(result)) == (Code.TOOL_FAILED, "There is no form")
     assert asyncio.run(keep.submit(result.call_id, "blue")).code is Code.NOT_PENDING
+
+
+@pytest.mark.spec("EXE-6")
+def test_a_submitted_result_that_cannot_be_kept_is_answered_and_ends_the_chain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = MemoryRecord()
+    keep = keep_with(client_tool(**SMALL), record=lambda: record)
+    pending = call(keep, "ask_user", idempotency_key="key-1")
+
+    def full(_: bytes) -> str:
+        raise StateUnusable("bodies.db", "the disk is full", hint="")
+
+    monkeypatch.setattr(record.bodies, "put", full)
+    result = asyncio.run(keep.submit(pending.call_id, "x" * 2000))
+    assert result.code is Code.NOT_RECORDED
+    last = record.log.entries[-1].record
+    assert (last["type"], last["codes"]) == ("ToolCompleted", [Code.NOT_RECORDED.value])
+    assert [claim.state for claim in record.ledger._claims.values()] == ["done"]
 
 
 # --- caching -----------------------------------------------------------------------------------------

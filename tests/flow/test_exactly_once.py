@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.flow.claims import open_claims
 from toolkeep import Code, Keep, ToolDefinition, tool
 from toolkeep.calls import ToolResult
 from toolkeep.definitions.context import ToolFailed
 from toolkeep.policy.settings import DEFAULT_GRANT, PolicySettings
-from toolkeep.storage.ledger import FileLedger
 from toolkeep.storage.record import FileRecord
 
 pytestmark = pytest.mark.spec("EXE-9")
@@ -237,9 +237,7 @@ def test_a_pending_call_is_handed_out_once_and_its_result_is_remembered(keep: Ke
     again = call(keep, "ask_user", {})
     assert (again.value, again.is_repeated, again.call_id) == ("blue", True, pending.call_id)
     assert same(submitted, again)
-    ledger = FileLedger(folder)
-    assert ledger.open_claims() == 0
-    ledger.close()
+    assert open_claims(folder) == 0
 
 
 def test_a_recorded_result_is_returned_even_while_the_tool_is_suspended(keep: Keep, counter: Counter) -> None:

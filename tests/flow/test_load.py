@@ -1,7 +1,6 @@
 """A thousand calls at once, of every kind and every ending, leave nothing behind."""
 
 import asyncio
-import contextlib
 import gc
 import random
 import threading
@@ -11,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.flow.claims import open_claims
 from toolkeep import Code, Keep, ToolContext, tool
 from toolkeep.definitions.context import ToolFailed
 from toolkeep.limits import CallLimits
-from toolkeep.storage.ledger import FileLedger
 from toolkeep.storage.record import FileRecord
 from toolkeep.storage.verify import verify
 
@@ -137,8 +136,7 @@ def test_a_thousand_calls_of_every_kind_leave_nothing_behind(tmp_path: Path, lim
     assert (tasks_left, keep._pipeline.admission.running) == (0, 0)
     assert set(threading.enumerate()) <= threads
     assert files() == open_files
-    with contextlib.closing(FileLedger(folder)) as ledger:
-        assert ledger.open_claims() == 0
+    assert open_claims(folder) == 0
     assert verify(folder).findings == ()
     if limits is LIMITS:
         seen = {

@@ -1,6 +1,7 @@
 """The command over HTTP: a client that sends a head without end is not listened to without end."""
 
 import contextlib
+import json
 import socket
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.mcp.talk import modern_request
+
 pytestmark = pytest.mark.spec("MCP-3")
 
 
-@pytest.fixture
-def port(tmp_path: Path) -> Iterator[int]:
+@contextlib.contextmanager
+def started(tmp_path: Path) -> "Iterator[tuple[subprocess.Popen[bytes], int]]":
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     command = [sys.executable, "-m", "toolkeep", "mcp", "--project", str(tmp_path), "--http", str(port)]
@@ -24,8 +27,28 @@ def port(tmp_path: Path) -> Iterator[int]:
                 break
             assert process.poll() is None
             time.sleep(0.05)
+        try:
+            yield process, port
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[int]:
+    with started(tmp_path) as (_, port):
         yield port
+
+
+def test_it_ends_when_it_is_told_to_though_somebody_listens(tmp_path: Path) -> None:
+    body, said = modern_request("subscriptions/listen")
+    raw = json.dumps(body).encode()
+    headers = {"host": "localhost", "content-type": "application/json", "content-length": len(raw), **said}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    with started(tmp_path) as (process, port), socket.create_connection(("127.0.0.1", port), 30) as client:
+        client.sendall(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + raw)
+        assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
         process.terminate()
+        assert process.wait(60) == 0
 
 
 def test_a_head_without_end_is_refused(port: int) -> None:

@@ -47,6 +47,8 @@ def test_headers_that_say_the_same_pass(header: dict[str, str], arguments: dict[
         ({"region": "=?base64?/w==?="}, {"region": "ÿ"}),
         ({"count": "4.2e1"}, {"inner": {"count": 42}}),
         ({"count": "41"}, {"inner": {"count": 42}}),
+        ({"count": "1"}, {"inner": {"count": float("inf")}}),
+        ({"count": "1"}, {"inner": {"count": float("nan")}}),
     ],
 )
 def test_headers_that_say_something_else_are_refused(
@@ -59,6 +61,21 @@ def test_headers_that_say_something_else_are_refused(
 
 def given(header: dict[str, str]) -> Headers:
     return Headers([(f"mcp-param-{name}".encode(), value.encode()) for name, value in header.items()])
+
+
+def test_headers_that_stand_twice_are_found_in_one_go() -> None:
+    seen: list[bytes] = []
+
+    class Name(bytes):
+        def __eq__(self, other: object) -> bool:
+            seen.append(self)
+            return bytes.__eq__(self, other)
+
+        __hash__ = bytes.__hash__
+
+    headers = Headers([(Name(b"x%d" % (number // 2)), b"") for number in range(2000)])
+    assert headers.is_doubled(b"x7")
+    assert len(seen) < 20_000
 
 
 @pytest.mark.parametrize("name", [b"host", b"origin"])

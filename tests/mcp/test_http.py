@@ -9,7 +9,7 @@ import pytest
 from tests.mcp.conftest import begun, ended
 from tests.mcp.talk import HANDSHAKE, MODERN, TASKS, Http, modern_request, until
 from toolkeep import Keep
-from toolkeep.limits import McpLimits
+from toolkeep.limits import MCP_INTRODUCTION_BYTES, McpLimits
 from toolkeep.mcp import sessions
 from toolkeep.mcp.http import McpApp
 from toolkeep.mcp.server import McpServer
@@ -204,6 +204,33 @@ def test_the_session_that_was_silent_longest_makes_room(
         return [(await client.ask("ping")).status for client in clients]
 
     assert asyncio.run(run()) == [200, 404, 200]
+
+
+def test_an_agent_that_shakes_hands_without_end_ends_its_own_sessions(
+    server: McpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MCP_SESSIONS", 3)
+
+    async def run() -> Any:
+        agents = {"1": "mcp-local", "2": "other"}
+        app = McpApp(server, identify=lambda scope: agents[dict(scope["headers"])[b"host"].decode()[-1]])
+        mine = Http(app, host="localhost:1")
+        await mine.handshake()
+        others = [Http(app, host="localhost:2") for _ in range(5)]
+        for other in others:
+            await other.handshake()
+        return [(await client.ask("ping")).status for client in (mine, *others)]
+
+    server.keep.declare_agent("other")
+    assert asyncio.run(run()) == [200, 404, 404, 404, 200, 200]
+
+
+def test_a_client_that_says_too_much_of_itself_gets_no_session(server: McpServer) -> None:
+    async def act(client: Http) -> Any:
+        answer = await client.handshake({"experimental": {"x": "y" * MCP_INTRODUCTION_BYTES}})
+        return answer.message["error"]["code"], "mcp-session-id" in answer.headers
+
+    assert talk(server, act) == (-32602, False)
 
 
 # --- headers -------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from toolkeep.limits import MCP_VALUES
 from toolkeep.wire.messages import INVALID_REQUEST, PARSE_ERROR, Message, Unreadable, read_message
 
 
@@ -54,6 +55,33 @@ def test_arguments_are_not_looked_for_without_end() -> None:
 def test_arguments_under_an_escaped_name_are_read_all_the_same() -> None:
     raw = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"\\u0061rguments":{"a":1}}}'
     assert read(raw).arguments == {"a": 1}
+
+
+@pytest.mark.parametrize("given", [b"[1]", b"5", b'"x"', b"null", b"true"])
+def test_what_is_no_object_under_an_escaped_name_is_not_taken_for_nothing(given: bytes) -> None:
+    assert read(CALL % (b'"\\u0061rguments":' + given)).arguments == given
+
+
+@pytest.mark.parametrize("part", [b"[],", b"{},", b"0,", b'"a,b",', b'"\\"",', b'{"a":{}},'])
+def test_a_message_of_too_many_values_is_refused_before_it_is_read(part: bytes) -> None:
+    raw = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":[%b0]}}' % (part * MCP_VALUES)
+    assert (refused(raw).code, refused(raw).id) == (INVALID_REQUEST, None)
+
+
+@pytest.mark.parametrize("text", [b"[{," * MCP_VALUES, b'\\",[{' * MCP_VALUES])
+def test_long_texts_are_one_value_whatever_they_hold(text: bytes) -> None:
+    raw = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"%b"}}' % text
+    assert len(read(raw).params["x"]) == len(text.replace(b"\\", b""))
+
+
+def test_the_values_of_arguments_are_counted_elsewhere() -> None:
+    arguments = b"[%b0]" % (b"0," * MCP_VALUES)
+    assert read(CALL % (b'"arguments":' + arguments)).arguments == arguments
+
+
+@pytest.mark.parametrize("raw", [b'"' + b'\\"' * 2_000_000, b'"' + b'\\"' * 2_000_000 + b"\\"])
+def test_a_text_that_does_not_end_is_not_looked_at_again_and_again(raw: bytes) -> None:
+    assert refused(b"[" * MCP_VALUES + b"," + raw).code == INVALID_REQUEST
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from tests.mcp.talk import HANDSHAKE, MODERN, Lines, lines, until
-from toolkeep import Keep, ToolDefinition, tool
+from toolkeep import Keep, ToolContext, ToolDefinition, tool
 from toolkeep.limits import MCP_PAGE, McpLimits
 from toolkeep.mcp.connection import Connection
 from toolkeep.mcp.features import Prompt, Resource
@@ -273,6 +274,51 @@ def test_progress_comes_from_any_thread_and_only_forwards(server: McpServer) -> 
     told = shaken(server, act)
     assert [one["progress"] for one in told] == [1.0, 2.0, 3.0]
     assert told[0] == {"progressToken": "p", "progress": 1.0, "total": 3, "message": "on the way"}
+
+
+@pytest.mark.parametrize("token", ["x" * 257, 2**63, True, 1.5, None, []])
+def test_a_token_that_is_no_name_or_too_long_is_none(server: McpServer, token: Any) -> None:
+    async def act(client: Lines) -> Any:
+        answer = await client.call("count_up", _meta={"progressToken": token})
+        return answer["result"]["content"][0]["text"], client.heard
+
+    assert shaken(server, act) == ("up", [])
+
+
+@tool(side_effects=[])
+def count_oddly(context: ToolContext) -> str:
+    """Tell how far it is in numbers that JSON does not have."""
+    context.progress(math.nan)
+    context.progress(1, math.nan)
+    context.progress(math.inf)
+    context.progress(2, math.inf)
+    return "odd"
+
+
+def test_progress_that_is_no_number_is_not_told(server: McpServer) -> None:
+    server.keep.register(count_oddly)
+
+    async def act(client: Lines) -> Any:
+        await client.call("count_oddly", _meta={"progressToken": 1})
+        return [one["params"] for one in client.heard if "progress" in one["method"]]
+
+    told = shaken(server, act)
+    assert told == [{"progressToken": 1, "progress": 1}, {"progressToken": 1, "progress": 2}]
+
+
+def test_so_many_resources_are_watched_and_no_endless_names(server: McpServer) -> None:
+    server.add_resource(Resource(uri="notes://x", name="notes", read=lambda: ""))
+
+    async def act(client: Lines) -> Any:
+        many = {"resourceSubscriptions": [str(number) for number in range(server.limits.watched + 1)]}
+        return [
+            (await client.modern("subscriptions/listen", {"notifications": many}))["error"]["code"],
+            (await client.handshake())["result"]["protocolVersion"],
+            (await client.ask("resources/subscribe", {"uri": "x" * 2049}))["error"]["code"],
+            (await client.ask("resources/subscribe", {"uri": "x" * 2048}))["result"],
+        ]
+
+    assert talk(server, act) == [-32000, HANDSHAKE, -32602, {}]
 
 
 def test_nobody_is_told_of_progress_who_did_not_ask(server: McpServer) -> None:

@@ -192,6 +192,25 @@ def test_the_end_of_a_client_that_is_written_to_ends_the_intake(server: McpServe
     assert taken_in(server, act)
 
 
+def test_a_client_that_only_listens_is_read_from_however_often_it_does(server: McpServer) -> None:
+    server.limits = McpLimits(in_flight=2)
+
+    async def act(intake: Intake, pipe: Pipe, sink: Sink, speaker: Speaker) -> Any:
+        for number in range(4):
+            intake.data_received(line(number, "subscriptions/listen", _meta=meta()))
+        await until(lambda: len(sink.frames) == 4)
+        return pipe.is_paused, sorted(speaker.connection.running), speaker.work
+
+    assert taken_in(server, act) == (False, [0, 1], [])
+
+
+def test_a_client_that_only_listened_is_not_waited_for_at_the_end(project: Path) -> None:
+    started = Started(project)
+    started.send(request(1, "subscriptions/listen", _meta=meta()))
+    assert started.read()["method"] == "notifications/subscriptions/acknowledged"
+    assert started.end() == (0, b"", b"")
+
+
 GREET = {"name": "agent_hello_world", "arguments": {"name": "Ada"}}
 
 

@@ -1,6 +1,9 @@
 """Tasks: calls that go on while the client does something else."""
 
 import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,8 +11,10 @@ import pytest
 from tests.mcp.conftest import begun, ended
 from tests.mcp.talk import TASKS, Lines, lines, meta, until
 from toolkeep import Keep, tool
-from toolkeep.mcp import calling
+from toolkeep.mcp import calling, tasks
 from toolkeep.mcp.client import current_client
+from toolkeep.mcp.connection import Connection
+from toolkeep.mcp.running import Running
 from toolkeep.mcp.server import McpServer
 
 ASKABLE: dict[str, Any] = {**TASKS, "elicitation": {}}
@@ -210,8 +215,7 @@ def test_a_cancelled_task_is_told_once(keep: Keep) -> None:
         await until(lambda: begun)
         listen(client, [task])
         await client.modern("tasks/cancel", {"taskId": task}, TASKS)
-        work = client.speaker._server.calling.tasks._tasks[task].running.task
-        await until(work.done)
+        await until(lambda: ended)
         await get(client, task)
         return [one["status"] for one in told(client)]
 
@@ -257,3 +261,94 @@ def test_a_client_that_knows_no_tasks_hears_of_none(keep: Keep) -> None:
         return honored(client)
 
     assert run(keep, act) == {}
+
+
+# --- how many, and how much of them --------------------------------------------------------------
+
+
+async def given(text: str) -> str:
+    return text
+
+
+async def task_of(held: tasks.Tasks, agent: str, text: str = "") -> str:
+    """A task that gives a text and has ended, or one that goes on where there is none."""
+    running = Running(Connection(agent, is_modern=True), lambda _: None, {})
+    running.start(given(text) if text else asyncio.Event().wait())
+    name: str = held.create(agent, running, lambda ended: {"text": ended.task.result()})["taskId"]
+    if text:
+        await until(running.task.done)
+        await asyncio.sleep(0)
+    return name
+
+
+def known(held: tasks.Tasks, agent: str, *names: str) -> list[bool]:
+    connection = Connection(agent, is_modern=True)
+    connection.capabilities = TASKS
+    return [name in held.own(connection, list(names)) for name in names]
+
+
+def test_the_oldest_results_of_an_agent_give_way_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "MCP_AGENT_TASK_BYTES", 250)
+
+    async def act() -> Any:
+        held = tasks.Tasks()
+        other, runs = await task_of(held, "b", "x" * 100), await task_of(held, "a")
+        mine = [await task_of(held, "a", "x" * 100) for _ in range(4)]
+        found = known(held, "b", other), known(held, "a", runs, *mine)
+        held.close()
+        return found
+
+    assert asyncio.run(act()) == ([True], [True, False, False, True, True])
+
+
+def test_a_result_that_is_larger_than_all_of_it_is_kept_until_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tasks, "MCP_AGENT_TASK_BYTES", 50)
+
+    async def act() -> Any:
+        held = tasks.Tasks()
+        first = await task_of(held, "a", "x" * 100)
+        was_known = known(held, "a", first)
+        return was_known, known(held, "a", first, await task_of(held, "a", "x" * 100))
+
+    assert asyncio.run(act()) == ([True], [False, True])
+
+
+def test_an_agent_with_too_many_tasks_takes_no_room_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "MCP_AGENT_TASKS", 2)
+
+    async def act() -> Any:
+        held = tasks.Tasks()
+        first = await task_of(held, "a", "over")
+        await task_of(held, "a")
+        had_room = held.has_room("a"), known(held, "a", first)
+        await task_of(held, "a")
+        found = held.has_room("a"), held.has_room("b")
+        held.close()
+        return had_room, found
+
+    assert asyncio.run(act()) == ((True, [False]), (False, True))
+
+
+@pytest.fixture
+def _no_collector() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_no_collector")
+def test_of_a_task_that_has_ended_only_its_result_is_kept_also_before_anybody_looks_for_garbage() -> None:
+    async def act() -> Any:
+        held = tasks.Tasks()
+        running = Running(Connection("a", is_modern=True), lambda _: None, {})
+        running.start(given("much"))
+        held.create("a", running, lambda ended: {"text": ended.task.result()})
+        await until(running.task.done)
+        await asyncio.sleep(0)
+        gone = weakref.ref(running)
+        del running
+        return gone()
+
+    assert asyncio.run(act()) is None

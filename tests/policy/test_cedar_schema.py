@@ -9,7 +9,7 @@ import pytest
 
 from tests.definitions.examples import made, with_properties
 from toolkeep import ToolDefinition
-from toolkeep.policy.cedar_schema import ATTRIBUTES, DEPTH, _Reader, read_shape, tool_schema
+from toolkeep.policy.cedar_schema import ATTRIBUTES, DEPTH, _Reader, cedar_schema, read_shape
 
 pytestmark = pytest.mark.spec("POL-2")
 
@@ -20,7 +20,8 @@ DECIMAL = {"type": "Extension", "name": "decimal"}
 
 def attributes(properties: dict[str, Any], **keywords: Any) -> dict[str, Any]:
     """The attributes of the argument record, as Cedar accepts them."""
-    schema = tool_schema(made(parameters=with_properties(properties, **keywords)))
+    parameters = made(parameters=with_properties(properties, **keywords)).parameters
+    schema = cedar_schema(read_shape(parameters))
     cedarpy.Schema.from_json_str(json.dumps(schema))
     record = schema[""]["actions"]["call"]["appliesTo"]["context"]["attributes"]["arguments"]
     found: dict[str, Any] = record["attributes"]
@@ -212,7 +213,7 @@ def test_every_real_tool_gets_a_schema_that_cedar_accepts(shared_data: Path) -> 
     for tool in tools:
         parameters = tool.get("schema_normalised") or tool["schema"]
         data = {"name": tool["name"], "description": tool["description"], "parameters": parameters}
-        schema = json.dumps(tool_schema(ToolDefinition.from_elsewhere(data)))
+        schema = json.dumps(cedar_schema(read_shape(ToolDefinition.from_elsewhere(data).parameters)))
         if schema not in seen:
             cedarpy.Schema.from_json_str(schema)
         seen.add(schema)

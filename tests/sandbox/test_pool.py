@@ -142,6 +142,58 @@ def test_nobody_outlives_a_host_that_is_killed() -> None:
     assert asyncio.run(until(lambda: not _alive(started), 2.0))
 
 
+def test_closing_does_not_wait_for_a_fork_of_the_host() -> None:
+    async def main() -> bool:
+        async with asyncio.timeout(10):
+            async with caller(PoolSize(warm_per_key=0)) as here:
+                await here.call(recipe(Isolation.STANDARD, "echo"), value=1)
+                child = os.fork()
+                if child == 0:
+                    signal.pause()
+                before = descendants(os.getpid()) - {child}
+            return not _alive(before)
+
+    children = descendants(os.getpid())
+    try:
+        assert asyncio.run(main())
+    finally:
+        for child in descendants(os.getpid()) - children:
+            os.kill(child, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child, 0)
+
+
+FORKING_HOST = """
+import asyncio, os, signal
+from tests.sandbox.workers import caller, recipe
+from toolkeep.sandbox.levels import Isolation
+async def main():
+    async with caller() as here:
+        await here.call(recipe(Isolation.STANDARD, "echo"), value=1)
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        print(child, flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.spec("EXE-4")
+def test_nobody_outlives_a_host_that_is_killed_and_leaves_a_fork() -> None:
+    host = subprocess.Popen([sys.executable, "-c", FORKING_HOST], cwd=ROOT, stdout=subprocess.PIPE)
+    with host:
+        assert host.stdout is not None
+        fork = int(host.stdout.readline())
+        started = descendants(host.pid) - {fork}
+        host.kill()
+    try:
+        assert len(started) > 1
+        assert asyncio.run(until(lambda: not _alive(started), 5.0))
+    finally:
+        os.kill(fork, signal.SIGKILL)
+
+
 def _alive(processes: set[int]) -> set[int]:
     return {pid for pid in processes if _state(pid) not in ("", "Z", "X")}
 

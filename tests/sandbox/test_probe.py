@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.descriptors import moved_up
 from tests.sandbox.workers import POORER
 from toolkeep.errors import Code
-from toolkeep.sandbox import rehearsal
+from toolkeep.sandbox import rehearsal, tree_trial
 from toolkeep.sandbox.container import FLAGS, is_container
 from toolkeep.sandbox.errors import SandboxUnavailable
 from toolkeep.sandbox.levels import Guarantee, Isolation, Mechanism
@@ -189,3 +190,10 @@ def test_in_a_container_the_remedy_names_its_flags(mechanism: Mechanism, is_name
     found = Finding(mechanism, works=False, reason="no", in_container=True)
     assert (FLAGS in found.remedy) is is_named
     assert REMEDIES[mechanism] in found.remedy
+
+
+def test_a_process_with_many_open_files_can_be_looked_at_too() -> None:
+    heard, said = map(moved_up, os.pipe())
+    with os.fdopen(heard, "rb", 0) as told, os.fdopen(said, "wb", 0) as tell:
+        tell.write(b"words")
+        assert tree_trial._heard(told) == b"words"

@@ -166,6 +166,15 @@ def test_a_state_that_is_there_is_replaced_only_if_that_is_said_and_is_moved_asi
     assert not (used / "mark").exists()
 
 
+def test_a_folder_that_holds_nothing_yet_gives_way_and_leaves_nothing(used: Path, tmp_path: Path) -> None:
+    file, place = tmp_path / "backup.tar", tmp_path / "place" / "state"
+    make_backup(used, file)
+    place.mkdir(parents=True)
+    assert restore_backup(file, place) is None
+    assert [path.name for path in place.parent.iterdir()] == ["state"]
+    assert (place / "keys").is_dir()
+
+
 def test_a_state_in_use_is_not_replaced(used: Path, tmp_path: Path) -> None:
     file = tmp_path / "backup.tar"
     make_backup(used, file)

@@ -5,7 +5,8 @@ import hashlib
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,12 @@ def test_a_body_is_kept_under_its_hash_once_and_privately(bodies: Bodies, tmp_pa
     assert digest == bodies.put(b"hello") == hashlib.sha256(b"hello").hexdigest()
     assert bodies.get(digest) == b"hello"
     assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
+
+
+def test_more_bodies_than_go_into_one_statement_are_kept(bodies: Bodies) -> None:
+    given = {hashlib.sha256(body).hexdigest(): body for body in (b"%d" % number for number in range(600))}
+    bodies.put_all(given)
+    assert {digest: bodies.get(digest) for digest in given} == given
 
 
 def test_a_changed_body_is_not_given_out(bodies: Bodies, tmp_path: Path) -> None:
@@ -133,3 +140,28 @@ def test_bodies_beyond_what_may_wait_are_not_kept(
     writer.close()
     assert [bodies.get(digest) for digest in digests[:2]] == [b"a", b"b"]
     assert state_of(bodies, digests[2]) is BodyState.MISSING
+
+
+def test_what_came_while_others_were_written_is_written_before_closing(
+    bodies: Bodies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, may_go_on = threading.Event(), threading.Event()
+    put_all = Bodies.put_all
+
+    def slowly(self: Bodies, given: Mapping[str, bytes]) -> None:
+        writing.set()
+        assert may_go_on.wait(30)
+        put_all(self, given)
+
+    monkeypatch.setattr(Bodies, "put_all", slowly)
+    writer = BodyWriter(tmp_path)
+    digests = [hashlib.sha256(body).hexdigest() for body in (b"first", b"second")]
+    writer.put_later(digests[0], b"first")
+    assert writing.wait(30)
+    writer.put_later(digests[1], b"second")
+    closing = threading.Thread(target=writer.close)
+    closing.start()
+    assert writer._is_closing.wait(30)
+    may_go_on.set()
+    closing.join(30)
+    assert [bodies.get(digest) for digest in digests] == [b"first", b"second"]

@@ -1,7 +1,12 @@
 """One SQLite file, shared by threads and processes, from its first moment on."""
 
 import contextlib
+import errno
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,7 +68,58 @@ def test_who_still_uses_it_after_it_was_closed_leaves_nothing_open(file: Path) -
         connection.execute("SELECT 1")
 
 
+def test_two_that_use_it_in_one_process_keep_their_locks_and_what_they_write(file: Path) -> None:
+    first, second = Database(file, SCRIPT), Database(file, SCRIPT)
+    for one in (first, second):
+        with one.using() as connection:
+            connection.execute("INSERT INTO words VALUES ('before')")
+    # SQLite removes the journal with the last connection, and knows of others by their locks alone.
+    used = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM words').fetchall()"
+    subprocess.run([sys.executable, "-c", used, str(file)], check=True)
+    with first.using() as connection:
+        connection.execute("INSERT INTO words VALUES ('after')")
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        words = connection.execute("SELECT word FROM words").fetchall()
+    assert words == [("before",), ("before",), ("after",)]
+    first.close()
+    second.close()
+
+
+def test_a_link_in_its_place_is_not_followed(file: Path, tmp_path: Path) -> None:
+    file.symlink_to(tmp_path / "elsewhere.db")
+    with pytest.raises(StateUnusable, match="cannot be used"), Database(file, SCRIPT).using():
+        pass
+    assert not (tmp_path / "elsewhere.db").exists()
+
+
 def test_a_file_that_is_no_database_is_named(file: Path) -> None:
     file.write_bytes(b"something else, and long enough to be looked at" * 10)
     with pytest.raises(StateUnusable, match="cannot be used"), Database(file, SCRIPT).using():
         pass
+
+
+def test_a_fork_of_the_process_has_a_connection_of_its_own_and_waits_for_no_thread_of_its_parent(
+    file: Path,
+) -> None:
+    database = Database(file, SCRIPT)
+    with database.changing() as connection:  # somebody uses it at this very moment
+        connection.execute("INSERT INTO words VALUES ('a')")
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            with database.using() as own:
+                os._exit(0 if own is not connection and not own.in_transaction else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    with database.using() as connection:
+        assert connection.execute("SELECT count(*) FROM words").fetchone() == (1,)
+    database.close()
+
+
+def test_what_the_system_says_is_told_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(file))
+
+    monkeypatch.setattr(Database, "_open", refuse)
+    with pytest.raises(StateUnusable) as refused, Database(file, SCRIPT).using():
+        pass
+    assert refused.value.message == f"{file}: cannot be used: Read-only file system"

@@ -1,10 +1,12 @@
 """Keeps on one store see what the others change, told or not, and go on while it is away."""
 
+import os
 import threading
 from collections.abc import Callable
 
 import pytest
 
+from tests.descriptors import moved_up
 from tests.storage.keeps import WEATHER, KeepOnStore, OpenKeep
 from tests.storage.postgres import Cluster
 from toolkeep import ToolState
@@ -202,3 +204,15 @@ def test_closing_does_not_wait_for_the_next_look(open_there: OpenKeep) -> None:
     keep = following(open_there())
     keep.close()
     assert [thread.name for thread in threading.enumerate() if thread.name == "toolkeep-follow"] == []
+
+
+def test_a_process_with_many_open_files_follows_too(
+    open_there: OpenKeep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe2 = os.pipe2
+    monkeypatch.setattr(os, "pipe2", lambda flags: tuple(map(moved_up, pipe2(flags))))
+    keep, other = following(open_there()), open_there()
+    followed = wait_for(keep, StoreFollowed)
+    other.create_definition(WEATHER)
+    followed()
+    assert keep.store_lost == ""

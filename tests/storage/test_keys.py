@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolkeep.audit.checkpoint import open_checkpoint
+from toolkeep.audit.errors import NoteInvalid
 from toolkeep.audit.note import Note, VerifierKey
 from toolkeep.errors import StateUnusable
 from toolkeep.storage.keys import Keys
@@ -144,3 +145,21 @@ def test_a_key_does_not_show_in_what_is_printed(tmp_path: Path) -> None:
     assert secret not in repr(keys.signer())
     assert secret not in repr(vars(keys))
     assert os.environ.get("TOOLKEEP_KEY") is None
+
+
+def test_a_key_for_secrets_that_was_cut_short_is_not_used(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    keys.secret_key()
+    (keys.folder / "secrets.key").write_bytes(b"")
+    with pytest.raises(StateUnusable):
+        keys.secret_key()
+
+
+@pytest.mark.parametrize("name", ["log.key", "log.next"])
+def test_a_key_file_that_holds_no_key_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    keys = Keys(tmp_path)
+    keys.public_key()
+    keys.prepare_next(1)
+    (keys.folder / name).write_bytes(b"\xff nonsense")
+    with pytest.raises(NoteInvalid):
+        keys.signer() if name == "log.key" else keys.following()

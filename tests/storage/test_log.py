@@ -21,6 +21,7 @@ from toolkeep.audit.entry import Leaf
 from toolkeep.audit.errors import AuditBroken, LogClosed, LogUnwritable
 from toolkeep.audit.findings import Kind
 from toolkeep.canonical import canonical_bytes
+from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.log import AuditLog
 from toolkeep.storage.segments import Place
 from toolkeep.storage.verify import verify
@@ -296,6 +297,7 @@ def test_opening_reads_only_what_came_after_the_last_place(
     "change",
     [
         lambda data: data | {"offset": data["offset"] - 1},
+        lambda data: data | {"offset": data["offset"] + 1},
         lambda data: data | {"offset": -5},
         lambda data: data | {"segment": 7},
         lambda data: data | {"previous": "0" * 64},
@@ -314,6 +316,24 @@ def test_a_place_that_cannot_be_checked_is_not_believed(
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
     assert fill(folder, 1)[0].index == 7
     assert verify(folder).is_intact
+
+
+def test_a_place_in_the_middle_of_an_entry_is_not_believed(folder: Path) -> None:
+    fill(folder, 7)
+    path = folder / "audit" / "resume.json"
+    place = json.loads(path.read_text())
+    fill(folder, 1)
+    path.write_text(json.dumps(place | {"offset": place["offset"] + 5}))
+    assert fill(folder, 1)[0].index == 8
+    assert verify(folder).is_intact
+
+
+def test_a_link_in_the_place_of_a_segment_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    fill(folder, 1)
+    segment(folder).rename(tmp_path / "elsewhere")
+    segment(folder).symlink_to(tmp_path / "elsewhere")
+    with AuditLog(folder, checkpoint_seconds=NEVER) as log, pytest.raises(LogUnwritable):
+        log.append({"n": 1}).result()
 
 
 @pytest.mark.parametrize("left", [b"\0" * 500 + b"from a block", b'{"index"' + b"\0" * 500])
@@ -805,3 +825,78 @@ def test_futures_are_ordinary_ones(log: AuditLog) -> None:
     future.result()
     log.checkpoint()
     assert done == [0]
+
+
+def test_a_checkpoint_that_cannot_be_signed_for_whatever_reason_ends_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = threading.Semaphore(0)
+
+    def break_down(*_: object, **__: object) -> None:
+        tried.release()
+        raise ZeroDivisionError
+
+    with AuditLog(folder, checkpoint_seconds=0.0) as log, monkeypatch.context() as broken:
+        broken.setattr(Checkpoints, "sign", break_down)
+        log.append({"n": 0}).result(30)
+        for number in range(1, 4):
+            assert tried.acquire(timeout=30)
+            assert log.append({"n": number}).result(30).index == number
+        broken.undo()
+    assert verify(folder).covered == 4
+
+
+@pytest.mark.parametrize("gap", [50, 200_000])
+def test_what_stands_behind_zeros_is_not_read_though_nobody_appended_since(folder: Path, gap: int) -> None:
+    fill(folder, 4)
+    first, *_, last = segment(folder).read_bytes().splitlines(keepends=True)
+    with segment(folder).open("ab") as file:
+        file.write(last[:30] + bytes(gap) + last + first + bytes(100))
+    log = AuditLog(folder, checkpoint_seconds=NEVER)
+    assert [entry.index for entry in log.read()] == [0, 1, 2, 3]
+    assert [entry.index for entry in log.read_back()] == [3, 2, 1, 0]
+
+
+def test_a_record_is_proven_beside_one_that_is_half_written(log: AuditLog, folder: Path) -> None:
+    leaves = [log.append({"n": number}).result() for number in range(2)]
+    log.checkpoint()
+    log.append({"n": 2}).result()
+    written = segment(folder).read_bytes()
+    start = written.rindex(b'"n":2')
+    segment(folder).write_bytes(written[:start] + bytes(5) + written[start + 5 :])
+    log.prove(leaves[1].index)
+    segment(folder).write_bytes(written)  # as it is seen a moment later
+    assert log.prove(2).index == 2
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["moved away", "replaced"])
+def test_a_log_that_was_moved_takes_no_more_records_and_leaves_the_new_one_alone(
+    folder: Path, tmp_path: Path, is_replaced: bool
+) -> None:
+    log = AuditLog(folder, checkpoint_seconds=NEVER)
+    for number in range(5):
+        log.append({"n": number}).result()
+    folder.rename(tmp_path / "aside")
+    if is_replaced:
+        fill(folder, 2)
+    with pytest.raises(AuditBroken):
+        log.append({"n": 5}).result(30)
+    with pytest.raises(AuditBroken):
+        log.checkpoint()
+    with pytest.raises(AuditBroken):
+        log.close()
+    assert folder.exists() is is_replaced
+    if is_replaced:
+        assert verify(folder).is_intact
+
+
+def test_where_no_thread_can_be_started_nothing_waits(folder: Path) -> None:
+    log = AuditLog(folder, checkpoint_seconds=NEVER)
+    before = threading.stack_size(1 << 46)  # more than there is
+    try:
+        with pytest.raises(LogUnwritable):
+            log.append({"n": 0})
+    finally:
+        threading.stack_size(before)
+    assert log.append({"n": 1}).result(30).index == 0
+    log.close()

@@ -1,6 +1,7 @@
 """Checkpoints go to a file elsewhere and to a webhook."""
 
 import http.server
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,3 +96,23 @@ def test_what_was_not_taken_is_sent_again_and_a_redirect_is_not_followed(
 def test_a_webhook_that_is_not_there_holds_nothing_up(tmp_path: Path) -> None:
     configure(tmp_path, "audit:\n  checkpoint_webhook: http://127.0.0.1:1/nobody\n")
     call_something(tmp_path / "project")
+
+
+def test_what_is_no_answer_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit" / "checkpoint").write_bytes(b"signed")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def babble() -> None:
+            for _ in range(2):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(b"no status line\r\n\r\n")
+
+        server = threading.Thread(target=babble, daemon=True)
+        server.start()
+        publisher = Publisher(tmp_path, webhook=f"http://127.0.0.1:{listener.getsockname()[1]}/", every_s=0.0)
+        server.join(30)  # it came back after the first one
+        assert not server.is_alive()
+    publisher.close()

@@ -1,7 +1,7 @@
 """Codes that sign a person in: once, in time, and never written down."""
 
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,3 +68,25 @@ def test_so_many_codes_are_kept_and_no_more(tmp_path: Path) -> None:
     for _ in range(SIGN_IN_CODES + 5):
         codes.make()
     assert len(list((tmp_path / "sign-in").iterdir())) == SIGN_IN_CODES
+
+
+def test_a_state_folder_that_a_code_made_is_this_users_alone(tmp_path: Path) -> None:
+    state = tmp_path / "home" / "state"
+    FileSignInCodes(state).make()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (state.parent, state)} == {0o700}
+
+
+def test_a_code_that_is_used_while_another_is_made_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = FileSignInCodes(tmp_path)
+    codes.make()
+    listed = Path.iterdir
+
+    def list_and_use(folder: Path) -> Iterator[Path]:
+        for path in list(listed(folder)):
+            path.unlink()
+            yield path
+
+    monkeypatch.setattr(Path, "iterdir", list_and_use)
+    assert codes.use(codes.make())

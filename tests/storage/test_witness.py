@@ -1,5 +1,6 @@
 """A witness: cosigns what extends the history it knows, and nothing else, whoever signed it."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -201,3 +202,20 @@ def test_requests_come_and_go_as_files(keep: Path, tmp_path: Path, witness: Witn
     Note.parse(checkpoint + (box / "a.cosignature").read_text()).signers([witness.public_key])
     assert (box / "b.refused").read_text().startswith("6\n")
     assert witness.answer_requests(box) == 0
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+def test_what_is_no_file_is_no_request_and_holds_nothing_up(
+    keep: Path, tmp_path: Path, witness: Witness, kind: str
+) -> None:
+    box = tmp_path / "box"
+    box.mkdir()
+    if kind == "folder":
+        (box / "a.request").mkdir()
+    elif kind == "link":
+        (box / "a.request").symlink_to(tmp_path / "elsewhere")
+    else:
+        os.mkfifo(box / "a.request")
+    (box / "b.request").write_text("nonsense")
+    assert witness.answer_requests(box) == 1
+    assert sorted(path.name for path in box.iterdir()) == ["a.request", "b.refused"]

@@ -16,6 +16,7 @@ from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.entry import Leaf
 from toolkeep.audit.errors import LogUnwritable
 from toolkeep.audit.note import Note
+from toolkeep.storage.appender import Appender
 from toolkeep.storage.log import AuditLog
 from toolkeep.storage.verify import verify
 
@@ -289,3 +290,41 @@ def wait_until_covered(log: AuditLog, leaf: Leaf) -> None:
     newest = ""
     while not newest or Checkpoint.parse(Note.parse(newest).text).size <= leaf.index:
         newest = log._writer.checkpoints.newest() or ""
+
+
+def test_a_signal_before_the_records_were_taken_leaves_them_to_the_thread(
+    log: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def call() -> Leaf:
+        return await asyncio.wait_for(log.append_soon(b"{}", is_alone=True), 30)
+
+    async def interrupted() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(Appender, "catch_up", _interrupt)
+            log.append_soon(b"{}", is_alone=True)
+
+    took(log, 0.0)
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(interrupted())
+        assert loop.run_until_complete(call()).index == 2
+
+
+def test_a_signal_between_two_steps_of_an_append_leaves_the_log_sound(
+    log: AuditLog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(Appender, "_grow", _interrupt)
+            log.append_soon(b'{"n":1}', is_alone=True)
+
+    took(log, 0.0)
+    with contextlib.closing(asyncio.new_event_loop()) as loop, pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(interrupted())
+    assert log.append({"n": 2}).result(30).index == 2
+    log.close()
+    assert (verify(folder).is_intact, verify(folder).covered) == (True, 3)
+
+
+def _interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt

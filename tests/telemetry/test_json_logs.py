@@ -2,6 +2,7 @@
 
 import json
 import logging
+from datetime import UTC, datetime
 
 import pytest
 
@@ -28,6 +29,12 @@ def test_a_record_is_one_line_of_json_with_its_fields(caplog: pytest.LogCaptureF
     (ended,) = [one for one in data if one["message"] == "call ended"]
     assert (ended["status"], ended["correlation_id"]) == ("ok", "c7")
     assert ended["timestamp"].endswith("+00:00")
+
+
+def test_times_have_one_form() -> None:
+    at = datetime(2026, 11, 16, 2, 45, 54, 78125, UTC)
+    record = logging.getLogger("x").makeRecord("x", logging.INFO, "f", 1, "said", (), None, extra={"at": at})
+    assert json.loads(JsonFormatter().format(record))["at"] == "2026-11-16T02:45:54.078+00:00"
 
 
 def test_an_exception_stays_on_its_line() -> None:

@@ -6,6 +6,7 @@ recorded.
 """
 
 import asyncio
+import contextlib
 import inspect
 import json
 import logging
@@ -35,6 +36,8 @@ Approver = Callable[[Question], "Awaitable[Answer | bool | None] | Answer | bool
 
 A critical call is asked about twice, and the second yes is an `Answer` with the tool's name typed.
 """
+
+Waiting = Callable[[], contextlib.AbstractAsyncContextManager[None]]
 
 PROGRAM = "program"
 """The way of an approver that the host's own code is."""
@@ -91,8 +94,10 @@ class Asker:
         self._clock = clock
         self._tell = tell
 
-    async def ask(self, call: PermittedCall, argument_hash: str) -> Asked | Refusal:
-        """A yes, where one is needed; else why there is none."""
+    async def ask(
+        self, call: PermittedCall, argument_hash: str, waiting: Waiting = contextlib.nullcontext
+    ) -> Asked | Refusal:
+        """A yes, where one is needed; else why there is none. `waiting` is held while a person is asked."""
         why = self._why(call)
         if not why:
             return _NOBODY
@@ -104,7 +109,8 @@ class Asker:
         self.store.ask(question)
         self._tell_requested(question)
         try:
-            standing = await self._answered(question)
+            async with waiting():
+                standing = await self._answered(question)
         except BaseException:
             self.store.withdraw(question.id)
             self._tell_decided(question, None, "withdrawn")
@@ -252,7 +258,7 @@ class Asker:
             return None
         try:
             # An ordinary function may well sit and wait for a key.
-            is_async = inspect.iscoroutinefunction(approver)
+            is_async = any(map(inspect.iscoroutinefunction, (approver, type(approver).__call__)))
             said = approver(question) if is_async else await asyncio.to_thread(approver, question)
             if isinstance(said, Awaitable):
                 said = await said

@@ -11,8 +11,11 @@ from toolkeep.wording import visible
 _CONTENTS: Final = ("content", "contents", "text", "data", "body")
 """What the parameter is called that holds the whole new content of a file."""
 
-_HARMLESS: Final = frozenset(("encoding", "create_parents", "overwrite"))
-"""Other parameters that do not change what is written; any other might."""
+_HARMLESS: Final = frozenset(("encoding", "create_parents", "create_directories", "overwrite", "mode"))
+"""Other parameters that do not change what is written; any other might, and so might another mode."""
+
+_OVERWRITE: Final = "overwrite"
+_APPEND: Final = "append"
 
 
 def difference(call: PermittedCall, shown: Mapping[str, Any]) -> str:
@@ -23,7 +26,8 @@ def difference(call: PermittedCall, shown: Mapping[str, Any]) -> str:
     written = [one for one in call.touched if one.kind == "fs.write"]
     contents = [shown[name] for name in _CONTENTS if isinstance(shown.get(name), str)]
     paths = {one.pointer.removeprefix("/") for one in written}
-    if shown.keys() - _HARMLESS - paths - set(_CONTENTS):
+    mode = shown.get("mode", _OVERWRITE)
+    if shown.keys() - _HARMLESS - paths - set(_CONTENTS) or mode not in (_OVERWRITE, _APPEND):
         return ""
     if len(written) != 1 or len(contents) != 1 or len(contents[0]) > DIFFERENCE_BYTES:
         return ""
@@ -33,13 +37,13 @@ def difference(call: PermittedCall, shown: Mapping[str, Any]) -> str:
     try:
         old = before.decode()
     except UnicodeDecodeError:
-        return f"{len(before)} bytes that are no text would be replaced by {len(contents[0])} characters"
+        became = "followed" if mode == _APPEND else "replaced"
+        return f"{len(before)} bytes that are no text would be {became} by {len(contents[0])} characters"
+    new = old + contents[0] if mode == _APPEND else contents[0]
     name = visible(written[0].shown)
     lines = list(
         # No dates: a tab stands before each, which whoever shows the lines has to escape.
-        difflib.unified_diff(
-            _lines(old), _lines(contents[0]), f"{name} (now)", f"{name} (after)", lineterm=""
-        )
+        difflib.unified_diff(_lines(old), _lines(new), f"{name} (now)", f"{name} (after)", lineterm="")
     )
     cut = len(lines) - DIFFERENCE_LINES
     return "\n".join(lines if cut <= 0 else [*lines[:DIFFERENCE_LINES], f"… and {cut} lines more"])

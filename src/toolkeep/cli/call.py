@@ -11,6 +11,7 @@ import click
 from toolkeep.calls import ToolResult
 from toolkeep.cli.options import common, files, print_json, project, say
 from toolkeep.cli.tools import complete_name, keep_with, read_arguments
+from toolkeep.errors import Code
 
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
@@ -77,6 +78,8 @@ def _approver(project: Path | None) -> "Approver | None":
 def _print(result: ToolResult) -> None:
     if result.error is not None:
         say(f" {result.error.text}", label="✗", color="red")
+        if result.error.code is Code.NOT_PERMITTED:
+            say(f"\nWhy, and what would have to change: toolkeep policy explain {result.tool} ARGUMENTS")
         say(f"\nCorrelation id: {result.correlation_id}")
     elif result.status == "pending":
         say(f" pending: {result.tool} is executed by the client; submit its result for {result.call_id}")

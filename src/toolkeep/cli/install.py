@@ -2,6 +2,8 @@
 
 import difflib
 import json
+import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from typing import Any
 
 import click
 
+from toolkeep.cli.agents import say_if_undeclared
 from toolkeep.cli.options import common, is_terminal, print_json, project, say
 from toolkeep.errors import FileUnreadable
 from toolkeep.limits import CONFIG_FILE_BYTES
@@ -53,7 +56,7 @@ CLIENTS = {
 
 
 @click.command("install")
-@click.argument("client", type=click.Choice(sorted(CLIENTS)))
+@click.argument("client", metavar="CLIENT", type=click.Choice(sorted(CLIENTS)))
 @click.option("--name", default="toolkeep", show_default=True, help="What the client calls it.")
 @click.option("--agent", default="mcp-local", show_default=True, help="Whose calls the client's are.")
 @click.option("--find-tools", is_flag=True, help="List two tools that find and call all the others.")
@@ -72,19 +75,21 @@ def command(
 ) -> None:
     """Let the MCP client CLIENT start the keep of this project.
 
-    Shows what changes in the client's configuration, and asks before it is written. Everything else in that
-    file stays. Exit status 0 if the client is set up.
+    CLIENT is claude (Claude Code), claude-desktop, cursor, gemini, vscode or windsurf. Shows what changes in
+    its configuration, and asks before it is written. Everything else in that file stays. Exit status 0 if the
+    client is set up.
     """
     from toolkeep.assembly import project_folder
 
     root = project_folder(project)
     which = CLIENTS[client]
-    path = which.path(root)
+    path = Path(os.path.realpath(which.path(root)))  # a link stays one; what changes goes by its own name
     before = _read(path)
     after = _with_entry(before, path, which, name, _entry(which, root, agent, find_tools=find_tools))
-    if as_json and not yes:
+    if as_json and (before == after or not yes):
         print_json({"path": str(path), "before": before, "after": after, "written": False})
         sys.exit(0 if before == after else 1)
+    say_if_undeclared(agent, root)
     if before == after:
         say(f" {which.title} is set up already: {path}", label="✓", color="green")
         return
@@ -101,7 +106,8 @@ def command(
 
 
 def _entry(client: McpClient, root: Path, agent: str, *, find_tools: bool) -> dict[str, Any]:
-    arguments = ["-m", "toolkeep", "mcp", "--project", str(root), "--agent", agent]
+    # Clients start it in the project; without -P, Python would import a click.py that lies there.
+    arguments = ["-P", "-m", "toolkeep", "mcp", "--project", str(root), "--agent", agent]
     arguments += ["--find-tools"] if find_tools else []
     entry: dict[str, Any] = {"command": sys.executable, "args": arguments}
     return {"type": "stdio", **entry} if client.has_type else entry
@@ -113,28 +119,55 @@ def _read(path: Path) -> str:
             text = file.read(CONFIG_FILE_BYTES + 1)
     except FileNotFoundError:
         return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileUnreadable(str(path), "cannot be read as text") from error
+    except UnicodeDecodeError as error:
+        raise FileUnreadable(str(path), "is not UTF-8 text") from error
+    except OSError as error:
+        raise FileUnreadable(str(path), error.strerror or "cannot be read") from error
     if len(text) > CONFIG_FILE_BYTES:
         raise FileUnreadable(str(path), f"is over {CONFIG_FILE_BYTES} bytes")
     return text
 
 
 def _with_entry(before: str, path: Path, client: McpClient, name: str, entry: dict[str, Any]) -> str:
-    """The file with the entry; raises where it is no plain JSON object, so that nothing of it gets lost."""
+    """The file with the entry; raises where that would lose something of what it says."""
+    wanted = {client.key: {name: entry}}
     try:
-        data = json.loads(before) if before.strip() else {}
+        data = _plain(before) if before.strip() else {}
     except (ValueError, RecursionError) as error:
-        wanted = json.dumps({client.key: {name: entry}}, indent=2)
-        reason = f"is no plain JSON; add this to it by hand:\n{wanted}"
-        raise FileUnreadable(str(path), reason) from error
-    servers = data.setdefault(client.key, {}) if isinstance(data, dict) else None
+        raise _by_hand(path, "is no plain JSON", wanted) from error
+    if not isinstance(data, dict):
+        raise _by_hand(path, "is no JSON object", wanted)
+    servers = data.setdefault(client.key, {})
     if not isinstance(servers, dict):
-        raise FileUnreadable(str(path), f"has no object under {client.key!r}")
+        raise _by_hand(path, f"has no object under {client.key!r}", wanted)
     if servers.get(name) == entry:
         return before
     servers[name] = entry
-    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(data, indent=_indent(before), ensure_ascii=False) + "\n"
+
+
+def _plain(text: str) -> Any:
+    """The data of JSON text; ValueError where it could not be written back as it stands."""
+    data = json.loads(text, object_pairs_hook=_each_once)
+    json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
+    return data
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return data
+
+
+def _by_hand(path: Path, reason: str, wanted: dict[str, Any]) -> FileUnreadable:
+    return FileUnreadable(str(path), f"{reason}; add this to it by hand:\n{json.dumps(wanted, indent=2)}")
+
+
+def _indent(text: str) -> str:
+    """How the file is indented, by its first line that is."""
+    found = re.search(r"^[ \t]+(?=\S)", text, re.MULTILINE)
+    return found[0] if found else "  "
 
 
 def _show(path: Path, before: str, after: str) -> None:
@@ -157,11 +190,10 @@ def _write(path: Path, text: str) -> None:
     from toolkeep.storage.atomic import write_whole
 
     try:
-        real = path.resolve()  # a link stays a link
-        real.parent.mkdir(parents=True, exist_ok=True)
-        mode = real.stat().st_mode & 0o777 if real.exists() else None
-        write_whole(real, text.encode())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mode = path.stat().st_mode & 0o777 if path.exists() else None
+        write_whole(path, text.encode())
         if mode is not None:
-            real.chmod(mode)
+            path.chmod(mode)
     except OSError as error:
         raise FileUnreadable(str(path), error.strerror or "cannot be written") from error

@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -16,6 +16,9 @@ from toolkeep.definitions.tool import SourceKind
 from toolkeep.definitions.vocabulary import Category, Danger, ToolState
 from toolkeep.keep import Keep
 from toolkeep.wording import shorten, visible
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _HEADS = ("NAME", "VERSION", "CATEGORY", "RISK", "DANGER", "STATE", "DESCRIPTION")
 _DESCRIPTION_CHARS = 60
@@ -127,17 +130,27 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     console = Console()
     left_out = {"VERSION", "RISK", "DANGER"} if console.width < _WIDE_COLUMNS else set()
     shown = [column for column, head in enumerate(_HEADS) if head not in left_out]
     table = Table(box=box.SIMPLE, pad_edge=False)
     for column in shown:
-        table.add_column(_HEADS[column], overflow="fold", no_wrap=_HEADS[column] != "DESCRIPTION")
+        head = _HEADS[column]
+        table.add_column(_cell(head, head), overflow="fold", no_wrap=head != "DESCRIPTION")
     for row in rows:
-        table.add_row(*(Text(row[column], style=_STYLES.get(row[column], "")) for column in shown))
+        table.add_row(*(_cell(row[column], _HEADS[column]) for column in shown))
     console.print(table)
+
+
+def _cell(text: str, head: str) -> "Text":
+    """A cell; a description is cut, so that a tool takes one line."""
+    from rich.text import Text
+
+    cell = Text(text, style=_STYLES.get(text, ""))
+    if head == "DESCRIPTION":
+        cell.no_wrap, cell.overflow = True, "ellipsis"
+    return cell
 
 
 _STYLES: dict[str, str] = {

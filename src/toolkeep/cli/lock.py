@@ -50,7 +50,7 @@ def command(*, check: bool, ask: bool, project: Path | None, as_json: bool) -> N
     root = project_folder(project)
     offered, identities = _offered(root, asks=ask)
     if not identities:
-        hint = "add one: toolkeep add openapi FILE"
+        hint = "add one: `toolkeep add mcp` or `toolkeep add openapi`"
         raise ImportRefused(visible(str(root)), "its configuration names no upstream", hint=hint)
     if check:
         _check(root, offered, as_json=as_json)

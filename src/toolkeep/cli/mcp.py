@@ -9,7 +9,8 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from toolkeep.cli.options import common, files, project
+from toolkeep.cli.listening import address, listen, whole
+from toolkeep.cli.options import common, files, project, say
 
 if TYPE_CHECKING:
     from toolkeep.keep import Keep
@@ -58,8 +59,12 @@ def command(
     Calls are checked, decided, recorded and run as ever, as those of one agent. Where a person has to agree,
     the call waits in the inbox: toolkeep approve.
     """
+    from toolkeep.assembly import project_folder
+
     streams = _take_streams() if port is None else contextlib.nullcontext()
-    with streams as taken, _open(files, project, wait_s) as keep:
+    root = project_folder(project)
+    # Relative paths of calls start from the project: a client starts us wherever it likes.
+    with streams as taken, contextlib.chdir(root), _open(whole(files), root, wait_s) as keep:
         if not keep.has_agent(agent):
             raise click.BadParameter(f"{agent!r} is not declared under `agents`", param_hint="--agent")
         from toolkeep.mcp.server import McpServer
@@ -77,19 +82,18 @@ def command(
         server.close()
 
 
-def _open(files: tuple[Path, ...], project: Path | None, wait_s: float | None) -> "Keep":
-    from toolkeep.assembly import open_state, project_folder, read_configuration
+def _open(files: tuple[Path, ...], root: Path, wait_s: float | None) -> "Keep":
+    from toolkeep.assembly import open_state, read_configuration
     from toolkeep.cli.tools import keep_with
     from toolkeep.mcp.approvals import ask_client
 
     if wait_s is None:
-        root = project_folder(project)
         wait_s = read_configuration(root, open_state(root)).approval_wait_s or INBOX_WAIT_S
-    return keep_with(files, project, approver=ask_client, approval_wait_s=wait_s)
+    return keep_with(files, root, approver=ask_client, approval_wait_s=wait_s)
 
 
 def _serve_http(server: "McpServer", host: str, port: int) -> None:
-    from toolkeep.mcp.serving import check_loopback, serve_http
+    from toolkeep.mcp.serving import PATH, check_loopback, serve_http
 
     try:
         check_loopback(host)
@@ -99,7 +103,10 @@ def _serve_http(server: "McpServer", host: str, port: int) -> None:
         import uvicorn  # noqa: F401 -- whether it is there
     except ImportError as error:
         raise click.UsageError("Serving over HTTP needs the extra `server`: toolkeep[server]") from error
-    serve_http(server, host, port)
+    with listen(host, port, option="--http") as sock, contextlib.suppress(KeyboardInterrupt):
+        where = f"http://{address(host, sock.getsockname()[1])}{PATH}"
+        say(f" serving at {where}", label="✓", color="green", err=True)
+        serve_http(server, host, sock=sock)
 
 
 @contextlib.contextmanager

@@ -42,7 +42,10 @@ def common(command: Callable[P, R]) -> Callable[P, R]:
             except BrokenPipeError:
                 raise  # click ends quietly: whoever read us has enough
             except OSError as error:
-                sys.exit(f"✗ {type(error).__name__}: {error.strerror or 'input or output failed'}")
+                what = error.filename or type(error).__name__
+                reason = error.strerror or "input or output failed"
+                say(f" {what}: {reason}", label="✗", color="red", err=True)
+                sys.exit(1)
 
     return wrapped  # type: ignore[return-value]  # click adds the parameters
 

@@ -1,11 +1,14 @@
 """`toolkeep serve`: the keep over HTTP, for whoever has a token."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from toolkeep.cli.options import common, files, is_terminal, print_json, project, say
+from toolkeep.cli.listening import address as address_of
+from toolkeep.cli.listening import listen, whole
+from toolkeep.cli.options import common, files, is_terminal, project, say
 
 if TYPE_CHECKING:
     from toolkeep.keep import Keep
@@ -87,16 +90,18 @@ def command(
     from toolkeep.assembly import open_tokens, project_folder
     from toolkeep.limits import ServerLimits
     from toolkeep.server.assemble import make_app
-    from toolkeep.server.serving import bind, is_loopback, names_of, serve
+    from toolkeep.server.serving import is_loopback, names_of, serve
 
     if as_json:
         _log_json()
     limits = ServerLimits(grace_s=grace_s, requests_per_second=rate)
-    sock = bind(host, port)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}"
-    codes = _codes(project_folder(project)) if has_page else None
-    tokens = contextlib.closing(open_tokens(project_folder(project)))
-    with sock, tokens as held, _open(files, project, wait_s) as keep:
+    sock = listen(host, port, option="--port")
+    address = f"http://{address_of(host, sock.getsockname()[1])}"
+    root = project_folder(project)
+    codes = _codes(root) if has_page else None
+    tokens = contextlib.closing(open_tokens(root))
+    # Relative paths of calls start from the project, wherever the server is started from.
+    with sock, tokens as held, contextlib.chdir(root), _open(whole(files), root, wait_s) as keep:
         app = make_app(
             keep,
             held,
@@ -143,16 +148,15 @@ def _log_json() -> None:
         handler.format = JsonFormatter().format  # type: ignore[method-assign]  # as the handler was made
 
 
-def _open(files: tuple[Path, ...], project: Path | None, wait_s: float | None) -> "Keep":
-    from toolkeep.assembly import open_state, project_folder, read_configuration
+def _open(files: tuple[Path, ...], root: Path, wait_s: float | None) -> "Keep":
+    from toolkeep.assembly import open_state, read_configuration
     from toolkeep.cli.tools import keep_with
     from toolkeep.limits import WAIT_FOR_PERSON_SECONDS
     from toolkeep.server.calls import ask_elsewhere
 
     if wait_s is None:
-        root = project_folder(project)
         wait_s = read_configuration(root, open_state(root)).approval_wait_s or WAIT_FOR_PERSON_SECONDS
-    return keep_with(files, project, approver=ask_elsewhere, approval_wait_s=wait_s)
+    return keep_with(files, root, approver=ask_elsewhere, approval_wait_s=wait_s)
 
 
 def _codes(project: Path) -> "SignInCodes":
@@ -166,7 +170,7 @@ def _codes(project: Path) -> "SignInCodes":
 def _say_begun(address: str, *, has_token: bool, as_json: bool) -> None:
     """Where it is, and how to get in; a token itself is shown by `toolkeep token make` alone."""
     if as_json:
-        print_json({"address": address})
+        say(json.dumps({"address": address}))
     else:
         say(f" serving at {address}", label="✓", color="green", err=True)
     if not has_token:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from toolkeep.config.paths import PROJECT_FILE
 from toolkeep.documents import read_yaml
 from toolkeep.errors import ConfigurationInvalid, FileUnreadable
 from toolkeep.policy.settings import Example, PolicySource
@@ -37,7 +38,7 @@ def _read_file(folder: Path, name: str, read: ReadBytes) -> PolicyFile:
     parts = PurePosixPath(name).parts
     if name.startswith("/") or ".." in parts or not parts:
         fault = f"policies: '{visible(name)}' must lie in the folder of the configuration; move it there"
-        raise ConfigurationInvalid([fault])
+        raise ConfigurationInvalid([f"{folder / PROJECT_FILE.name}: {fault}"])
     path = folder / name
     raw = read(path)
     if raw is None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from toolkeep.calls import Violation
 from toolkeep.canonical import canonical_hash
 from toolkeep.config.check import violations
 from toolkeep.config.effects import LEVELS, LIMIT_FIELDS, Effects, at
@@ -37,7 +38,7 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.data import OTHER_SPELLINGS
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.documents import Document, Place, read_yaml
-from toolkeep.errors import ConfigurationInvalid, FileUnreadable
+from toolkeep.errors import Code, ConfigurationInvalid, FileUnreadable
 from toolkeep.limits import CONFIG_FILE_BYTES, CUSTOM_TOOLS, DEFINITION_FILE_BYTES, ERRORS
 from toolkeep.policy.holdings import check_scopes
 from toolkeep.policy.settings import KNOWN_PERMISSIONS
@@ -198,8 +199,7 @@ class _File:
             if violation.path in unresolved:
                 continue
             place = self._document.key_place(_pointer_in(data, violation.path))
-            suggestion = f" {violation.suggestion}" if violation.suggestion else ""
-            yield f"{place}: {violation.message}; expected {violation.expected}.{suggestion}"
+            yield f"{place}: {violation.message}{_mend(violation)}"
 
     def _rule_faults(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
         for key in ("strict_mode", "cache_compiled_schemas"):
@@ -482,6 +482,14 @@ _SECTIONS = frozenset(
         "store", "events", "webhook",
     }
 )  # fmt: skip
+
+
+def _mend(violation: Violation) -> str:
+    """What a person should write instead, where the message does not say it already."""
+    if violation.code is Code.WRONG_TYPE:
+        return ""
+    says_more = violation.suggestion and violation.expected not in violation.suggestion
+    return f"; expected {violation.expected}." + (f" {violation.suggestion}" if says_more else "")
 
 
 def _without_tools(data: dict[str, Any]) -> dict[str, Any]:

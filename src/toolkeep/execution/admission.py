@@ -5,10 +5,11 @@ at once. Slots belong to no event loop: loops and threads may share a keep.
 """
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 import msgspec
 
@@ -27,17 +28,19 @@ Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 class _Gate:
     """Slots of one agent or one tool, with the calls that wait for one and a bucket of tokens."""
 
-    __slots__ = ("running", "tokens", "touched", "waiting")
+    __slots__ = ("aside", "running", "tokens", "touched", "waiting")
 
     def __init__(self, tokens: float, now: float) -> None:
         self.running = 0
+        self.aside = 0
+        """Calls that wait for a person, and will want to run."""
         self.waiting: deque[Waiter] = deque()
         self.tokens = tokens
         self.touched = now
 
     @property
     def is_idle(self) -> bool:
-        return not self.running and not self.waiting
+        return not self.running and not self.waiting and not self.aside
 
 
 class Slot(msgspec.Struct, eq=False):
@@ -51,6 +54,20 @@ class Slot(msgspec.Struct, eq=False):
         """Hold it once more: something of the call goes on after its answer."""
         with self._admission.lock:
             self._holders += 1
+
+    @contextlib.asynccontextmanager
+    async def aside(self) -> AsyncIterator[None]:
+        """Around the wait for a person: others may run the tool meanwhile. The agent's place stays taken."""
+        agent, tool = self._gates
+        self._gates = (agent,)
+        self._admission.step_aside(tool)
+        try:
+            yield
+        except BaseException:
+            self._admission.stay_out(tool)
+            raise
+        await self._admission.step_in(tool)
+        self._gates = agent, tool
 
     @property
     def is_shared(self) -> bool:
@@ -178,15 +195,37 @@ class Admission:
                 return refuse(
                     request, Code.QUEUE_FULL, "Too many calls are waiting already", "Try again later."
                 )
-            loop = asyncio.get_running_loop()
-            turn: asyncio.Future[None] = loop.create_future()
-            gate.waiting.append((loop, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            self._give_up(gate, loop, turn)
-            raise
+            waiter = _queued(gate)
+        await self._turn(gate, waiter)
         return gate
+
+    def step_aside(self, gate: _Gate) -> None:
+        """Give a place to others for a while."""
+        with self.lock:
+            gate.aside += 1
+            self._release((gate,))
+
+    def stay_out(self, gate: _Gate) -> None:
+        """It does not come back."""
+        with self.lock:
+            gate.aside -= 1
+
+    async def step_in(self, gate: _Gate) -> None:
+        """Take a place again; it was let in before, so neither rate nor queue stand against it."""
+        with self.lock:
+            gate.aside -= 1
+            if gate.running < self._limits.tool_concurrency:
+                gate.running += 1
+                return
+            waiter = _queued(gate)
+        await self._turn(gate, waiter)
+
+    async def _turn(self, gate: _Gate, waiter: Waiter) -> None:
+        try:
+            await waiter[1]
+        except asyncio.CancelledError:
+            self._give_up(gate, *waiter)
+            raise
 
     def _takes_token(self, gate: _Gate) -> bool:
         rate = self._limits.calls_per_second
@@ -220,6 +259,14 @@ class Admission:
                 return
         if turn.done() and not turn.cancelled():
             self.release((gate,))
+
+
+def _queued(gate: _Gate) -> Waiter:
+    """A place in the queue of a gate; called with the lock held."""
+    loop = asyncio.get_running_loop()
+    waiter = loop, loop.create_future()
+    gate.waiting.append(waiter)
+    return waiter
 
 
 def _resolve(turn: "asyncio.Future[None]", admission: Admission, gate: _Gate) -> None:

@@ -25,7 +25,7 @@ from toolkeep.execution.runner import Runner, RunRefused
 from toolkeep.execution.unrunnable import why_not_run
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS
 from toolkeep.refusals import refuse
-from toolkeep.wording import shorten, visible_lines
+from toolkeep.wording import excerpt_lines
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -178,12 +178,14 @@ def _tell(listener: Callable[..., None], done: float, total: float | None, messa
 async def _stop(task: "asyncio.Future[Any]", slot: Slot) -> None:
     """Cancel the tool and give it a moment; one that does not end keeps its slot."""
     task.cancel()
-    await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
-    if not task.done():
-        slot.hold()
-        task.add_done_callback(lambda _: slot.release())
-    elif not task.cancelled():
-        task.exception()  # looked at, so that asyncio does not complain
+    try:
+        await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
+    finally:  # also for a caller who gives up once more
+        if not task.done():
+            slot.hold()
+            task.add_done_callback(lambda _: slot.release())
+        elif not task.cancelled():
+            task.exception()  # looked at, so that asyncio does not complain
 
 
 def _outcome(call: RecordedCall, task: "asyncio.Future[Any]") -> "tuple[Any] | Refusal | _Failure":
@@ -195,10 +197,8 @@ def _outcome(call: RecordedCall, task: "asyncio.Future[Any]") -> "tuple[Any] | R
     if error is None:
         return (task.result(),)
     if isinstance(error, ToolFailed):
-        said = visible_lines(str(error)).strip().removesuffix(".")
-        unsaid = f"Tool '{call.tool.name}' failed and did not say why"
-        message = shorten(said, MODEL_TEXT_CHARS // 2) or unsaid
-        return _failed(call, message)
+        said = excerpt_lines(str(error).strip(), MODEL_TEXT_CHARS // 2).removesuffix(".")
+        return _failed(call, said or f"Tool '{call.tool.name}' failed and did not say why")
     if isinstance(error, RunRefused):
         refusal = refuse(call.request, error.code, error.reason, "Try another way, or tell the operator.")
         return _Failure(refusal) if error.code in FAILURES else refusal

@@ -41,7 +41,8 @@ class LoopThread:
             thread.join()
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
+        # In a fork of the process the loop is here, and its thread is not.
+        if self._loop is None or self._thread is None or not self._thread.is_alive():
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(
                 target=self._serve, args=(self._loop,), name="toolkeep-loop", daemon=True

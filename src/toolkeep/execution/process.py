@@ -22,7 +22,7 @@ from toolkeep.execution.reach import resolved_arguments
 from toolkeep.execution.residence import Residence, level_of, recipe, residence
 from toolkeep.execution.residents import Residents
 from toolkeep.execution.runner import Held, RunRefused
-from toolkeep.execution.staying import Staying, find_staying
+from toolkeep.execution.staying import Staying
 from toolkeep.execution.way_out import WayOut
 from toolkeep.limits import OUTPUT_CAP_BYTES
 from toolkeep.sandbox.errors import SandboxBroken
@@ -32,7 +32,7 @@ from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.pool import Pool
 from toolkeep.sandbox.probe import Findings
 from toolkeep.sandbox.resident import Over, Program, Resident, ResidentOver
-from toolkeep.wording import HIDDEN, shorten, visible_lines
+from toolkeep.wording import HIDDEN, excerpt_lines
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -120,8 +120,7 @@ class ProcessRunner:
         base = self._project if tool.provider == "project" and self._project else "/"
         staying = Staying.read(tool.runner.target)
         program = staying.program(base, known.secret)
-        path = find_staying(staying.argv[0], base)
-        place = residence(call.approved.permitted, path, staying.shown(base), self._hidden, base)
+        place = residence(call.approved.permitted, program.path, staying.shown(base), self._hidden, base)
         told = hashlib.sha256(json.dumps(program.environment).encode()).digest()
         key = (tool.definition_hash, call.request.agent, program.argv, told, *place.key)
         return _Wanted(key, place, program, staying.idle_s)
@@ -229,4 +228,4 @@ def _how(status: int | None) -> str:
 def _without_secrets(text: str, known: ToolContext) -> str:
     for secret in filter(None, known.secrets.values()):
         text = text.replace(secret, HIDDEN)
-    return shorten(visible_lines(text), 1000)
+    return excerpt_lines(text, 1000)

@@ -25,10 +25,12 @@ from toolkeep.network.hosts import HostScope
 from toolkeep.network.placing import ArgumentUnfit
 from toolkeep.network.reaching import READING, HostReach
 from toolkeep.sandbox.frames import FrameRefused, weigh
-from toolkeep.wording import HIDDEN, shorten, visible
+from toolkeep.wording import HIDDEN, excerpt
 
 _QUOTED_CHARS: Final = 300
 """How much of a server's complaint a model reads."""
+_LOOKED_AT_CHARS: Final = 10 * _QUOTED_CHARS
+"""How much of it is looked through for words."""
 
 _NOT_THERE: Final = frozenset({502, 503, 504})
 """Answers of whoever stands before a server that is not there at the moment."""
@@ -137,7 +139,7 @@ def _failed(call: RecordedCall, answer: Answer, context: ToolContext) -> Excepti
         complaint = ""
     for secret in filter(None, context.secrets.values()):
         complaint = complaint.replace(secret, HIDDEN)
-    complaint = shorten(visible(" ".join(complaint.split())), _QUOTED_CHARS)
+    complaint = excerpt(" ".join(complaint[:_LOOKED_AT_CHARS].split()), _QUOTED_CHARS)
     return ToolFailed(f"{said}: {complaint}" if complaint else said)
 
 

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from toolkeep.execution.runner import Held
+from toolkeep.errors import Code
+from toolkeep.execution.runner import Held, RunRefused
 
 IDLE_SECONDS: Final = 5.0
 _BUSY, _IDLE = "toolkeep-tool", "toolkeep-idle"
@@ -23,6 +24,13 @@ _BUSY, _IDLE = "toolkeep-tool", "toolkeep-idle"
 Tell: TypeAlias = Callable[[], object]
 Job: TypeAlias = Callable[[], Tell]
 """Does its work, and gives back how to tell of it; does not raise."""
+
+
+class NoThread(RunRefused):
+    """No thread could be started, so that the work was not begun."""
+
+    def __init__(self) -> None:
+        super().__init__(Code.NOT_RUNNABLE, "The machine has no room for another thread; nothing was run")
 
 
 class Threads:
@@ -38,11 +46,16 @@ class Threads:
         """The work's result, from a thread that outlives a caller who gives up, and keeps the slot.
 
         Work that may look whether it is still wanted is waited for when it is not; `execute` bounds how long.
+        Raises `NoThread` where there is none for it.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
         slot.hold()
-        self._give(partial(_job, partial(contextvars.copy_context().run, work), slot, loop, done))
+        try:
+            self._give(partial(_job, partial(contextvars.copy_context().run, work), slot, loop, done))
+        except RuntimeError as error:  # what Python says where it can start no thread
+            slot.release()
+            raise NoThread from error
         if not may_stop:
             return await done
         try:

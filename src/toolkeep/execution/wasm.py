@@ -23,7 +23,7 @@ from toolkeep.errors import Code
 from toolkeep.execution.opened import HeldPlaces
 from toolkeep.execution.reach import check_hidden, resolved_arguments
 from toolkeep.execution.runner import Held, RunRefused
-from toolkeep.execution.threads import Threads
+from toolkeep.execution.threads import NoThread, Threads
 from toolkeep.limits import CANCEL_GRACE_SECONDS, FUEL_PER_SECOND, LOGGED_CHARS, OUTPUT_CAP_BYTES
 from toolkeep.sandbox.frames import FrameRefused, parse_value
 from toolkeep.wasm.cache import CompiledModules
@@ -32,7 +32,7 @@ from toolkeep.wasm.modules import LoadedModule, Modules
 from toolkeep.wasm.run import Answer, Bounds, Run
 from toolkeep.wasm.runtime import Runtime
 from toolkeep.wasm.watch import Watch
-from toolkeep.wording import shorten, visible_lines
+from toolkeep.wording import excerpt_lines
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -101,7 +101,11 @@ class WasmRunner:
             raise _not_run(call, Code.ISOLATION_UNAVAILABLE, str(error)) from error
         # A moment longer than the call: whoever runs it gives up first, and says so.
         watch = Watch(call.deadline_s + CANCEL_GRACE_SECONDS, context().is_cancelled)
-        return await self._threads.run(partial(self._work, call, places, watch), slot, may_stop=True)
+        try:
+            return await self._threads.run(partial(self._work, call, places, watch), slot, may_stop=True)
+        except NoThread:
+            places.close()
+            raise
 
     def _work(self, call: RecordedCall, places: HeldPlaces, watch: Watch) -> Any:
         target = _Target.of(call.tool.runner)
@@ -177,7 +181,7 @@ def _note(call: RecordedCall, module: LoadedModule, answer: Answer) -> None:
     """Which bytes ran, and what they said aside; what may hold a secret is not said."""
     definition = call.tool.definition
     is_secret = definition.sensitive or definition.secret_parameters
-    said = "" if is_secret else shorten(visible_lines(answer.stderr.decode(errors="replace")), LOGGED_CHARS)
+    said = "" if is_secret else excerpt_lines(answer.stderr.decode(errors="replace"), LOGGED_CHARS)
     fields = {"tool_name": call.tool.name, "correlation_id": call.request.correlation_id}
     log.info("a WASM module ran", extra={**fields, "sha256": module.sha256, "stderr": said})
 

@@ -5,6 +5,7 @@ The agent is that of the connection. What the client says of itself goes into th
 
 import asyncio
 import hashlib
+import math
 import re
 import threading
 from collections.abc import Callable, Coroutine
@@ -22,7 +23,7 @@ from toolkeep.mcp.parked import Parked
 from toolkeep.mcp.running import Running, read_answers
 from toolkeep.mcp.tasks import Tasks, check_has_tasks
 from toolkeep.providers.mcp import for_mcp, result_data
-from toolkeep.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, Message, ProtocolError, notification
+from toolkeep.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, Message, ProtocolError, is_id, notification
 
 _NO_SUCH_TOOL: Final = frozenset((Code.UNKNOWN_TOOL, Code.TOOL_DISABLED, Code.TOOL_QUARANTINED))
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -149,7 +150,7 @@ class Calling:
         except BaseException:
             running.cancel()
             raise
-        if running.is_task and not running.task.done() and not self.tasks.is_full:
+        if running.is_task and not running.task.done() and self.tasks.has_room(connection.agent):
             return self.tasks.create(
                 connection.agent, running, lambda ended: _finished(ended.client, ended.task.result(), finish)
             )
@@ -223,17 +224,17 @@ def _trace(meta: dict[str, Any]) -> str:
 def _progress(message: Message, emit: Emit) -> Callable[[float, float | None, str], None] | None:
     """How a tool's progress reaches the client, if it asked for it: only ever forwards."""
     token = message.meta.get("progressToken")
-    if type(token) not in (str, int):
+    if not is_id(token):
         return None
     furthest = float("-inf")
 
     def tell(done: float, total: float | None, words: str) -> None:
         nonlocal furthest
-        if done <= furthest:
+        if not furthest < done < math.inf:
             return
         furthest = done
         params: dict[str, Any] = {"progressToken": token, "progress": done}
-        params |= {"total": total} if total is not None else {}
+        params |= {"total": total} if total is not None and math.isfinite(total) else {}
         params |= {"message": words} if words else {}
         emit(notification("notifications/progress", params))
 

@@ -37,6 +37,19 @@ class Asks(Protocol):
         """The call waits in the inbox."""
 
 
+class _Nobody:
+    """There is nobody to ask any more."""
+
+    async def ask(self, requests: Requests) -> dict[str, Any]:  # noqa: ARG002 -- whatever it is
+        raise ToolFailed("The call is over; its client cannot be asked")
+
+    def start_task(self) -> bool:
+        return False
+
+    def person_is_asked(self) -> None:
+        pass
+
+
 class AnsweredWithError(ToolFailed):
     """A tool that answers with a protocol error instead of a result."""
 
@@ -46,10 +59,14 @@ class Client:
 
     def __init__(self, connection: "Connection", emit: "Emit", asks: Asks) -> None:
         self._connection = connection
-        self._asks = asks
+        self._asks: Asks = asks
         self.emit = emit
         self.error: ProtocolError | None = None
         """What the request is answered with, whatever else comes of it."""
+
+    def let_go(self) -> None:
+        """The work for the request has ended, and goes with its result: nobody who asks holds it any more."""
+        self._asks = _NOBODY
 
     @property
     def connection(self) -> "Connection":
@@ -149,6 +166,7 @@ def fits(method: str, answer: object) -> bool:
     return isinstance(roots, list) and all(isinstance(root, dict) for root in roots)
 
 
+_NOBODY = _Nobody()
 _current: ContextVar[Client | None] = ContextVar("toolkeep_mcp_client", default=None)
 
 

@@ -5,6 +5,7 @@ A page in a browser can reach a server on this machine under any name that its o
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -53,8 +54,8 @@ class Headers:
         self._found: dict[bytes, bytes] = dict(raw)
         self._twice: frozenset[bytes] = frozenset()
         if len(self._found) != len(raw):
-            names = [name for name, _ in raw]
-            self._twice = frozenset(name for name in names if names.count(name) > 1)
+            times = Counter(name for name, _ in raw)
+            self._twice = frozenset(name for name, count in times.items() if count > 1)
 
     def get(self, name: bytes) -> str | None:
         """The value, without the space around it; raises where there are two."""
@@ -222,7 +223,7 @@ def check_params(headers: Headers, schema: Mapping[str, Any], arguments: object)
 def _same(said: str | None, value: Any, rendered: str, kind: Any) -> bool:
     if said is None:
         return False
-    is_whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value)
+    is_whole = type(value) is int or (type(value) is float and value.is_integer())
     if kind == "integer" and is_whole and _DECIMAL.fullmatch(said):
         return int(said.partition(".")[0]) == int(value)
     return said == rendered

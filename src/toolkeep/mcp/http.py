@@ -30,7 +30,7 @@ from toolkeep.mcp.sessions import Sessions
 from toolkeep.mcp.stream import Reply
 from toolkeep.mcp.watch import Watch
 from toolkeep.wire.batch import BATCH_VERSION, is_batch, joined, read_batch
-from toolkeep.wire.era import http_status
+from toolkeep.wire.era import LISTEN, http_status
 from toolkeep.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -82,6 +82,7 @@ class McpApp:
         self._path = path
         self._sessions = Sessions(server.hub)
         self._watch = Watch()
+        self._listening: set[asyncio.Task[Any]] = set()
         self._has_headers: dict[str, bool] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,6 +100,11 @@ class McpApp:
             await send({"type": event["type"] + ".complete"})
             if event["type"] == "lifespan.shutdown":
                 return
+
+    def let_go(self) -> None:
+        """End the streams of those who only listen: the server is told to end, and they would for ever."""
+        for task in self._listening:
+            task.cancel()
 
     def close(self) -> None:
         """End every session and what waits."""
@@ -233,9 +239,9 @@ class McpApp:
                         work = self._framed(one, one.id, connection, reply, frames)
                         connection.running[one.id] = group.create_task(work)
         except asyncio.CancelledError:
-            if not reply.is_gone:
-                raise
-            return
+            if reply.is_gone:
+                return
+            frames.append(refusal(None, _cancelled()))  # some have no answer
         finally:
             self._watch.discard(reply)
             reply.stop_watching()
@@ -273,6 +279,8 @@ class McpApp:
         reply.await_answer(receive, task)
         self._watch.add(reply)
         connection.running[message.id] = task
+        if message.method == LISTEN:
+            self._listening.add(task)
         emit = reply.emit if stream is None else stream.emit
         try:
             return answer(message.id, await self._server.handle(message, connection, emit))
@@ -281,7 +289,7 @@ class McpApp:
             if (reply.is_gone and not has_stream) or asyncio.get_running_loop().is_closed():
                 raise
             task.uncancel()
-            raise ProtocolError(OVERLOADED, "The request was cancelled") from None
+            raise _cancelled() from None
         except ProtocolError:
             raise
         except Exception as error:
@@ -291,6 +299,7 @@ class McpApp:
             self._watch.discard(reply)
             reply.stop_watching()
             connection.running.pop(message.id, None)
+            self._listening.discard(task)
 
     def _modern(self, message: Message, agent: str, head: Head, headers: Headers) -> Connection:
         version = head.version if head.agrees(message) else check_modern(headers, message)
@@ -347,12 +356,15 @@ class McpApp:
         stream.take_up(reply, after)
         stream.prime()
         reply.watch(receive, task)
+        self._listening.add(task)
         try:
             await reply.until_closed()
         except asyncio.CancelledError:
-            if not reply.is_gone:
-                raise
+            if not reply.is_gone:  # it is told to end, and ends as streams do
+                reply.end()
+                await reply.until_closed()
         finally:
+            self._listening.discard(task)
             reply.stop_watching()
             stream.leave(reply)
 
@@ -392,6 +404,10 @@ def _resumable(connection: Connection, reply: Reply) -> Stream | None:
 def _check_new(message: Message, connection: Connection) -> None:
     if message.id in connection.running:
         raise _under_way()
+
+
+def _cancelled() -> ProtocolError:
+    return ProtocolError(OVERLOADED, "The request was cancelled")
 
 
 def _under_way() -> ProtocolError:

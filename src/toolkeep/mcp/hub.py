@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Literal
 
+from toolkeep.limits import MCP_URI_CHARS
 from toolkeep.mcp.connection import Connection, Emit
 from toolkeep.wire.era import SUBSCRIPTION_KEY
 from toolkeep.wire.messages import Id, notification
@@ -23,7 +24,8 @@ class Subscription:
         asked = wanted if isinstance(wanted, dict) else {}
         uris = asked.get("resourceSubscriptions")
         self.kinds = {kind for key, kind in _FILTERS.items() if asked.get(key) is True}
-        self.uris = {uri for uri in uris if isinstance(uri, str)} if isinstance(uris, list) else set()
+        named = uris if isinstance(uris, list) else []
+        self.uris = {uri for uri in named if isinstance(uri, str) and len(uri) <= MCP_URI_CHARS}
         self.task_ids: set[str] = set()
         """Tasks of its own agent; whoever adds them has made sure of that."""
         self._meta = {SUBSCRIPTION_KEY: stream_id}

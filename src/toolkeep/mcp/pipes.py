@@ -6,11 +6,10 @@ import os
 import socket
 import stat
 from collections.abc import Callable
-from typing import IO, Final, Generic, TypeVar, cast
+from typing import IO, Generic, Literal, TypeVar, cast
 
-_UNREAD_BYTES: Final = 1 << 20
-"""What may wait for the client to read before nothing more is taken from it."""
-
+from toolkeep.limits import MCP_UNREAD_BYTES
+from toolkeep.wire.messages import is_notification
 
 Taker = TypeVar("Taker", bound=asyncio.Protocol)
 
@@ -22,15 +21,19 @@ class PipeWriter:
         self._transport = transport
         self._protocol = protocol
         self._waiting: list[bytes] = []
+        self._held = 0
 
     def write(self, frame: bytes) -> None:
-        """One message; it goes out at the end of this turn."""
+        """One message; it goes out at the end of this turn. Where too much waits, notifications do not."""
+        if (self._held > MCP_UNREAD_BYTES or self.is_full) and is_notification(frame):
+            return
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._flush)
         self._waiting += (frame, b"\n")
+        self._held += len(frame)
 
     def _flush(self) -> None:
-        data, self._waiting = b"".join(self._waiting), []
+        data, self._waiting, self._held = b"".join(self._waiting), [], 0
         if data and not self._transport.is_closing():
             self._transport.write(data)
 
@@ -113,7 +116,7 @@ class Both(_Flow, Generic[Taker]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is open."""
         both = cast("asyncio.Transport", transport)  # uvloop's are none by their class
-        both.set_write_buffer_limits(high=_UNREAD_BYTES)
+        both.set_write_buffer_limits(high=MCP_UNREAD_BYTES)
         self.intake = self._attend(PipeWriter(both, self))
         self.intake.connection_made(transport)
 
@@ -153,9 +156,19 @@ async def open_writer(sink: IO[bytes]) -> PipeWriter | FileWriter:
     if not is_pipe(sink):
         return FileWriter(sink)
     loop = asyncio.get_running_loop()
-    transport, protocol = await loop.connect_write_pipe(_Flow, os.fdopen(os.dup(sink.fileno()), "wb", 0))
-    transport.set_write_buffer_limits(high=_UNREAD_BYTES)
+    transport, protocol = await loop.connect_write_pipe(_Flow, handed_over(sink, "wb"))
+    transport.set_write_buffer_limits(high=MCP_UNREAD_BYTES)
     return PipeWriter(transport, protocol)
+
+
+def handed_over(stream: IO[bytes], mode: Literal["rb", "wb"]) -> IO[bytes]:
+    """Another descriptor of a stream, for a transport to close, once.
+
+    libuv closes it by itself. A file that closes it too closes whatever a thread opened meanwhile under the
+    same number: the lock of the log, in one of four runs of the command.
+    """
+    is_libuv = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+    return os.fdopen(os.dup(stream.fileno()), mode, 0, closefd=not is_libuv)
 
 
 def is_pipe(stream: IO[bytes]) -> bool:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from toolkeep.mcp.client import Client, Requests, fits, set_current
+from toolkeep.mcp.client import Client, Requests, fits, forget_current, set_current
 from toolkeep.mcp.connection import Connection, Emit
 from toolkeep.wire.messages import INVALID_PARAMS, ProtocolError
 
@@ -34,9 +34,17 @@ class Running:
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """Begin."""
-        set_current(self.client)
+        # Not for whatever else begins in this context: the next request of the same HTTP connection may.
+        token = set_current(self.client)
         self.task = asyncio.ensure_future(work)
-        self.task.add_done_callback(self.wake)
+        forget_current(token)
+        self.task.add_done_callback(self._end)
+
+    def _end(self, _: object) -> None:
+        # Else both hold each other, with the result, until somebody looks for garbage: see collection.py.
+        self.client.let_go()
+        self.wake()
+        self.on_change = None
 
     def wake(self, _: object = None) -> None:
         """Let whoever waits look again."""

@@ -22,7 +22,14 @@ from toolkeep.events import (
     ToolUnregistered,
 )
 from toolkeep.keep import Keep
-from toolkeep.limits import DEFAULT_MCP_LIMITS, MCP_CACHE_MS, MCP_PAGE, McpLimits
+from toolkeep.limits import (
+    DEFAULT_MCP_LIMITS,
+    MCP_CACHE_MS,
+    MCP_INTRODUCTION_BYTES,
+    MCP_PAGE,
+    MCP_URI_CHARS,
+    McpLimits,
+)
 from toolkeep.mcp.calling import Calling, from_any_thread
 from toolkeep.mcp.connection import Connection, Emit
 from toolkeep.mcp.features import Completer, Features, Prompt, Resource
@@ -30,6 +37,7 @@ from toolkeep.mcp.finding import STANDING_FOR_ALL
 from toolkeep.mcp.hub import Hub, Subscription
 from toolkeep.mcp.tools import ToolList
 from toolkeep.wire.era import (
+    LISTEN,
     LOG_LEVEL_KEY,
     LOG_LEVELS,
     MODERN_VERSIONS,
@@ -196,7 +204,7 @@ class McpServer:
             "tasks/get": self._now(self.calling.tasks.get),
             "tasks/update": self._now(self.calling.tasks.update),
             "tasks/cancel": self._now(self.calling.tasks.cancel),
-            "subscriptions/listen": self._listen,
+            LISTEN: self._listen,
             "resources/list": self._now(lambda *_: self.features.list_resources()),
             "resources/templates/list": self._now(lambda *_: self.features.list_templates()),
             "resources/read": self._read_resource,
@@ -230,8 +238,13 @@ class McpServer:
         if connection.version:
             raise ProtocolError(INVALID_REQUEST, "The handshake is over already")
         params = message.params
+        said = params.get("capabilities"), params.get("clientInfo")
+        if len(encode(said)) > MCP_INTRODUCTION_BYTES:
+            raise ProtocolError(
+                INVALID_PARAMS, f"capabilities and clientInfo exceed {MCP_INTRODUCTION_BYTES} bytes"
+            )
         connection.version = negotiated(params.get("protocolVersion"))
-        connection.introduce(params.get("capabilities"), params.get("clientInfo"))
+        connection.introduce(*said)
         connection.log_level = "info" if self.features.has_logging else ""
         return {
             "protocolVersion": connection.version,
@@ -270,6 +283,8 @@ class McpServer:
             raise ProtocolError(OVERLOADED, "Too many subscriptions")
         wanted = message.params.get("notifications")
         subscription = Subscription(message.id, wanted, emit)
+        if len(subscription.uris) > self.limits.watched:
+            raise ProtocolError(OVERLOADED, "Too many resources are watched")
         asked = wanted.get("taskIds") if isinstance(wanted, dict) else None
         tasks = self.calling.tasks.own(connection, asked)
         subscription.task_ids = set(tasks)
@@ -385,8 +400,8 @@ def log_level_of(meta: dict[str, Any]) -> str:
 
 def _uri(params: dict[str, Any]) -> str:
     uri = params.get("uri")
-    if not isinstance(uri, str):
-        raise ProtocolError(INVALID_PARAMS, "uri must be text")
+    if not isinstance(uri, str) or len(uri) > MCP_URI_CHARS:
+        raise ProtocolError(INVALID_PARAMS, f"uri must be text of at most {MCP_URI_CHARS} characters")
     return uri
 
 

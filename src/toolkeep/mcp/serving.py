@@ -5,22 +5,25 @@ import ipaddress
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from toolkeep.limits import DEFAULT_SERVER_LIMITS
 from toolkeep.mcp.collection import collect_rarely
 
 if TYPE_CHECKING:
+    import socket
+
     from toolkeep.mcp.server import McpServer
 
 PATH = "/mcp"
 
 
 def check_loopback(host: str) -> None:
-    """Raise for an address that others could reach: nobody is asked who they are yet."""
+    """Raise for an address that others could reach: nobody is asked who they are."""
     try:
         is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         is_here = False
     if not is_here:
-        raise ValueError(f"{host} can be reached by others, and nobody is asked who they are yet")
+        raise ValueError(f"{host} can be reached by others; `toolkeep serve` asks them for a token")
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -34,16 +37,20 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         uvloop.run(work)
 
 
-def serve_http(server: "McpServer", host: str = "127.0.0.1", port: int = 0) -> None:
-    """Serve until the process is told to end."""
+def serve_http(
+    server: "McpServer", host: str = "127.0.0.1", port: int = 0, *, sock: "socket.socket | None" = None
+) -> None:
+    """Serve until the process is told to end; at a socket that listens there already, if there is one."""
     check_loopback(host)
     import uvicorn
 
     from toolkeep.mcp.bounded import BoundedProtocol
+    from toolkeep.mcp.ending import EndingServer
     from toolkeep.mcp.http import McpApp
 
+    app = McpApp(server, path=PATH)
     config = uvicorn.Config(
-        McpApp(server, path=PATH),
+        app,
         host=host,
         port=port,
         http=BoundedProtocol,
@@ -51,6 +58,7 @@ def serve_http(server: "McpServer", host: str = "127.0.0.1", port: int = 0) -> N
         access_log=False,
         log_level="warning",
         proxy_headers=False,
+        timeout_graceful_shutdown=round(DEFAULT_SERVER_LIMITS.grace_s),
     )
     collect_rarely()
-    uvicorn.Server(config).run()
+    EndingServer(config, app.let_go).run(None if sock is None else [sock])

@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from toolkeep.limits import MCP_SESSION_SECONDS, MCP_SESSIONS
@@ -59,9 +60,13 @@ class Sessions:
         self._open.clear()
 
     def _make_room(self) -> None:
-        while len(self._open) >= MCP_SESSIONS:
-            connection, _ = self._open.pop(next(iter(self._open)))
-            self._close(connection)
+        """End the one that was silent longest, of the agent that has most: nobody pushes others out."""
+        if len(self._open) < MCP_SESSIONS:
+            return
+        times = Counter(connection.agent for connection, _ in self._open.values())
+        agent = max(times, key=times.__getitem__)
+        name = next(name for name, (connection, _) in self._open.items() if connection.agent == agent)
+        self._close(self._open.pop(name)[0])
 
     def _close(self, connection: Connection) -> None:
         self._hub.connections.discard(connection)

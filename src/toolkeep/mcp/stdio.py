@@ -12,13 +12,22 @@ import sys
 from typing import IO, Final, cast
 
 from toolkeep.mcp.connection import Connection, Emit
-from toolkeep.mcp.pipes import FileWriter, PipeWriter, is_one_socket, is_pipe, open_socket, open_writer
+from toolkeep.mcp.pipes import (
+    FileWriter,
+    PipeWriter,
+    handed_over,
+    is_one_socket,
+    is_pipe,
+    open_socket,
+    open_writer,
+)
 from toolkeep.mcp.server import McpServer, log_level_of
 from toolkeep.wire.batch import BATCH_VERSION, is_batch, joined, read_batch
-from toolkeep.wire.era import check_envelope, is_modern_request
+from toolkeep.wire.era import LISTEN, check_envelope, is_modern_request
 from toolkeep.wire.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
+    Id,
     Message,
     ProtocolError,
     Unreadable,
@@ -89,6 +98,7 @@ class Speaker:
     def __init__(self, server: McpServer, emit: Emit) -> None:
         self._server = server
         self._emit = emit
+        self._listening: set[Id] = set()
         self.session = secrets.token_hex(16)
         self.connection = Connection(server.agent, session=self.session)
         self.connection.emit = emit
@@ -103,7 +113,12 @@ class Speaker:
     @property
     def is_busy(self) -> bool:
         """Whether as much is under way as may be."""
-        return len(self.connection.running) >= self._server.limits.in_flight
+        return len(self.connection.running) - len(self._listening) >= self._server.limits.in_flight
+
+    @property
+    def work(self) -> "list[asyncio.Task[None]]":
+        """What is under way and comes to an end; who listens for changes does so until the client is gone."""
+        return [task for number, task in self.connection.running.items() if number not in self._listening]
 
     def take(self, line: bytes | None) -> None:
         """One line."""
@@ -139,6 +154,8 @@ class Speaker:
             error = ProtocolError(INVALID_REQUEST, "A request of this id is under way")
             give(refusal(message.id, error))
         else:
+            if message.method == LISTEN:
+                self._listening.add(message.id)
             task = asyncio.ensure_future(self._answer(message, give))
             if not task.done():  # eager tasks may have ended here already
                 self.connection.running[message.id] = task
@@ -157,6 +174,7 @@ class Speaker:
             frame = refusal(message.id, ProtocolError(INTERNAL_ERROR, "Internal error"))
         finally:
             self.connection.running.pop(message.id, None)
+            self._listening.discard(message.id)
             give(frame)
 
     def _connection_of(self, message: Message) -> Connection:
@@ -182,11 +200,10 @@ async def serve_stdio(
     """Serve one client until it closes its end."""
     source, sink = source or sys.stdin.buffer, sink or sys.stdout.buffer
     intake = await _open(server, source, sink)
-    running = intake.speaker.connection.running
     try:
         await intake.take_all(source)
-        if running:  # what was asked for is answered, though nothing more will come
-            await asyncio.wait(running.values(), timeout=server.limits.grace_s)
+        if work := intake.speaker.work:  # what was asked for is answered, though nothing more will come
+            await asyncio.wait(work, timeout=server.limits.grace_s)
     except (BrokenPipeError, ConnectionError):
         pass
     finally:
@@ -225,8 +242,7 @@ class Intake(asyncio.Protocol):
                 await self._wait_for_room()
             return
         loop = asyncio.get_running_loop()
-        pipe = os.fdopen(os.dup(source.fileno()), "rb", 0)
-        transport, _ = await loop.connect_read_pipe(lambda: self, pipe)
+        transport, _ = await loop.connect_read_pipe(lambda: self, handed_over(source, "rb"))
         try:
             await self._ended()
         finally:
@@ -264,7 +280,7 @@ class Intake(asyncio.Protocol):
 
     async def _wait_for_room(self) -> None:
         while self.speaker.is_busy:
-            await asyncio.wait(self.speaker.connection.running.values(), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(self.speaker.work, return_when=asyncio.FIRST_COMPLETED)
         await self.writer.drain()
 
     async def _go_on_later(self, transport: asyncio.ReadTransport) -> None:

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from toolkeep.limits import MCP_STREAM_MESSAGES
+from toolkeep.limits import MCP_STREAM_MESSAGES, MCP_UNREAD_BYTES
+from toolkeep.wire.messages import is_notification
 
 _JSON: Final = (b"content-type", b"application/json")
 _EVENTS: Final = [
@@ -12,6 +13,8 @@ _EVENTS: Final = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
+_MINOR: Final = frozenset((b"progress", b"output"))
+"""Events of the server's own streams that nobody waits for: the result has all of it."""
 _PING_S: Final = 15.0
 """How often a silent stream shows that it lives; proxies give up after a minute."""
 
@@ -23,6 +26,7 @@ class Reply:
 
     # Most replies are one message: what only a stream needs is made with the stream.
     _waiting: list[bytes]
+    _held = 0
     _waits: "tuple[Receive, asyncio.Task[Any]]"
     _more: asyncio.Event
     _pump: asyncio.Task[None] | None = None
@@ -51,6 +55,7 @@ class Reply:
         await self._whole(status, body, [_JSON, *(headers or ())])
 
     async def _whole(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        self._is_over = True
         length = (b"content-length", b"%d" % len(body))
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
         await self._send({"type": "http.response.body", "body": body})
@@ -65,13 +70,23 @@ class Reply:
             self._pump = asyncio.ensure_future(self._carry())
 
     def emit(self, frame: bytes, event: bytes = b"message", *, name: bytes = b"") -> None:
-        """One message of several, under a name to come back with; a client that does not read is cut off."""
+        """One message of several, under a name to come back with.
+
+        What comes after the answer is left out, and so are notifications where too much waits for the client.
+        """
+        if self._is_over:
+            return
         self.open()
-        if self._is_over or len(self._waiting) >= MCP_STREAM_MESSAGES:
+        if self._is_full and (event in _MINOR or is_notification(frame)):
             return
         lines = b"event: %b\r\ndata: %b\r\n\r\n" % (event, frame)
         self._waiting.append(b"id: %b\r\n%b" % (name, lines) if name else lines)
+        self._held += len(lines)
         self._more.set()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._waiting) >= MCP_STREAM_MESSAGES or self._held > MCP_UNREAD_BYTES
 
     async def finish(self, status: int, frame: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         """The last message."""
@@ -94,9 +109,9 @@ class Reply:
         return self._pump is not None
 
     async def until_closed(self) -> None:
-        """Wait for the end of the stream."""
+        """Wait for the end of the stream; who waits may be cancelled, and the stream goes on."""
         if self._pump is not None:
-            await self._pump
+            await asyncio.shield(self._pump)
 
     def end(self) -> None:
         """Nothing more will be sent on the stream."""
@@ -107,7 +122,7 @@ class Reply:
         await self._send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
         while True:
             if self._waiting:
-                body, self._waiting = b"".join(self._waiting), []
+                body, self._waiting, self._held = b"".join(self._waiting), [], 0
                 await self._send({"type": "http.response.body", "body": body, "more_body": True})
             elif self._is_over:
                 await self._send({"type": "http.response.body", "body": b""})

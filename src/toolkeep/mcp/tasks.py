@@ -1,7 +1,7 @@
 """The Tasks extension (2026-07-28): calls that go on while the client does something else.
 
 A task is known by a name that cannot be guessed, to the agent whose call it is. It is kept in memory until
-its time is over; its call is in the log like any other.
+its time is over, or its agent has too many; its call is in the log like any other.
 """
 
 import asyncio
@@ -10,11 +10,19 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from toolkeep.limits import MCP_TASK_POLL_MS, MCP_TASK_SECONDS, MCP_TASKS
+import msgspec
+
+from toolkeep.limits import (
+    MCP_AGENT_TASK_BYTES,
+    MCP_AGENT_TASKS,
+    MCP_TASK_POLL_MS,
+    MCP_TASK_SECONDS,
+    MCP_TASKS,
+)
 from toolkeep.mcp.connection import Connection
 from toolkeep.mcp.running import Running, read_answers
 from toolkeep.wire.era import TASKS
-from toolkeep.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, MISSING_CAPABILITY, ProtocolError
+from toolkeep.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, MISSING_CAPABILITY, ProtocolError, encode
 
 Finish = Callable[[Running], dict[str, Any]]
 """What came of work that has ended; raises `ProtocolError` or `CancelledError`."""
@@ -27,26 +35,43 @@ class TaskRecord:
     def __init__(self, agent: str, running: Running, finish: Finish, tell: Tell) -> None:
         self.id = secrets.token_urlsafe(24)
         self.agent = agent
-        self.running = running
         self.created_at = self.updated_at = _now()
-        self._finish = finish
-        self.is_cancelled = False
+        self.kept_bytes = 0
+        """Of its result, once there is one."""
+        self._work: tuple[Running, Finish] | None = running, finish
+        self._outcome: dict[str, Any] = {}
+        """How it ended; then its work is let go, with all that belongs to it."""
         self._tell = tell
         self._told = self._state()
         running.on_change = self.changed
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will become of it."""
+        return self._work is None
+
     def changed(self) -> None:
         """Note that it is not what it was, and tell whoever wants to hear."""
         self.updated_at = _now()
+        self._settle()
         if self._state() != self._told:
             self._told = self._state()
             self._tell(self)
 
-    def _state(self) -> str:
-        running = self.running
-        if self.is_cancelled or running.task.done():
-            return "ended"
-        return "input_required" if running.asked else "working"
+    def give(self, answers: dict[str, Any]) -> None:
+        """Answers to what it asks."""
+        if self._work is not None:
+            self._work[0].give(answers)
+
+    def cancel(self) -> None:
+        """End its work; one that has ended stays as it is."""
+        self._settle()
+        if self._work is None:
+            return
+        running, self._work = self._work[0], None
+        self._outcome = _CANCELLED
+        running.cancel()
+        self.changed()
 
     def view(self) -> dict[str, Any]:
         """All that there is to say."""
@@ -63,26 +88,41 @@ class TaskRecord:
             "ttlMs": MCP_TASK_SECONDS * 1000,
             "pollIntervalMs": MCP_TASK_POLL_MS,
         }
-        if self.running.waits_for_person and status == "working":
+        if self._work is not None and self._work[0].waits_for_person and status == "working":
             data["statusMessage"] = "The call waits for a person to agree."
         return data
 
     def details(self) -> dict[str, Any]:
         """Status, and what goes with it: what is asked, the result, or the error."""
-        running = self.running
-        if self.is_cancelled or (running.task.done() and running.task.cancelled()):
-            return {"status": "cancelled"}
-        if not running.task.done():
-            return {"status": "input_required", "inputRequests": running.asked} if running.asked else _WORKING
-        try:
-            return {"status": "completed", "result": self._finish(running)}
-        except ProtocolError as error:
-            return {"status": "failed", "error": error.to_dict()}
-        except Exception:  # noqa: BLE001 -- what broke is in the log, under the call
-            return {"status": "failed", "error": ProtocolError(INTERNAL_ERROR, "Internal error").to_dict()}
+        self._settle()
+        if self._work is None:
+            return self._outcome
+        asked = self._work[0].asked
+        return {"status": "input_required", "inputRequests": asked} if asked else _WORKING
+
+    def _state(self) -> str:
+        return str(self.details()["status"])
+
+    def _settle(self) -> None:
+        """Keep what came of work that has ended, as it is sent, and nothing else of it."""
+        if self._work is None or not self._work[0].task.done():
+            return
+        (running, finish), self._work = self._work, None
+        self._outcome = _CANCELLED if running.task.cancelled() else _ended(running, finish)
+        self.kept_bytes = len(self._outcome.get("result", b""))
+
+
+def _ended(running: Running, finish: Finish) -> dict[str, Any]:
+    try:
+        return {"status": "completed", "result": msgspec.Raw(encode(finish(running)))}
+    except ProtocolError as error:
+        return {"status": "failed", "error": error.to_dict()}
+    except Exception:  # noqa: BLE001 -- what broke is in the log, under the call
+        return {"status": "failed", "error": ProtocolError(INTERNAL_ERROR, "Internal error").to_dict()}
 
 
 _WORKING: dict[str, Any] = {"status": "working"}
+_CANCELLED: dict[str, Any] = {"status": "cancelled"}
 
 
 class Tasks:
@@ -93,17 +133,41 @@ class Tasks:
         self.tell: Tell = lambda _: None
         """Who hears of every change."""
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no other can begin."""
-        return len(self._tasks) >= MCP_TASKS
+    def has_room(self, agent: str) -> bool:
+        """Whether another of an agent can begin; its oldest that has ended gives way."""
+        own = self._of(agent)
+        if len(own) >= MCP_AGENT_TASKS:
+            ended = next((record for record in own if record.is_over), None)
+            if ended is None:
+                return False
+            del self._tasks[ended.id]
+        return len(self._tasks) < MCP_TASKS
 
     def create(self, agent: str, running: Running, finish: Finish) -> dict[str, Any]:
         """A task for work that runs; what the client is answered."""
-        record = TaskRecord(agent, running, finish, self.tell)
+        record = TaskRecord(agent, running, finish, self._changed)
         self._tasks[record.id] = record
         asyncio.get_running_loop().call_later(MCP_TASK_SECONDS, self._expire, record.id)
         return {"resultType": "task", **record.summary()}
+
+    def _changed(self, record: TaskRecord) -> None:
+        self.tell(record)
+        if record.kept_bytes:
+            self._make_room(record)
+
+    def _make_room(self, newest: TaskRecord) -> None:
+        """Forget results of an agent, oldest first, where it has too much of them."""
+        own = self._of(newest.agent)
+        held = sum(record.kept_bytes for record in own)
+        for record in own:
+            if held <= MCP_AGENT_TASK_BYTES:
+                return
+            if record.kept_bytes and record is not newest:
+                held -= record.kept_bytes
+                del self._tasks[record.id]
+
+    def _of(self, agent: str) -> list[TaskRecord]:
+        return [record for record in self._tasks.values() if record.agent == agent]
 
     def get(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
         """`tasks/get`."""
@@ -119,23 +183,18 @@ class Tasks:
 
     def update(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
         """`tasks/update`: answers to what the task asks."""
-        record = self._find(connection, params)
-        record.running.give(read_answers(params))
+        self._find(connection, params).give(read_answers(params))
         return {}
 
     def cancel(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
         """`tasks/cancel`; one that has ended stays as it is."""
-        record = self._find(connection, params)
-        if not record.running.task.done():
-            record.is_cancelled = True
-            record.running.cancel()
-            record.changed()
+        self._find(connection, params).cancel()
         return {}
 
     def close(self) -> None:
         """End them all."""
         for record in self._tasks.values():
-            record.running.cancel()
+            record.cancel()
         self._tasks.clear()
 
     def _find(self, connection: Connection, params: dict[str, Any]) -> TaskRecord:
@@ -149,7 +208,7 @@ class Tasks:
     def _expire(self, name: str) -> None:
         record = self._tasks.pop(name, None)
         if record is not None:
-            record.running.cancel()
+            record.cancel()
 
 
 def check_has_tasks(connection: Connection) -> None:

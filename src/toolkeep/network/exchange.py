@@ -14,7 +14,7 @@ from typing import Final
 
 import h11
 
-from toolkeep.limits import DIAL_SECONDS, HEAD_BYTES
+from toolkeep.limits import ANSWER_PIECES, DIAL_SECONDS, HEAD_BYTES
 from toolkeep.network.budget import Budget
 from toolkeep.network.dialing import dial
 from toolkeep.network.endpoint import Request
@@ -78,6 +78,8 @@ async def exchange(request: Request, vetted: Vetted, budget: Budget) -> AsyncIte
         pieces = _Pieces(streams[0], connection, host, budget)
         try:
             await _send(streams[1], connection, request, host, budget)
+        except (h11.LocalProtocolError, UnicodeEncodeError):  # whose words hold the header, secrets and all
+            raise NetworkError(f"a request to '{host}' has a header that cannot be sent") from None
         except OSError:
             raise HostUnreachable(f"the connection to '{host}' broke off") from None
         pieces.is_sent = True
@@ -145,6 +147,7 @@ class _Pieces:
         self._connection = connection
         self._host = host
         self._budget = budget
+        self._left = ANSWER_PIECES
         self.is_sent = False
 
     def was_sent(self, error: NetworkError) -> NetworkError:
@@ -172,6 +175,10 @@ class _Pieces:
                 return bytes(event.data)
 
     async def _event(self) -> object:
+        self._left -= 1
+        if self._left < 0:
+            reason = f"the answer of '{self._host}' comes in more than {ANSWER_PIECES} pieces"
+            raise self.was_sent(AnswerUnusable(reason))
         try:
             while (event := self._connection.next_event()) is h11.NEED_DATA:
                 data = await self._reader.read(_CHUNK_BYTES)

@@ -50,6 +50,7 @@ ANYTHING: Final = "*"
 """Stands in `context.hosts` and the like for a tool that needs what policy grants, and does not say what."""
 
 _ELSEWHERE: Final = "Do without it, or ask the operator."
+_OTHERWISE: Final = "Name something else."
 
 
 Check = Callable[[RegisteredTool, Mapping[str, Any]], CheckedCall | Refusal]
@@ -246,7 +247,7 @@ class Authorizer:
             raise TouchRefused(one.pointer, f"the agent does not hold {one.kind} of '{one.named}'")
         one.root, one.folder = root, holdings.folder_of(root, one.kind)
         if one.objection:
-            raise TouchRefused(one.pointer, one.objection)
+            raise TouchRefused(one.pointer, one.objection, can_be_mended=True)
 
     def _held(
         self, plan: TouchPlan, holdings: Holdings, touched: list[Touched]
@@ -421,9 +422,10 @@ def _close(touched: Iterable[TouchedThing]) -> None:
 
 def _of_touch(request: ToolCall, tool: RegisteredTool, refused: TouchRefused) -> Refusal:
     reason = refused.reason[0].upper() + refused.reason[1:]
+    mend = _OTHERWISE if refused.can_be_mended else _ELSEWHERE
     if tool.arguments.secrecy.has_secrets:  # the reason may quote an argument
-        reason = "An argument names something that may not be touched"
-    return refuse(request, Code.NOT_PERMITTED, reason, _ELSEWHERE, path=refused.pointer)
+        reason, mend = "An argument names something that may not be touched", _ELSEWHERE
+    return refuse(request, Code.NOT_PERMITTED, reason, mend, path=refused.pointer)
 
 
 def _changed(call: PermittedCall, pointer: str, reason: str) -> Refusal:

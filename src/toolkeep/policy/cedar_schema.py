@@ -11,7 +11,6 @@ from enum import Enum
 from typing import Any, Final
 
 from toolkeep.definitions.parameter import TOUCHES_KEY, is_secret
-from toolkeep.definitions.tool import ToolDefinition
 
 LONGS: Final = (-(2**63), 2**63 - 1)
 """The integers that Cedar can hold."""
@@ -108,11 +107,6 @@ _PLAIN: Final[dict[Kind, dict[str, Any]]] = {
 }
 
 NO_ARGUMENTS: Final = Shape(kind=Kind.RECORD)
-
-
-def tool_schema(definition: ToolDefinition) -> dict[str, Any]:
-    """The Cedar schema of a tool as JSON."""
-    return cedar_schema(read_shape(definition.parameters))
 
 
 def cedar_schema(arguments: Shape = NO_ARGUMENTS) -> dict[str, Any]:

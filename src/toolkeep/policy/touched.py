@@ -36,11 +36,15 @@ _DEPTH: Final = 32
 class TouchRefused(Exception):
     """An argument that names nothing that may be touched."""
 
-    def __init__(self, pointer: str, reason: str, *, is_changed: bool = False) -> None:
+    def __init__(
+        self, pointer: str, reason: str, *, is_changed: bool = False, can_be_mended: bool = False
+    ) -> None:
         super().__init__(reason)
         self.pointer = pointer
         self.reason = reason
         self.is_changed = is_changed
+        self.can_be_mended = can_be_mended
+        """Whether whoever calls could name something else, such as a file that exists."""
 
 
 Thing = Place | Host | HostScope | str
@@ -274,7 +278,7 @@ def _texts(mark: Touches, values: Iterable[tuple[str, Any]]) -> Iterator[tuple[s
             yield pointer, _program_of(pointer, text) if mark.form is TouchForm.ARGV else text
             continue
         if mark.form is TouchForm.ARGV and not value:
-            raise TouchRefused(pointer, "a command without a program")
+            raise TouchRefused(pointer, "a command without a program", can_be_mended=True)
         named = value[:1] if mark.form is TouchForm.ARGV else value
         for index, item in enumerate(named):
             yield f"{pointer}/{index}", _checked_text(mark, pointer, item)
@@ -300,7 +304,7 @@ def _touch(mark: Touches, pointer: str, text: str, base: str, search: str) -> To
             return _touch_path(mark.kind, pointer, text, base)
         return Touched(mark.kind, pointer, _thing(mark, text, base, search), text)
     except (PlaceRefused, HostRefused) as refused:
-        raise TouchRefused(pointer, refused.reason) from refused
+        raise TouchRefused(pointer, refused.reason, can_be_mended=True) from refused
 
 
 def _touch_path(kind: str, pointer: str, text: str, base: str) -> Touched:

@@ -20,6 +20,7 @@ from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.frames import HEADER_BYTES, FrameRefused, frame, parse
 from toolkeep.sandbox.pieces import OutputListener, PiecesHeard
 from toolkeep.sandbox.progress import Listener, ProgressHeard, nobody
+from toolkeep.sandbox.streams import Orders
 from toolkeep.sandbox.zygote import Worker
 
 _GREETING_BYTES: Final = 16 * 1024
@@ -102,7 +103,7 @@ class Exchange:
         self._loop = asyncio.get_running_loop()
         self._worker = worker
         self._until = request.until
-        self._unsent = memoryview(grant + frame(request.body))
+        self._orders = Orders(worker.request, grant + frame(request.body))
         self._most = request.output_bytes + _ENVELOPE_BYTES
         self._heard = bytearray()
         self._progress = ProgressHeard(request.on_progress)
@@ -115,30 +116,18 @@ class Exchange:
     async def run(self) -> Reply:
         """The reply, or that there was none in time."""
         self._loop.add_reader(self._worker.reply, self._hear)
-        self._send()
+        self._orders.send()
         alarm = self._loop.call_at(self._until, self._settle, Reply(Ending.TIMED_OUT))
         try:
             return await self.reply
         finally:
             alarm.cancel()
             self._loop.remove_reader(self._worker.reply)
-            self._loop.remove_writer(self._worker.request)
+            self._orders.close()
 
     def _settle(self, reply: Reply) -> None:
         if not self.reply.done():
             self.reply.set_result(reply)
-
-    def _send(self) -> None:
-        try:
-            self._unsent = self._unsent[os.write(self._worker.request, self._unsent) :]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._unsent = self._unsent[:0]  # it is dead; what it said before is still to be heard
-        if self._unsent:
-            self._loop.add_writer(self._worker.request, self._send)
-        else:
-            self._loop.remove_writer(self._worker.request)
 
     def _hear(self) -> None:
         try:

@@ -21,7 +21,7 @@ from toolkeep.sandbox.exchange import Serve
 from toolkeep.sandbox.frames import HEADER_BYTES, FrameRefused, frame, parse
 from toolkeep.sandbox.plan import SCRATCH, Recipe
 from toolkeep.sandbox.pool import BURIAL_SECONDS, Pool
-from toolkeep.sandbox.streams import Inlet, Lines, LineTooLong, Tail
+from toolkeep.sandbox.streams import Inlet, Lines, LineTooLong, Orders, Tail
 from toolkeep.sandbox.zygote import Streams, Worker
 
 _SAID_BYTES: Final = 16 * 1024
@@ -191,7 +191,7 @@ class _Control:
     def __init__(self, worker: Worker) -> None:
         self._loop = asyncio.get_running_loop()
         self._worker = worker
-        self._unsent = memoryview(b"")
+        self._orders: Orders | None = None
         self._heard = bytearray()
         self._started: asyncio.Future[None] = self._loop.create_future()
         self.ended: asyncio.Future[int | None] = self._loop.create_future()
@@ -199,29 +199,18 @@ class _Control:
 
     async def start(self, orders: bytes) -> None:
         """Tell the worker its grant and its program, and wait until that runs."""
-        self._unsent = memoryview(orders)
+        self._orders = Orders(self._worker.request, orders)
         self._loop.add_reader(self._worker.reply, self._hear)
-        self._send()
+        self._orders.send()
         await self._started
 
     def close(self) -> None:
         """Hear nothing more."""
         self._loop.remove_reader(self._worker.reply)
-        self._loop.remove_writer(self._worker.request)
+        if self._orders is not None:
+            self._orders.close()
         self._started.cancel()
         self._settle(None)
-
-    def _send(self) -> None:
-        try:
-            self._unsent = self._unsent[os.write(self._worker.request, self._unsent) :]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._unsent = self._unsent[:0]
-        if self._unsent:
-            self._loop.add_writer(self._worker.request, self._send)
-        else:
-            self._loop.remove_writer(self._worker.request)
 
     def _hear(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The host's ends of a program's standard streams: lines out of it within a bound, bytes into it.
+"""The host's ends of a worker's pipes and a program's standard streams: bytes into it, lines out of it.
 
 Nothing is read while what was read already is as long as a line may be, so that a program that writes without
 end waits, and costs its host nothing. Belongs to one event loop, and can be let go of without one.
@@ -112,6 +112,33 @@ class Tail:
     def _go_on(self) -> None:
         if not self._is_closed:
             self._loop.add_reader(self._descriptor, self._hear)
+
+
+class Orders:
+    """What a worker is told, as fast as it takes it; what a dead one does not take is dropped."""
+
+    def __init__(self, descriptor: int, data: bytes) -> None:
+        """`descriptor` does not block already."""
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = descriptor
+        self._unsent = memoryview(data)
+
+    def send(self) -> None:
+        """Begin, or go on."""
+        try:
+            self._unsent = self._unsent[os.write(self._descriptor, self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._unsent = self._unsent[:0]  # it is dead; what it said before is still to be heard
+        if self._unsent:
+            self._loop.add_writer(self._descriptor, self.send)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self._loop.remove_writer(self._descriptor)
 
 
 class Inlet:

@@ -23,8 +23,6 @@ class Architecture:
     """AUDIT_ARCH_…: what the kernel writes into `seccomp_data.arch` for a native call."""
     numbers: Mapping[str, int] = field(repr=False, compare=False)
     """The number of each system call by its name."""
-    has_legacy_calls: bool
-    """Whether it kept the calls that newer ones replaced: open, fork, stat, …"""
     has_x32: bool
     """Whether a second table of numbers, that of the x32 ABI, answers to the same `audit` value."""
 
@@ -126,7 +124,6 @@ X86_64: Final = Architecture(
     name="x86_64",
     audit=0xC000003E,
     numbers=_numbered({0: _X86_64, 424: _SINCE_424}),
-    has_legacy_calls=True,
     has_x32=True,
 )
 
@@ -134,7 +131,6 @@ AARCH64: Final = Architecture(
     name="aarch64",
     audit=0xC00000B7,
     numbers=_numbered({0: _GENERIC, 260: _GENERIC_SINCE_260, 424: _SINCE_424}),
-    has_legacy_calls=False,
     has_x32=False,
 )
 

@@ -96,5 +96,6 @@ def _grow(talk: tuple[IO[bytes], IO[bytes]]) -> None:
 
 
 def _heard(told: IO[bytes]) -> bytes:
-    ready, _, _ = select.select([told], [], [], _SECONDS)
-    return os.read(told.fileno(), 1000) if ready else b""
+    ready = select.poll()  # unlike `select`, for descriptors of any number
+    ready.register(told, select.POLLIN)
+    return os.read(told.fileno(), 1000) if ready.poll(_SECONDS * 1000) else b""

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -129,6 +130,7 @@ class Zygote:
         self.last_words = ""
         """Why it ended, if it could say so."""
         self._loop.add_reader(control, self._hear)
+        _OPEN.add(self)
 
     @classmethod
     async def start(cls, plan: ZygotePlan, bounds: TreeBounds) -> "Zygote":
@@ -231,8 +233,18 @@ class Zygote:
     def abandon(self) -> None:
         """End it after its loop was closed."""
         self.is_gone = True
-        self._control.close()
+        self._hang_up()
         self._process.wait()
+
+    def _hang_up(self) -> None:
+        """Let it hear the end, even if a fork of this process still has the socket open."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        self._control.close()
+
+    def leave_to_parent(self) -> None:
+        """In a fork of the process: it belongs to the parent, and is to end with that."""
+        self._control.close()
 
     def _is_ready(self) -> bool:
         return self._ready.done() and not self._ready.cancelled() and self._ready.exception() is None
@@ -334,7 +346,7 @@ class Zygote:
             return
         self.is_gone = True
         self._loop.remove_reader(self._control)
-        self._control.close()
+        self._hang_up()
         waiting, self._waiting = self._waiting, {}
         for asked, _ in waiting.values():
             _fail(asked, ZygoteGone())
@@ -394,3 +406,12 @@ def _launched() -> tuple["subprocess.Popen[bytes]", socket.socket]:
 def interpreter() -> str:
     """The real file of this interpreter: a virtual environment is a link that points at it."""
     return os.path.realpath(sys.executable)
+
+
+def _forget_in_child() -> None:
+    for zygote in list(_OPEN):
+        zygote.leave_to_parent()
+
+
+_OPEN: "weakref.WeakSet[Zygote]" = weakref.WeakSet()
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -21,6 +21,7 @@ from toolkeep.server.request import Gone, Receive, Request, Scope, Send
 from toolkeep.server.routing import Found, RouteTable
 from toolkeep.server.service import Service
 from toolkeep.server.stream import send_whole
+from toolkeep.server.tenure import Tenure
 from toolkeep.tokens import Scope as TokenScope
 
 log = logging.getLogger("toolkeep.server")
@@ -51,6 +52,7 @@ class KeepApp:
         self._is_spoken_to = SpokenTo(hosts)
         self._mounts = dict(mounts or {})
         self._turnstile = Turnstile(service.limits)
+        self._listeners: list[Callable[[], None]] = []
         self._at_end: list[Callable[[], None]] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,6 +139,17 @@ class KeepApp:
         """Serve an app of its own below a path; it asks who calls by itself."""
         self._mounts[prefix] = app
 
+    def at_stop(self, let_go: Callable[[], None]) -> None:
+        """Have those let go who only listen when the server is told to end."""
+        self._listeners.append(let_go)
+
+    def let_go(self) -> None:
+        """The server is told to end: whoever only listens is not waited for."""
+        self.service.health.stop()
+        self.service.calls.withdraw()
+        for let_go in self._listeners:
+            let_go()
+
     def at_end(self, close: Callable[[], None]) -> None:
         """Have something closed when the server ends, before its last calls are waited for."""
         self._at_end.append(close)
@@ -171,6 +184,8 @@ class McpDoor:
     def __init__(self, app: KeepApp, mcp: App) -> None:
         self._app = app
         self._mcp = mcp
+        self._tenure = Tenure(app.service.recognizer)
+        app.at_end(self._tenure.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -178,5 +193,5 @@ class McpDoor:
         caller = await self._app.identify(request, scope)
         check_scope(caller, (TokenScope.MCP,))
         scope[AGENT_KEY] = caller.agent
-        with self._app.admitted(caller):
+        with self._app.admitted(caller), self._tenure.of(presented(scope["headers"])):
             await self._mcp(scope, receive, send)

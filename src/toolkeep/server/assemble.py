@@ -59,6 +59,7 @@ def make_app(
     server = McpServer(keep)
     mcp = McpApp(server, hosts=hosts, identify=lambda scope: scope.get(AGENT_KEY), path="/mcp")
     app.mount("/mcp", McpDoor(app, mcp))
+    app.at_stop(mcp.let_go)
     app.at_end(mcp.close)
     if codes is not None:
         _add_page(app, codes)
@@ -110,4 +111,5 @@ def _add_page(app: KeepApp, codes: SignInCodes) -> None:
     page = PageApp(app, codes)
     app.mount("/ui", page)
     app.mount("/", to_page)
+    app.at_stop(page.close)
     app.at_end(page.close)

@@ -1,25 +1,24 @@
 """Serves the app with uvicorn, and ends it well: readiness off, then calls finished or recorded."""
 
-import contextlib
 import ipaddress
 import logging
 import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
 
 from toolkeep.limits import ServerLimits
 from toolkeep.mcp.collection import collect_rarely
+from toolkeep.mcp.ending import EndingServer
 from toolkeep.mcp.headers import LOOPBACK
 from toolkeep.server.app import KeepApp
 from toolkeep.server.protocol import ServerProtocol
 
 
-class Server(uvicorn.Server):
-    """uvicorn that ends when it is told to, and leaves the rest of the end to whoever started it."""
+class Server(EndingServer):
+    """Serves one app."""
 
     def __init__(self, app: KeepApp, limits: ServerLimits) -> None:
         protocol = type("Protocol", (ServerProtocol,), {"limits": limits})
@@ -33,7 +32,7 @@ class Server(uvicorn.Server):
             server_header=False,
             timeout_graceful_shutdown=max(1, round(limits.grace_s)),
         )
-        super().__init__(config)
+        super().__init__(config, app.let_go)
         self._app = app
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- a signal handler
@@ -43,25 +42,6 @@ class Server(uvicorn.Server):
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True
         self.should_exit = True
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Calls in flight have the grace of the limits; whoever only listens is let go."""
-        self._app.service.health.stop()
-        self._app.service.calls.withdraw()
-        await super().shutdown(sockets)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """As uvicorn, but the signal is not raised again: the keep is still open."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {sig: signal.signal(sig, self.handle_exit) for sig in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for sig, handler in before.items():
-                signal.signal(sig, handler)
 
 
 def is_loopback(host: str) -> bool:

@@ -114,14 +114,17 @@ class Appender:
         try:
             self._write(data)
             self._sync()
+            if leaves:
+                self._place.previous = leaves[-1].hex()
+                self._place.offset += len(data)
+                self._place.size += len(leaves)
+                self._grow(leaves)
         except OSError:
             self._take_back()
             raise
-        if leaves:
-            self._place.previous = leaves[-1].hex()
-            self._place.offset += len(data)
-            self._place.size += len(leaves)
-            self._grow(leaves)
+        except BaseException:  # a signal, at whichever step
+            self._is_in_doubt = True
+            raise
         self._announcements = []
         return leaves[len(own) :]
 

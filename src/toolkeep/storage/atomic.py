@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def write_whole(path: Path, data: bytes, *, is_soon_replaced: bool = False) -> None:
+def write_whole(path: Path, data: bytes, *, mode: int = 0o600, is_soon_replaced: bool = False) -> None:
     """Put the data at the path, instead of what was there; durable when this returns.
 
     What is soon replaced anyway may be found in its older form after a crash of the machine, but whole.
     """
-    with _beside(path, data) as written:
+    with _beside(path, data, mode) as written:
         written.rename(path)
     if not is_soon_replaced:
         sync_folder(path.parent)
@@ -53,12 +53,13 @@ def write_all_at(descriptor: int, data: bytes, offset: int) -> None:
 
 
 @contextlib.contextmanager
-def _beside(path: Path, data: bytes) -> Iterator[Path]:
+def _beside(path: Path, data: bytes, mode: int = 0o600) -> Iterator[Path]:
     written = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         try:
             write_all(descriptor, data)
+            os.fchmod(descriptor, mode)  # of this very file: its name may be a link to another by then
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -82,10 +82,10 @@ def restore_backup(source: Path, folder: Path, *, replaces: bool = False) -> Pat
         make_private(folder.parent)
     with _scratch(folder) as scratch:
         _unpack(source, scratch / "state")
-        aside = _move_aside(folder) if folder.exists() else None
-        (scratch / "state").rename(folder)
+        aside = _move_aside(folder) if is_there else None
+        (scratch / "state").rename(folder)  # an empty folder gives way
     sync_folder(folder.parent)
-    return aside if is_there else None
+    return aside
 
 
 # --- out -----------------------------------------------------------------------------------------

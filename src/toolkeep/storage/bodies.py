@@ -8,12 +8,16 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Mapping
+from itertools import chain, islice
 from pathlib import Path
+from typing import Final
 
 from toolkeep.audit.errors import BodyState, BodyUnavailable
 from toolkeep.storage.database import Database
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_ROWS: Final = 256
+"""How many bodies go into one statement."""
 
 # A file for each took ten times as long. NORMAL: only a crash of the machine may lose the newest.
 _SCRIPT = """
@@ -40,12 +44,16 @@ class Bodies:
     def put_all(self, bodies: Mapping[str, bytes]) -> None:
         """Keep several at once, each under its hash."""
         now = self._clock()
+        rows = ((digest, now, body) for digest, body in bodies.items())
         with self._database.changing() as connection:
-            connection.executemany(
-                "INSERT INTO bodies VALUES (?, ?, ?) ON CONFLICT DO UPDATE "
-                "SET put_at = excluded.put_at, body = coalesce(body, excluded.body)",
-                ((digest, now, body) for digest, body in bodies.items()),
-            )
+            # A statement for each would take the interpreter from the other threads once for each.
+            while some := list(islice(rows, _ROWS)):
+                places = ", ".join(["(?, ?, ?)"] * len(some))
+                connection.execute(
+                    f"INSERT INTO bodies VALUES {places} ON CONFLICT DO UPDATE "  # noqa: S608 -- our own words
+                    "SET put_at = excluded.put_at, body = coalesce(body, excluded.body)",
+                    list(chain.from_iterable(some)),
+                )
 
     def get(self, digest: str) -> bytes:
         """A body by its hash; raises `BodyUnavailable` where it was erased, is missing or was changed."""

@@ -61,7 +61,7 @@ class BodyWriter:
         self._bodies.close()
 
     def _run(self) -> None:
-        while not self._is_closing.is_set():
+        while self._waiting or not self._is_closing.is_set():
             self._bell.get()
             self._is_closing.wait(BODIES_LINGER_SECONDS)  # more come in the meantime
             self._write()

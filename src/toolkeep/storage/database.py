@@ -1,9 +1,11 @@
 """One SQLite file in the state folder: opened by its first use, shared by threads and processes."""
 
 import contextlib
+import errno
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +31,7 @@ class Database:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._is_closed = False
+        _OPEN.add(self)
 
     @contextlib.contextmanager
     def using(self) -> Iterator["sqlite3.Connection"]:
@@ -45,7 +48,8 @@ class Database:
             except (sqlite3.Error, OSError) as error:
                 self._let_go()
                 hint = "see that the folder is writable and the disk not full"
-                raise StateUnusable(str(self.file), f"cannot be used: {error}", hint=hint) from error
+                reason = getattr(error, "strerror", None) or error  # without errno and path
+                raise StateUnusable(str(self.file), f"cannot be used: {reason}", hint=hint) from error
             except BaseException:
                 self._let_go()  # with whatever it had begun
                 raise
@@ -64,6 +68,12 @@ class Database:
             self._is_closed = True
             self._let_go()
 
+    def leave_to_parent(self) -> None:
+        """In a fork of the process: the connection is the parent's, not to be used or closed here."""
+        self._lock = threading.Lock()
+        _INHERITED.append(self._connection)
+        self._connection = None
+
     def _let_go(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -78,8 +88,7 @@ def open_file(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":
     import sqlite3
 
     make_private(file.parent)
-    # SQLite would make it readable by others; its side files take over the mode.
-    os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    _make(file)
     until = time.monotonic() + busy_s
     while True:
         try:
@@ -89,6 +98,19 @@ def open_file(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":
             if error.sqlite_errorname not in _BUSY or time.monotonic() > until:
                 raise
             time.sleep(_BUSY_PAUSE_SECONDS)
+
+
+def _make(file: Path) -> None:
+    """Make the file where it is missing: SQLite would make it readable by others, and its side files like it.
+
+    One that is there is not opened: to close it again would end every lock that this process has on it, and
+    whoever else closes the database then removes the journal that is written here.
+    """
+    try:
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if file.is_symlink():
+            raise OSError(errno.ELOOP, "Is a link") from None
 
 
 def _prepared(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":
@@ -101,3 +123,14 @@ def _prepared(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":
         connection.close()
         raise
     return connection
+
+
+def _leave_to_parent() -> None:
+    for database in list(_OPEN):
+        database.leave_to_parent()
+
+
+_OPEN: "weakref.WeakSet[Database]" = weakref.WeakSet()
+_INHERITED: "list[sqlite3.Connection | None]" = []
+"""Held, so that they are not closed: SQLite would undo the locks of the parent."""
+os.register_at_fork(after_in_child=_leave_to_parent)

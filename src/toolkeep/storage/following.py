@@ -94,8 +94,11 @@ class Follower:
         return None
 
     def _wait(self, connection: Any, most_s: float) -> None:
-        ends = [self._wake[0], *([connection.fileno()] if connection is not None else ())]
-        select.select(ends, [], [], most_s)
+        said = select.poll()  # unlike `select`, for descriptors of any number
+        said.register(self._wake[0], select.POLLIN)
+        if connection is not None:
+            said.register(connection.fileno(), select.POLLIN)
+        said.poll(most_s * 1000)
 
     def _note(self, error: ToolkeepError) -> None:
         if not self._lost:

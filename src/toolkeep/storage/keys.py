@@ -8,7 +8,9 @@ import os
 import secrets
 from pathlib import Path
 
+from toolkeep.audit.checkpoint import parse_size
 from toolkeep.audit.note import Algorithm, Signer, VerifierKey
+from toolkeep.errors import StateUnusable
 from toolkeep.storage.atomic import sync_folder, write_once, write_whole
 from toolkeep.storage.folder import check_private, make_private
 
@@ -38,7 +40,7 @@ class Keys:
         found = (status.st_ino, status.st_mtime_ns)
         if self._signer is None or self._read_from != found:
             check_private(self.folder)
-            self._signer = Signer.parse(self._file.read_text())
+            self._signer = Signer.parse(_text(self._file))
             self._read_from = found
         return self._signer
 
@@ -62,7 +64,10 @@ class Keys:
             make_private(self.folder)
             write_once(path, secrets.token_bytes(_KEY_BYTES))
         check_private(self.folder)
-        return path.read_bytes()
+        key = path.read_bytes()
+        if len(key) != _KEY_BYTES:  # a secret under a short key could be guessed
+            raise StateUnusable(str(path), "is no key", hint="bring it back from a backup, or move it away")
+        return key
 
     def prepare_next(self, index: int) -> Signer:
         """Make the key that follows, before record `index` announces it. It does not sign yet."""
@@ -73,10 +78,10 @@ class Keys:
     def following(self) -> tuple[int, Signer] | None:
         """The key that follows and the index of its announcement, while a rotation is under way."""
         try:
-            index, _, key = self._next.read_text().partition("\n")
+            index, _, key = _text(self._next).partition("\n")
         except FileNotFoundError:
             return None
-        return int(index), Signer.parse(key)
+        return parse_size(index), Signer.parse(key)
 
     def promote_next(self, following: Signer) -> None:
         """The key that follows is the log's key from now on; the one before is gone."""
@@ -87,6 +92,11 @@ class Keys:
         """Forget the key that would have followed."""
         self._next.unlink(missing_ok=True)
         sync_folder(self.folder)
+
+
+def _text(file: Path) -> str:
+    """What a file says; whatever else is in it, `parse` refuses by its own name."""
+    return file.read_text(errors="replace")
 
 
 def _new_key(name: str) -> Signer:

@@ -55,12 +55,6 @@ class FileLedger:
         with self._database.using() as connection:
             connection.execute("DELETE FROM claims WHERE key = ? AND result IS NULL", (key,))
 
-    def open_claims(self) -> int:
-        """Claims that have no result yet."""
-        with self._database.using() as connection:
-            count: int = connection.execute("SELECT count(*) FROM claims WHERE result IS NULL").fetchone()[0]
-            return count
-
     def close(self) -> None:
         """Let go of everything."""
         self._database.close()

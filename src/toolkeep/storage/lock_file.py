@@ -20,28 +20,30 @@ def lock_bytes(project: Path) -> bytes | None:
     """The bytes of the file, read without waiting for a pipe in its place."""
     path = project / LOCK_FILE
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise FileUnreadable(str(path), "is no ordinary file")
+            raw = file.read(DEFINITION_FILE_BYTES + 1)
     except FileNotFoundError as error:
         if path.is_symlink():
             raise FileUnreadable(str(path), "is a link that leads nowhere") from error
         return None
     except OSError as error:
-        raise FileUnreadable(str(path), error.strerror or "cannot be opened") from error
-    with open(descriptor, "rb") as file:  # noqa: PTH123 -- opened without blocking
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise FileUnreadable(str(path), "is no ordinary file")
-        raw = file.read(DEFINITION_FILE_BYTES + 1)
+        raise FileUnreadable(str(path), error.strerror or "cannot be read") from error
     if len(raw) > DEFINITION_FILE_BYTES:
         raise FileUnreadable(str(path), f"is over {DEFINITION_FILE_BYTES} bytes")
     return raw
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def write_lock_file(project: Path, lock: Lock) -> Path:
     """Write the lock, as a whole or not at all."""
     path = project / LOCK_FILE
     try:
-        write_whole(path, write_lock(lock))
-        path.chmod(0o644)
+        write_whole(path, write_lock(lock), mode=0o644)
     except OSError as error:
         raise FileUnreadable(str(path), error.strerror or "cannot be written") from error
     return path

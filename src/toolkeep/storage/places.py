@@ -5,7 +5,6 @@ it over the same connections. No password is ever part of a word that is shown.
 """
 
 import contextlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -22,7 +21,6 @@ LAYOUT_TABLE: Final = "tool_store_layout"
 HEAD: Final = "0003"
 """The migration after which the tables are those of this toolkeep."""
 CHANNEL: Final = "toolkeep_definitions"
-_URL: Final = re.compile(r"postgres(ql)?://")
 
 
 class Place(Protocol):
@@ -150,11 +148,6 @@ def _psycopg(shown: str) -> Any:
         hint = "install it with toolkeep: pip install 'toolkeep[postgres]'"
         raise StoreUnavailable(shown, "psycopg is not installed", hint=hint) from error
     return psycopg
-
-
-def is_postgres_url(url: str) -> bool:
-    """Whether a URL names a PostgreSQL."""
-    return bool(_URL.match(url))
 
 
 def shown_url(url: str) -> str:

@@ -6,7 +6,6 @@ holds up a call. What it protects is only as good as the place it publishes to.
 
 import logging
 import threading
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Final
@@ -62,7 +61,7 @@ class Publisher:
                 write_whole(self._file, newest)
             if self._webhook:
                 _post(self._webhook, newest)
-        except (OSError, urllib.error.URLError) as error:
+        except Exception as error:  # noqa: BLE001 -- whatever a server answers, the next one is handed on
             log.warning("a checkpoint was not published", extra={"error_type": type(error).__name__})
             return
         self._published = newest

@@ -54,12 +54,16 @@ def find_place(audit: Path, key: VerifierKey) -> tuple[Place, Frontier] | None:
 
 
 def _is_after_last(audit: Path, place: Place) -> bool:
+    """Whether the place is right behind the newline of the last entry of its tree."""
+    start = max(0, place.offset - _LINE_BYTES)
     try:
         with segment_path(audit, place.number).open("rb") as file:
-            file.seek(max(0, place.offset - _LINE_BYTES))
-            before = file.read(min(place.offset, _LINE_BYTES))
+            file.seek(start)
+            before = file.read(place.offset - start)
     except (OSError, ValueError):
         return False
-    *_, line, end = [b"", *before.split(b"\n")]
+    *_, line, rest = [b"", *before.split(b"\n")]
+    if rest or start + len(before) != place.offset:
+        return False
     entry = parse_entry(line)
-    return not end and entry is not None and (entry.index, entry.hash) == (place.size - 1, place.previous)
+    return entry is not None and (entry.index, entry.hash) == (place.size - 1, place.previous)

@@ -22,7 +22,7 @@ SEGMENT_BYTES: Final = 16 * 1024 * 1024
 """When a segment is full: it can be read at once, and a year of an ordinary keep is a handful of files."""
 
 _BLOCK: Final = 64 * 1024
-"""What is read at once from the end of a segment: some hundred records."""
+"""What is read at once of a segment: some hundred records."""
 
 _NAME = re.compile(r"(\d{8})\.jsonl")
 
@@ -87,10 +87,10 @@ class Place:
     size: int = 0
     previous: str = NO_PREVIOUS
 
-    def take(self, data: bytes) -> tuple[list[bytes], bytes]:
+    def take(self, data: bytes, most: int | None = None) -> tuple[list[bytes], bytes]:
         """Move over the lines that go on from here: their leaf hashes, and the bytes after them."""
         complete, newline, _ = data.rpartition(b"\n")
-        lines = complete.split(b"\n") if newline else []
+        lines = complete.split(b"\n")[:most] if newline else []
         leaves = list(follow(lines, self.size, self.previous))
         taken = sum(map(len, lines[: len(leaves)])) + len(leaves)
         if leaves:
@@ -112,7 +112,7 @@ def read_leaves(audit: Path, place: Place, stop: int) -> Iterator[bytes]:
     """The leaf hashes from the place up to the index `stop`, joined, a segment at a time; moves the place."""
     while place.size < stop:
         data = read_segment(audit, place.number, place.offset)
-        leaves, rest = place.take(data)
+        leaves, rest = place.take(data, stop - place.size)  # what comes behind may be half written
         yield b"".join(leaves)
         if place.size < stop:
             if rest or not segment_path(audit, place.number + 1).exists():
@@ -127,11 +127,9 @@ def read_entries(audit: Path, start: int, stop: int) -> Iterator[Entry]:
 
 def read_entries_within(audit: Path, ends: Mapping[int, int], start: int, stop: int) -> Iterator[Entry]:
     """As `read_entries`, of the log that ends where it is said."""
-    later = iter([*list(ends)[1:], None])
     for number, end in ends.items():
-        following = next(later)
-        if following is not None and first_index(audit, following) <= start:
-            continue
+        if number + 1 in ends and first_index(audit, number + 1) <= start:
+            continue  # what is wanted begins later
         for line in read_segment(audit, number, 0)[:end].split(b"\n")[:-1]:
             entry = parse_entry(line)
             if entry is None:
@@ -157,12 +155,28 @@ def read_back(audit: Path, stop: int) -> Iterator[Entry]:
 
 
 def _ends_now(audit: Path) -> dict[int, int]:
-    """Where a reader stops: what is written over the room meanwhile is seen in no order."""
+    """Where a reader stops: what is written over the room meanwhile is seen in no order.
+
+    What stands behind zeros was not acknowledged: the machine stopped, and nobody appended since.
+    """
     try:
         with standing_still(audit):
-            return segment_ends(audit)
+            ends = segment_ends(audit)
     except FileNotFoundError:
         return {}
+    if ends:
+        last = max(ends)
+        ends[last] = _before_zeros(segment_path(audit, last), ends[last])
+    return ends
+
+
+def _before_zeros(path: Path, end: int) -> int:
+    with path.open("rb") as file:
+        for start in range(0, end, _BLOCK):
+            found = file.read(_BLOCK).find(b"\0")
+            if found >= 0:
+                return min(end, start + found)
+    return end
 
 
 def _end_of(file: BinaryIO, end: int, stop: int) -> int:

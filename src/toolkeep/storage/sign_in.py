@@ -4,6 +4,7 @@ A code is 32 random bytes and stands nowhere but in the link. Its SHA-256 is the
 until when it counts; using a code is removing the file, which the kernel lets one process do once.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from toolkeep.limits import SIGN_IN_CODES, SIGN_IN_SECONDS
+from toolkeep.storage.folder import make_private
 
 _FORM: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
@@ -57,7 +59,7 @@ class FileSignInCodes:
 
     def make(self) -> str:
         """A new code, told this once."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self._folder)
         self._forget()
         code = secrets.token_urlsafe(32)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -79,9 +81,12 @@ class FileSignInCodes:
 
     def _forget(self) -> None:
         """Those whose time is over, and the oldest where somebody made too many."""
-        held = sorted(self._folder.iterdir(), key=lambda path: path.stat().st_mtime)
-        for number, path in enumerate(held):
-            is_over = self._clock() - path.stat().st_mtime > SIGN_IN_SECONDS
+        held: list[tuple[float, Path]] = []
+        for path in self._folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # used up at this very moment
+                held.append((path.stat().st_mtime, path))
+        for number, (made_at, path) in enumerate(sorted(held)):
+            is_over = self._clock() - made_at > SIGN_IN_SECONDS
             if is_over or len(held) - number >= SIGN_IN_CODES:
                 path.unlink(missing_ok=True)
 

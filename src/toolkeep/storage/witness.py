@@ -8,18 +8,21 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.errors import WitnessReason, WitnessRefused
-from toolkeep.audit.note import Algorithm, Note, Signature, Signer, VerifierKey
+from toolkeep.audit.note import NOTE_BYTES, Algorithm, Note, Signature, Signer, VerifierKey
 from toolkeep.audit.witness import Request, consider, origin_of
 from toolkeep.storage.atomic import write_once, write_whole
 from toolkeep.storage.folder import make_private
 
 _KEY_BYTES = 32
+_REQUEST_BYTES = 2 * NOTE_BYTES
+"""A checkpoint, and more than the longest proof."""
 _REQUEST, _COSIGNATURE, _REFUSED = ".request", ".cosignature", ".refused"
 
 
@@ -60,11 +63,16 @@ class Witness:
         return self._answer(Request(old_size=old_size, proof=tuple(proof), checkpoint=checkpoint))
 
     def answer_requests(self, folder: Path) -> int:
-        """Answer each `*.request` file in the folder by a `.cosignature` or `.refused` file; how many."""
-        requests = sorted(folder.glob(f"*{_REQUEST}"))
+        """Answer each `*.request` file in the folder by a `.cosignature` or `.refused` file; how many.
+
+        Others write to the folder: what is no file of its own there is left alone, and never waited for.
+        """
+        requests = [
+            path for path in sorted(folder.glob(f"*{_REQUEST}")) if stat.S_ISREG(path.lstat().st_mode)
+        ]
         for path in requests:
             try:
-                answer = str(self._answer(Request.parse(path.read_bytes().decode(errors="replace"))))
+                answer = str(self._answer(Request.parse(_read(path))))
                 suffix = _COSIGNATURE
             except WitnessRefused as refusal:
                 answer, suffix = f"{refusal.held}\n{refusal.message}\n", _REFUSED
@@ -112,3 +120,10 @@ class Witness:
             yield
         finally:
             os.close(descriptor)
+
+
+def _read(path: Path) -> str:
+    """A request, as far as one can be long; cut short it is refused."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 -- a descriptor
+        return file.read(_REQUEST_BYTES).decode(errors="replace")

@@ -22,7 +22,6 @@ from toolkeep.audit.entry import Leaf
 from toolkeep.audit.errors import AuditBroken, LogClosed, LogUnwritable
 from toolkeep.audit.note import Note, VerifierKey
 from toolkeep.canonical import canonical_bytes
-from toolkeep.errors import ToolkeepError
 from toolkeep.storage.appender import Appender, Busy
 from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.folder import make_private
@@ -68,8 +67,8 @@ class Writer:
         """Append these, next to each other."""
         with self._gate:
             self._refuse_if_closed()
-            self._waiting += waiting
             self._awake()
+            self._waiting += waiting
 
     def put_soon(
         self, records: tuple[bytes, ...], waiter: "asyncio.Future[Leaf]", loop: Loop, *, is_alone: bool
@@ -80,13 +79,14 @@ class Writer:
         """
         with self._gate:
             self._refuse_if_closed()
-            self._waiting.append((records, waiter, loop))
-            if self._committing is loop:
-                return
-            if self._committing is not None or not self._is_quick:
+            is_ours = self._committing is None and self._is_quick
+            if is_ours:
+                self._committing = loop
+            elif self._committing is not loop:
                 self._awake()
-                return
-            self._committing = loop
+            self._waiting.append((records, waiter, loop))
+        if not is_ours:
+            return
         if is_alone:
             self._commit_on(loop)
         else:
@@ -97,8 +97,8 @@ class Writer:
         future: Future[Result] = Future()
         with self._gate:
             self._refuse_if_closed()
-            self._orders.append((action, future))
             self._awake()
+            self._orders.append((action, future))
         return future
 
     def stop(self) -> None:
@@ -160,9 +160,13 @@ class Writer:
             self._lock_descriptor = -1
 
     def _awake(self) -> None:
+        """Have the thread look at what there is to do; called with the gate held, which it waits for."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="toolkeep-audit", daemon=True)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # what Python says where it can start no thread
+                raise LogUnwritable(str(self.audit), "cannot be written: no thread for it") from error
             self._thread = thread
         if self._bell.locked():
             self._bell.release()
@@ -184,8 +188,11 @@ class Writer:
         try:
             self._commit(loop)
         except Busy:
-            with self._gate:
-                self._awake()
+            pass
+        finally:
+            if self._waiting:  # others write, or a signal came before these were taken
+                with self._gate:
+                    self._awake()
 
     def _commit(self, here: Loop | None = None) -> None:
         """Append what waits as one group; on an event loop only if that can be done at once."""
@@ -249,7 +256,7 @@ class Writer:
             return
         try:
             self.sign_checkpoint(is_kept=False)
-        except (OSError, ToolkeepError):
+        except Exception:  # noqa: BLE001 -- without this thread nobody would be told anything any more
             # No append depends on it: the entries are durable, only not covered yet. It is tried again.
             self._due = time.monotonic() + max(self._checkpoint_seconds, 0.1)
 
@@ -287,6 +294,8 @@ class Writer:
                 self._lock_descriptor = os.open(self.audit, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._lock(is_patient=is_patient)
             try:
+                if is_patient or not self._due:  # on an event loop once a checkpoint, which is often enough
+                    self._check_place()
                 yield self._caught_up(is_patient=is_patient)
             finally:
                 fcntl.flock(self._lock_descriptor, fcntl.LOCK_UN)
@@ -298,6 +307,15 @@ class Writer:
             fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX if is_patient else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise Busy from error
+
+    def _check_place(self) -> None:
+        """Raise where another folder is at our place: its checkpoints and keys are another log's."""
+        try:
+            is_ours = os.path.samestat(os.fstat(self._lock_descriptor), self.audit.stat())
+        except FileNotFoundError:
+            is_ours = False
+        if not is_ours:
+            raise AuditBroken(str(self.audit), "it was moved, or another was put in its place")
 
     def _caught_up(self, *, is_patient: bool) -> Appender:
         if self._appender:

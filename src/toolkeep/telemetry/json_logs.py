@@ -26,4 +26,9 @@ class JsonFormatter(logging.Formatter):
             line |= {name: value for name, value in record.args.items() if name not in line}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return json.dumps(line, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> str:
+    """Times in one form, that of `timestamp`."""
+    return value.isoformat(timespec="milliseconds") if isinstance(value, datetime) else str(value)

@@ -31,6 +31,8 @@ LOG_LEVEL_KEY: Final = "io.modelcontextprotocol/logLevel"
 SUBSCRIPTION_KEY: Final = "io.modelcontextprotocol/subscriptionId"
 TASKS: Final = "io.modelcontextprotocol/tasks"
 
+LISTEN: Final = "subscriptions/listen"
+
 LOG_LEVELS: Final = (
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
 )  # fmt: skip
@@ -38,9 +40,7 @@ LOG_LEVELS: Final = (
 ONLY_HANDSHAKE: Final = frozenset(
     ("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe")
 )
-ONLY_MODERN: Final = frozenset(
-    ("server/discover", "subscriptions/listen", "tasks/get", "tasks/update", "tasks/cancel")
-)
+ONLY_MODERN: Final = frozenset(("server/discover", LISTEN, "tasks/get", "tasks/update", "tasks/cancel"))
 
 NAMED_BY: Final = {
     "tools/call": "name",

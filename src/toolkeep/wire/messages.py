@@ -5,12 +5,13 @@ as the bytes that they came in: the door of validation reads those itself, and s
 words that a model can use.
 """
 
+import re
 from typing import Any, Final
 
 import jiter
 import msgspec
 
-from toolkeep.limits import MCP_ID_CHARS
+from toolkeep.limits import MCP_ID_CHARS, MCP_VALUES
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -32,6 +33,9 @@ _ELSEWHERE: Final = b"0"
 _PLACES: Final = 8
 """How many places are looked at for the arguments, where the same bytes stand in several."""
 _WIDEST_ID: Final = 2**63
+_NOTIFICATION: Final = b'{"jsonrpc":"2.0","method":'
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""Also one that does not end: each byte is looked at once, whatever it is."""
 
 
 class ProtocolError(Exception):
@@ -102,8 +106,9 @@ def read_message(raw: bytes) -> Message:
     if type(method) is not str or type(params) is not dict:
         text = "Invalid request: method must be text and params an object"
         raise Unreadable(INVALID_REQUEST, text, message_id)
-    if arguments is None and isinstance(params.get("arguments"), dict):
-        return Message(message_id, method, params, params["arguments"])
+    if arguments is None and "arguments" in params:  # under a name that was written in another way
+        given = params["arguments"]
+        return Message(message_id, method, params, given if isinstance(given, dict) else encode(given))
     return Message(message_id, method, params, arguments)
 
 
@@ -119,10 +124,17 @@ def _raw_arguments(raw: bytes) -> bytes | None:
 
 
 def _strict(raw: bytes) -> Any:
+    if len(raw) > MCP_VALUES and _values(raw) > MCP_VALUES and _values(_STRING.sub(b"", raw)) > MCP_VALUES:
+        raise Unreadable(INVALID_REQUEST, f"Invalid request: more than {MCP_VALUES} values")
     try:
         return jiter.from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError as error:
         raise Unreadable(PARSE_ERROR, "Parse error: not one strict JSON value") from error
+
+
+def _values(raw: bytes) -> int:
+    """How many values there are at most, should no string hold such signs."""
+    return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
 
 
 def _around(raw: bytes, arguments: bytes) -> Any:
@@ -143,12 +155,17 @@ def _around(raw: bytes, arguments: bytes) -> Any:
 def _read_id(data: dict[str, Any]) -> Id | None:
     if "id" not in data:
         return None
-    given = data["id"]
-    if type(given) is str and len(given) <= MCP_ID_CHARS:
-        return given
-    if type(given) is int and -_WIDEST_ID <= given < _WIDEST_ID:
-        return given
-    raise Unreadable(INVALID_REQUEST, "Invalid request: id must be text or an integer")
+    given: Id = data["id"]
+    if not is_id(given):
+        raise Unreadable(INVALID_REQUEST, "Invalid request: id must be text or an integer")
+    return given
+
+
+def is_id(given: object) -> bool:
+    """Whether it is a text or an integer of a length that is worth repeating."""
+    if type(given) is str:
+        return len(given) <= MCP_ID_CHARS
+    return type(given) is int and -_WIDEST_ID <= given < _WIDEST_ID
 
 
 def answer(message_id: Id, result: bytes) -> bytes:
@@ -165,6 +182,11 @@ def notification(method: str, params: dict[str, Any] | None = None) -> bytes:
     """A notification."""
     message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     return encode(message if params is None else {**message, "params": params})
+
+
+def is_notification(frame: bytes) -> bool:
+    """Whether a frame of ours is one: nobody waits for it, so it may be left out where there is no room."""
+    return frame.startswith(_NOTIFICATION)
 
 
 def request(message_id: Id, method: str, params: dict[str, Any]) -> bytes:

@@ -24,7 +24,7 @@ from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
 from toolkeep.sign_ins import Client, Kept, MemoryTokens
 from toolkeep.sources.mcp.answers import value_of
-from toolkeep.sources.mcp.by_http import Access
+from toolkeep.sources.mcp.http_session import Access
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.mcp.talk import Talk, start_by_http
 from toolkeep.sources.oauth.access import OwnSecret, SignedIn, SigningIn
@@ -415,6 +415,33 @@ async def test_a_token_that_is_over_is_refreshed_and_kept(world: World) -> None:
     assert (found.access_token, found.refresh_token) == ("new-token-1", "rt-2")
     assert len(auth.asked) == 1
     assert all(asked.headers["authorization"] == "Bearer new-token-1" for asked in server.asked)
+
+
+async def test_new_tokens_are_kept_also_where_the_call_is_given_up_meanwhile(world: World) -> None:
+    _, auth = await both(world)
+    asked, go_on = asyncio.Event(), asyncio.Event()
+    serve_at_once = auth.__call__
+
+    class Slow(Site):
+        async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.set()
+            await go_on.wait()
+            await serve_at_once(reader, writer)
+
+    auth.pages["/token"] = {"access_token": "new-token-1", "token_type": "bearer", "refresh_token": "rt-2"}
+    await Slow().serve(world, "slow.example", OTHER_PUBLIC, 8443)
+    tokens = kept(expires_at=time.time() - 1, token_endpoint="https://slow.example:8443/token")
+    access = SignedIn("up", URL, tokens)
+    calling = asyncio.ensure_future(called(access))
+    await asked.wait()
+    calling.cancel()
+    await asyncio.wait({calling})
+    go_on.set()
+    assert await access.authorization() == "Bearer new-token-1"
+    found = tokens.get("up")
+    assert found is not None
+    assert found.refresh_token == "rt-2"
+    assert len(auth.asked) == 1
 
 
 async def test_a_token_that_is_always_refused_is_not_refreshed_for_ever(world: World) -> None:

@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from unittest.mock import patch
 
 from tests.network.inside.site import read_request
 from tests.network.world import OTHER_PUBLIC, PRIVATE, PUBLIC, World
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
+from toolkeep.sources.mcp import http_session
 from toolkeep.sources.mcp.answers import value_of
 from toolkeep.sources.mcp.questions import Answerer, Questions
 from toolkeep.sources.mcp.speaking import UpstreamFailed
@@ -73,9 +76,9 @@ async def serve(world: World, upstream: Upstream, address: str = PUBLIC) -> None
     await world.serve(upstream, address, 443, names=["mcp.example"])
 
 
-async def begun(questions: Questions | None = None, **headers: str) -> Talk:
+async def begun(questions: Questions | None = None, secrets: tuple[str, ...] = (), **headers: str) -> Talk:
     hosts = HostReach(writes=(HostScope.read("mcp.example"),))
-    return await start_by_http(URL, hosts, lambda: headers, questions=questions)
+    return await start_by_http(URL, hosts, lambda: headers, questions=questions, secrets=secrets)
 
 
 async def said(talk: Talk, text: str = "hello") -> Any:
@@ -116,10 +119,12 @@ async def test_the_newer_era_is_spoken_without_a_handshake(world: World) -> None
         initialize=lambda _: refused,
         server_discover=lambda _: {"result": {"serverInfo": {"name": "modern"}}},
     )
+    upstream.session = "abc"
     await serve(world, upstream)
     talk = await begun()
     assert await said(talk) == "hello"
     last = upstream.heads[-1].lower()
+    assert b"mcp-session-id" not in last
     assert b"mcp-protocol-version: 2026-07-28" in last
     assert b"mcp-method: tools/call" in last
     assert b"mcp-name: echo" in last
@@ -267,6 +272,27 @@ async def test_what_a_server_asks_in_a_stream_is_answered_before_it_answers(worl
     ]
 
 
+async def test_a_server_that_does_not_listen_to_replies_is_not_waited_for(world: World) -> None:
+    class Deaf(Streaming):
+        async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked = await read_request(reader)
+            message = asked.json
+            if message.get("method") == "tools/call":
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+                writer.write(event({"id": 1, "method": "ping"}) + event(hello(message["id"])))
+            elif "method" in message:
+                writer.write(self._answer(message))
+            else:
+                await reader.read()  # until we go
+                self.arrived.set()
+
+    upstream = Deaf()
+    await serve(world, upstream)
+    with patch.object(http_session, "_REPLY_SECONDS", 0.2):
+        assert await said(await begun()) == "hello"
+    await upstream.arrived.wait()
+
+
 async def test_a_stream_that_breaks_off_is_taken_up_again(world: World) -> None:
     number = 0
 
@@ -289,6 +315,38 @@ async def test_a_stream_that_breaks_off_is_taken_up_again(world: World) -> None:
     assert b"'last-event-id': 'e3'" in second
     assert b"'mcp-session-id': 'abc'" in second
     assert second.startswith(b"GET")
+
+
+async def test_an_event_id_that_no_header_can_hold_is_not_said_back(world: World) -> None:
+    async def spaced(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        writer.write(b"id:  e1 \nretry: 1\ndata:\n\n")
+
+    upstream = Streaming(spaced)
+    await serve(world, upstream)
+    assert await why_not(said(await begun())) == "it gave no answer"
+
+
+async def test_secrets_of_headers_are_in_nothing_that_a_server_says(world: World) -> None:
+    upstream = Upstream(tools_call=lambda _: {"error": {"code": 1, "message": "who is s3cr3t-key?"}})
+    await serve(world, upstream)
+    talk = await begun(secrets=("s3cr3t-key",), Authorization="Bearer s3cr3t-key")
+    assert await why_not(said(talk)) == "it answered with error 1: who is (hidden)?"
+    upstream.ways = {}
+    assert await said(talk, "I am s3cr3t-key") == "I am (hidden)"
+
+
+async def test_a_header_that_cannot_be_sent_is_in_no_error(world: World) -> None:
+    upstream = Upstream()
+    await serve(world, upstream)
+    for secret in ("s3cr3t\r\nX: y", "s3cr3t ", "s3cr3tä"):
+        shown = ""
+        try:
+            await begun(Authorization=f"Bearer {secret}")
+        except UpstreamFailed as failed:
+            shown = "".join(traceback.format_exception(failed))
+        assert "a request to 'mcp.example' has a header that cannot be sent" in shown
+        assert "s3cr3t" not in shown
+    assert upstream.heads == []
 
 
 async def test_streams_without_measure_end_the_conversation(world: World) -> None:
@@ -394,7 +452,7 @@ class Listening(Streaming):
 
 
 def answering(answerer: Answerer) -> Questions:
-    return Questions(answerer, "up", "ada")
+    return Questions(answerer, "up", "ada", lambda _: None)
 
 
 async def test_a_question_on_a_stream_of_its_own_is_answered_during_a_call(world: World) -> None:
@@ -523,3 +581,118 @@ async def test_no_stream_is_held_in_the_newer_era(world: World) -> None:
     talk = await start_by_http(URL, hosts, dict, "2026-07-28", questions=answering(lambda _: {}))
     assert await said(talk) == "hello"
     assert not [head for head in upstream.heads if head.startswith(b"GET")]
+
+
+class Parting(Upstream):
+    """Hears farewells and what is cancelled; never answers calls, and farewells as it is told."""
+
+    def __init__(self, farewell: bytes | None = b"204 No Content") -> None:
+        super().__init__(server_discover=lambda _: {"result": {"supportedVersions": ["2026-07-28"]}})
+        self.session = "abc"
+        self.farewell = farewell
+        self.silent_to = "tools/call"
+        self.ended: list[str | None] = []
+        self.cancelled: list[dict[str, Any]] = []
+        self.called = asyncio.Event()
+        self.left = asyncio.Event()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await read_request(reader)
+        message = asked.json if asked.body else {}
+        if asked.method == "DELETE":
+            self.ended.append(asked.headers.get("mcp-session-id"))
+            if self.farewell is None:
+                await reader.read()  # until we go
+            else:
+                writer.write(b"HTTP/1.1 " + self.farewell + b"\r\nContent-Length: 0\r\n\r\n")
+        elif message["method"] == "notifications/cancelled":
+            self.cancelled.append({**message["params"], "session": asked.headers.get("mcp-session-id")})
+            writer.write(self._answer(message))
+        elif message["method"] == self.silent_to:
+            self.number = message["id"]
+            self.called.set()
+            assert await reader.read() == b""  # until we go
+            self.left.set()
+        else:
+            writer.write(self._answer(message))
+
+
+async def given_up(talk: Talk, upstream: Parting) -> None:
+    """Give a call up once the server has it."""
+    calling = asyncio.ensure_future(said(talk))
+    await upstream.called.wait()
+    calling.cancel()
+    await asyncio.wait({calling})
+
+
+async def test_a_session_is_ended_with_its_conversation_whatever_the_server_says_to_it(world: World) -> None:
+    upstream = Parting()
+    await serve(world, upstream)
+    for upstream.farewell in (
+        b"204 No Content",
+        b"405 Method Not Allowed",
+        b"404 Not Found",
+        b"500 Oh",
+        None,
+    ):
+        talk = await begun(Authorization="Bearer t0ken")
+        await talk.close()
+    assert upstream.ended == ["abc"] * 5
+
+
+async def test_no_session_is_ended_that_never_was_or_that_is_forgotten(world: World) -> None:
+    upstream = Parting()
+    await serve(world, upstream)
+    talk = await begun()
+    upstream.status = b"404 Not Found"
+    await why_not(talk.conversation.list_tools())
+    await talk.close()
+    upstream.status, upstream.session = b"200 OK", ""
+    await (await begun()).close()
+    assert upstream.ended == []
+
+
+async def test_a_session_id_counts_only_where_the_handshake_gives_it(world: World) -> None:
+    upstream = Parting()
+    await serve(world, upstream)
+    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
+    await (await start_by_http(URL, hosts, dict, "2026-07-28")).close()
+    talk = await begun()
+    upstream.session = "another"
+    await talk.conversation.list_tools()
+    await talk.close()
+    assert upstream.ended == ["abc"]
+
+
+async def test_a_call_that_is_given_up_is_cancelled_there(world: World) -> None:
+    upstream = Parting()
+    await serve(world, upstream)
+    for upstream.session in ("abc", ""):
+        talk = await begun()
+        await given_up(talk, upstream)
+        await talk.close()
+        session = upstream.session or None
+        assert upstream.cancelled.pop() == {"requestId": upstream.number, "session": session}
+        upstream.called.clear()
+    assert upstream.ended == ["abc"]
+
+
+async def test_in_the_newer_era_a_call_that_is_given_up_is_only_closed(world: World) -> None:
+    upstream = Parting()
+    await serve(world, upstream)
+    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
+    talk = await start_by_http(URL, hosts, dict, "2026-07-28")
+    await given_up(talk, upstream)
+    await upstream.left.wait()
+    await talk.close()
+    assert (upstream.cancelled, upstream.ended) == ([], [])
+
+
+async def test_a_handshake_that_takes_too_long_is_not_cancelled(world: World) -> None:
+    upstream = Parting()
+    upstream.silent_to = "initialize"
+    await serve(world, upstream)
+    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
+    assert "did not say what it has" in await why_not(start_by_http(URL, hosts, dict, begin_s=0.2))
+    await upstream.left.wait()
+    assert (upstream.cancelled, upstream.ended) == ([], [])

@@ -1,6 +1,7 @@
 """Calls of imported tools, through a keep: pinned, isolated, with secrets, and clear where they fail."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,22 @@ def test_a_client_s_configuration_names_a_server_and_its_secrets_are_not_written
     assert given.ok, given.text
 
 
+@pytest.mark.spec("AUD-5")
+def test_a_server_that_says_its_secrets_says_them_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TOKEN", "s3cr3t-key")
+    name, *words = server("tells")
+    add(tmp_path, name, "--env", "TOKEN", *words)
+    told, failed, died = call_all(tmp_path, [("echo", {"text": text}) for text in ("tell", "fail", "die")])
+    assert told.value == "my token is (hidden)"
+    assert "my token is (hidden)" in failed.text
+    assert "it ended with status 7" in died.text
+    logged = [str(vars(record)) for record in caplog.records]
+    assert any("the token is (hidden)" in line for line in logged)
+    assert "s3cr3t" not in "".join((*logged, told.text, failed.text, died.text))
+
+
 def test_nothing_answers_before_a_person_has_accepted_it(tmp_path: Path) -> None:
     said = add(tmp_path, *server(), is_accepted=False)
     assert "They answer once the file is accepted" in said
@@ -137,7 +154,9 @@ def test_a_refreshed_list_waits_for_a_person_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("POL-4")
-def test_a_server_may_ask_a_person_only_where_the_host_names_who_answers(tmp_path: Path) -> None:
+def test_a_server_may_ask_a_person_only_where_the_host_names_who_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     add(tmp_path, *server("elicits"))
     heard: list[UpstreamQuestion] = []
 
@@ -146,9 +165,15 @@ def test_a_server_may_ask_a_person_only_where_the_host_names_who_answers(tmp_pat
         return {"why": "tea"}
 
     calls = [("echo", {"text": "When?"})]
+    caplog.set_level(logging.INFO, "toolkeep.execution")
     (alone,) = call_all(tmp_path, calls)
     assert json.loads(alone.value) == [{}, {"action": "decline"}]
     (helped,) = call_all(tmp_path, calls, answerer=answer)
     filled = {"action": "accept", "content": {"hour": 9, "why": "tea"}}
     assert json.loads(helped.value) == [{"elicitation": {}}, filled]
     assert [(one.upstream, one.agent, one.message) for one in heard] == [("up", "ada", "When?")]
+    told = [vars(record) for record in caplog.records if record.message == "upstream asked"]
+    assert [(one["upstream"], one["agent"], one["outcome"]) for one in told] == [
+        ("up", "ada", "refused"),
+        ("up", "ada", "accept"),
+    ]

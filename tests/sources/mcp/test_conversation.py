@@ -1,61 +1,21 @@
 """What is said to a server that is known to speak the newer era, and to one that never stops asking."""
 
 import asyncio
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from tests.sources.mcp.speakers import Answering, Told
+from toolkeep.sources.mcp import conversation as conversing
 from toolkeep.sources.mcp.conversation import Conversation
 from toolkeep.sources.mcp.questions import Answerer, Questions
-from toolkeep.sources.mcp.speaking import Progress, UpstreamError, UpstreamFailed
+from toolkeep.sources.mcp.speaking import UpstreamError, UpstreamFailed
 
-Answering = Callable[[dict[str, Any]], Any]
 ASKS = {
     "resultType": "input_required",
     "inputRequests": {"a": {"method": "elicitation/create"}},
     "requestState": "s",
 }
-
-
-class Told:
-    """A speaker that answers by method, and remembers what it was told."""
-
-    def __init__(self, **ways: Answering) -> None:
-        self.ways = ways
-        self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.is_alive = True
-
-    def take_change(self) -> bool:
-        return False
-
-    def settle(self, version: str) -> None:
-        pass
-
-    async def listen(self) -> None:
-        pass
-
-    async def request(
-        self,
-        method: str,
-        params: dict[str, Any],
-        on_progress: Progress | None = None,
-        mirrored: Mapping[str, str] | None = None,
-    ) -> Any:
-        self.asked.append((method, params))
-        return self.ways[method.replace("/", "_")](params)
-
-    async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        self.asked.append((method, params or {}))
-
-    def attend(self, *, closely: bool) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
-
-    def abandon(self) -> None:
-        pass
 
 
 def refusing(code: int, data: Any = None) -> Answering:
@@ -67,7 +27,7 @@ def refusing(code: int, data: Any = None) -> Answering:
 
 def called(told: Told, protocol: str = "2026-07-28", answerer: Answerer | None = None) -> Any:
     async def main() -> Any:
-        questions = Questions(answerer, "up", "ada") if answerer else None
+        questions = Questions(answerer, "up", "ada", told.events.append)
         conversation = Conversation(told, protocol, questions)
         await conversation.begin()
         return await conversation.call("echo", {"x": 1})
@@ -151,6 +111,21 @@ def test_nobody_is_asked_where_a_server_also_wants_what_is_never_given() -> None
     wish = {"method": "elicitation/create", "params": {"message": "When?", "requestedSchema": WANTED}}
     wishes = {"a": wish, "b": {"method": "sampling/createMessage"}}
     asks = {"resultType": "input_required", "inputRequests": wishes}
+    told = Told(server_discover=lambda _: {}, tools_call=lambda _: asks)
     with pytest.raises(UpstreamFailed):
-        called(Told(server_discover=lambda _: {}, tools_call=lambda _: asks), answerer=heard.append)
+        called(told, answerer=heard.append)
     assert heard == []
+    assert [event.method for event in told.events] == ["sampling/createMessage"]
+
+
+def test_a_list_of_a_few_giant_pages_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversing, "LIST_BYTES", 10_000)
+    pages = iter(range(100))
+    tool = {"name": "echo", "description": "x" * 4_000}
+
+    def list_page(_: dict[str, Any]) -> dict[str, Any]:
+        return {"tools": [tool], "nextCursor": str(next(pages))}
+
+    with pytest.raises(UpstreamFailed, match="its list of tools has more than 10000 bytes"):
+        asyncio.run(Conversation(Told(tools_list=list_page)).list_tools())
+    assert next(pages) == 3

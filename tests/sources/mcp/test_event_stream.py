@@ -1,9 +1,10 @@
 """Streams of events: the same events however they are cut, and no end of nothing."""
 
 import itertools
+import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolkeep.sources.mcp import event_stream
@@ -22,6 +23,7 @@ def taken(*pieces: bytes) -> tuple[list[bytes], EventReader]:
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=20))
+@example([43, 43])  # nothing between CR and LF
 def test_events_are_the_same_however_the_stream_is_cut(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(STREAM)]
     pieces = [STREAM[begin:end] for begin, end in itertools.pairwise(places)]
@@ -30,7 +32,7 @@ def test_events_are_the_same_however_the_stream_is_cut(cuts: list[int]) -> None:
     assert (reader.last_id, reader.retry_ms) == ("e2", 250)
 
 
-@pytest.mark.parametrize("name", [b"a\tb", b"\xc3\xbc", b"x" * 2_000, b"a\x00b"])
+@pytest.mark.parametrize("name", [b"a\tb", b"\xc3\xbc", b"x" * 2_000, b"a\x00b", b" a", b"a "])
 def test_an_id_that_no_header_carries_is_none(name: bytes) -> None:
     _, reader = taken(b"id: fine\n\nid: " + name + b"\n\n")
     assert reader.last_id == "fine"
@@ -48,6 +50,19 @@ def test_an_event_without_end_is_refused(piece: bytes, monkeypatch: pytest.Monke
     monkeypatch.setattr(event_stream, "EVENT_BYTES", 1_000)
     with pytest.raises(UpstreamFailed, match="more than 1000 bytes"):
         taken(*[piece] * 12)
+
+
+@pytest.mark.parametrize("piece", [b"xy", b"data:xy\n"])
+def test_an_event_in_tiny_pieces_takes_the_memory_of_its_bytes(piece: bytes) -> None:
+    reader = EventReader()
+    tracemalloc.start()
+    try:
+        for _ in range(50_000):
+            assert list(reader.take(bytes(bytearray(piece)))) == []
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * 50_000 * len(piece)
 
 
 def test_what_a_broken_stream_left_half_said_is_forgotten() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from toolkeep.events import UpstreamAsked
 from toolkeep.sources.mcp import questions as asking
-from toolkeep.sources.mcp.questions import QUESTIONS, Answerer, Questions, UpstreamQuestion
+from toolkeep.sources.mcp.questions import QUESTIONS, Answerer, Questions, Tell, UpstreamQuestion
 
 pytestmark = pytest.mark.spec("MCP-2", "POL-4")
 
@@ -21,11 +22,15 @@ NO = {"action": "decline"}
 GIVEN_UP = {"action": "cancel"}
 
 
-def asked(answerer: Answerer, *params: Any) -> list[dict[str, Any]]:
+def unheard(_: UpstreamAsked) -> None:
+    """Nobody listens."""
+
+
+def asked(answerer: Answerer | None, *params: Any, tell: Tell = unheard) -> list[dict[str, Any]]:
     """What a server is told that asks all of this during one call."""
 
     async def main() -> list[dict[str, Any]]:
-        questions = Questions(answerer, "shelf", "ada")
+        questions = Questions(answerer, "shelf", "ada", tell)
         with questions.during_call():
             return [await questions.answer(one) for one in params]
 
@@ -68,21 +73,50 @@ def raising(_: UpstreamQuestion) -> dict[str, Any]:
     "answerer",
     [raising, lambda _: None, lambda _: {"hour": "s3cret"}, lambda _: {"more": "s3cret"}, lambda _: "s3cret"],
 )
-def test_who_says_no_fails_or_gives_what_does_not_fit_has_declined_and_nothing_of_it_is_logged(
+def test_who_says_no_fails_or_gives_what_does_not_fit_has_declined_and_nothing_of_it_is_told(
     answerer: Callable[[UpstreamQuestion], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    assert asked(answerer, ASKED) == [NO]
-    (record,) = [one for one in caplog.records if one.message == "a server asked a person"]
-    assert (record.upstream, record.agent, record.outcome) == ("shelf", "ada", "decline")  # type: ignore[attr-defined]
-    assert not any(word in str(vars(one)) for one in caplog.records for word in ("s3cret", "At which hour"))
+    told: list[UpstreamAsked] = []
+    assert asked(answerer, ASKED, tell=told.append) == [NO]
+    (event,) = told
+    assert (event.upstream, event.agent, event.method, event.outcome) == (
+        "shelf", "ada", "elicitation/create", "decline",
+    )  # fmt: skip
+    assert not any(word in f"{event} {caplog.text}" for word in ("s3cret", "At which hour"))
 
 
-def test_an_answer_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_answer_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    (told,) = asked(lambda _: {"why": "s3cret"}, ASKED)
-    assert told["action"] == "accept"
-    assert not any(word in str(vars(one)) for one in caplog.records for word in ("s3cret", "At which hour"))
+    told: list[UpstreamAsked] = []
+    (said,) = asked(lambda _: {"why": "s3cret"}, ASKED, tell=told.append)
+    assert said["action"] == "accept"
+    assert [(event.outcome, event.reason) for event in told] == [("accept", "")]
+    assert not any(word in f"{told} {caplog.text}" for word in ("s3cret", "At which hour"))
+
+
+def test_what_nobody_is_asked_is_told_too() -> None:
+    told: list[UpstreamAsked] = []
+    assert asked(None, ASKED, tell=told.append) == [NO]
+    questions = Questions(None, "shelf", "ada", told.append)
+    for method in ("sampling/createMessage", "roots/list", "evil\x1b[2J"):
+        questions.refuse(method)
+    assert [(event.method, event.outcome, event.reason) for event in told] == [
+        ("elicitation/create", "refused", "nobody answers questions of servers here"),
+        ("sampling/createMessage", "refused", "no model answers servers here"),
+        ("roots/list", "refused", "no server is told of roots here"),
+        ("other", "refused", "it is nothing that is answered here"),
+    ]
+
+
+def test_of_questions_without_end_the_first_are_told() -> None:
+    told: list[UpstreamAsked] = []
+    questions = Questions(None, "shelf", "ada", told.append)
+    for _ in range(2):
+        with questions.during_call():
+            for _ in range(1_000):
+                questions.refuse("sampling/createMessage")
+    assert len(told) == 40
 
 
 def test_who_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +154,7 @@ def test_a_question_outside_of_a_call_is_put_to_nobody() -> None:
     heard: list[UpstreamQuestion] = []
 
     async def main() -> None:
-        questions = Questions(heard.append, "shelf", "ada")
+        questions = Questions(heard.append, "shelf", "ada", unheard)
         assert await questions.answer(ASKED) == NO
         with questions.during_call():
             pass
@@ -141,7 +175,7 @@ def test_calls_that_are_over_leave_no_questions_to_those_that_go_on() -> None:
     heard: list[UpstreamQuestion] = []
 
     async def main() -> None:
-        questions = Questions(heard.append, "shelf", "ada")
+        questions = Questions(heard.append, "shelf", "ada", unheard)
         with questions.during_call():
             for _ in range(10):
                 with questions.during_call():
@@ -172,7 +206,7 @@ def test_a_question_ends_with_the_call_and_its_late_answer_is_not_sent() -> None
         return {"why": "late"}
 
     async def main() -> None:
-        questions = Questions(stubborn, "shelf", "ada")
+        questions = Questions(stubborn, "shelf", "ada", unheard)
         with questions.during_call():
             assert questions.take(ASKED, replies(told))
             await settle()
@@ -187,7 +221,7 @@ def test_a_question_that_nobody_answers_ends_with_the_last_call() -> None:
     told: list[dict[str, Any]] = []
 
     async def main() -> None:
-        questions = Questions(never, "shelf", "ada")
+        questions = Questions(never, "shelf", "ada", unheard)
         with questions.during_call():
             with questions.during_call():
                 assert questions.take(ASKED, replies(told))
@@ -208,7 +242,7 @@ def test_a_person_is_asked_one_thing_at_a_time() -> None:
         await asyncio.sleep(0)
 
     async def main() -> None:
-        questions = Questions(busy, "shelf", "ada")
+        questions = Questions(busy, "shelf", "ada", unheard)
         with questions.during_call():
             assert all(questions.take(ASKED, replies(told)) for _ in range(3))
             await settle()
@@ -222,7 +256,7 @@ def test_nothing_is_asked_or_said_once_the_conversation_is_over() -> None:
     told: list[dict[str, Any]] = []
 
     async def main() -> None:
-        questions = Questions(never, "shelf", "ada")
+        questions = Questions(never, "shelf", "ada", unheard)
         with questions.during_call():
             assert questions.take(ASKED, replies(told))
             await settle()

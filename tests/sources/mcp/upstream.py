@@ -1,6 +1,7 @@
 """An MCP server for the tests: well-behaved, or hostile in the way that its first argument says."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -117,6 +118,13 @@ def nest(request: dict[str, Any], words: str) -> None:
     write(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{"[" * 200_000}}}\n')
 
 
+def tell(request: dict[str, Any], words: str) -> None:
+    sys.stderr.write(f"the token is {os.environ['TOKEN']}\n")
+    if words == "die":
+        sys.exit(7)
+    answer(request, {**text(f"my token is {os.environ['TOKEN']}"), "isError": words == "fail"})
+
+
 WAYS: dict[str, Callable[[dict[str, Any], str], object]] = {
     "flood": flood,
     "endless": endless,
@@ -127,6 +135,7 @@ WAYS: dict[str, Callable[[dict[str, Any], str], object]] = {
     "changes": change,
     "progress": report,
     "brackets": nest,
+    "tells": tell,
     "another": lambda request, _: say({"id": request["id"] + 100, "result": text("not yours")}),
     "dies": lambda *_: sys.exit(7),
     "junk": lambda *_: write("Content-Length: 12\n"),

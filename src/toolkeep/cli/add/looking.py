@@ -7,7 +7,7 @@ from typing import Any
 
 from toolkeep.assembly import open_state
 from toolkeep.cli.add.signing import secrets_of
-from toolkeep.sources.mcp.by_http import Access
+from toolkeep.sources.mcp.http_session import Access
 from toolkeep.sources.mcp.listing import Listing
 from toolkeep.sources.mcp.looking import look
 from toolkeep.storage.folder import protected_folder

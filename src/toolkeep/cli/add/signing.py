@@ -8,7 +8,7 @@ from toolkeep.cli.options import say
 from toolkeep.config.settings import SecretSource
 from toolkeep.errors import ImportRefused, SignInFailed
 from toolkeep.sign_ins import KeptTokens
-from toolkeep.sources.mcp.by_http import Access
+from toolkeep.sources.mcp.http_session import Access
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.oauth.access import OwnSecret, SignedIn, SigningIn
 from toolkeep.sources.oauth.clients import Wanted

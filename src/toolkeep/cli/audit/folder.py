@@ -3,12 +3,15 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from toolkeep.assembly import open_state, project_folder
 from toolkeep.audit.entry import Entry
 from toolkeep.errors import NotRecorded
 from toolkeep.storage.log import AuditLog
+
+_PREFIX: Final = 8
+"""Characters of a call's id that stand for all of it; fewer could be an index that somebody mistyped."""
 
 
 def state_of(project: Path | None) -> Path:
@@ -27,11 +30,21 @@ def log_of(project: Path | None) -> Iterator[AuditLog]:
 
 
 def entries_of_call(log: AuditLog, call_id: str) -> list[Entry]:
-    """The records of one call, in order; raises where there are none."""
-    found = [entry for entry in log.read() if entry.record.get("call") == call_id]
+    """The records of the one call whose id this is, or begins so; raises where there is none or another."""
+    found: dict[str, list[Entry]] = {}
+    for entry in log.read():
+        if _is_meant(call := str(entry.record.get("call", "")), call_id):
+            found.setdefault(call, []).append(entry)
     if not found:
-        raise NotRecorded(f"no call {call_id[:64]!r} is in the log")
-    return found
+        hint = f"`toolkeep audit list` shows the ids of calls; {_PREFIX} characters of one are enough"
+        raise NotRecorded(f"no call {call_id[:64]!r} is in the log", hint)
+    if len(found) > 1:
+        raise NotRecorded(f"{len(found)} calls begin with {call_id[:64]!r}", "give more of the id")
+    return found.popitem()[1]
+
+
+def _is_meant(call: str, given: str) -> bool:
+    return call == given or (len(given) >= _PREFIX and call.startswith(given))
 
 
 def summary(entry: Entry) -> dict[str, Any]:

@@ -1,11 +1,16 @@
 """`toolkeep audit list`: the newest records."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import click
 
 from toolkeep.cli.audit.folder import log_of, summary
 from toolkeep.cli.options import common, print_json, project, say
+
+_CALL_CHARS: Final = 16
+"""Of a call's id: enough to name it with."""
 
 
 @click.command("list")
@@ -25,17 +30,25 @@ def command(limit: int, tool: str | None, agent: str | None, project: Path | Non
     if as_json:
         print_json(shown)
         return
-    for row in shown:
-        status = row["status"] if isinstance(row["status"], str) else ""
-        codes = " ".join(row["codes"])
-        cells = (
-            f"{row['index']:>6}",
-            row["time"],
-            f"{row['type']:<15}",
-            row["tool"],
-            row["agent"],
-            status,
-            codes,
-        )
-        say("  ".join(cell for cell in cells if cell).rstrip())
+    _print([_cells(row) for row in shown])
     say(f"\n{len(shown)} of {len(rows)} records")
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    status = row["status"] if isinstance(row["status"], str) else ""
+    words = " ".join([status, *row["codes"]]).strip()
+    return (
+        f"{row['index']:>6}",
+        row["time"],
+        row["call"][:_CALL_CHARS],
+        row["type"],
+        row["tool"],
+        row["agent"],
+        words,
+    )
+
+
+def _print(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from toolkeep.cli.audit.folder import state_of
+from toolkeep.cli.audit.folder import entries_of_call, log_of
 from toolkeep.cli.options import common, files, print_json, project, say
 from toolkeep.cli.tools import keep_with
 
@@ -21,9 +21,10 @@ def command(call: str, files: tuple[Path, ...], project: Path | None, *, as_json
 
     Only pure and deterministic tools can be replayed. Exit status 0 if both results are the same.
     """
-    state_of(project)
+    with log_of(project) as log:
+        call_id = entries_of_call(log, call)[0].record["call"]
     with keep_with(files, project) as keep:
-        replayed = asyncio.run(keep.replay(call, agent="operator"))
+        replayed = asyncio.run(keep.replay(call_id, agent="operator"))
     again = replayed.result
     if as_json:
         hashes = {"recorded": replayed.recorded_hash, "now": again.hash}

@@ -3,7 +3,7 @@
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -13,6 +13,10 @@ from toolkeep.cli.audit.folder import entries_of_call, log_of, state_of
 from toolkeep.cli.options import common, print_json, project, say
 from toolkeep.errors import NotRecorded
 from toolkeep.storage.bodies import Bodies
+from toolkeep.storage.log import AuditLog
+
+_INDEX_DIGITS: Final = 10
+"""Of an index; whatever is longer is the id of a call."""
 
 
 @click.command("show")
@@ -23,12 +27,7 @@ def command(which: str, project: Path | None, *, as_json: bool) -> None:
     """Show the record at INDEX, or every record of CALL with its arguments and result."""
     state = state_of(project)
     with log_of(project) as log:
-        if which.isdecimal():
-            entries = log.read(int(which), int(which) + 1)
-            if not entries:
-                raise NotRecorded(f"the log has no record {which[:20]}")
-        else:
-            entries = entries_of_call(log, which)
+        entries = _entries(log, which)
     with contextlib.closing(Bodies(state)) as bodies:
         data = [_data(entry, bodies) for entry in entries]
     if as_json:
@@ -36,6 +35,15 @@ def command(which: str, project: Path | None, *, as_json: bool) -> None:
         return
     for one in data:
         say(json.dumps(one, indent=2, ensure_ascii=False))
+
+
+def _entries(log: AuditLog, which: str) -> list[Entry]:
+    if not (which.isascii() and which.isdecimal() and len(which) <= _INDEX_DIGITS):
+        return entries_of_call(log, which)
+    entries = log.read(int(which), int(which) + 1)
+    if not entries:
+        raise NotRecorded(f"the log has no record {which}", "`toolkeep audit list` shows the newest ones")
+    return entries
 
 
 def _data(entry: Entry, bodies: Bodies) -> dict[str, Any]:

@@ -98,7 +98,8 @@ def _source(path: PolicyPath) -> PolicySource:
     file = path.folder / path.name
     raw = _bytes(file)
     if raw is None:
-        raise FileUnreadable(str(file), "does not exist")
+        missing = PolicyProblem(source=str(file), message="does not exist", mend="write it, or name another")
+        raise PoliciesRefused([missing])
     try:
         return PolicySource(name=str(file), text=raw.decode())
     except UnicodeDecodeError as error:

@@ -1,13 +1,19 @@
 """`toolkeep token make`: a new token, shown this once."""
 
 from pathlib import Path
+from typing import Final
 
 import click
 
+from toolkeep.assembly import project_folder
+from toolkeep.cli.agents import say_if_undeclared
 from toolkeep.cli.options import common, project
 from toolkeep.cli.token.shown import show_made, tokens_of
 from toolkeep.limits import TOKEN_DAYS
 from toolkeep.tokens import Scope
+
+_CALLING: Final = frozenset((Scope.CALL, Scope.MCP, Scope.ADMIN))
+"""Scopes with which tools are called."""
 
 
 @click.command("make")
@@ -43,3 +49,5 @@ def command(
     with tokens_of(project) as tokens:
         made = tokens.make(name, scopes, agent=agent, days=lasts)
     show_made(made, as_json=as_json)
+    if not _CALLING.isdisjoint(made.token.scopes):
+        say_if_undeclared(made.token.agent, project_folder(project))

@@ -38,7 +38,8 @@ class Listeners:
     def close(self) -> None:
         """The server ends."""
         for queue in self._queues:
-            queue.put_nowait(None)
+            with contextlib.suppress(asyncio.QueueFull):  # a tab that does not read ends with the process
+                queue.put_nowait(None)
 
     async def serve(self, request: PageRequest, caller: Caller) -> None:
         """One tab, until it goes."""

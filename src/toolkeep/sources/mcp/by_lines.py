@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,16 +18,22 @@ if TYPE_CHECKING:
 LINE_BYTES: Final = OUTPUT_CAP_BYTES
 _UNREAD_BYTES: Final = 8 << 20
 """What a server may leave unread of what it was sent."""
+_GIVEN_UP: Final = 1_000
+"""Cancelled requests that are remembered; most are never answered, and that is as it should be."""
 
 
 class LineSpeaker:
     """One running server."""
 
-    def __init__(self, resident: Resident, questions: "Questions | None" = None) -> None:
+    def __init__(
+        self, resident: Resident, questions: "Questions | None" = None, secrets: tuple[str, ...] = ()
+    ) -> None:
+        """`secrets` are those that the program was given."""
+        self._secrets = secrets
         self._resident = resident
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._given_up: set[int] = set()
+        self._given_up: OrderedDict[int, None] = OrderedDict()
         """Requests that were cancelled, and may be answered all the same."""
         self._heard = Heard(questions, self._send)
         self._failure: UpstreamFailed | None = None
@@ -70,13 +77,20 @@ class LineSpeaker:
             await self._send(request(number, method, params))
             return await waiting
         except asyncio.CancelledError:
-            self._given_up.add(number)
-            with contextlib.suppress(UpstreamFailed):
-                self._send_soon(notification("notifications/cancelled", {"requestId": number}))
+            self._give_up(number, method)
             raise
         finally:
             self._waiting.pop(number, None)
             self._heard.forget(number)
+
+    def _give_up(self, number: int, method: str) -> None:
+        """Say that nobody waits for an answer any more; a handshake is never cancelled (Cancellation)."""
+        self._given_up[number] = None
+        if len(self._given_up) > _GIVEN_UP:
+            self._given_up.popitem(last=False)
+        if method != "initialize":
+            with contextlib.suppress(UpstreamFailed):
+                self._send_soon(notification("notifications/cancelled", {"requestId": number}))
 
     async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Tell it something."""
@@ -125,14 +139,14 @@ class LineSpeaker:
         await self._resident.close()
 
     def _understand(self, line: bytes) -> None:
-        message = read(line)
+        message = read(line, self._secrets)
         if message.method:
             if (reply := self._heard.take(message)) is not None:
                 self._send_soon(reply)
             return
         number = message.id if type(message.id) is int else 0
         if number in self._given_up:
-            self._given_up.discard(number)
+            del self._given_up[number]
             return
         waiting = self._waiting.get(number)
         if waiting is None or waiting.done():

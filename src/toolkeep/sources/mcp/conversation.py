@@ -7,6 +7,7 @@ newer era says so, and is then spoken to without one. Lists are followed page by
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
+from toolkeep.limits import DEFINITION_FILE_BYTES
 from toolkeep.sources.mcp.speaking import Progress, Speaker, UpstreamError, UpstreamFailed
 from toolkeep.sources.mcp.wishes import answers_to
 from toolkeep.wire.era import (
@@ -17,9 +18,9 @@ from toolkeep.wire.era import (
     SERVER_KEY,
     VERSION_KEY,
 )
-from toolkeep.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION
+from toolkeep.wire.messages import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION, encode
 from toolkeep.wire.mirrored import mirrored
-from toolkeep.wording import shorten, visible
+from toolkeep.wording import excerpt
 
 if TYPE_CHECKING:
     from toolkeep.sources.mcp.questions import Questions
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 PAGES: Final = 200
 TOOLS: Final = 2_000
 """Tools of one server that are looked at."""
+LIST_BYTES: Final = DEFINITION_FILE_BYTES
+"""Of all pages together: what is taken over is kept in a file."""
 
 ROUNDS: Final = 4
 """How often a server may ask for input before a call is given up."""
@@ -41,11 +44,12 @@ class Conversation:
     def __init__(self, speaker: Speaker, protocol: str = "", questions: "Questions | None" = None) -> None:
         """`protocol` is the version that it is known to speak, where it is known.
 
-        `questions` of it are put to somebody; where there are none, it is told that nobody is asked.
+        `questions` of it may be put to somebody; where they are not, it is told that nobody is asked.
         """
         self._speaker = speaker
         self._questions = questions
-        self._capabilities: dict[str, Any] = {} if questions is None else {"elicitation": {}}
+        self._is_answered = questions is not None and questions.has_answerer
+        self._capabilities: dict[str, Any] = {"elicitation": {}} if self._is_answered else {}
         """What we say that we can do: of questions, forms alone."""
         self._version = ""
         self._protocol = protocol
@@ -119,6 +123,7 @@ class Conversation:
     async def list_tools(self) -> list[dict[str, Any]]:
         """Every tool of the server, as it describes them; raises `UpstreamFailed` for a list without end."""
         found: list[dict[str, Any]] = []
+        size = 0
         seen: set[str] = set()
         cursor: str | None = None
         for _ in range(PAGES):
@@ -126,6 +131,9 @@ class Conversation:
             tools = page.get("tools")
             if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
                 raise UpstreamFailed("its list of tools is no list of objects")
+            size += len(encode(tools))
+            if size > LIST_BYTES:
+                raise UpstreamFailed(f"its list of tools has more than {LIST_BYTES} bytes")
             found += tools
             cursor = page.get("nextCursor")
             if cursor is None:
@@ -144,7 +152,7 @@ class Conversation:
         self, tool: str, arguments: dict[str, Any], on_progress: Progress | None = None
     ) -> dict[str, Any]:
         """What the server answers to a call; raises `UpstreamFailed`. Only meanwhile it may ask something."""
-        if self._questions is not None:
+        if self._is_answered:
             await self._speaker.listen()
         with self._questions.during_call() if self._questions is not None else nullcontext():
             return await self._called(tool, arguments, on_progress)
@@ -194,7 +202,5 @@ def _who(said: Any) -> dict[str, str]:
     if not isinstance(said, dict):
         return {}
     return {
-        key: shorten(visible(value), 100)
-        for key in ("name", "version")
-        if isinstance(value := said.get(key), str)
+        key: excerpt(value, 100) for key in ("name", "version") if isinstance(value := said.get(key), str)
     }

@@ -31,21 +31,23 @@ class EventReader:
 
     def begin(self) -> None:
         """Another stream of the same request: what the one before left half said is forgotten."""
-        self._line: list[bytes] = []
-        self._data: list[bytes] = []
+        self._line = bytearray()
+        self._data = bytearray()
         self._held = 0
         self._id = ""
         self._is_after_return = False
 
     def take(self, piece: bytes) -> Iterator[bytes]:
         """The events that this piece makes whole. Raises `UpstreamFailed`."""
+        if not piece:
+            return
         first, *more = self._split(piece)
         self._held += len(piece)
         if self._held > EVENT_BYTES:
             raise UpstreamFailed(f"it sent an event of more than {EVENT_BYTES} bytes")
-        self._line.append(first)
+        self._line += first
         for begun in more:
-            line, self._line = b"".join(self._line), [begun]
+            line, self._line = bytes(self._line), bytearray(begun)
             yield from self._understand(line)
 
     def _split(self, piece: bytes) -> list[bytes]:
@@ -62,14 +64,14 @@ class EventReader:
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
-            self._data.append(value)
+            self._data += value + b"\n"
         elif field == b"id":
             self._id = _for_header(value)
         elif field == b"retry" and value.isdigit():
             self.retry_ms = min(int(value[:9]), RETRY_MILLISECONDS)
 
     def _end(self) -> Iterator[bytes]:
-        data, self._data, self._held = b"\n".join(self._data).strip(), [], 0
+        data, self._data, self._held = bytes(self._data).strip(), bytearray(), 0
         self._left -= 1
         if self._left < 0:
             raise UpstreamFailed(f"it sent more than {EVENTS} events")
@@ -81,7 +83,8 @@ class EventReader:
 def _for_header(value: bytes) -> str:
     """The id of an event; empty where it cannot be said back in a header."""
     text = value.decode("latin-1")
-    return text if len(text) <= ID_CHARS and text.isascii() and text.isprintable() else ""
+    is_fit = len(text) <= ID_CHARS and text.isascii() and text.isprintable() and text == text.strip()
+    return text if is_fit else ""
 
 
 async def events_of(pieces: AsyncIterator[bytes], reader: EventReader) -> AsyncGenerator[bytes]:

@@ -13,7 +13,7 @@ import msgspec
 
 from toolkeep.limits import KIB
 from toolkeep.validation.compiler import ENGINE_OPTIONS
-from toolkeep.wording import shorten, visible, visible_lines
+from toolkeep.wording import excerpt, visible, visible_lines
 
 FIELDS: Final = 50
 """In one form; a person fills it in."""
@@ -105,7 +105,7 @@ def _text(said: object) -> str:
     """Words about a field, cleaned; they decide nothing."""
     if type(said) is not str:
         raise FormRefused("words of the form are no text")
-    return shorten(visible(said[: _TEXT_CHARS + 1]), _TEXT_CHARS)
+    return excerpt(said, _TEXT_CHARS)
 
 
 def _name(said: object) -> str:

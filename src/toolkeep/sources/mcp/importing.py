@@ -5,7 +5,7 @@ only raise it, schemas go through the guard, and what a tool may reach is what a
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,12 +16,16 @@ from toolkeep.definitions.elsewhere import import_definition
 from toolkeep.definitions.naming import choose_names
 from toolkeep.definitions.vocabulary import Category, Danger
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
-from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS
+from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS, KIB
 from toolkeep.registry.given import Offer
-from toolkeep.sources.mcp.listing import Listing, fingerprint
+from toolkeep.sources.mcp.listing import Listing, described, fingerprint
 from toolkeep.validation.compiler import compile_output
+from toolkeep.wire.messages import encode
 from toolkeep.wire.mirrored import wrong_with_annotations
 from toolkeep.wording import echo_name, shorten
+
+TOOL_BYTES: Final = 256 * KIB
+"""Of all that describes one tool, several times the largest schema that is taken: its words are read."""
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +60,8 @@ def import_listing(listing: Listing, wishes: Wishes, taken: Iterable[str] = ()) 
 
 
 def _offer(tool: dict[str, Any], original: str, name: str, wishes: Wishes) -> Offer:
+    if len(encode(described(tool))) > TOOL_BYTES:
+        return _refused(name, f"is described in more than {TOOL_BYTES} bytes")
     pin = fingerprint(tool)
     if not pin:
         return _refused(name, "is described in numbers that nobody can compare")

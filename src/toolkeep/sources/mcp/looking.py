@@ -3,27 +3,24 @@
 It is started with what the person grants, and ended at once.
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from toolkeep.errors import ImportRefused
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.residence import recipe, residence_of
-from toolkeep.execution.staying import Staying, find_staying
+from toolkeep.execution.staying import Staying
 from toolkeep.network.hosts import HostScope, read_url
 from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox.pool import Pool
-from toolkeep.sources.mcp.by_http import Access
+from toolkeep.sources.mcp.filling import Filling, Secret
+from toolkeep.sources.mcp.http_session import Access
 from toolkeep.sources.mcp.listing import Listing
 from toolkeep.sources.mcp.provider import capabilities_of
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.mcp.talk import BEGIN_SECONDS, Talk, start_by_http, start_by_lines
 from toolkeep.sources.oauth.access import SigningIn
 from toolkeep.wording import visible_lines
-
-_SECRET: Final = re.compile(r"\{secret:([^{}]+)\}")
-Secret = Callable[[str], str]
 
 
 async def look(
@@ -55,23 +52,27 @@ _HINT: Final = "grant what it needs: --capability fs.read:FOLDER, --code FOLDER,
 async def _begun(
     entry: Mapping[str, Any], base: str, secret: Secret, hidden: str, pool: Pool, access: Access | None
 ) -> Talk:
-    protocol = str(entry.get("protocol") or "")
+    protocol, filling = str(entry.get("protocol") or ""), Filling(secret)
     if "url" in entry:
         host = read_url(str(entry["url"]))
-        headers = {
-            name: _SECRET.sub(lambda place: secret(place[1]), text)
-            for name, text in (entry.get("headers") or {}).items()
-        }
+        headers = filling.headers(entry.get("headers") or {})
         hosts = HostReach(writes=(HostScope.read(str(host)),))
         begin_s = BEGIN_SECONDS if access is None else BEGIN_SECONDS + SigningIn.SECONDS
         return await start_by_http(
-            str(entry["url"]), hosts, lambda: headers, protocol, access, begin_s=begin_s
+            str(entry["url"]),
+            hosts,
+            lambda: headers,
+            protocol,
+            access,
+            secrets=filling.given,
+            begin_s=begin_s,
         )
     staying = Staying.read(
         {"argv": list(entry["command"]), **{key: entry.get(key) for key in ("environment", "code")}}
     )
-    program = staying.program(base, secret)
-    path = find_staying(staying.argv[0], base)
-    place = residence_of(capabilities_of(entry), path, staying.shown(base), hidden, base)
+    program = staying.program(base, filling.secret)
+    place = residence_of(capabilities_of(entry), program.path, staying.shown(base), hidden, base)
     findings = await Machine().findings()
-    return await start_by_lines(pool, recipe(place, findings), program, place.hosts, protocol)
+    return await start_by_lines(
+        pool, recipe(place, findings), program, place.hosts, protocol, secrets=filling.given
+    )

@@ -1,8 +1,9 @@
 """Questions of one server to a person, put to whoever the host names for that; without one, none is put.
 
 The server is hostile: it is heard only while a call of ours is under way, a few times for each, and its words
-come cleaned. Whoever fails, hangs or answers what does not fit has not agreed. Neither questions nor answers
-are logged. What is not protected: a person can be talked into telling a server what it should not know.
+come cleaned. Whoever fails, hangs or answers what does not fit has not agreed. That a server asked, for this
+or for anything else, is told as an event; neither questions nor answers are. What is not protected: a person
+can be talked into telling a server what it should not know.
 """
 
 import asyncio
@@ -14,9 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
+from toolkeep.events import UpstreamAsked
 from toolkeep.sources.mcp.forms import Form, FormRefused, read_form
 from toolkeep.sources.mcp.speaking import UpstreamFailed
-from toolkeep.wording import shorten, visible_lines
+from toolkeep.wording import excerpt_lines
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -25,9 +27,20 @@ QUESTIONS: Final = 5
 ANSWER_SECONDS: Final = 300.0
 """How long an answer is waited for; a call has its own deadline besides."""
 MESSAGE_CHARS: Final = 2_000
+ELICITATION: Final = "elicitation/create"
+_OTHER: Final = "other"
+_REFUSED: Final = {
+    ELICITATION: "nobody answers questions of servers here",
+    "sampling/createMessage": "no model answers servers here",
+    "roots/list": "no server is told of roots here",
+    _OTHER: "it is nothing that is answered here",
+}
+_REFUSALS_TOLD: Final = 20
+"""Events of one call about what was refused: a server may ask without end."""
 
 Result = dict[str, Any]
 Reply = Callable[[Result], Awaitable[None]]
+Tell = Callable[[UpstreamAsked], None]
 DECLINED: Final[Result] = {"action": "decline"}
 _CANCELLED: Final[Result] = {"action": "cancel"}
 
@@ -49,13 +62,21 @@ Answerer = Callable[[UpstreamQuestion], "Awaitable[Mapping[str, Any] | None] | M
 """Asks a person. A mapping is sent, with what the form suggests for the fields left out; None says no."""
 
 
+def _nobody(_: UpstreamQuestion) -> None:
+    """There is nobody to ask."""
+
+
 class Questions:
     """Those of one conversation."""
 
-    def __init__(self, answerer: Answerer, upstream: str, agent: str) -> None:
-        self._answerer = answerer
+    def __init__(self, answerer: Answerer | None, upstream: str, agent: str, tell: Tell) -> None:
+        self.has_answerer = answerer is not None
+        """Whether anybody is asked."""
+        self._answerer = answerer or _nobody
         self._upstream = upstream
         self._agent = agent
+        self._tell = tell
+        self._untold = _REFUSALS_TOLD
         self._calls = 0
         self._left = 0
         self._turn = asyncio.Lock()
@@ -68,6 +89,7 @@ class Questions:
         """A call is under way; questions that nobody answered end with the last one."""
         self._calls += 1
         self._left += QUESTIONS
+        self._untold = _REFUSALS_TOLD
         try:
             yield
         finally:
@@ -75,6 +97,13 @@ class Questions:
             self._left = min(self._left, self._calls * QUESTIONS)
             if not self._calls:
                 _cancel(self._asking)
+
+    def refuse(self, method: str, reason: str = "") -> None:
+        """The server wanted something, and nobody was asked."""
+        self._untold -= 1
+        if self._untold >= 0:
+            known = method if method in _REFUSED else _OTHER
+            self._note(known, "refused", reason or _REFUSED[known])
 
     def take(self, params: object, reply: Reply) -> bool:
         """Whether a question is put; the reply follows when there is one."""
@@ -99,14 +128,17 @@ class Questions:
 
     def _admitted(self, params: object) -> tuple[UpstreamQuestion, Form] | None:
         """The question, where it may be put."""
+        if not self.has_answerer:
+            self.refuse(ELICITATION)
+            return None
         if not self._left:
-            self._note("not put", f"no call is under way, or it has asked {QUESTIONS} times")
+            self.refuse(ELICITATION, f"no call is under way, or it has asked {QUESTIONS} times")
             return None
         self._left -= 1
         try:
             return self._read(params if isinstance(params, dict) else {})
         except FormRefused as refused:
-            self._note("not put", str(refused))
+            self.refuse(ELICITATION, str(refused))
             return None
 
     def _read(self, params: dict[str, Any]) -> tuple[UpstreamQuestion, Form]:
@@ -114,7 +146,7 @@ class Questions:
         if params.get("mode", "form") != "form" or type(message) is not str:
             raise FormRefused("it wants something else than a form filled in")
         form = read_form(params.get("requestedSchema"))
-        words = shorten(visible_lines(message[: MESSAGE_CHARS + 1]), MESSAGE_CHARS)
+        words = excerpt_lines(message, MESSAGE_CHARS)
         question = UpstreamQuestion(
             upstream=self._upstream, agent=self._agent, message=words, schema=form.schema
         )
@@ -127,7 +159,12 @@ class Questions:
             log.debug("an answer was not taken", extra={"upstream": self._upstream})
 
     async def _said(self, admitted: tuple[UpstreamQuestion, Form]) -> Result:
-        question, form = admitted
+        said, reason = await self._answered(*admitted)
+        self._note(ELICITATION, said["action"], reason)
+        return said
+
+    async def _answered(self, question: UpstreamQuestion, form: Form) -> tuple[Result, str]:
+        """What is said, and why it is no yes."""
         asking = asyncio.get_running_loop().create_task(self._asked(question))
         asking.add_done_callback(lambda task: task.cancelled() or task.exception())
         self._asking.add(asking)
@@ -137,25 +174,15 @@ class Questions:
             self._asking.discard(asking)
             asking.cancel()  # nobody waits for it any more
         if not asking.done() or asking.cancelled() or not self._calls:
-            self._note("cancel", "nobody answered in time")
-            return _CANCELLED
-        return self._judged(asking, form)
-
-    def _judged(self, asking: "asyncio.Task[Any]", form: Form) -> Result:
-        """What is sent: an answer that fits, or a no."""
+            return _CANCELLED, "nobody answered in time"
         if (error := asking.exception()) is not None:
-            self._note("decline", f"the answerer failed: {type(error).__name__}")
-            return DECLINED
+            return DECLINED, f"the answerer failed: {type(error).__name__}"
         if (given := asking.result()) is None:
-            self._note("decline", "the answerer said no")
-            return DECLINED
+            return DECLINED, "the answerer said no"
         try:
-            content = form.filled(given)
+            return {"action": "accept", "content": form.filled(given)}, ""
         except FormRefused as refused:
-            self._note("decline", str(refused))
-            return DECLINED
-        self._note("accept", "")
-        return {"action": "accept", "content": content}
+            return DECLINED, str(refused)
 
     async def _asked(self, question: UpstreamQuestion) -> Any:
         async with self._turn:
@@ -165,10 +192,13 @@ class Questions:
             said = await asyncio.to_thread(self._answerer, question)
             return await said if isinstance(said, Awaitable) else said
 
-    def _note(self, outcome: str, reason: str) -> None:
+    def _note(self, method: str, outcome: str, reason: str) -> None:
         """That a server asked, and how it ended; never what."""
-        fields = {"upstream": self._upstream, "agent": self._agent, "outcome": outcome, "reason": reason}
-        log.info("a server asked a person", extra=fields)
+        self._tell(
+            UpstreamAsked(
+                upstream=self._upstream, agent=self._agent, method=method, outcome=outcome, reason=reason
+            )
+        )
 
 
 def _cancel(tasks: "set[asyncio.Task[Any]] | set[asyncio.Task[None]]") -> None:

@@ -8,31 +8,31 @@ conversation, and the next call begins another.
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from toolkeep.calls import RecordedCall, RegisteredTool
 from toolkeep.definitions.context import ToolContext
 from toolkeep.errors import Code, ToolkeepError
+from toolkeep.events import Event
 from toolkeep.execution.contacts import Contacts
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.residence import level_of, recipe, residence
 from toolkeep.execution.residents import Residents
 from toolkeep.execution.runner import Held, RunRefused
-from toolkeep.execution.staying import Staying, find_staying
+from toolkeep.execution.staying import Staying
 from toolkeep.limits import DEFAULT_RESIDENT_IDLE_SECONDS
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.pool import Pool
 from toolkeep.sign_ins import KeptTokens, MemoryTokens
-from toolkeep.wording import HIDDEN, shorten, visible_lines
+from toolkeep.wording import HIDDEN, excerpt_lines
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from toolkeep.sources.mcp.by_http import Access
+    from toolkeep.sources.mcp.http_session import Access
     from toolkeep.sources.mcp.questions import Answerer, Questions
     from toolkeep.sources.mcp.speaking import UpstreamFailed
     from toolkeep.sources.mcp.talk import Talk
@@ -41,7 +41,6 @@ log = logging.getLogger("toolkeep.execution")
 
 MCP: Final = "mcp"
 REMOTE: Final = "remote"
-_SECRET: Final = re.compile(r"\{secret:([^{}]+)\}")
 _REASON_CHARS: Final = 400
 
 
@@ -53,14 +52,16 @@ class McpRunner:
         residents: Residents,
         machine: Machine,
         contacts: Contacts,
+        tell: Callable[[Event], None],
         hidden: str = "",
         sign_ins: KeptTokens | None = None,
         answerer: "Answerer | None" = None,
     ) -> None:
         """No server sees `hidden`; `sign_ins` holds the tokens that servers are shown.
 
-        `answerer` answers what servers ask a person; without one, that is declined.
+        `answerer` answers what servers ask a person; without one, that is declined. `tell` hears of both.
         """
+        self._tell = tell
         self._answerer = answerer
         self._sign_ins = sign_ins or MemoryTokens()
         self._contacts = contacts
@@ -130,49 +131,54 @@ class McpRunner:
         who = (MCP, target["upstream"], call.request.agent)
         if "url" in target:
             return self._by_http(call, known, who)
+        from toolkeep.sources.mcp.filling import Filling
         from toolkeep.sources.mcp.talk import start_by_lines
 
         words = {key: target.get(key) for key in ("environment", "code")}
         staying = Staying.read({"argv": list(target["command"]), **words})
         base = target["base"]
-        program = staying.program(base, known.secret)
-        path = find_staying(staying.argv[0], base)
-        place = residence(call.approved.permitted, path, staying.shown(base), self._hidden, base)
+        filling = Filling(known.secret)
+        program = staying.program(base, filling.secret)
+        place = residence(call.approved.permitted, program.path, staying.shown(base), self._hidden, base)
         findings = await self._machine.findings()
         key = (*who, program.argv, _digest(dict(program.environment)), *place.key)
         protocol = target.get("protocol", "")
         return key, lambda pool: start_by_lines(
-            pool, recipe(place, findings), program, place.hosts, protocol, self._questions(call)
+            pool,
+            recipe(place, findings),
+            program,
+            place.hosts,
+            protocol,
+            self._questions(call),
+            filling.given,
         )
 
     def _by_http(
         self, call: RecordedCall, known: ToolContext, who: tuple[str, ...]
     ) -> "tuple[tuple[Any, ...], Callable[[Pool], Awaitable[Talk]]]":
         from toolkeep.execution.reach import hosts_of
+        from toolkeep.sources.mcp.filling import Filling
         from toolkeep.sources.mcp.talk import start_by_http
 
         target = call.tool.runner.target
         hosts = hosts_of(call.approved.permitted)
-        headers = {
-            name: _SECRET.sub(lambda place: known.secret(place[1]), text)
-            for name, text in (target.get("headers") or {}).items()
-        }
+        filling = Filling(known.secret)
+        headers = filling.headers(target.get("headers") or {})
         told = target.get("oauth") or {}
         own = known.secret(told["client_secret"]) if "client_secret" in told else ""
         key = (*who, target["url"], str(hosts), _digest({**headers, "oauth": f"{own} {told}"}))
         protocol = target.get("protocol", "")
         access = self._access(target, known)
         return key, lambda _: start_by_http(
-            target["url"], hosts, lambda: headers, protocol, access, self._questions(call)
+            target["url"], hosts, lambda: headers, protocol, access, self._questions(call), filling.given
         )
 
-    def _questions(self, call: RecordedCall) -> "Questions | None":
+    def _questions(self, call: RecordedCall) -> "Questions":
         """Those of a conversation that begins; it serves one agent alone."""
-        if self._answerer is None:
-            return None
         from toolkeep.sources.mcp.questions import Questions
 
-        return Questions(self._answerer, call.tool.runner.target["upstream"], call.request.agent)
+        upstream = call.tool.runner.target["upstream"]
+        return Questions(self._answerer, upstream, call.request.agent, self._tell)
 
     def _access(self, target: Mapping[str, Any], known: ToolContext) -> "Access | None":
         """What lets the calls of a server in, where its upstream says that there is something."""
@@ -215,7 +221,7 @@ def _failed(call: RecordedCall, failed: "UpstreamFailed", known: ToolContext) ->
 def _without_secrets(text: str, known: ToolContext) -> str:
     for secret in filter(None, known.secrets.values()):
         text = text.replace(secret, HIDDEN)
-    return shorten(visible_lines(text), _REASON_CHARS)
+    return excerpt_lines(text, _REASON_CHARS)
 
 
 def _digest(texts: Mapping[str, str]) -> bytes:

@@ -5,10 +5,11 @@ counted, progress is handed on, what the server asks of us is declined or refuse
 questions, and an answer to a request that nobody made ends the conversation.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from toolkeep.sandbox.frames import FrameRefused, weigh
+from toolkeep.sources.mcp.hiding import without_secrets
 from toolkeep.wire.messages import (
     METHOD_NOT_FOUND,
     Id,
@@ -20,7 +21,7 @@ from toolkeep.wire.messages import (
     read_message,
     refusal,
 )
-from toolkeep.wording import shorten, visible
+from toolkeep.wording import excerpt
 
 if TYPE_CHECKING:
     from toolkeep.sources.mcp.questions import Questions
@@ -96,11 +97,11 @@ class Speaker(Protocol):
         """Let go of it when no event loop is left."""
 
 
-def read(raw: bytes) -> Message:
-    """One message of a server; `UpstreamFailed` where it is none, or too much to look at."""
+def read(raw: bytes, secrets: Iterable[str] = ()) -> Message:
+    """One message of a server, `secrets` hidden; `UpstreamFailed` where it is none, or too much to read."""
     try:
         weigh(raw)
-        return read_message(raw)
+        return without_secrets(read_message(raw), raw, secrets)
     except FrameRefused as refused:
         raise UpstreamFailed(f"it sent a message that is not read: {refused}") from None
     except Unreadable:
@@ -114,7 +115,7 @@ def answered(message: Message) -> Any:
         return message.result
     error = message.error if isinstance(message.error, dict) else {}
     code, text = error.get("code"), error.get("message")
-    said = shorten(visible(text), _TEXT_CHARS) if isinstance(text, str) else "without a word"
+    said = excerpt(text, _TEXT_CHARS) if isinstance(text, str) else "without a word"
     raise UpstreamError(code if type(code) is int else 0, said, error.get("data"))
 
 
@@ -122,7 +123,7 @@ class Heard:
     """Counts and judges what a server says without being asked."""
 
     def __init__(self, questions: "Questions | None", say: Say) -> None:
-        """`questions` are put to somebody, where there is somebody; `say` carries the answers."""
+        """`questions` may be put to somebody, and are told of; `say` carries the answers."""
         self._questions = questions
         self._say = say
         self._count = 0
@@ -157,6 +158,8 @@ class Heard:
                 return answer(message.id, b"{}")
             if message.method == "elicitation/create":
                 return self._elicited(message.id, message.params)
+            if self._questions is not None:
+                self._questions.refuse(message.method)
             return refusal(message.id, ProtocolError(METHOD_NOT_FOUND, "Method not found"))
         if message.method == "notifications/progress":
             self._progress(message.params)
@@ -180,7 +183,7 @@ class Heard:
         if listener is None or done is None or not _is_number(done):
             return
         text = params.get("message")
-        shown = shorten(visible(text), _TEXT_CHARS) if isinstance(text, str) else ""
+        shown = excerpt(text, _TEXT_CHARS) if isinstance(text, str) else ""
         listener(float(done), float(total) if total is not None and _is_number(total) else None, shown)
 
 

@@ -8,9 +8,10 @@ from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox.plan import Recipe
 from toolkeep.sandbox.pool import Pool
 from toolkeep.sandbox.resident import Program, Resident, ResidentOver
-from toolkeep.sources.mcp.by_http import Access, Headers, HttpSpeaker
+from toolkeep.sources.mcp.by_http import HttpSpeaker
 from toolkeep.sources.mcp.by_lines import LINE_BYTES, LineSpeaker, ended
 from toolkeep.sources.mcp.conversation import Conversation
+from toolkeep.sources.mcp.http_session import Access, Headers, HttpSession
 from toolkeep.sources.mcp.listing import described, fingerprint
 from toolkeep.sources.mcp.speaking import Speaker, UpstreamFailed
 
@@ -32,12 +33,17 @@ class Talk:
         """Where it reaches hosts from here."""
         self.tools = [described(tool) for tool in tools]
         self.pins = _pins(self.tools)
+        self._has_changed = False
+        self._looking = asyncio.Lock()
 
     async def look_again(self) -> None:
         """List the tools anew where the server said that they have changed. Raises `UpstreamFailed`."""
-        if self.conversation.take_change():
-            self.tools = [described(tool) for tool in await self.conversation.list_tools()]
-            self.pins = _pins(self.tools)
+        async with self._looking:  # nobody goes by the old list while another waits for the new one
+            self._has_changed = self.conversation.take_change() or self._has_changed
+            if self._has_changed:
+                self.tools = [described(tool) for tool in await self.conversation.list_tools()]
+                self.pins = _pins(self.tools)
+                self._has_changed = False
 
     @property
     def is_alive(self) -> bool:
@@ -68,6 +74,7 @@ async def start_by_lines(
     hosts: HostReach,
     protocol: str = "",
     questions: "Questions | None" = None,
+    secrets: tuple[str, ...] = (),
 ) -> Talk:
     """Start a program and begin to talk with it. Raises `UpstreamFailed`."""
     way_out = WayOut(hosts)
@@ -76,7 +83,7 @@ async def start_by_lines(
         resident = await Resident.start(pool, recipe, program, line_bytes=LINE_BYTES, serve=serve)
     except ResidentOver as over:
         raise ended(over) from over
-    return await begun(LineSpeaker(resident, questions), way_out, protocol, questions=questions)
+    return await begun(LineSpeaker(resident, questions, secrets), way_out, protocol, questions=questions)
 
 
 async def start_by_http(
@@ -86,11 +93,12 @@ async def start_by_http(
     protocol: str = "",
     access: Access | None = None,
     questions: "Questions | None" = None,
+    secrets: tuple[str, ...] = (),
     *,
     begin_s: float | None = None,
 ) -> Talk:
     """Begin to talk with a server by its address. Raises `UpstreamFailed`."""
-    speaker = HttpSpeaker(url, hosts, headers, access, questions)
+    speaker = HttpSpeaker(HttpSession(url, hosts, headers, access, secrets), questions)
     return await begun(speaker, protocol=protocol, begin_s=begin_s, questions=questions)
 
 

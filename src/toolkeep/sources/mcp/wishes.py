@@ -33,7 +33,7 @@ async def answers_to(said: dict[str, Any], questions: "Questions | None" = None)
         raise UpstreamFailed("it wants a state kept that is no text, or too long", is_over=False)
     more: dict[str, Any] = {} if state is None else {"requestState": state}
     if wishes is not None:
-        no = {name: _no_to(wish) for name, wish in wishes.items()}
+        no = {name: _no_to(wish, questions) for name, wish in wishes.items()}
         asked = {name: wish for name, wish in wishes.items() if wish["method"] == _ELICITATION}
         yes = (
             {name: await questions.answer(wish.get("params")) for name, wish in asked.items()}
@@ -44,8 +44,10 @@ async def answers_to(said: dict[str, Any], questions: "Questions | None" = None)
     return more
 
 
-def _no_to(wish: Any) -> dict[str, Any]:
+def _no_to(wish: Any, questions: "Questions | None") -> dict[str, Any]:
     method = wish.get("method") if isinstance(wish, dict) else None
+    if questions is not None and method != _ELICITATION:
+        questions.refuse(str(method))
     if method not in _NO:
         raise UpstreamFailed("it wants the answer of a model, which is not given to it", is_over=False)
     return _NO[method]

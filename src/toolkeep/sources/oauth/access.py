@@ -32,6 +32,7 @@ class SignedIn:
         self._tokens = tokens
         self._shown = ""
         self._alone = asyncio.Lock()
+        self._refreshing: set[asyncio.Task[Kept]] = set()
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -72,6 +73,13 @@ class SignedIn:
         return kept if kept is not None and kept.url == self._url else None
 
     async def _refreshed(self, kept: Kept) -> Kept:
+        """New tokens, kept also if the call that wanted them is given up: the old ones may be of no use."""
+        task = asyncio.get_running_loop().create_task(self._refresh(kept))
+        self._refreshing.add(task)
+        task.add_done_callback(self._refreshing.discard)
+        return await asyncio.shield(task)
+
+    async def _refresh(self, kept: Kept) -> Kept:
         async with self._alone:
             now = self._kept()
             if now is not None and now.access_token != kept.access_token:

@@ -255,6 +255,8 @@ function resolved(name) {
 
 const faint = (rgb) => rgb.replace("rgb(", "rgba(").replace(")", ", 0.1)");
 
+const whole = Array.from({ length: 12 }, (_, zeros) => [1, 2, 5].map((digit) => digit * 10 ** zeros)).flat();
+
 function draw(chart) {
   if (!window.uPlot) return;
   chart.dataset.drawn = "";
@@ -272,7 +274,15 @@ function draw(chart) {
       cursor: { y: false, drag: { x: false, y: false } },
       padding: [8, 8, 0, 0],
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
-      axes: [axis, { ...axis, size: 54, values: (_, ticks) => ticks.map((tick) => `${+tick.toFixed(2)}${unit}`) }],
+      axes: [
+        axis,
+        {
+          ...axis,
+          size: (_, labels) => Math.max(54, ...(labels ?? []).map((label) => 14 + 7 * label.length)),
+          incrs: unit ? undefined : whole, // there is no half of a call
+          values: (_, ticks) => ticks.map((tick) => `${+tick.toFixed(2)}${unit}`),
+        },
+      ],
       series: [
         {},
         ...lines.map((line) => ({
@@ -280,7 +290,7 @@ function draw(chart) {
           stroke: resolved(`key-${line.kind}`),
           fill: line.kind === "ok" ? faint(resolved(`key-${line.kind}`)) : undefined,
           width: 1.75,
-          points: { show: false },
+          points: { show: line.values.filter((value) => value !== null).length === 1, size: 6 }, // no line has one end
           spanGaps: true,
         })),
       ],

@@ -1,0 +1,25 @@
+"""Where a server that a command starts listens, and in which folder it works."""
+
+import socket
+from pathlib import Path
+
+
+def listen(host: str, port: int, *, option: str) -> socket.socket:
+    """A listening socket; an OSError names the address, and the option that chooses another."""
+    from toolkeep.server.serving import bind
+
+    try:
+        return bind(host, port)
+    except OSError as error:
+        reason = f"{error.strerror or 'cannot be listened at'}; choose another with {option}"
+        raise OSError(error.errno, reason, address(host, port)) from error
+
+
+def address(host: str, port: int) -> str:
+    """Host and port, as a URL has them."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def whole(files: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Files that mean the same in another working folder."""
+    return tuple(path.absolute() for path in files)

@@ -1,0 +1,50 @@
+"""How pages are laid out in a real browser: what is read stands there whole."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.server.page.conftest import Reader, World
+
+Read = Callable[..., Reader]
+
+_AXIS_WIDTHS = "() => [...document.querySelectorAll('.u-axis')].map(axis => axis.clientWidth)"
+
+_LONG_RUNS = """() => {
+    const long = {times: [1, 2, 3], lines: [{label: "median", kind: "ok", values: [1, 123456, 1]}]};
+    document.getElementById("latency-data").textContent = JSON.stringify(long);
+    dispatchEvent(new Event("resize"));
+}"""
+
+_COLOURED = """() => [...document.querySelectorAll("canvas")].map(canvas => {
+    const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    const isColoured = at => Math.max(...data.slice(at, at + 3)) - Math.min(...data.slice(at, at + 3)) > 60;
+    return data.some((_, at) => at % 4 === 0 && data[at + 3] > 200 && isColoured(at));
+})"""
+
+
+def overview(read: Read, world: World) -> Any:
+    """The overview of a keep in which one call was made, its charts drawn."""
+    world.keep.call_sync("price", {"title": "Dune", "copies": 2}, agent="writer")
+    page = read(viewport={"width": 1280, "height": 844}).page
+    page.goto(f"{world.url}/ui/")
+    page.wait_for_function("() => document.querySelectorAll('canvas').length === 2")
+    return page
+
+
+def test_a_short_page_does_not_stretch_the_head_of_a_narrow_one(read: Read, world: World) -> None:
+    page = read(viewport={"width": 390, "height": 1600}).page
+    page.goto(f"{world.url}/ui/audit")
+    box = page.locator(".side").bounding_box()
+    assert box is not None
+    assert box["height"] < 80
+
+
+def test_long_runs_have_room_beside_their_chart(read: Read, world: World) -> None:
+    page = overview(read, world)
+    page.evaluate(_LONG_RUNS)
+    page.wait_for_function(f"() => ({_AXIS_WIDTHS})().some(width => width > 60 && width < 100)")
+
+
+def test_a_chart_shows_the_only_call_there_was(read: Read, world: World) -> None:
+    page = overview(read, world)
+    page.wait_for_function(f"() => ({_COLOURED})().every(is => is)")

@@ -1,0 +1,55 @@
+"""Stands in for what carries messages to a server and back."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toolkeep.events import UpstreamAsked
+from toolkeep.sources.mcp.speaking import Progress
+
+Answering = Callable[[dict[str, Any]], Any]
+
+
+class Told:
+    """A speaker that answers by method, and remembers what it was told."""
+
+    def __init__(self, **ways: Answering) -> None:
+        self.ways = ways
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.events: list[UpstreamAsked] = []
+        """What was told of it."""
+        self.is_alive = True
+        self.has_changed = False
+
+    def take_change(self) -> bool:
+        changed, self.has_changed = self.has_changed, False
+        return changed
+
+    def settle(self, version: str) -> None:
+        pass
+
+    async def listen(self) -> None:
+        pass
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any],
+        on_progress: Progress | None = None,
+        mirrored: Mapping[str, str] | None = None,
+    ) -> Any:
+        self.asked.append((method, params))
+        await asyncio.sleep(0)
+        return self.ways[method.replace("/", "_")](params)
+
+    async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        self.asked.append((method, params or {}))
+
+    def attend(self, *, closely: bool) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        pass
