@@ -1,5 +1,6 @@
 """Tokens: the same in memory, in SQLite and in PostgreSQL."""
 
+import contextlib
 import hashlib
 import hmac
 import re
@@ -222,5 +223,6 @@ def test_reading_makes_no_file(tmp_path: Path) -> None:
 
 
 def test_the_file_is_readable_by_its_user_alone(tmp_path: Path) -> None:
-    Tokens(FileTokens(tmp_path / "state")).make("ci", [Scope.CALL])
+    with contextlib.closing(Tokens(FileTokens(tmp_path / "state"))) as tokens:
+        tokens.make("ci", [Scope.CALL])
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "state").iterdir()} == {0o600}
