@@ -4,7 +4,7 @@ Safe beside running writers: the lock is held only to see how long each file is.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -62,13 +62,6 @@ def verify(
     )
     scan.findings += findings
     return compare(scan, given)
-
-
-def verify_all(
-    logs: Iterable[Path | AuditLog], *, outside_checkpoints: Mapping[str, str] | None = None
-) -> list[Report]:
-    """A report on each of several logs, each with its own key."""
-    return [verify(log, outside_checkpoints=outside_checkpoints) for log in logs]
 
 
 @contextlib.contextmanager
