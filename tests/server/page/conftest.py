@@ -1,8 +1,10 @@
 """A keep that is served with its page, and a real browser to look at it."""
 
+import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,27 @@ class World:
         self.server = server
         self.url = server.url
         self._codes = codes
+        self._is_over = threading.Event()
+        self._waiting: list[threading.Thread] = []
+
+    def call_meanwhile(self, name: str, arguments: dict[str, Any], **more: Any) -> None:
+        """Make a call that waits for a person, as long as there is this world."""
+        work = self._while_there(self.keep.call(name, arguments, **more))
+        thread = threading.Thread(target=asyncio.run, args=(work,))
+        thread.start()
+        self._waiting.append(thread)
+
+    async def _while_there(self, call: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.ensure_future(call)
+        await asyncio.to_thread(self._is_over.wait)
+        task.cancel()
+        await asyncio.wait({task})
+
+    def end(self) -> None:
+        """Nobody waits any longer."""
+        self._is_over.set()
+        for thread in self._waiting:
+            thread.join()
 
     def link(self) -> str:
         """A link that signs in."""
@@ -74,7 +97,11 @@ def open_world(folder: Path, tier: str = "enterprise", **options: Any) -> Iterat
             keep.register(price, order)
             codes = MemorySignInCodes()
             with running(keep, codes=codes) as server:
-                yield World(keep, server, codes)
+                world = World(keep, server, codes)
+                try:
+                    yield world
+                finally:
+                    world.end()
 
 
 @pytest.fixture

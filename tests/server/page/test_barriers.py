@@ -1,7 +1,5 @@
 """Every page in both themes and two widths, looked at by axe for barriers."""
 
-import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -28,10 +26,7 @@ def busy(world: World) -> World:
     keep.call_sync("price", {"title": "Dune", "copies": 2}, agent="writer")
     keep.call_sync("price", {"titel": "Dune", "copies": "2"}, agent="writer")
     world.server.tokens.make("night shift", ["approve"], agent="ada")
-    threading.Thread(
-        target=lambda: asyncio.run(keep.call("order", {"title": "Dune", "copies": 2}, agent="writer")),
-        daemon=True,
-    ).start()
+    world.call_meanwhile("order", {"title": "Dune", "copies": 2}, agent="writer")
     return world
 
 

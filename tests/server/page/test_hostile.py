@@ -1,6 +1,5 @@
 """Foreign words in every field, tried in every page of a real browser: nothing of them runs."""
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -61,12 +60,8 @@ def make_hostile(world: World) -> None:
     keep.call_sync("order", {"title": ATTACK, "copies": ATTACK}, agent=ATTACK)
     keep.call_sync("price", {"title": ATTACK, "copies": 1}, agent=ATTACK, session=ATTACK, conversation=ATTACK)
     keep.call_sync(ATTACK, {}, agent=ATTACK)
-
-    def wait() -> None:
-        arguments = {"title": ATTACK + BIDI, "copies": 1}
-        asyncio.run(keep.call("order", arguments, agent=ATTACK, session=ATTACK, conversation=ATTACK))
-
-    threading.Thread(target=wait, daemon=True).start()
+    arguments = {"title": ATTACK + BIDI, "copies": 1}
+    world.call_meanwhile("order", arguments, agent=ATTACK, session=ATTACK, conversation=ATTACK)
 
 
 @pytest.mark.spec("WEB-2", "POL-4")
