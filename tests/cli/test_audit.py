@@ -91,6 +91,13 @@ def test_a_list_shows_as_much_of_the_id_of_a_call_as_names_it(project: Path) -> 
     assert data(project, "audit", "receipt", call[:16])["record"]["call"] == call
 
 
+def test_a_list_says_what_the_log_itself_recorded(project: Path) -> None:
+    greeted(project)
+    run(project, "audit", "rotate-key")
+    assert data(project, "audit", "list")[-1]["type"] == "KeyRotated"
+    assert "KeyRotated" in run(project, "audit", "list").stdout
+
+
 def test_part_of_an_id_names_no_call_where_it_could_be_another() -> None:
     ids = ["abcdefgh01", "abcdefgh02", "abcdefgi03"]
     entries = [SimpleNamespace(record={"call": call}) for call in [*ids, *ids]] + [SimpleNamespace(record={})]

@@ -53,7 +53,7 @@ def summary(entry: Entry) -> dict[str, Any]:
     return {
         "index": entry.index,
         "time": record.get("time", ""),
-        "type": record.get("type", ""),
+        "type": record.get("type") or record.get("event", ""),  # the log itself tells events
         "call": record.get("call", ""),
         "tool": record.get("tool", ""),
         "agent": record.get("agent", ""),
