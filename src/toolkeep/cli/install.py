@@ -191,9 +191,7 @@ def _write(path: Path, text: str) -> None:
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        mode = path.stat().st_mode & 0o777 if path.exists() else None
-        write_whole(path, text.encode())
-        if mode is not None:
-            path.chmod(mode)
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+        write_whole(path, text.encode(), mode=mode)
     except OSError as error:
         raise FileUnreadable(str(path), error.strerror or "cannot be written") from error
