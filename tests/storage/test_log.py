@@ -370,6 +370,15 @@ def test_a_full_segment_has_no_zeros(folder: Path) -> None:
     assert verify(folder).is_intact
 
 
+def test_a_full_segment_that_got_its_zeros_back_is_followed_all_the_same(folder: Path) -> None:
+    for _ in range(2):
+        fill(folder, 20, segment_bytes=1000)
+    with segment(folder).open("ab") as file:
+        file.write(bytes(500))
+    (folder / "audit" / "resume.json").unlink()
+    assert fill(folder, 1)[0].index == 40
+
+
 def test_a_writer_that_was_killed_leaves_zeros_that_the_next_one_writes_over(
     log: AuditLog, folder: Path, tmp_path: Path
 ) -> None:

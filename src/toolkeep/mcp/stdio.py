@@ -156,7 +156,7 @@ class Speaker:
         else:
             if message.method == LISTEN:
                 self._listening.add(message.id)
-            task = asyncio.ensure_future(self._answer(message, give))
+            task = asyncio.get_running_loop().create_task(self._answer(message, give))
             if not task.done():  # eager tasks may have ended here already
                 self.connection.running[message.id] = task
 

@@ -167,8 +167,10 @@ class Appender:
                 if not is_patient and len(data) >= _LITTLE_BYTES:
                     raise Busy
                 self._take(data, checkpoint)
-            # One call a commit; a rule by size alone would bind all processes to one segment size.
-            if not os.access(self._following, os.F_OK):
+            # A segment loses its room before the next one is made; a machine that stops may give it back.
+            has_room = not is_whole and self._place.offset < self._end
+            # A rule by size alone would bind all processes to one segment size.
+            if has_room or not os.access(self._following, os.F_OK):
                 return
             if not is_patient:
                 raise Busy
