@@ -270,8 +270,14 @@ DIFFERENCE_BYTES: Final = 1 << 20
 DIFFERENCE_LINES: Final = 400
 """What of a difference is shown; who needs more looks at the arguments, which are whole."""
 
+DIFFERENCE_STEPS: Final = 1_000_000
+"""Lines that are compared to find a difference: a MiB of short ones would take half an hour."""
+
 VIEW_CHARS: Final = 20_000
 """What of each part of a question a terminal shows, four screens or so; the number left out is said."""
+
+RULE_CHARS: Final = VIEW_CHARS
+"""Text in the arguments of a call that a rule can be made for: who says "always" reads all of it."""
 
 RULE_DAYS: Final = 365
 """The longest that an "always" holds; people and tools change."""
