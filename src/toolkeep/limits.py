@@ -261,6 +261,12 @@ APPROVAL_WAIT_SECONDS: Final = 300.0
 APPROVAL_POLL_SECONDS: Final = 0.2
 """How often a waiting call looks whether another process answered."""
 
+APPROVALS_WAITING: Final = 100
+"""Calls of one agent that wait for a person at the same time; nobody looks at more of them."""
+
+APPROVALS_BYTES: Final = 8 * MIB
+"""What they hold together; one alone may be of any size. As much is kept of those that are over."""
+
 SESSION_SECONDS: Final = 86_400.0
 """How long a yes for a session holds at most: a day."""
 

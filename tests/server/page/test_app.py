@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,8 +10,10 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.approval.examples import question
 from tests.server.talk import Client, Response, served
 from toolkeep import Keep
+from toolkeep.limits import APPROVALS_WAITING
 from toolkeep.server.page.routes import ROUTES
 from toolkeep.storage.sign_in import MemorySignInCodes
 
@@ -305,3 +308,27 @@ def test_static_files_are_named_by_their_hash(keep: Keep) -> None:
 def test_a_word_that_is_not_typed_to_its_end_finds_tools_already(keep: Keep) -> None:
     answer = visit(keep, lambda visitor: visitor.get("/ui/tools?search=cou", **{"hx-request": "true"}))
     assert "count_up" in re.findall(r'href="/ui/tools/(\w+)"', answer.body.decode())
+
+
+@pytest.mark.spec("POL-4")
+def test_no_agent_keeps_the_questions_of_others_out_of_sight(keep: Keep) -> None:
+    def ask(agent: str, number: int) -> None:
+        now = time.time()
+        asked = question(
+            id=f"{number:016x}", agent=agent, asked_at=now + number / 1000, expires_at=now + 300 + number
+        )
+        assert keep.record.approvals.ask(asked)
+
+    for number in range(2 * APPROVALS_WAITING):
+        ask("mallory" if number % 2 else "trudy", number)
+    ask("alice", 2 * APPROVALS_WAITING)
+
+    async def act(visitor: Visitor) -> list[str]:
+        paths = ("/ui/approvals", "/ui/approvals/list", "/ui/approvals/count", "/ui/")
+        return [(await visitor.get(path)).body.decode() for path in paths]
+
+    inbox, listed, count, overview = visit(keep, act)
+    assert "alice" in inbox
+    assert "alice" in listed
+    assert (listed.count("<a href="), "101 more wait." in listed) == (100, True)
+    assert ("201" in count, "201 calls wait" in overview, "alice" in overview) == (True, True, True)

@@ -37,16 +37,13 @@ async def _one(service: Service, request: PageRequest) -> Answer:
 
 async def _shown(service: Service, request: PageRequest, wanted: str) -> Answer:
     who = _session(request).approver
-    waiting = await approvals.list_approvals(service.keep, who, limit=_SHOWN)
-    chosen = None
-    if wanted:
-        chosen = await approvals.show_approval(service.keep, who, wanted)
-    elif waiting.items:
-        chosen = waiting.items[0]
+    inbox = await approvals.inbox(service.keep, who, limit=_SHOWN)
+    wanted = wanted or next((one.id for one in inbox.shown), "")
+    chosen = await approvals.show_approval(service.keep, who, wanted) if wanted else None
     return request.renderer.page(
         request,
         "approvals.html",
-        waiting=waiting.items,
+        inbox=inbox,
         **(question_data(chosen) if chosen else {"chosen": None}),
         rules=await approvals.list_rules(service.keep),
     )
@@ -80,15 +77,15 @@ def _is_backwards(text: str) -> bool:
 
 
 async def _list(service: Service, request: PageRequest) -> Answer:
-    waiting = await approvals.list_approvals(service.keep, _session(request).approver, limit=_SHOWN)
+    inbox = await approvals.inbox(service.keep, _session(request).approver, limit=_SHOWN)
     return request.renderer.page(
-        request, "parts/waiting.html", waiting=waiting.items, chosen_id=request.query["current"]
+        request, "parts/waiting.html", inbox=inbox, chosen_id=request.query["current"]
     )
 
 
 async def _count(service: Service, request: PageRequest) -> Answer:
-    waiting = await approvals.list_approvals(service.keep, _session(request).approver, limit=_SHOWN)
-    return request.renderer.page(request, "parts/count.html", number=len(waiting.items), more=waiting.next)
+    inbox = await approvals.inbox(service.keep, _session(request).approver, limit=0)
+    return request.renderer.page(request, "parts/count.html", number=inbox.total)
 
 
 async def _standing(service: Service, request: PageRequest) -> Answer:
