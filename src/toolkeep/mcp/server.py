@@ -55,6 +55,7 @@ from toolkeep.wire.messages import (
     Message,
     ProtocolError,
     encode,
+    is_id,
 )
 
 DEFAULT_AGENT = "mcp-local"
@@ -156,7 +157,7 @@ class McpServer:
         """Take a notification; those that mean nothing here are left alone."""
         if message.method == "notifications/cancelled":
             wanted = message.params.get("requestId")
-            if isinstance(wanted, (str, int)):
+            if is_id(wanted):
                 # Not at once: a task that has not begun would end without putting its things in order.
                 asyncio.get_running_loop().call_soon(connection.cancel, wanted)
 
