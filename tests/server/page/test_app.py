@@ -1,6 +1,7 @@
 """Who is signed in, which changes are theirs, and what browsers are told; spoken to in this process."""
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -13,7 +14,7 @@ import pytest
 from tests.approval.examples import question
 from tests.server.talk import Client, Response, served
 from toolkeep import Keep
-from toolkeep.limits import APPROVALS_WAITING
+from toolkeep.limits import APPROVALS_WAITING, SHOWN_CHARS
 from toolkeep.server.page.routes import ROUTES
 from toolkeep.storage.sign_in import MemorySignInCodes
 
@@ -332,3 +333,19 @@ def test_no_agent_keeps_the_questions_of_others_out_of_sight(keep: Keep) -> None
     assert "alice" in listed
     assert (listed.count("<a href="), "101 more wait." in listed) == (100, True)
     assert ("201" in count, "201 calls wait" in overview, "alice" in overview) == (True, True, True)
+
+
+@pytest.mark.spec("POL-4")
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_call_that_is_too_long_to_be_seen_whole_is_said_to_be(keep: Keep, more: int) -> None:
+    now = time.time()
+    around = len(json.dumps({"text": ""}, indent=2))
+    arguments = json.dumps({"text": "x" * (SHOWN_CHARS - around + more)})
+    keep.record.approvals.ask(question(arguments=arguments, asked_at=now, expires_at=now + 300))
+
+    async def act(visitor: Visitor) -> str:
+        return (await visitor.get("/ui/approvals")).body.decode()
+
+    shown = visit(keep, act)
+    assert ("You do not see all of the call" in shown, "The call, whole" in shown) == (more == 1, more == 0)
+    assert ("Its last 1 character is left out" in shown) == (more == 1)

@@ -3,8 +3,10 @@
 import unicodedata
 from typing import Any, Final
 
+from toolkeep.limits import SHOWN_CHARS
 from toolkeep.server import approvals
 from toolkeep.server.answers import Answer
+from toolkeep.server.page.rendering import pretty
 from toolkeep.server.page.request import PageRequest, page
 from toolkeep.server.page.sessions import Session
 from toolkeep.server.problems import RequestRefused, nothing_there
@@ -54,6 +56,7 @@ def question_data(view: approvals.ApprovalView) -> dict[str, Any]:
     told = [view.difference, view.tool, view.agent, *view.touches, str(view.arguments)]
     return {
         "chosen": view,
+        "left_out": max(0, len(pretty(view.arguments)) - SHOWN_CHARS),
         "difference": list(_difference(view.difference)),
         "reads_backwards": any(_is_backwards(text) for text in told),
     }
