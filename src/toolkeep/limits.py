@@ -261,6 +261,12 @@ APPROVAL_WAIT_SECONDS: Final = 300.0
 APPROVAL_POLL_SECONDS: Final = 0.2
 """How often a waiting call looks whether another process answered."""
 
+APPROVALS_WAITING: Final = 100
+"""Calls of one agent that wait for a person at the same time; nobody looks at more of them."""
+
+APPROVALS_BYTES: Final = 8 * MIB
+"""What they hold together; one alone may be of any size. As much is kept of those that are over."""
+
 SESSION_SECONDS: Final = 86_400.0
 """How long a yes for a session holds at most: a day."""
 
@@ -270,8 +276,14 @@ DIFFERENCE_BYTES: Final = 1 << 20
 DIFFERENCE_LINES: Final = 400
 """What of a difference is shown; who needs more looks at the arguments, which are whole."""
 
+DIFFERENCE_STEPS: Final = 1_000_000
+"""Lines that are compared to find a difference: a MiB of short ones would take half an hour."""
+
 VIEW_CHARS: Final = 20_000
 """What of each part of a question a terminal shows, four screens or so; the number left out is said."""
+
+RULE_CHARS: Final = VIEW_CHARS
+"""Text in the arguments of a call that a rule can be made for: who says "always" reads all of it."""
 
 RULE_DAYS: Final = 365
 """The longest that an "always" holds; people and tools change."""

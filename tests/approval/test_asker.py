@@ -9,15 +9,15 @@ from typing import Annotated, Any, ClassVar
 import pytest
 from msgspec.structs import replace
 
-from tests.approval.examples import BEGAN, RULE, Clock
+from tests.approval.examples import BEGAN, RULE, Clock, question
 from toolkeep import Code, InvokeResult, Keep, Secret, ToolContext, tool
 from toolkeep.approval.approve import Approver, Asker
-from toolkeep.approval.question import Answer, Question
+from toolkeep.approval.question import Answer, Question, Standing
 from toolkeep.approval.store import MemoryApprovals
 from toolkeep.calls import Approval, PermittedCall, ToolResult
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.parameter import Touches
-from toolkeep.limits import APPROVAL_WAIT_SECONDS, SESSION_SECONDS
+from toolkeep.limits import APPROVAL_WAIT_SECONDS, APPROVALS_WAITING, SESSION_SECONDS
 from toolkeep.policy.rules import RuleJudge
 from toolkeep.policy.settings import Grant, PolicySettings, PolicySource
 from toolkeep.records import MemoryRecord
@@ -66,9 +66,9 @@ class Queue(MemoryApprovals):
         super().__init__(clock)
         self.was_asked = asyncio.Event()
 
-    def ask(self, question: Question) -> None:
-        super().ask(question)
+    def ask(self, question: Question) -> bool:
         self.was_asked.set()
+        return super().ask(question)
 
 
 class Desk:
@@ -483,6 +483,45 @@ def test_a_call_waits_for_an_answer_from_elsewhere() -> None:
     desk = Desk(runs.tool, wait_s=60)
     result = asyncio.run(scenario())
     assert (result.ok, runs.made) == (True, ["Ada"])
+
+
+def test_a_call_that_waits_looks_only_whether_it_still_does() -> None:
+    """The whole question has up to some megabytes of arguments, and it is looked at five times a second."""
+
+    class Watched(Queue):
+        looks = 0
+        whole = 0
+
+        def is_waiting(self, question_id: str) -> bool:
+            self.looks += 1
+            if self.looks > 2:
+                self.answer(question_id, says())
+            return super().is_waiting(question_id)
+
+        def standing(self, question_id: str) -> Standing | None:
+            self.whole += self.looks <= 2
+            return super().standing(question_id)
+
+    runs = Runs()
+    desk = Desk(runs.tool, wait_s=60)
+    store = desk.store = desk.keep._pipeline.asker.store = Watched(desk.clock)
+    assert desk.call().ok
+    assert (store.looks, store.whole) == (3, 0)
+
+
+def test_an_agent_with_too_many_questions_is_told_so_and_others_are_asked_about() -> None:
+    runs, person = Runs(), Person(says())
+    desk = Desk(runs.tool, approver=person)
+    desk.keep.declare_agent("another")
+    for number in range(APPROVALS_WAITING):
+        desk.store.ask(question(id=str(number), agent="local"))
+    result = desk.call({"name": "Ada"}, agent="local")
+    assert (result.code, runs.made, person.questions) == (Code.QUEUE_FULL, [], [])
+    assert message(result) == (
+        "Tool 'greet' was not called: too many calls of agent 'local' wait for a person already"
+    )
+    assert desk.call({"name": "Emma"}, agent="another").ok
+    assert runs.made == ["Emma"]
 
 
 def test_no_answer_from_elsewhere_in_time_is_a_no() -> None:

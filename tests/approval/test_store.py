@@ -1,6 +1,7 @@
 """Where questions, answers and rules are kept: in memory and in a file, the same."""
 
 import itertools
+import json
 import stat
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from toolkeep.approval import store as store_module
 from toolkeep.approval.question import Answer, AnswerRefused, Rule, Standing
 from toolkeep.approval.store import Approvals, MemoryApprovals, advance
 from toolkeep.errors import StateUnusable
-from toolkeep.limits import SESSION_SECONDS
+from toolkeep.limits import APPROVALS_BYTES, APPROVALS_WAITING, SESSION_SECONDS
 from toolkeep.storage.approvals import FileApprovals
 
 pytestmark = pytest.mark.spec("POL-4")
@@ -121,6 +122,59 @@ def test_questions_wait_in_the_order_in_which_they_were_asked(store: Approvals, 
         store.ask(question(id=f"question-{number}", asked_at=clock.now))
         clock.now += 1
     assert [one.question.id for one in store.waiting()] == ["question-3", "question-1", "question-2"]
+
+
+def test_a_question_waits_until_somebody_answers(store: Approvals) -> None:
+    assert not store.is_waiting(QUESTION.id)
+    store.ask(question(acts=2))
+    assert store.is_waiting(QUESTION.id)
+    store.answer(QUESTION.id, YES)
+    assert store.is_waiting(QUESTION.id)
+    store.answer(QUESTION.id, NO)
+    assert not store.is_waiting(QUESTION.id)
+
+
+# --- how much waits ----------------------------------------------------------------------------------
+
+
+def test_an_agent_has_so_many_questions_and_no_more(store: Approvals) -> None:
+    asked = [store.ask(question(id=f"question-{number}")) for number in range(APPROVALS_WAITING + 1)]
+    assert asked == [True] * APPROVALS_WAITING + [False]
+    assert state_of(store, f"question-{APPROVALS_WAITING}") is None
+    assert store.ask(question(id="another's", agent="writer"))
+    store.answer("question-0", YES)
+    assert store.ask(question(id="one more"))
+
+
+def test_what_expired_takes_no_room(store: Approvals, clock: Clock) -> None:
+    for number in range(APPROVALS_WAITING):
+        store.ask(question(id=f"question-{number}"))
+    clock.now = QUESTION.expires_at
+    assert store.ask(question(id="one more", expires_at=clock.now + 300))
+
+
+def test_the_questions_of_an_agent_hold_so_much_and_no_more(store: Approvals) -> None:
+    half = json.dumps({"name": "x" * (APPROVALS_BYTES // 2 - 2_000)})
+    asked = [store.ask(question(id=f"question-{number}", arguments=half)) for number in range(3)]
+    assert asked == [True, True, False]
+    assert store.ask(question(id="another's", agent="writer", arguments=half))
+
+
+def test_one_question_alone_may_be_of_any_size(store: Approvals) -> None:
+    assert store.ask(question(difference="x" * (APPROVALS_BYTES + 1)))
+    assert not store.ask(question(id="question-2"))
+
+
+def test_who_asks_and_gives_up_again_and_again_leaves_no_more_than_others(
+    store: Approvals, clock: Clock
+) -> None:
+    for number in range(APPROVALS_WAITING + 2):
+        clock.now += 1
+        store.ask(question(id=f"question-{number}", asked_at=clock.now))
+        store.withdraw(f"question-{number}")
+    left = [number for number in range(APPROVALS_WAITING + 2) if state_of(store, f"question-{number}")]
+    assert len(left) <= APPROVALS_WAITING + 1
+    assert 0 not in left
 
 
 def test_a_question_that_expired_is_nobodys_to_answer(store: Approvals, clock: Clock) -> None:

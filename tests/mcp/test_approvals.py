@@ -1,6 +1,7 @@
 """Approvals over MCP: the inbox by default, the client's answer where that was switched on (POL-4)."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -235,25 +236,47 @@ def test_the_state_of_another_agent_is_refused(keep: Keep) -> None:
     assert taken["result"]["content"][0]["text"] == "sent hi"
 
 
-def test_the_same_arguments_in_another_order_are_the_same_call(keep: Keep) -> None:
-    async def act(client: Lines) -> Any:
-        asked = await first_round(client)
-        client.send(
-            b'{"jsonrpc":"2.0","id":"raw","method":"tools/call","params":'
-            b'{"name":"send_note","arguments": { "text" :"\\u0068i"},"inputResponses":{"%s":'
-            b'{"action":"accept","content":{"approve":true}}},"requestState":"%s","_meta":%s}}'
-            % (next(iter(asked["inputRequests"])).encode(), asked["requestState"].encode(), _meta())
+async def second_round_with(client: Lines, arguments: bytes) -> dict[str, Any]:
+    """What comes of a yes that is given with arguments as they are written here."""
+    asked = await first_round(client)
+    client.send(
+        b'{"jsonrpc":"2.0","id":"raw","method":"tools/call","params":'
+        b'{"name":"send_note","arguments":%s,"inputResponses":{"%s":'
+        b'{"action":"accept","content":{"approve":true}}},"requestState":"%s","_meta":%s}}'
+        % (
+            arguments,
+            next(iter(asked["inputRequests"])).encode(),
+            asked["requestState"].encode(),
+            json.dumps(meta(ASKABLE)).encode(),
         )
-        await until(lambda: client.heard)
-        return client.heard[0]
+    )
+    await until(lambda: client.heard)
+    return client.heard[0]
+
+
+def test_the_same_arguments_written_in_another_way_are_the_same_call(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        return await second_round_with(client, b' { "text" :"\\u0068i"}')
 
     assert modern(keep, act, client_answers=True)["result"]["content"][0]["text"] == "sent hi"
 
 
-def _meta() -> bytes:
-    import json
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        b'{"text":"another","text":"hi"}',
+        '{"text":"hi\u0301"}'.encode(),
+        b'{"text":1e999}',
+        b'{"text":"hi","more":1}',
+        b'"hi"',
+        b"null",
+    ],
+)
+def test_a_yes_to_arguments_that_somebody_could_read_otherwise_is_none(keep: Keep, arguments: bytes) -> None:
+    async def act(client: Lines) -> Any:
+        return await second_round_with(client, arguments)
 
-    return json.dumps(meta(ASKABLE)).encode()
+    assert (modern(keep, act, client_answers=True)["error"]["code"], sent) == (-32602, [])
 
 
 def test_an_answer_that_does_not_fit_may_be_given_again(keep: Keep) -> None:

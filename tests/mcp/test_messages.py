@@ -104,6 +104,15 @@ def test_what_is_no_strict_json_is_refused(raw: bytes) -> None:
     assert (refused(raw).code, refused(raw).id) == (PARSE_ERROR, None)
 
 
+@pytest.mark.parametrize("text", [rb"\ud83d", rb"\uDe00", rb"a\ud800b"])
+def test_a_request_with_half_a_character_is_refused_under_its_id(text: bytes) -> None:
+    """Else its client would wait for ever: over pipes nothing else says which request it was."""
+    error = refused(CALL % (b'"arguments":{"text":"%b"}' % text))
+    assert (error.code, error.id) == (PARSE_ERROR, 1)
+    assert refused(b'{"jsonrpc":"2.0","id":1,"id":2,"method":"%b"}' % text).id is None
+    assert refused(b'{"jsonrpc":"2.0","id":{},"method":"%b"}' % text).id is None
+
+
 @pytest.mark.parametrize(
     "raw",
     [

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.mcp.talk import HANDSHAKE, MODERN, Lines, lines, until
+from tests.mcp.talk import HANDSHAKE, MODERN, Lines, lines, meta, until
 from toolkeep import Keep, ToolContext, ToolDefinition, tool
 from toolkeep.limits import MCP_PAGE, McpLimits
+from toolkeep.mcp.client import current_client
 from toolkeep.mcp.connection import Connection
 from toolkeep.mcp.features import Prompt, Resource
 from toolkeep.mcp.server import McpServer
@@ -329,6 +330,52 @@ def test_nobody_is_told_of_progress_who_did_not_ask(server: McpServer) -> None:
     assert shaken(server, act) == []
 
 
+@tool(side_effects=[])
+async def ask_between(context: ToolContext) -> str:
+    """Tell how far it is, before and after its client is asked."""
+    context.progress(1)
+    client = current_client()
+    if client is not None:
+        await client.elicit("Go on?", {"type": "object", "properties": {}}, name="go")
+    context.progress(2)
+    return "done"
+
+
+@pytest.mark.parametrize(
+    ("token", "told"), [("second", [{"progressToken": "second", "progress": 2}]), (None, [])]
+)
+def test_progress_is_that_of_the_request_that_waits(server: McpServer, token: Any, told: list[Any]) -> None:
+    server.keep.register(ask_between)
+    asked: dict[str, Any] = {"elicitation": {}}
+
+    async def act(client: Lines) -> Any:
+        first = {"name": "ask_between", "arguments": {}, "_meta": meta(asked, progressToken="first")}
+        state = (await client.ask("tools/call", first))["result"]["requestState"]
+        client.heard.clear()
+        said = {"requestState": state, "inputResponses": {"go": {"action": "accept", "content": {}}}}
+        more = {"progressToken": token} if token else {}
+        await client.ask("tools/call", {**first, **said, "_meta": meta(asked, **more)})
+        return [one["params"] for one in client.heard]
+
+    assert talk(server, act) == told
+
+
+def test_only_the_id_of_a_request_cancels_it(server: McpServer) -> None:
+    from tests.mcp.conftest import begun, ended
+
+    async def act(client: Lines) -> Any:
+        waits = {"name": "wait_for_ever", "arguments": {"label": "true"}}
+        client.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": waits})
+        await until(lambda: begun)
+        for wrong in (True, 1.0, "1", None):
+            params = {"requestId": wrong}
+            client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        await client.call("echo", {"text": "still here"})
+        return list(ended)
+
+    assert shaken(server, act) == []
+
+
 @pytest.mark.spec("MCP-1")
 def test_a_call_that_is_cancelled_ends_and_is_not_answered(server: McpServer) -> None:
     from tests.mcp.conftest import begun, ended
@@ -358,6 +405,25 @@ def test_a_changed_list_is_told_once(keep: Keep, server: McpServer) -> None:
         return client.heard
 
     assert shaken(server, act) == [{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda keep: keep.use_policies('@id("all") permit (principal, action, resource);'),
+        lambda keep: keep.declare_agent("mcp-local"),
+    ],
+    ids=["policies", "agent"],
+)
+def test_a_client_hears_that_it_may_see_other_tools(
+    keep: Keep, server: McpServer, change: Callable[[Keep], None]
+) -> None:
+    async def act(client: Lines) -> Any:
+        change(keep)
+        await client.ask("ping")
+        return [one["method"] for one in client.heard]
+
+    assert shaken(server, act) == ["notifications/tools/list_changed"]
 
 
 def test_a_second_request_of_the_same_id_is_refused(server: McpServer) -> None:

@@ -331,6 +331,33 @@ def test_an_agent_with_too_many_tasks_takes_no_room_from_others(monkeypatch: pyt
     assert asyncio.run(act()) == ((True, [False]), (False, True))
 
 
+def test_who_begins_tasks_without_end_leaves_nothing_of_those_that_gave_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tasks, "MCP_AGENT_TASKS", 2)
+    timers: list[asyncio.TimerHandle] = []
+
+    async def act() -> int:
+        loop = asyncio.get_running_loop()
+        begin = loop.call_later
+
+        def noted(*args: Any) -> asyncio.TimerHandle:
+            timers.append(begin(*args))
+            return timers[-1]
+
+        held = tasks.Tasks()
+        for _ in range(10):
+            assert held.has_room("a")
+            with monkeypatch.context() as patch:
+                patch.setattr(loop, "call_later", noted)
+                await task_of(held, "a", "over")
+        left = sum(not timer.cancelled() for timer in timers)
+        held.close()
+        return left
+
+    assert (asyncio.run(act()), len(timers)) == (2, 10)
+
+
 @pytest.fixture
 def _no_collector() -> Iterator[None]:
     gc.disable()

@@ -1,6 +1,7 @@
 """Definitions as tools of a list, results as results: what a client and its model see."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -147,9 +148,49 @@ def test_other_bytes_are_a_resource(keep: Keep) -> None:
     )
 
 
-def test_content_that_is_none_is_shown_as_data(keep: Keep) -> None:
-    fields: dict[str, Any] = {"metadata": {"mcp": {"content": True}}}
-    assert of(keep, [{"type": "elsewhere"}], **fields)["content"][0]["text"] == '[{"type":"elsewhere"}]'
+CONTENT: dict[str, Any] = {"metadata": {"mcp": {"content": True}}}
+URI = "file:///a"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text", "text": "a", "annotations": {"audience": ["user"]}},
+        {"type": "image", "data": "iQ==", "mimeType": "image/png"},
+        {"type": "audio", "data": "", "mimeType": "audio/wav"},
+        {"type": "resource_link", "uri": URI, "name": "a"},
+        {"type": "resource", "resource": {"uri": URI, "text": "a"}},
+        {"type": "resource", "resource": {"uri": URI, "blob": "iQ==", "mimeType": "image/png"}},
+    ],
+)
+def test_content_is_given_as_it_is(keep: Keep, block: dict[str, Any]) -> None:
+    assert of(keep, [block, block], **CONTENT)["content"] == [block, block]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "elsewhere"},
+        {"type": ["text"], "text": "a"},
+        {"type": "text", "text": 5},
+        {"type": "text", "text": "a", "annotations": []},
+        {"type": "text", "text": "a", "_meta": "a"},
+        {"type": "image", "mimeType": "image/png"},
+        {"type": "image", "data": "***", "mimeType": "image/png"},
+        {"type": "image", "data": "iQ", "mimeType": "image/png"},
+        {"type": "audio", "data": "iQ=="},
+        {"type": "resource_link", "uri": URI},
+        {"type": "resource_link", "uri": "file:///a\x1b[2J", "name": "a"},
+        {"type": "resource_link", "uri": "a b", "name": "a"},
+        {"type": "resource", "resource": {"uri": URI}},
+        {"type": "resource", "resource": {"uri": URI, "blob": "***"}},
+        {"type": "resource", "resource": {"uri": URI, "text": "a", "blob": "iQ=="}},
+        "text",
+    ],
+)
+def test_content_that_is_none_is_shown_as_data(keep: Keep, block: Any) -> None:
+    (shown,) = of(keep, [{"type": "text", "text": "a"}, block], **CONTENT)["content"]
+    assert json.loads(shown["text"]) == [{"type": "text", "text": "a"}, block]
 
 
 def test_an_object_that_was_cut_off_is_no_success_with_half_of_it(keep: Keep) -> None:

@@ -12,6 +12,7 @@ from tests.definitions.examples import made, with_properties
 from toolkeep.approval.question import Rule
 from toolkeep.calls import CheckedCall, PermittedCall, RegisteredTool, ToolCall
 from toolkeep.definitions.capability import Capability
+from toolkeep.limits import RULE_CHARS
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.reading import read_policies
 from toolkeep.policy.rulebook import Rulebook
@@ -156,6 +157,7 @@ UNSAYABLE: dict[str, tuple[RegisteredTool, dict[str, Any]]] = {
     "a secret that is left out": (SECRET, {"text": "x"}),
     "a sensitive tool": (SENSITIVE, {"text": "x"}),
     "a name that Cedar keeps for itself": (ODD, {"__proto": "x"}),
+    "more text than a person reads": (PAY, {"text": "x" * RULE_CHARS, "to": {"zone": 1, "city": "x"}}),
 }
 
 
@@ -205,6 +207,11 @@ def test_a_rule_covers_the_call_that_it_was_made_for() -> None:
     assert covers(permitted(PAY, **BASE), permitted(PAY, **BASE))
     assert covers(permitted(PAY), permitted(PAY))
     assert covers(permitted(PAY, rate=2), permitted(PAY, rate=2.0))
+
+
+def test_a_rule_may_be_as_long_as_what_a_person_reads() -> None:
+    call = permitted(PAY, text="x" * RULE_CHARS)
+    assert covers(call, call)
 
 
 @pytest.mark.parametrize("arguments", DIFFERENT.values(), ids=DIFFERENT)

@@ -106,7 +106,8 @@ class Asker:
             return Asked(approval=earlier)
         if self._approver is None and not self._wait_s:
             return _nobody(call, question)
-        self.store.ask(question)
+        if not self.store.ask(question):
+            return _too_many(call, question)
         self._tell_requested(question)
         try:
             async with waiting():
@@ -228,9 +229,8 @@ class Asker:
             asking = asyncio.ensure_future(self._from_approver(question))
         try:
             while True:
-                standing = self.store.standing(question.id)
-                if standing is None or standing.state != "waiting" or self._clock() >= question.expires_at:
-                    return standing
+                if not self.store.is_waiting(question.id) or self._clock() >= question.expires_at:
+                    return self.store.standing(question.id)
                 if asking is not None and asking.done():
                     # Cancelled by itself, not by the caller of the call: it has not agreed.
                     answer = _FAILED if asking.cancelled() else asking.result()
@@ -309,6 +309,12 @@ def _nobody(call: PermittedCall, question: Question) -> Refusal:
     message = f"Tool '{question.tool}' was not called: {why}"
     hint = "Do without it, or tell the operator to open the keep with an approver or to set approvals.wait."
     return refuse(call.request, Code.APPROVAL_NEEDED, message, hint)
+
+
+def _too_many(call: PermittedCall, question: Question) -> Refusal:
+    why = f"too many calls of agent '{question.agent}' wait for a person already"
+    message = f"Tool '{question.tool}' was not called: {why}"
+    return refuse(call.request, Code.QUEUE_FULL, message, "Call again when some of them are answered.")
 
 
 def _denied(call: PermittedCall, answer: Answer) -> Refusal:

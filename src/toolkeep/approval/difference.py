@@ -1,9 +1,9 @@
 """How a file would change, for the person who is asked about a write."""
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from toolkeep.approval.changed_lines import unified
 from toolkeep.calls import PermittedCall
 from toolkeep.limits import DIFFERENCE_BYTES, DIFFERENCE_LINES
 from toolkeep.wording import visible
@@ -40,14 +40,17 @@ def difference(call: PermittedCall, shown: Mapping[str, Any]) -> str:
         became = "followed" if mode == _APPEND else "replaced"
         return f"{len(before)} bytes that are no text would be {became} by {len(contents[0])} characters"
     new = old + contents[0] if mode == _APPEND else contents[0]
+    changes = list(unified(_lines(old), _lines(new)))
+    if not changes:
+        return ""
     name = visible(written[0].shown)
-    lines = list(
-        # No dates: a tab stands before each, which whoever shows the lines has to escape.
-        difflib.unified_diff(_lines(old), _lines(new), f"{name} (now)", f"{name} (after)", lineterm="")
-    )
-    cut = len(lines) - DIFFERENCE_LINES
-    return "\n".join(lines if cut <= 0 else [*lines[:DIFFERENCE_LINES], f"… and {cut} lines more"])
+    # No dates: a tab stands before each, which whoever shows the lines has to escape.
+    head = [f"--- {name} (now)", f"+++ {name} (after)"]
+    room = DIFFERENCE_LINES - len(head)
+    cut = len(changes) - room
+    more = [f"… and {cut} lines more"] if cut > 0 else []
+    return "\n".join([*head, *map(visible, changes[:room]), *more])
 
 
 def _lines(text: str) -> list[str]:
-    return [visible(line) for line in text.split("\n")] if text else []
+    return text.split("\n") if text else []

@@ -2,23 +2,26 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, Standing, check_answer
-from toolkeep.limits import SESSION_SECONDS
+from toolkeep.limits import APPROVALS_BYTES, APPROVALS_WAITING, SESSION_SECONDS
 
 
 class Approvals(Protocol):
     """Every change is atomic, whoever else tries the same."""
 
-    def ask(self, question: Question) -> None:
-        """Put a question into the queue."""
+    def ask(self, question: Question) -> bool:
+        """Put a question into the queue; False where too much of its agent waits there already."""
 
     def answer(self, question_id: str, answer: Answer) -> Standing:
         """Take an answer; raises `AnswerRefused` for one that does not count."""
+
+    def is_waiting(self, question_id: str) -> bool:
+        """Whether nobody has answered a question yet; its caller asks again and again."""
 
     def standing(self, question_id: str) -> Standing | None:
         """Where a question stands."""
@@ -58,6 +61,12 @@ def advance(standing: Standing, answer: Answer, now: float) -> Standing:
     return Standing(question=question, state="approved" if is_enough else "waiting", answer=answer)
 
 
+def has_room(sizes: Sequence[int], size: int) -> bool:
+    """Whether a question of some size may wait beside those of the same agent that do."""
+    is_small = sum(sizes) + size <= APPROVALS_BYTES
+    return len(sizes) < APPROVALS_WAITING and (is_small or not sizes)
+
+
 def bound(question: Question) -> tuple[str, str, str, str, str]:
     """What a yes is bound to, beside the question itself."""
     return (
@@ -89,14 +98,18 @@ class MemoryApprovals:
         self._sessions: dict[tuple[str, str, str, str], Answer] = {}
         self._rules: dict[str, Rule] = {}
 
-    def ask(self, question: Question) -> None:
-        """Put a question into the queue."""
+    def ask(self, question: Question) -> bool:
+        """Put a question into the queue; False where too much of its agent waits there already."""
         now = self._clock()
         with self._lock:
             # What nobody came back for holds arguments; it is not kept for long.
             held = self._standings.items()
             self._standings = {key: one for key, one in held if now <= one.question.expires_at + 60}
+            own = [one.question for one in self._waiting() if one.question.agent == question.agent]
+            if not has_room([_size(one) for one in own], _size(question)):
+                return False
             self._standings[question.id] = Standing(question=question, state="waiting")
+            return True
 
     def answer(self, question_id: str, answer: Answer) -> Standing:
         """Take an answer; raises `AnswerRefused` for one that does not count."""
@@ -108,6 +121,11 @@ class MemoryApprovals:
             if standing.state == "approved" and answer.reach == "session":
                 self._sessions[session_key(standing.question)] = replace(answer, given_at=self._clock())
             return standing
+
+    def is_waiting(self, question_id: str) -> bool:
+        """Whether nobody has answered a question yet."""
+        standing = self._standings.get(question_id)
+        return standing is not None and standing.state == "waiting"
 
     def standing(self, question_id: str) -> Standing | None:
         """Where a question stands."""
@@ -135,9 +153,12 @@ class MemoryApprovals:
 
     def waiting(self) -> list[Standing]:
         """The questions that wait for an answer, oldest first."""
-        now = self._clock()
         with self._lock:
-            waiting = [one for one in self._standings.values() if one.state == "waiting"]
+            return self._waiting()
+
+    def _waiting(self) -> list[Standing]:
+        now = self._clock()
+        waiting = [one for one in self._standings.values() if one.state == "waiting"]
         return [one for one in waiting if now < one.question.expires_at]
 
     def session_answer(self, question: Question) -> Answer | None:
@@ -159,3 +180,8 @@ class MemoryApprovals:
         """Forget a rule; whether there was one."""
         with self._lock:
             return self._rules.pop(rule_id, None) is not None
+
+
+def _size(question: Question) -> int:
+    """How much a question holds: its arguments, and what they would change."""
+    return len(question.arguments) + len(question.difference)

@@ -140,7 +140,7 @@ def _part(title: str, text: str, question: Question, width: int) -> Iterator[Lin
     if (cut := len(text) - VIEW_CHARS) > 0:
         yield Line(f"  {cut} characters are left out here; see all of them:", "note")
         yield Line(f"  toolkeep approve show {_hex(question.id)} --json", "note")
-    if any(unicodedata.bidirectional(char) in ("R", "AL") for char in text):
+    if any(unicodedata.bidirectional(char) in ("R", "AL") for char in text[:VIEW_CHARS]):
         yield Line("  Some of this reads right to left:", "note")
         yield Line("  it may be shown in another order.", "note")
 

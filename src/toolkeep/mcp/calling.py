@@ -5,7 +5,6 @@ The agent is that of the connection. What the client says of itself goes into th
 
 import asyncio
 import hashlib
-import math
 import re
 import threading
 from collections.abc import Callable, Coroutine
@@ -20,10 +19,11 @@ from toolkeep.mcp.client import Client, Requests, forget_current, set_current
 from toolkeep.mcp.connection import Connection, Emit
 from toolkeep.mcp.finding import CALL, FIND, find, read_call
 from toolkeep.mcp.parked import Parked
+from toolkeep.mcp.progress import Progress
 from toolkeep.mcp.running import Running, read_answers
 from toolkeep.mcp.tasks import Tasks, check_has_tasks
 from toolkeep.providers.mcp import for_mcp, result_data
-from toolkeep.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, Message, ProtocolError, is_id, notification
+from toolkeep.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, Message, ProtocolError
 
 _NO_SUCH_TOOL: Final = frozenset((Code.UNKNOWN_TOOL, Code.TOOL_DISABLED, Code.TOOL_QUARANTINED))
 _TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -90,6 +90,7 @@ class Calling:
             definition = tool.definition if tool is not None else None
             return result_data(result, definition, is_modern=is_modern)
 
+        progress = Progress(message, emit)
         work = self._keep.call(
             name,
             arguments,
@@ -97,10 +98,10 @@ class Calling:
             session=connection.session,
             conversation=connection.label,
             correlation_id=_trace(message.meta),
-            on_progress=_progress(message, emit),
+            on_progress=progress if progress.to is not None else None,
         )
         bound = (name, arguments, tool.definition_hash if tool else "")
-        return await self.run(work, finish, message, connection, emit, bound)
+        return await self.run(work, finish, message, connection, emit, bound, progress)
 
     async def run(
         self,
@@ -110,11 +111,12 @@ class Calling:
         connection: Connection,
         emit: Emit,
         bound: tuple[Any, ...] = (),
+        progress: Progress | None = None,
     ) -> dict[str, Any]:
         """What comes of some work for a request, which may ask the client."""
         # Who can neither be asked nor knows tasks waits for the end: 0.8 × the time of the longer way.
         if connection.is_modern and (connection.is_askable or "requestState" in message.params):
-            return await self._run_modern(work, finish, message, connection, emit, bound)
+            return await self._run_modern(work, finish, message, connection, emit, bound, progress)
         client = Client(connection, emit, DirectAsks(connection, emit))
         token = set_current(client)
         try:
@@ -130,6 +132,7 @@ class Calling:
         connection: Connection,
         emit: Emit,
         bound: tuple[Any, ...],
+        progress: Progress | None,
     ) -> dict[str, Any]:
         params = message.params
         try:
@@ -137,10 +140,10 @@ class Calling:
             if "requestState" in params:
                 running = self.parked.take(params["requestState"], _seal(message, connection, bound))
                 work.close()
-                running.client.emit = emit
+                running.go_on_for(emit, progress)
                 self._give(running, answers, message, connection, bound)
             else:
-                running = Running(connection, emit, answers)
+                running = Running(connection, emit, answers, progress)
                 running.start(work)
         except BaseException:
             work.close()
@@ -155,6 +158,7 @@ class Calling:
                 connection.agent, running, lambda ended: _finished(ended.client, ended.task.result(), finish)
             )
         if running.asked and not running.task.done():
+            running.go_on_for(emit, None)
             state = self.parked.put(running, _seal(message, connection, bound))
             return {"resultType": "input_required", "inputRequests": running.asked, "requestState": state}
         try:
@@ -209,7 +213,9 @@ def _digest(arguments: bytes | dict[str, Any]) -> str:
     import jiter
 
     try:
-        return canonical_hash(jiter.from_json(arguments) if isinstance(arguments, bytes) else arguments)
+        if isinstance(arguments, bytes):
+            arguments = jiter.from_json(arguments, catch_duplicate_keys=True)
+        return canonical_hash(arguments)
     except ValueError:
         return hashlib.sha256(bytes(arguments)).hexdigest() if isinstance(arguments, bytes) else ""
 
@@ -219,26 +225,6 @@ def _trace(meta: dict[str, Any]) -> str:
     said = meta.get("traceparent")
     found = _TRACE.fullmatch(said) if isinstance(said, str) else None
     return found.group(1) if found else ""
-
-
-def _progress(message: Message, emit: Emit) -> Callable[[float, float | None, str], None] | None:
-    """How a tool's progress reaches the client, if it asked for it: only ever forwards."""
-    token = message.meta.get("progressToken")
-    if not is_id(token):
-        return None
-    furthest = float("-inf")
-
-    def tell(done: float, total: float | None, words: str) -> None:
-        nonlocal furthest
-        if not furthest < done < math.inf:
-            return
-        furthest = done
-        params: dict[str, Any] = {"progressToken": token, "progress": done}
-        params |= {"total": total} if total is not None and math.isfinite(total) else {}
-        params |= {"message": words} if words else {}
-        emit(notification("notifications/progress", params))
-
-    return tell
 
 
 def from_any_thread(emit: Emit) -> Emit:

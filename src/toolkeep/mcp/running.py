@@ -10,13 +10,16 @@ from typing import Any
 
 from toolkeep.mcp.client import Client, Requests, fits, forget_current, set_current
 from toolkeep.mcp.connection import Connection, Emit
+from toolkeep.mcp.progress import Progress
 from toolkeep.wire.messages import INVALID_PARAMS, ProtocolError
 
 
 class Running:
     """One piece of work, and what it asks."""
 
-    def __init__(self, connection: Connection, emit: Emit, answers: dict[str, Any]) -> None:
+    def __init__(
+        self, connection: Connection, emit: Emit, answers: dict[str, Any], progress: Progress | None = None
+    ) -> None:
         self.client = Client(connection, emit, self)
         self.task: asyncio.Task[Any]
         self.asked: Requests = {}
@@ -28,6 +31,7 @@ class Running:
         """Who is told that it asks, was answered, or has ended."""
         self._may_be_task = connection.has_tasks
         self._answers = answers
+        self._progress = progress
         self._answered: asyncio.Future[None] | None = None
         self._asking = asyncio.Lock()
         self._woken: asyncio.Future[None] | None = None
@@ -45,6 +49,12 @@ class Running:
         self.client.let_go()
         self.wake()
         self.on_change = None
+
+    def go_on_for(self, emit: Emit, progress: Progress | None) -> None:
+        """Work for another request from now on; for none that wants progress while the client is asked."""
+        self.client.emit = emit
+        if self._progress is not None:
+            self._progress.go_on_for(progress)
 
     def wake(self, _: object = None) -> None:
         """Let whoever waits look again."""

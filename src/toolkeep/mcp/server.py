@@ -14,7 +14,9 @@ import msgspec
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.events import (
+    AgentDeclared,
     Event,
+    PoliciesChanged,
     ToolAccepted,
     ToolQuarantined,
     ToolRegistered,
@@ -55,11 +57,20 @@ from toolkeep.wire.messages import (
     Message,
     ProtocolError,
     encode,
+    is_id,
 )
 
 DEFAULT_AGENT = "mcp-local"
 Handler = Callable[[Message, Connection, Emit], Awaitable[dict[str, Any]]]
-_LIST_CHANGES = (ToolRegistered, ToolSwitched, ToolUnregistered, ToolQuarantined, ToolAccepted)
+_LIST_CHANGES = (
+    AgentDeclared,  # policies may hide tools from it, or from others
+    PoliciesChanged,
+    ToolAccepted,
+    ToolQuarantined,
+    ToolRegistered,
+    ToolSwitched,
+    ToolUnregistered,
+)
 
 
 class McpServer:
@@ -156,7 +167,7 @@ class McpServer:
         """Take a notification; those that mean nothing here are left alone."""
         if message.method == "notifications/cancelled":
             wanted = message.params.get("requestId")
-            if isinstance(wanted, (str, int)):
+            if is_id(wanted):
                 # Not at once: a task that has not begun would end without putting its things in order.
                 asyncio.get_running_loop().call_soon(connection.cancel, wanted)
 

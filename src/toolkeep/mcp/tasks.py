@@ -130,6 +130,7 @@ class Tasks:
 
     def __init__(self) -> None:
         self._tasks: dict[str, TaskRecord] = {}
+        self._ends: dict[str, asyncio.TimerHandle] = {}
         self.tell: Tell = lambda _: None
         """Who hears of every change."""
 
@@ -140,14 +141,15 @@ class Tasks:
             ended = next((record for record in own if record.is_over), None)
             if ended is None:
                 return False
-            del self._tasks[ended.id]
+            self._forget(ended.id)
         return len(self._tasks) < MCP_TASKS
 
     def create(self, agent: str, running: Running, finish: Finish) -> dict[str, Any]:
         """A task for work that runs; what the client is answered."""
         record = TaskRecord(agent, running, finish, self._changed)
         self._tasks[record.id] = record
-        asyncio.get_running_loop().call_later(MCP_TASK_SECONDS, self._expire, record.id)
+        loop = asyncio.get_running_loop()
+        self._ends[record.id] = loop.call_later(MCP_TASK_SECONDS, self._expire, record.id)
         return {"resultType": "task", **record.summary()}
 
     def _changed(self, record: TaskRecord) -> None:
@@ -164,7 +166,7 @@ class Tasks:
                 return
             if record.kept_bytes and record is not newest:
                 held -= record.kept_bytes
-                del self._tasks[record.id]
+                self._forget(record.id)
 
     def _of(self, agent: str) -> list[TaskRecord]:
         return [record for record in self._tasks.values() if record.agent == agent]
@@ -193,9 +195,8 @@ class Tasks:
 
     def close(self) -> None:
         """End them all."""
-        for record in self._tasks.values():
-            record.cancel()
-        self._tasks.clear()
+        for name in list(self._tasks):
+            self._expire(name)
 
     def _find(self, connection: Connection, params: dict[str, Any]) -> TaskRecord:
         check_has_tasks(connection)
@@ -206,9 +207,12 @@ class Tasks:
         return record
 
     def _expire(self, name: str) -> None:
-        record = self._tasks.pop(name, None)
-        if record is not None:
-            record.cancel()
+        self._forget(name).cancel()
+
+    def _forget(self, name: str) -> TaskRecord:
+        """A task that cannot be asked about any more, nor has to end by itself."""
+        self._ends.pop(name).cancel()
+        return self._tasks.pop(name)
 
 
 def check_has_tasks(connection: Connection) -> None:

@@ -1,13 +1,15 @@
 """Rules that people make by saying "always": the narrow Cedar permit for calls like one that was asked about.
 
 A rule names agent, tool and every argument with its value. A call that Cedar cannot say in full gets no rule,
-and none ever covers it: an argument that is left out could be anything.
+and none ever covers it: an argument that is left out could be anything. Neither does one that is longer than
+what a person looks at.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from toolkeep.calls import PermittedCall, TouchedThing
+from toolkeep.limits import RULE_CHARS
 from toolkeep.network.hosts import Host
 from toolkeep.policy.cedar_schema import Kind, Shape
 from toolkeep.policy.cedar_values import ArgumentShape, Path
@@ -49,9 +51,14 @@ class RuleJudge:
         record = ArgumentShape(call.tool.arguments.schema).record(
             call.checked.arguments, _canonical(call), lost
         )
-        if lost or call.tool.arguments.secrecy.has_secrets or not _is_sayable(shape, record):
+        if (
+            lost
+            or call.tool.arguments.secrecy.has_secrets
+            or not _is_sayable(shape, record)
+            or _is_long(record)
+        ):
             return ""
-        if _has_null(call.checked.arguments) or any(map(_is_cut, call.touched)):
+        if _is_long(record) or _has_null(call.checked.arguments) or any(map(_is_cut, call.touched)):
             return ""
         agent, tool = _text(call.request.agent), _text(call.tool.name)
         head = f'permit (principal == Agent::{agent}, action == Action::"call", resource == Tool::{tool})'
@@ -111,6 +118,19 @@ def _is_sayable(shape: Shape, record: Mapping[str, Any]) -> bool:
         if inside.kind is Kind.SET or (inside.kind is Kind.RECORD and not _is_sayable(inside, value)):
             return False
     return True
+
+
+def _is_long(record: Mapping[str, Any]) -> bool:
+    """Whether there is more to say than is read before "always" is said."""
+    return sum(map(len, _texts(record))) > RULE_CHARS
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inside in value.values():
+            yield from _texts(inside)
 
 
 def _conditions(path: str, shape: Shape, record: Mapping[str, Any]) -> Iterator[str]:

@@ -11,13 +11,12 @@ from toolkeep.calls import ToolResult, json_text
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Danger, SideEffect
+from toolkeep.providers.content import is_content
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.reading import inside
 from toolkeep.providers.replies import METADATA_KEY, Reply
 from toolkeep.providers.turns import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.vendor import Messages, Shown, Vendor
-
-_BLOCKS = frozenset(("text", "image", "audio", "resource", "resource_link"))
 
 
 def for_mcp(definition: ToolDefinition) -> dict[str, Any]:
@@ -90,7 +89,7 @@ def _value_data(value: Any, definition: ToolDefinition, digest: str, *, is_moder
     said = for_mcp(definition)
     if isinstance(value, bytes):
         return {"content": [_blob(value, said.get("mime_type"), digest)]}
-    if said.get("content") and _is_content(value):
+    if said.get("content") and is_content(value):
         return {"content": value}
     if isinstance(value, str) and definition.output_schema is None:
         return {"content": [text(value)]}
@@ -98,12 +97,6 @@ def _value_data(value: Any, definition: ToolDefinition, digest: str, *, is_moder
     if isinstance(value, dict) or output_schema(definition, is_modern=is_modern) is not None:
         data["structuredContent"] = value
     return data
-
-
-def _is_content(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(block, dict) and block.get("type") in _BLOCKS for block in value
-    )
 
 
 def _blob(value: bytes, mime_type: object, digest: str) -> dict[str, Any]:

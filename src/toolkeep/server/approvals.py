@@ -5,6 +5,7 @@ name of the token's agent, and no agent answers for itself: the store refuses th
 """
 
 import asyncio
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -55,6 +56,24 @@ class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is a call of the token's own agent, which cannot answer it."""
 
 
+class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
+    """One question in a list of them."""
+
+    id: str
+    agent: str
+    tool: str
+    danger: str
+    asked_at: str
+    expires_at: str
+
+
+class Inbox(msgspec.Struct, frozen=True, kw_only=True):
+    """The questions that are shown, and how many there are."""
+
+    shown: list[WaitingView]
+    total: int
+
+
 class ApprovalPage(Page, frozen=True, kw_only=True):
     """Some of the questions."""
 
@@ -90,6 +109,30 @@ async def list_approvals(keep: Keep, caller: Caller, *, limit: int, cursor: str 
     seen = sorted((one for one in waiting if _may_see(caller, one.question)), key=_place)
     later = [one for one in seen if start is None or _place(one) > start]
     return cut(later, limit, _place, lambda one: view_of(one, caller))
+
+
+async def inbox(keep: Keep, caller: Caller, *, limit: int) -> Inbox:
+    """As many of the questions as one looks at, oldest first; no agent keeps those of others out of sight."""
+    waiting = await asyncio.to_thread(_store(keep).waiting)
+    seen = sorted((one for one in waiting if _may_see(caller, one.question)), key=_place)
+    before: Counter[str] = Counter()
+    turns: list[tuple[int, Standing]] = []
+    for one in seen:
+        turns.append((before[one.question.agent], one))
+        before[one.question.agent] += 1
+    shown = [one for _, one in sorted(turns, key=lambda turn: turn[0])[:limit]]
+    return Inbox(shown=[_waiting(one.question) for one in sorted(shown, key=_place)], total=len(seen))
+
+
+def _waiting(question: Question) -> WaitingView:
+    return WaitingView(
+        id=question.id,
+        agent=question.agent,
+        tool=question.tool,
+        danger=question.danger,
+        asked_at=_iso(question.asked_at),
+        expires_at=_iso(question.expires_at),
+    )
 
 
 async def show_approval(keep: Keep, caller: Caller, question_id: str) -> ApprovalView:

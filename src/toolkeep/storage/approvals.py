@@ -9,13 +9,14 @@ import msgspec
 from msgspec.structs import replace
 
 from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, Standing
-from toolkeep.approval.store import advance, bound, in_time, session_key
+from toolkeep.approval.store import advance, bound, has_room, in_time, session_key
 from toolkeep.storage.database import Database
 
 if TYPE_CHECKING:
     import sqlite3
 
-# FULL: a yes that was used up stays used up even after a crash of the machine.
+# FULL: a yes that was used up stays used up even after a crash of the machine. The indices spare reading
+# through the questions, of up to some megabytes each: the columns after them lie behind them.
 _SCRIPT = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
@@ -25,6 +26,8 @@ CREATE TABLE IF NOT EXISTS questions (
     expires_at REAL NOT NULL, definition_hash TEXT NOT NULL, argument_hash TEXT NOT NULL, agent TEXT NOT NULL,
     grant_hash TEXT NOT NULL, call_id TEXT NOT NULL
 ) STRICT;
+CREATE INDEX IF NOT EXISTS questions_of_agents ON questions (agent, state, expires_at);
+CREATE INDEX IF NOT EXISTS questions_by_end ON questions (expires_at);
 CREATE TABLE IF NOT EXISTS sessions (
     definition_hash TEXT, agent TEXT, session TEXT, grant_hash TEXT, answer BLOB NOT NULL,
     PRIMARY KEY (definition_hash, agent, session, grant_hash)
@@ -40,15 +43,20 @@ class FileApprovals:
         self._database = Database(folder / "approvals.db", _SCRIPT)
         self._clock = clock
 
-    def ask(self, question: Question) -> None:
-        """Put a question into the queue."""
+    def ask(self, question: Question) -> bool:
+        """Put a question into the queue; False where too much of its agent waits there already."""
+        now, encoded = self._clock(), _encode(question)
         with self._database.changing() as connection:
             # What nobody came back for holds arguments; it is not kept for long.
-            connection.execute("DELETE FROM questions WHERE expires_at < ?", (self._clock() - 60,))
-            row = (question.id, "waiting", _encode(question), None, question.asked_at, question.expires_at)
+            connection.execute("DELETE FROM questions WHERE expires_at < ?", (now - 60,))
+            _forget_oldest(connection, question.agent)
+            if not has_room(_waiting_sizes(connection, question.agent, now), len(encoded)):
+                return False
+            row = (question.id, "waiting", encoded, None, question.asked_at, question.expires_at)
             connection.execute(
                 "INSERT INTO questions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, *bound(question))
             )
+            return True
 
     def answer(self, question_id: str, answer: Answer) -> Standing:
         """Take an answer; raises `AnswerRefused` for one that does not count."""
@@ -65,6 +73,14 @@ class FileApprovals:
                 row = (*session_key(standing.question), _encode(replace(answer, given_at=self._clock())))
                 connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", row)
             return standing
+
+    def is_waiting(self, question_id: str) -> bool:
+        """Whether nobody has answered a question yet."""
+        if not self._database.file.exists():
+            return False
+        with self._database.using() as connection:
+            query = "SELECT 1 FROM questions WHERE id = ? AND state = 'waiting'"
+            return connection.execute(query, (question_id,)).fetchone() is not None
 
     def standing(self, question_id: str) -> Standing | None:
         """Where a question stands."""
@@ -136,6 +152,23 @@ class FileApprovals:
 
 
 _SELECT = "SELECT state, question, answer FROM questions"
+_SIZES = "SELECT id, length(question) FROM questions"
+
+
+def _waiting_sizes(connection: "sqlite3.Connection", agent: str, now: float) -> list[int]:
+    query = f"{_SIZES} WHERE agent = ? AND state = 'waiting' AND expires_at > ?"
+    return [size for _, size in connection.execute(query, (agent, now))]
+
+
+def _forget_oldest(connection: "sqlite3.Connection", agent: str) -> None:
+    """Of what is over, keep the newest of an agent: it may ask and give up as often as it likes."""
+    query = f"{_SIZES} WHERE agent = ? AND state IN ('used', 'withdrawn') ORDER BY rowid DESC"
+    sizes: list[int] = []
+    for question_id, size in connection.execute(query, (agent,)).fetchall():
+        if has_room(sizes, size):
+            sizes.append(size)
+        else:
+            connection.execute("DELETE FROM questions WHERE id = ?", (question_id,))
 
 
 def _find(connection: "sqlite3.Connection", question_id: str) -> Standing | None:

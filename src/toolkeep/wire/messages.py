@@ -6,7 +6,7 @@ words that a model can use.
 """
 
 import re
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import jiter
 import msgspec
@@ -36,6 +36,7 @@ _WIDEST_ID: Final = 2**63
 _NOTIFICATION: Final = b'{"jsonrpc":"2.0","method":'
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """Also one that does not end: each byte is looked at once, whatever it is."""
+_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 class ProtocolError(Exception):
@@ -129,7 +130,21 @@ def _strict(raw: bytes) -> Any:
     try:
         return jiter.from_json(raw, allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError as error:
-        raise Unreadable(PARSE_ERROR, "Parse error: not one strict JSON value") from error
+        message_id = _id_beside_halves(raw)
+        raise Unreadable(PARSE_ERROR, "Parse error: not one strict JSON value", message_id) from error
+
+
+def _id_beside_halves(raw: bytes) -> Id | None:
+    """The id of a request whose only fault are half characters: clients hand on what a model broke off."""
+    whole, count = _HALF.subn(rb"\\ufffd", raw)
+    if not count:
+        return None
+    try:
+        data = jiter.from_json(whole, allow_inf_nan=False, catch_duplicate_keys=True)
+    except ValueError:
+        return None
+    given = data.get("id") if type(data) is dict else None
+    return given if is_id(given) else None
 
 
 def _values(raw: bytes) -> int:
@@ -161,7 +176,7 @@ def _read_id(data: dict[str, Any]) -> Id | None:
     return given
 
 
-def is_id(given: object) -> bool:
+def is_id(given: object) -> TypeGuard[Id]:
     """Whether it is a text or an integer of a length that is worth repeating."""
     if type(given) is str:
         return len(given) <= MCP_ID_CHARS

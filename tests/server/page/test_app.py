@@ -1,7 +1,9 @@
 """Who is signed in, which changes are theirs, and what browsers are told; spoken to in this process."""
 
 import asyncio
+import json
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,8 +11,10 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.approval.examples import question
 from tests.server.talk import Client, Response, served
 from toolkeep import Keep
+from toolkeep.limits import APPROVALS_WAITING, SHOWN_CHARS
 from toolkeep.server.page.routes import ROUTES
 from toolkeep.storage.sign_in import MemorySignInCodes
 
@@ -305,3 +309,43 @@ def test_static_files_are_named_by_their_hash(keep: Keep) -> None:
 def test_a_word_that_is_not_typed_to_its_end_finds_tools_already(keep: Keep) -> None:
     answer = visit(keep, lambda visitor: visitor.get("/ui/tools?search=cou", **{"hx-request": "true"}))
     assert "count_up" in re.findall(r'href="/ui/tools/(\w+)"', answer.body.decode())
+
+
+@pytest.mark.spec("POL-4")
+def test_no_agent_keeps_the_questions_of_others_out_of_sight(keep: Keep) -> None:
+    def ask(agent: str, number: int) -> None:
+        now = time.time()
+        asked = question(
+            id=f"{number:016x}", agent=agent, asked_at=now + number / 1000, expires_at=now + 300 + number
+        )
+        assert keep.record.approvals.ask(asked)
+
+    for number in range(2 * APPROVALS_WAITING):
+        ask("mallory" if number % 2 else "trudy", number)
+    ask("alice", 2 * APPROVALS_WAITING)
+
+    async def act(visitor: Visitor) -> list[str]:
+        paths = ("/ui/approvals", "/ui/approvals/list", "/ui/approvals/count", "/ui/")
+        return [(await visitor.get(path)).body.decode() for path in paths]
+
+    inbox, listed, count, overview = visit(keep, act)
+    assert "alice" in inbox
+    assert "alice" in listed
+    assert (listed.count("<a href="), "101 more wait." in listed) == (100, True)
+    assert ("201" in count, "201 calls wait" in overview, "alice" in overview) == (True, True, True)
+
+
+@pytest.mark.spec("POL-4")
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_call_that_is_too_long_to_be_seen_whole_is_said_to_be(keep: Keep, more: int) -> None:
+    now = time.time()
+    around = len(json.dumps({"text": ""}, indent=2))
+    arguments = json.dumps({"text": "x" * (SHOWN_CHARS - around + more)})
+    keep.record.approvals.ask(question(arguments=arguments, asked_at=now, expires_at=now + 300))
+
+    async def act(visitor: Visitor) -> str:
+        return (await visitor.get("/ui/approvals")).body.decode()
+
+    shown = visit(keep, act)
+    assert ("You do not see all of the call" in shown, "The call, whole" in shown) == (more == 1, more == 0)
+    assert ("Its last 1 character is left out" in shown) == (more == 1)

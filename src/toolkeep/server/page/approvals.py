@@ -3,8 +3,10 @@
 import unicodedata
 from typing import Any, Final
 
+from toolkeep.limits import SHOWN_CHARS
 from toolkeep.server import approvals
 from toolkeep.server.answers import Answer
+from toolkeep.server.page.rendering import pretty
 from toolkeep.server.page.request import PageRequest, page
 from toolkeep.server.page.sessions import Session
 from toolkeep.server.problems import RequestRefused, nothing_there
@@ -37,16 +39,13 @@ async def _one(service: Service, request: PageRequest) -> Answer:
 
 async def _shown(service: Service, request: PageRequest, wanted: str) -> Answer:
     who = _session(request).approver
-    waiting = await approvals.list_approvals(service.keep, who, limit=_SHOWN)
-    chosen = None
-    if wanted:
-        chosen = await approvals.show_approval(service.keep, who, wanted)
-    elif waiting.items:
-        chosen = waiting.items[0]
+    inbox = await approvals.inbox(service.keep, who, limit=_SHOWN)
+    wanted = wanted or next((one.id for one in inbox.shown), "")
+    chosen = await approvals.show_approval(service.keep, who, wanted) if wanted else None
     return request.renderer.page(
         request,
         "approvals.html",
-        waiting=waiting.items,
+        inbox=inbox,
         **(question_data(chosen) if chosen else {"chosen": None}),
         rules=await approvals.list_rules(service.keep),
     )
@@ -57,6 +56,7 @@ def question_data(view: approvals.ApprovalView) -> dict[str, Any]:
     told = [view.difference, view.tool, view.agent, *view.touches, str(view.arguments)]
     return {
         "chosen": view,
+        "left_out": max(0, len(pretty(view.arguments)) - SHOWN_CHARS),
         "difference": list(_difference(view.difference)),
         "reads_backwards": any(_is_backwards(text) for text in told),
     }
@@ -80,15 +80,15 @@ def _is_backwards(text: str) -> bool:
 
 
 async def _list(service: Service, request: PageRequest) -> Answer:
-    waiting = await approvals.list_approvals(service.keep, _session(request).approver, limit=_SHOWN)
+    inbox = await approvals.inbox(service.keep, _session(request).approver, limit=_SHOWN)
     return request.renderer.page(
-        request, "parts/waiting.html", waiting=waiting.items, chosen_id=request.query["current"]
+        request, "parts/waiting.html", inbox=inbox, chosen_id=request.query["current"]
     )
 
 
 async def _count(service: Service, request: PageRequest) -> Answer:
-    waiting = await approvals.list_approvals(service.keep, _session(request).approver, limit=_SHOWN)
-    return request.renderer.page(request, "parts/count.html", number=len(waiting.items), more=waiting.next)
+    inbox = await approvals.inbox(service.keep, _session(request).approver, limit=0)
+    return request.renderer.page(request, "parts/count.html", number=inbox.total)
 
 
 async def _standing(service: Service, request: PageRequest) -> Answer:

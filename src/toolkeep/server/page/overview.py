@@ -32,9 +32,9 @@ async def _overview(service: Service, request: PageRequest) -> Answer:
     hours = int(request.query["hours"])
     view = await service.statistics.view(service.keep, hours)
     keep = service.keep
-    waiting: list[Any] = []
+    inbox: approvals.Inbox | None = None
     if request.caller.has_scope(Scope.APPROVE):
-        waiting = (await approvals.list_approvals(keep, request.caller, limit=5)).items
+        inbox = await approvals.inbox(keep, request.caller, limit=3)
     every = await asyncio.to_thread(keep.tools)
     return request.renderer.page(
         request,
@@ -44,7 +44,7 @@ async def _overview(service: Service, request: PageRequest) -> Answer:
         latency_chart=_latency(view),
         periods=[(one, _NAMES[one]) for one in PERIODS],
         hours=hours,
-        waiting=waiting,
+        inbox=inbox,
         tool_count=len(every),
         held=[tool for tool in every if tool.state.value == "quarantined"],
         tier=keep.tier.value,
