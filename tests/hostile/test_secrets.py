@@ -175,6 +175,22 @@ def test_a_secret_marked_in_code_is_a_secret() -> None:
     assert [error.actual for error in check.errors] == ["integer (hidden)", '"x"']
 
 
+@pytest.mark.parametrize("mark", [{"writeOnly": True}, {"format": "password"}, {"x-secret": True}])
+def test_a_mark_beside_a_reference_of_draft_07_counts(mark: dict[str, Any]) -> None:
+    """There `$ref` hides what stands beside it, from the check and not from us."""
+    parameters = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"key": {"$ref": "#/definitions/key", **mark, "maximum": 0}},
+        "definitions": {"key": {"type": "integer"}},
+    }
+    keep = open_keep()
+    keep.register(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
+    assert keep.try_validate_arguments("t", {"key": 1}).success
+    check = keep.try_validate_arguments("t", json.dumps({"key": SECRET}))
+    assert [error.actual for error in check.errors] == ["string (hidden)"]
+
+
 def test_a_sensitive_tool_shows_no_value_at_all() -> None:
     keep = open_keep()
     parameters = {

@@ -60,6 +60,27 @@ def test_a_megabyte_against_a_nasty_pattern_is_refused_at_once() -> None:
     assert codes(keep, text) in ([Code.CONSTRAINT], [Code.WORK_EXCEEDED])
 
 
+@pytest.mark.parametrize("dialect", ["2020-12", "2019-09"])
+@pytest.mark.parametrize(
+    ("inside", "value"),
+    [({"pattern": NASTY}, LETTERS * 120_000), ({"uniqueItems": True}, [2**64 + i for i in range(5_000)])],
+    ids=["pattern", "uniqueItems"],
+)
+def test_what_stands_in_dependencies_is_work_like_any_other(
+    dialect: str, inside: dict[str, Any], value: Any
+) -> None:
+    """The engine applies the keyword in every dialect, also in those that no longer have it."""
+    keep = keep_with(
+        {
+            "$schema": f"https://json-schema.org/draft/{dialect}/schema",
+            "type": "object",
+            "properties": {"a": {"type": ["string", "array"]}},
+            "dependencies": {"a": {"properties": {"a": inside}}},
+        }
+    )
+    assert codes(keep, json.dumps({"a": value})) == [Code.WORK_EXCEEDED]
+
+
 def test_without_the_guard_collecting_errors_over_a_megabyte_never_ends() -> None:
     schema = {"type": "string", "maxLength": 8192, "pattern": "[ab]*a[ab]{900}c"}
     code = (
