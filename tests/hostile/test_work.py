@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from tests.hostile.unguarded import outcome
-from toolkeep import Keep, Limits, Refusal, ToolDefinition, open_keep
+from toolkeep import CheckedCall, Keep, Limits, Refusal, ToolDefinition, open_keep
 from toolkeep.errors import Code, DefinitionError
+from toolkeep.registry.admit import admit
+from toolkeep.validation.memory import RefusalMemory
+from toolkeep.validation.validate import validate
 
 pytestmark = pytest.mark.spec("VAL-7")
 
@@ -110,6 +113,34 @@ def test_a_pattern_that_cannot_be_run_in_linear_time_and_space_is_refused(patter
     with pytest.raises(DefinitionError) as caught:
         keep_with({"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}})
     assert {problem.code for problem in caught.value.problems} <= {Code.SCHEMA_BROKEN, Code.SCHEMA_REFUSED}
+
+
+@pytest.mark.parametrize("keyword", ["default", "enum"])
+def test_a_schema_whose_own_values_take_long_to_check_is_not_made_to_check_them(keyword: str) -> None:
+    wide = [2**70 + i for i in range(1_900)]
+    value = wide if keyword == "default" else [wide]
+    place = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True, keyword: value}
+    tool = admit(
+        ToolDefinition.from_elsewhere(
+            {"name": "t", "parameters": {"type": "object", "properties": {"a": place}}}
+        )
+    )
+    assert any("does not satisfy its own schema" in warning.message for warning in tool.warnings)
+    check = validate(tool, "{}", RefusalMemory(), "agent")
+    assert isinstance(check, CheckedCall)
+    assert check.arguments == {}
+
+
+def test_a_schema_whose_parts_apply_to_very_many_places_is_refused_before_it_is_closed() -> None:
+    many = {"allOf": [{"maxLength": i} for i in range(700)]}
+    parameters = {
+        "type": "object",
+        "$defs": {"many": many},
+        "properties": {f"p{i}": {"$ref": "#/$defs/many"} for i in range(1_000)},
+    }
+    with pytest.raises(DefinitionError) as caught:
+        keep_with(parameters)
+    assert [problem.mend for problem in caught.value.problems] == ["refer less often"]
 
 
 def test_too_many_patterns_are_refused() -> None:
