@@ -197,6 +197,18 @@ def test_a_mark_beside_a_reference_of_draft_07_counts(mark: dict[str, Any]) -> N
     assert [error.actual for error in check.errors] == ["string (hidden)"]
 
 
+def test_a_name_that_matches_a_secret_pattern_is_secret_though_it_is_listed() -> None:
+    parameters = {
+        "type": "object",
+        "properties": {"key": {"type": "integer"}},
+        "patternProperties": {"^k": {"x-secret": True}},
+    }
+    keep = open_keep()
+    keep.register(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
+    check = keep.try_validate_arguments("t", json.dumps({"key": SECRET}))
+    assert [error.actual for error in check.errors] == ["string (hidden)"]
+
+
 def test_names_that_a_secret_object_does_not_know_are_part_of_the_secret(keep: Keep) -> None:
     check = keep.try_validate_arguments("login", {"login": {"usr": 1}, "plain": 1, "extra": 1})
     shown = [(error.path, error.message, error.suggestion) for error in check.errors]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from toolkeep.definitions.parameter import SECRET_KEY, TOUCHES_KEY, is_secret
+from toolkeep.definitions.parameter import SECRET_KEY, is_secret
 from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, Schema, all_schemas
 
 
@@ -58,7 +58,7 @@ def _upgrade_draft_07(schema: Schema) -> Schema:
         return schema
     if isinstance(schema.get("$ref"), str):
         definitions = {k: _inside(k, schema[k], _upgrade_draft_07) for k in _DEFINITIONS if k in schema}
-        return {"$ref": schema["$ref"], **definitions, **_marks(schema)}
+        return {"$ref": schema["$ref"], **definitions, **_mark(schema)}
     upgraded: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword in _LATER_THAN_DRAFT_07:
@@ -75,10 +75,9 @@ def _upgrade_draft_07(schema: Schema) -> Schema:
 _DEFINITIONS = ("$defs", "definitions")
 
 
-def _marks(schema: dict[str, Any]) -> dict[str, Any]:
-    """What we are told about a value beside its schema: no reference hides that it is secret, or touches."""
-    marks = {TOUCHES_KEY: schema[TOUCHES_KEY]} if TOUCHES_KEY in schema else {}
-    return {**marks, SECRET_KEY: True} if is_secret(schema) else marks
+def _mark(schema: dict[str, Any]) -> dict[str, Any]:
+    """What no reference hides from us: that a value is secret."""
+    return {SECRET_KEY: True} if is_secret(schema) else {}
 
 
 def _split_dependencies(schema: Schema) -> Schema:
