@@ -6,6 +6,7 @@ shares no code with our engine.
 
 import json
 import random
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jsonschema
@@ -261,6 +262,8 @@ def _check(tool: RegisteredTool, oracle: Any, case: Case) -> tuple[list[str], bo
         wrong.append("accepted what the schema rejects")
     if by_bytes.success is not by_data.success and not isinstance(case.value, str):
         wrong.append("bytes and data disagree")
+    if by_bytes.success:
+        wrong += _wrong_with_accepted(tool, case.value, by_bytes.arguments)
     if isinstance(by_bytes, Refusal):
         if not by_bytes.errors or not by_bytes.text or len(by_bytes.text) > 1300:
             wrong.append("refusal without errors or with too long a text")
@@ -275,6 +278,22 @@ def _check(tool: RegisteredTool, oracle: Any, case: Case) -> tuple[list[str], bo
         if fits and not hides and "additionalProperties" in case.schema and _says_everything(case.schema):
             wrong.append("refused what a schema that closes its own objects accepts")
     return wrong, by_bytes.success, False
+
+
+def _wrong_with_accepted(tool: RegisteredTool, value: Any, arguments: Any) -> Iterator[str]:
+    """What must not be said of a call that passed, and of the arguments that came of it."""
+    if not validate(tool, arguments, RefusalMemory(), "fuzz").success:
+        yield "what passed does not pass again"
+    if any(validate(tool, text, RefusalMemory(), "fuzz").success for text in _doubled(value)):
+        yield "accepted a key that stands twice"
+
+
+def _doubled(value: dict[str, Any]) -> Iterator[bytes]:
+    """The text of a call, with each of its members once more."""
+    text = json.dumps(value)
+    return (
+        f"{{{json.dumps(name)}:{json.dumps(inside)},{text[1:]}".encode() for name, inside in value.items()
+    )
 
 
 def _says_everything(schema: Any) -> bool:

@@ -76,6 +76,47 @@ def test_a_key_that_stands_twice_is_refused(schema: dict[str, Any], text: str) -
     assert codes(schema, text.replace("}", " " * 150_000 + "}", 1)) == [Code.NOT_JSON]
 
 
+TEXTS: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "string"}}
+POINT: dict[str, Any] = {"type": "object", "properties": {"x": {"type": "integer"}}}
+AN_OBJECT_OR_TEXTS: dict[str, Any] = {
+    "anyOf": [{**TEXTS, "properties": {"p": POINT}, "required": ["p"]}, TEXTS],
+}
+A_TEXT_AND_OBJECTS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "string"},
+        "r": {"type": "array", "prefixItems": [{"type": "string"}], "items": POINT},
+    },
+}
+A_TEXT_OR_OBJECTS: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2019-09/schema",
+    "type": "object",
+    "properties": {
+        "a": {"type": "string"},
+        "r": {
+            "anyOf": [
+                {"type": "array", "items": [{"type": "string"}], "additionalItems": False},
+                {"type": "array", "items": POINT},
+            ]
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        (AN_OBJECT_OR_TEXTS, '{"a":"1","a":"2","p":"x"}'),
+        (A_TEXT_AND_OBJECTS, '{"a":"1","a":"2","r":["x"]}'),
+        (A_TEXT_OR_OBJECTS, '{"a":"1","a":"2","r":["x"]}'),
+    ],
+)
+def test_characters_do_not_make_up_for_a_key_that_stands_twice(schema: dict[str, Any], text: str) -> None:
+    """Members are counted: a text that stands where others of the schema have objects holds none."""
+    assert codes(schema, text.replace('"a":"2",', "")) == []
+    assert codes(schema, text) == [Code.NOT_JSON]
+
+
 @pytest.mark.parametrize(
     "text",
     [

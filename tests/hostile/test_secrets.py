@@ -51,6 +51,8 @@ SECRETS = {
     },
     "inside": {"type": "object", "properties": {"token": {"type": "integer", "x-secret": True}}},
     "referred": {"$ref": "#/$defs/key"},
+    "keyring": {"type": "object", "x-secret": True, "additionalProperties": {"type": "integer"}},
+    "login": {"type": "object", "x-secret": True, "properties": {"user": {"type": "integer"}}},
     "plain": {"type": "integer"},
 }
 DEFINITION = {
@@ -80,6 +82,10 @@ CALLS: list[Any] = [
     {"referred": SECRET},
     {"referred": str(PIN)},
     {"by_marks": SECRET},
+    {"keyring": {SECRET: "x"}},
+    {"keyring": {SECRET: {SECRET: 1}}},
+    {"login": {SECRET: 1}, "plain": 1},
+    {"login": {"user": 1, f"{SECRET}": {}, "usr": "x"}},
     {"token": SECRET, "plain": 1},
     {"by_write_only": str(PIN), "plain": 1},
     {"inside": {"token": str(PIN)}, "plain": 1},
@@ -173,6 +179,50 @@ def test_a_secret_marked_in_code_is_a_secret() -> None:
     keep.register(login)
     check = keep.try_validate_arguments("login", {"password": PIN, "pin": "x"})
     assert [error.actual for error in check.errors] == ["integer (hidden)", '"x"']
+
+
+@pytest.mark.parametrize("mark", [{"writeOnly": True}, {"format": "password"}, {"x-secret": True}])
+def test_a_mark_beside_a_reference_of_draft_07_counts(mark: dict[str, Any]) -> None:
+    """There `$ref` hides what stands beside it, from the check and not from us."""
+    parameters = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"key": {"$ref": "#/definitions/key", **mark, "maximum": 0}},
+        "definitions": {"key": {"type": "integer"}},
+    }
+    keep = open_keep()
+    keep.register(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
+    assert keep.try_validate_arguments("t", {"key": 1}).success
+    check = keep.try_validate_arguments("t", json.dumps({"key": SECRET}))
+    assert [error.actual for error in check.errors] == ["string (hidden)"]
+
+
+def test_a_name_that_matches_a_secret_pattern_is_secret_though_it_is_listed() -> None:
+    parameters = {
+        "type": "object",
+        "properties": {"key": {"type": "integer"}},
+        "patternProperties": {"^k": {"x-secret": True}},
+    }
+    keep = open_keep()
+    keep.register(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
+    check = keep.try_validate_arguments("t", json.dumps({"key": SECRET}))
+    assert [error.actual for error in check.errors] == ["string (hidden)"]
+
+
+def test_names_that_a_secret_object_does_not_know_are_part_of_the_secret(keep: Keep) -> None:
+    check = keep.try_validate_arguments("login", {"login": {"usr": 1}, "plain": 1, "extra": 1})
+    shown = [(error.path, error.message, error.suggestion) for error in check.errors]
+    assert shown == [
+        ("/login/(hidden)", "Unknown property '(hidden)'", "Did you mean 'user'?"),
+        ("/extra", "Unknown property 'extra'", "Remove 'extra'."),
+    ]
+    assert isinstance(check, Refusal)
+    assert check.repair is None
+
+
+def test_the_place_of_what_is_no_json_is_not_named_beside_a_secret(keep: Keep) -> None:
+    check = keep.try_validate_arguments("login", {"keyring": {SECRET: float("nan")}})
+    assert [(error.path, error.message) for error in check.errors] == [("", "NaN and Infinity are not JSON")]
 
 
 def test_a_sensitive_tool_shows_no_value_at_all() -> None:

@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from tests.hostile.unguarded import outcome
-from toolkeep import Keep, Limits, Refusal, ToolDefinition, open_keep
+from toolkeep import CheckedCall, Keep, Limits, Refusal, ToolDefinition, open_keep
 from toolkeep.errors import Code, DefinitionError
+from toolkeep.registry.admit import admit
+from toolkeep.validation.memory import RefusalMemory
+from toolkeep.validation.validate import validate
 
 pytestmark = pytest.mark.spec("VAL-7")
 
@@ -60,6 +63,27 @@ def test_a_megabyte_against_a_nasty_pattern_is_refused_at_once() -> None:
     assert codes(keep, text) in ([Code.CONSTRAINT], [Code.WORK_EXCEEDED])
 
 
+@pytest.mark.parametrize("dialect", ["2020-12", "2019-09"])
+@pytest.mark.parametrize(
+    ("inside", "value"),
+    [({"pattern": NASTY}, LETTERS * 120_000), ({"uniqueItems": True}, [2**64 + i for i in range(5_000)])],
+    ids=["pattern", "uniqueItems"],
+)
+def test_what_stands_in_dependencies_is_work_like_any_other(
+    dialect: str, inside: dict[str, Any], value: Any
+) -> None:
+    """The engine applies the keyword in every dialect, also in those that no longer have it."""
+    keep = keep_with(
+        {
+            "$schema": f"https://json-schema.org/draft/{dialect}/schema",
+            "type": "object",
+            "properties": {"a": {"type": ["string", "array"]}},
+            "dependencies": {"a": {"properties": {"a": inside}}},
+        }
+    )
+    assert codes(keep, json.dumps({"a": value})) == [Code.WORK_EXCEEDED]
+
+
 def test_without_the_guard_collecting_errors_over_a_megabyte_never_ends() -> None:
     schema = {"type": "string", "maxLength": 8192, "pattern": "[ab]*a[ab]{900}c"}
     code = (
@@ -89,6 +113,34 @@ def test_a_pattern_that_cannot_be_run_in_linear_time_and_space_is_refused(patter
     with pytest.raises(DefinitionError) as caught:
         keep_with({"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}})
     assert {problem.code for problem in caught.value.problems} <= {Code.SCHEMA_BROKEN, Code.SCHEMA_REFUSED}
+
+
+@pytest.mark.parametrize("keyword", ["default", "enum"])
+def test_a_schema_whose_own_values_take_long_to_check_is_not_made_to_check_them(keyword: str) -> None:
+    wide = [2**70 + i for i in range(1_900)]
+    value = wide if keyword == "default" else [wide]
+    place = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True, keyword: value}
+    tool = admit(
+        ToolDefinition.from_elsewhere(
+            {"name": "t", "parameters": {"type": "object", "properties": {"a": place}}}
+        )
+    )
+    assert any("does not satisfy its own schema" in warning.message for warning in tool.warnings)
+    check = validate(tool, "{}", RefusalMemory(), "agent")
+    assert isinstance(check, CheckedCall)
+    assert check.arguments == {}
+
+
+def test_a_schema_whose_parts_apply_to_very_many_places_is_refused_before_it_is_closed() -> None:
+    many = {"allOf": [{"maxLength": i} for i in range(700)]}
+    parameters = {
+        "type": "object",
+        "$defs": {"many": many},
+        "properties": {f"p{i}": {"$ref": "#/$defs/many"} for i in range(1_000)},
+    }
+    with pytest.raises(DefinitionError) as caught:
+        keep_with(parameters)
+    assert [problem.mend for problem in caught.value.problems] == ["refer less often"]
 
 
 def test_too_many_patterns_are_refused() -> None:

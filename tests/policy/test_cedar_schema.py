@@ -98,13 +98,25 @@ INEXPRESSIBLE = [
     pytest.param({"anyOf": [{"type": "string", "format": "password"}, {"type": "null"}]}, id="secret inside"),
     pytest.param({"type": "string", "anyOf": [{"writeOnly": True}, {"minLength": 1}]}, id="secret at times"),
     pytest.param({"type": "integer", "x-touches": "fs.read"}, id="touched number"),
+    *(
+        pytest.param({"type": "string", **part}, id=f"{mark} in {next(iter(part))}")
+        for mark in ("secret", "touched")
+        for part in (
+            {"anyOf": [{"$ref": f"#/$defs/{mark}"}, {"minLength": 1}]},
+            {"oneOf": [{"allOf": [{"$ref": f"#/$defs/{mark}"}]}, {"minLength": 1}]},
+            {"if": {"minLength": 1}, "then": {"$ref": f"#/$defs/{mark}"}},
+            {"not": {"$ref": f"#/$defs/{mark}", "const": ""}},
+            {"dependentSchemas": {"a": {"$ref": f"#/$defs/{mark}"}}},
+        )
+    ),
 ]
 
 
 @pytest.mark.parametrize("schema", INEXPRESSIBLE)
 def test_what_cedar_cannot_express_and_what_is_secret_is_left_out(schema: dict[str, Any]) -> None:
     loop = {"type": "object", "properties": {"next": {"$ref": "#/$defs/loop"}}}
-    shape = read_shape(with_properties({"a": schema, "b": {"type": "string"}}, **{"$defs": {"loop": loop}}))
+    definitions = {"loop": loop, "secret": {"writeOnly": True}, "touched": {"x-touches": "fs.read"}}
+    shape = read_shape(with_properties({"a": schema, "b": {"type": "string"}}, **{"$defs": definitions}))
     assert set(shape.attributes) == {"b"}
 
 
@@ -115,6 +127,24 @@ def test_what_one_part_of_a_schema_calls_secret_is_left_out() -> None:
     )
     assert set(read_shape(parameters).attributes) == {"b"}
     parameters = with_properties({"a": {"type": "string"}}, patternProperties={"^a": {"writeOnly": True}})
+    assert not read_shape(parameters).attributes
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"if": {"required": ["b"]}, "then": {"properties": {"a": {"$ref": "#/$defs/secret"}}}},
+        {"then": {"properties": {"a": {"anyOf": [{"$ref": "#/$defs/secret"}, {"type": "null"}]}}}},
+    ],
+)
+def test_what_one_part_refers_to_as_secret_is_left_out(keywords: dict[str, Any]) -> None:
+    definitions = {"$defs": {"secret": {"writeOnly": True}}}
+    parameters = with_properties(
+        {"a": {"type": "string"}, "b": {"type": "string"}}, **keywords, **definitions
+    )
+    assert set(read_shape(parameters).attributes) == {"b"}
+    patterns = {"^a": {"$ref": "#/$defs/secret"}}
+    parameters = with_properties({"a": {"type": "string"}}, patternProperties=patterns, **definitions)
     assert not read_shape(parameters).attributes
 
 
@@ -137,6 +167,8 @@ CERTAIN = [
     ({"type": "integer", "minimum": 0, "maximum": 10}, True),
     ({"type": "integer", "exclusiveMinimum": 0, "maximum": 2**63 - 1}, True),
     ({"type": "integer", "enum": [1, 2]}, True),
+    ({"enum": [1, 2]}, False),
+    ({"allOf": [{"type": "number"}, {"type": "integer", "enum": [1, 2]}]}, False),
     ({"type": "integer"}, False),
     ({"type": "integer", "minimum": 0}, False),
     ({"type": "integer", "minimum": 0, "maximum": 2**63}, False),

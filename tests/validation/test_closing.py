@@ -163,6 +163,26 @@ def test_draft_07_is_read_by_its_own_rules(schema: dict[str, Any], value: Any, i
     assert tool.arguments.is_valid(value) is is_accepted
 
 
+@pytest.mark.parametrize("dialect", ["2020-12", "2019-09"])
+@pytest.mark.parametrize(
+    ("schema", "value", "is_accepted"),
+    [
+        ({**A, "dependencies": {"a": ["b"]}}, {"a": 1}, False),
+        ({**A, "dependencies": {"a": {"$ref": "#/$defs/B"}}, "$defs": {"B": B}}, {"a": 1, "b": 1}, True),
+        ({**A, "dependencies": {"a": {"$ref": "#/$defs/B"}}, "$defs": {"B": B}}, {"a": 1, "b": "x"}, False),
+        ({**A, "dependencies": {"a": {"not": {"dependencies": {"a": ["b"]}}}}}, {"a": 1}, True),
+        ({**A, "dependencies": {"a": ["b"]}, "dependentRequired": {"a": ["a"]}}, {"a": 1}, False),
+    ],
+)
+@pytest.mark.spec("VAL-1")
+def test_dependencies_mean_in_every_dialect_what_they_meant(
+    dialect: str, schema: dict[str, Any], value: Any, is_accepted: bool
+) -> None:
+    parameters = {"$schema": f"https://json-schema.org/draft/{dialect}/schema", **schema}
+    tool = admit(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
+    assert tool.arguments.is_valid(value) is is_accepted
+
+
 @pytest.mark.spec("VAL-7")
 @pytest.mark.parametrize("keyword", [{"pattern": "a"}, {"format": "uri"}])
 def test_patterns_and_formats_are_tried_on_short_strings_only(keyword: dict[str, Any]) -> None:

@@ -98,3 +98,34 @@ def test_a_default_inside_an_alternative_is_not_applied() -> None:
     assert finished({"properties": {"a": {"anyOf": [branch, {"type": "null"}]}}}, {"a": {"kind": "x"}}) == {
         "a": {"kind": "x"}
     }
+
+
+X: dict[str, Any] = {"type": "object", "properties": {"x": {"type": "integer", "default": 1}}}
+Y: dict[str, Any] = {"type": "object", "properties": {"y": {"type": "integer"}}}
+BRANCHES = [
+    {"type": "object", "properties": {"k": {"const": kind}, "p": inside}, "required": ["k"]}
+    for kind, inside in (("a", X), ("b", Y))
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ({"anyOf": BRANCHES}, {"k": "b", "p": {"y": 1}}),
+        ({"type": "object", "patternProperties": {"^a": X}, "additionalProperties": Y}, {"b": {"y": 1}}),
+        ({"type": "array", "items": X, "uniqueItems": True}, [{}, {"x": 1}]),
+        ({"type": "array", "items": X, "contains": {"required": ["x"]}, "maxContains": 1}, [{}, {"x": 1}]),
+        ({"type": "object", "properties": {"p": X}, "not": {"properties": {"p": {"minProperties": 1}}}}, {"p": {}}),
+        ({**X, "patternProperties": {"^x": {"maximum": 0}}}, {}),
+        ({**X, "propertyNames": {"maxLength": 0}}, {}),
+        ({**X, "enum": [{}]}, {}),
+        ({**X, "$ref": "#/$defs/closed"}, {}),
+        ({"type": "object", "properties": {"r": {"$ref": "#/$defs/five", "maximum": 3}}}, {}),
+    ],
+)  # fmt: skip
+def test_a_default_that_would_make_the_call_invalid_is_not_applied(place: dict[str, Any], value: Any) -> None:
+    definitions = {
+        "closed": {"type": "object", "additionalProperties": False},
+        "five": {"type": "integer", "default": 5},
+    }
+    assert finished({"properties": {"a": place}, "$defs": definitions}, {"a": value}) == {"a": value}

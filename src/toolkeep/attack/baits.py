@@ -167,6 +167,11 @@ class Stage:
         """The same, in the folder for shared memory."""
         return self._outside("/dev/shm")  # noqa: S108 -- that is the point
 
+    def device(self) -> str:
+        """A device that everybody may write to, and every worker has."""
+        self.watched.append(Path("/dev/full"))
+        return "/dev/full"
+
     def own_scratch(self) -> str:
         """The scratch folder of the call."""
         if not self.is_control:

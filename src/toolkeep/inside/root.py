@@ -27,7 +27,8 @@ _ROOT_BYTES: Final = 1 << 20
 _CODE: Final = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV
 _READ: Final = _CODE | kernel.ATTR_NOEXEC
 _WRITE: Final = kernel.ATTR_NOSUID | kernel.ATTR_NODEV | kernel.ATTR_NOEXEC
-_DEVICE: Final = kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC
+_DEVICE: Final = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NOEXEC
+"""A device can be written to all the same; its times and mode stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ schema as JSON. What Cedar cannot express, and what is secret, is left out of th
 a schema for all of them at once takes seconds to read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -187,7 +188,7 @@ class _Reader:
         self._steps = STEPS
         self._attributes = ATTRIBUTES
         self._has_bases = any("$id" in schema for schema in _inside(root) if schema is not root)
-        self._secret_names = frozenset(_secret_names(root))
+        self._secret_names = frozenset(self._find_secret_names())
 
     def read(self, schemas: Sequence[Any], *, depth: int, followed: Refs) -> Shape | None:
         """The shape of values that satisfy all of the schemas; None where there is none."""
@@ -215,6 +216,8 @@ class _Reader:
             self._gather(inside, parts)
         for keyword in ("anyOf", "oneOf"):
             self._choose(schema.get(keyword, ()), parts)
+        if any(_is_marked(part) for test in _conditional(schema) for part in self._reached(test, _applied)):
+            raise _Inexpressible
 
     def _follow(self, reference: Any, parts: _Parts) -> None:
         is_pointer = isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))
@@ -242,8 +245,32 @@ class _Reader:
             parts.is_nullable = True
         if len(others) == 1:
             self._gather(others[0], parts)
-        elif any(is_secret(part) or TOUCHES_KEY in part for other in others for part in _inside(other)):
+        elif any(_is_marked(part) for other in others for part in self._reached(other, dict.values)):
             raise _Inexpressible
+
+    def _reached(
+        self, schema: Any, inside: Callable[[dict[str, Any]], Iterable[Any]]
+    ) -> Iterator[dict[str, Any]]:
+        """A schema and those that it leads to: by its references, and by what `inside` gives of each."""
+        waiting, seen = [schema], set()
+        while waiting:
+            here = waiting.pop()
+            if isinstance(here, list):
+                waiting.extend(here)
+            elif isinstance(here, dict) and id(here) not in seen:
+                seen.add(id(here))
+                yield here
+                waiting.extend(inside(here))
+                with contextlib.suppress(_Inexpressible):  # what it leads to is nowhere
+                    waiting.append(self._look_up(str(here.get("$ref", "#/"))))
+
+    def _find_secret_names(self) -> Iterator[str]:
+        """The properties that some part of the schema calls secret, whatever the other parts say."""
+        for part in _inside(self._root):
+            properties = part.get("properties")
+            for name, schema in properties.items() if isinstance(properties, dict) else ():
+                if any(map(is_secret, self._reached(schema, _applied))):
+                    yield name
 
     def _shape(self, kind: Kind, parts: _Parts, depth: int) -> Shape | None:
         is_touched = bool(parts.values(TOUCHES_KEY))
@@ -274,7 +301,7 @@ class _Reader:
 
     def _record(self, parts: _Parts, depth: int) -> Shape | None:
         patterns = [schema for by_name in parts.values("patternProperties") for schema in by_name.values()]
-        if any(is_secret(part) for schema in patterns for part in _inside(schema)):
+        if any(is_secret(part) for schema in patterns for part in self._reached(schema, dict.values)):
             return None
         schemas: dict[str, list[Any]] = {}
         for properties in parts.values("properties"):
@@ -340,6 +367,9 @@ def _is_null(schema: Any) -> bool:
 
 def _is_bounded(parts: _Parts) -> bool:
     """Whether every integer that the parts allow is one that Cedar can hold."""
+    types = parts.values("type")
+    if not types or any("number" in _listed(declared) for declared in types):
+        return False  # 1.0 is left as it is
     for values in parts.values("enum"):
         if all(type(value) is int and LONGS[0] <= value <= LONGS[1] for value in values):
             return True
@@ -348,14 +378,23 @@ def _is_bounded(parts: _Parts) -> bool:
     return bool(lowest and highest) and max(lowest) >= LONGS[0] and min(highest) <= LONGS[1]
 
 
-def _secret_names(root: Any) -> Iterator[str]:
-    """The properties that some part of a schema calls secret, whatever the other parts say."""
-    for part in _inside(root):
-        properties = part.get("properties")
-        if isinstance(properties, dict):
-            for name, schema in properties.items():
-                if isinstance(schema, dict) and is_secret(schema):
-                    yield name
+def _is_marked(schema: Mapping[str, Any]) -> bool:
+    return is_secret(schema) or TOUCHES_KEY in schema
+
+
+def _conditional(schema: Mapping[str, Any]) -> list[Any]:
+    """The schemas inside one that apply to the same value, or not, by what else it is."""
+    return [schema[word] for word in ("not", "if", "then", "else") if word in schema] + _dependent(schema)
+
+
+def _applied(schema: Mapping[str, Any]) -> list[Any]:
+    """All schemas inside one that may apply to the same value."""
+    return [schema[word] for word in ("allOf", "anyOf", "oneOf") if word in schema] + _conditional(schema)
+
+
+def _dependent(schema: Mapping[str, Any]) -> list[Any]:
+    dependents = schema.get("dependentSchemas")
+    return list(dependents.values()) if isinstance(dependents, dict) else []
 
 
 def _inside(schema: Any) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from toolkeep.providers.composition import CannotMerge, merged, plain_root, reso
 from toolkeep.providers.describing import described, said
 from toolkeep.providers.losses import Losses, NotExpressible
 from toolkeep.providers.profiles import Profile
-from toolkeep.validation.dialect import Dialect, dialect_of, upgrade_draft_07
+from toolkeep.validation.dialect import dialect_of, upgrade
 from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, all_schemas, pointer, types_of
 from toolkeep.validation.references import BadReference, look_up, resolve_references
 
@@ -39,8 +39,9 @@ def fit(schema: dict[str, Any], profile: Profile, losses: Losses) -> dict[str, A
 
 def plain(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema with plain local references into `$defs`, whatever dialect and form it was written in."""
-    if dialect_of(schema) is Dialect.DRAFT_07:
-        upgraded = upgrade_draft_07(schema)
+    dialect = dialect_of(schema)
+    if dialect is not None:
+        upgraded = upgrade(schema, dialect)
         schema = upgraded if isinstance(upgraded, dict) else {}
     if not any(_REFERRING & part.keys() for part in all_schemas(schema)):
         return {key: value for key, value in schema.items() if key != "$schema"}

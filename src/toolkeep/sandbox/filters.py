@@ -6,7 +6,6 @@ Comes in: the architecture, and what the call was granted. Goes out: a `Profile`
     strict      only what ordinary programs need; the rest is refused
     restricted  computing, threads, and reading what other layers let it name; no writing, no processes,
                 no sockets but a stream pair
-    pure        restricted, and no path may be named at all
 
 A filter is one layer. It cannot see a path or an address: which files and hosts are reached is for the mount
 namespace, Landlock and the network namespace to say, and it must be installed after them, because it takes
@@ -15,7 +14,7 @@ away the calls that set them up. It does not bound time or memory, and it trusts
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from errno import EACCES, EAFNOSUPPORT, ENOPROTOOPT, ENOSYS, ENOTTY, EOPNOTSUPP, EPERM
+from errno import EACCES, EAFNOSUPPORT, EINVAL, ENOPROTOOPT, ENOSYS, ENOTTY, EOPNOTSUPP, EPERM
 from typing import Final
 
 from toolkeep.sandbox.bpf import (
@@ -116,7 +115,7 @@ _READ_FILES: Final = """
 """Looking at what other layers let it name."""
 
 _WRITE_FILES: Final = """
-    rmdir unlink unlinkat rename renameat renameat2 symlink symlinkat link linkat
+    rmdir unlink unlinkat rename renameat symlink symlinkat link linkat
     truncate ftruncate fallocate copy_file_range sendfile fsync fdatasync sync_file_range flock umask
     utime utimes futimesat utimensat
 """
@@ -213,6 +212,13 @@ _MODES: Final[Mapping[str, Rule]] = {
     "fchmod": _unless(HasFlag(1, _SETUID_BITS)),
     "fchmodat": _unless(HasFlag(2, _SETUID_BITS)),
     "fchmodat2": _unless(HasFlag(2, _SETUID_BITS)),
+}
+
+_RENAME_WHITEOUT: Final = 4
+
+_RENAMES: Final[Mapping[str, Rule]] = {
+    # A whiteout, left where the file was, is a device. Landlock does not ask whether one may be made.
+    "renameat2": _unless(HasFlag(4, _RENAME_WHITEOUT), errno(EINVAL)),
 }
 
 _MODES_OF_NODES: Final[Mapping[str, Rule]] = {
@@ -413,6 +419,7 @@ def strict(architecture: Architecture, *, may_spawn: bool, may_connect: bool) ->
         **_LOCKS,
         **_TUNE_ONESELF,
         **_MODES,
+        **_RENAMES,
         **_STREAM_PAIR,
         **_SENDMSG,
         **(_PROCESSES if may_spawn else _THREADS),
@@ -423,28 +430,16 @@ def strict(architecture: Architecture, *, may_spawn: bool, may_connect: bool) ->
 
 def restricted(architecture: Architecture) -> Profile:
     """Threads and reading; no writing, no processes, no sockets but a stream pair."""
-    rules = {**_pure_rules(), **_all((_READ_FILES,), ALLOW), **_OPEN_TO_READ}
-    return _profile(architecture, rules, default=REFUSED)
-
-
-def pure(architecture: Architecture) -> Profile:
-    """Restricted, and no path may be named at all: whatever is imported was imported before.
-
-    The C libraries from 2.33 to 2.36 ask fstat() by a call that takes a path, so `open(fd)` fails there in
-    Python; `os.read` and `os.write` do not ask.
-    """
-    return _profile(architecture, _pure_rules(), default=REFUSED)
-
-
-def _pure_rules() -> dict[str, Rule]:
-    return {
-        **_all(_EVERYWHERE, ALLOW),
+    rules = {
+        **_all((*_EVERYWHERE, _READ_FILES), ALLOW),
+        **_OPEN_TO_READ,
         **_OWN_CONTROLS,
         **_TUNE_ONESELF,
         **_READ_OWN_LIMITS,
         **_THREADS,
         **_STREAM_PAIR,
     }
+    return _profile(architecture, rules, default=REFUSED)
 
 
 def _profile(architecture: Architecture, rules: Mapping[str, Rule], *, default: Action) -> Profile:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from toolkeep.limits import MATCHED_CHARS
+from toolkeep.validation.cost import TooCostly
 from toolkeep.validation.keywords import (
     ASSERTED_FORMATS,
     HOLDERS,
@@ -68,6 +69,7 @@ def _document(body: Schema, definitions: dict[str, Schema]) -> dict[str, Any]:
 class _Closer:
     def __init__(self, root: dict[str, Any]) -> None:
         self.root = root
+        self._in_place = InPlace(root)
         self.definitions: dict[str, Schema] = {}
         self._names: dict[tuple[str, Form], str] = {}
 
@@ -107,7 +109,7 @@ class _Closer:
                 self._close_own(
                     body, schema, composers if not has_own else [*composers, "properties"], top=top
                 )
-        if _is_matched(schema, self.root):
+        if _is_matched(schema, self._in_place):
             body["maxLength"] = min(schema.get("maxLength", MATCHED_CHARS), MATCHED_CHARS)
         return body
 
@@ -122,7 +124,7 @@ class _Closer:
             body["$ref"] = self._refer(schema["$ref"], "closed")
         elif parts == ["anyOf"] and _are_exclusive(schema["anyOf"], self.root):
             body["anyOf"] = [self.make(branch, "closed") for branch in schema["anyOf"]]
-        elif top or any(map(_is_silent_object, in_place(schema, self.root, with_tests=False))):
+        elif top or any(map(_is_silent_object, self._in_place(schema, with_tests=False))):
             body["unevaluatedProperties"] = False
 
     def _inner(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -189,8 +191,9 @@ def turns_matching(root: dict[str, Any]) -> bool:
     Such a pattern passes on strings that are too long for it, and the place it speaks about does not know
     of it: then no string of the call may be that long.
     """
+    in_place = InPlace(root)
     return any(
-        _matches_below(test, root, set())
+        _matches_below(test, in_place, set())
         for schema in all_schemas(root)
         if not _TESTING.isdisjoint(schema)
         for test in _tests(schema)
@@ -207,13 +210,13 @@ def _tests(schema: dict[str, Any]) -> Iterator[Schema]:
         yield {"items": schema["contains"]}
 
 
-def _matches_below(schema: Schema, root: dict[str, Any], seen: set[int]) -> bool:
-    for part in in_place(schema, root):
+def _matches_below(schema: Schema, in_place: "InPlace", seen: set[int]) -> bool:
+    for part in in_place(schema):
         for keys, child in children(part):
             if keys[0] in _NOT_BELOW or id(child) in seen or not isinstance(child, dict):
                 continue
             seen.add(id(child))
-            if _is_matched(child, root) or _matches_below(child, root, seen):
+            if _is_matched(child, in_place) or _matches_below(child, in_place, seen):
                 return True
     return False
 
@@ -240,18 +243,29 @@ def in_place(schema: Schema, root: dict[str, Any], *, with_tests: bool = True) -
     return list(found.values())
 
 
+_MOST_APPLIED = 20_000
+"""Parts that apply to all places together, a few µs each. Real tools need at most 248."""
+
+
 class InPlace:
-    """`in_place` of one document, worked out once for each schema in it."""
+    """`in_place` of one document, worked out once for each schema in it; bounded for all together."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self.root = root
-        self._known: dict[int, list[dict[str, Any]]] = {}
+        self._known: dict[tuple[int, bool], list[dict[str, Any]]] = {}
+        self._applied = 0
 
-    def __call__(self, schema: Schema) -> list[dict[str, Any]]:
+    def __call__(self, schema: Schema, *, with_tests: bool = True) -> list[dict[str, Any]]:
         """The schema and every other that is applied to the same value."""
-        if id(schema) not in self._known:
-            self._known[id(schema)] = in_place(schema, self.root)
-        return self._known[id(schema)]
+        key = (id(schema), with_tests)
+        if key not in self._known:
+            found = self._known[key] = in_place(schema, self.root, with_tests=with_tests)
+            self._applied += len(found)
+            if self._applied > _MOST_APPLIED:
+                raise TooCostly(
+                    f"its references unfold to more than {_MOST_APPLIED} parts", "refer less often"
+                )
+        return self._known[key]
 
 
 def _is_silent_object(schema: dict[str, Any]) -> bool:
@@ -260,10 +274,10 @@ def _is_silent_object(schema: dict[str, Any]) -> bool:
     return names and "additionalProperties" not in schema and "unevaluatedProperties" not in schema
 
 
-def _is_matched(schema: dict[str, Any], root: dict[str, Any]) -> bool:
+def _is_matched(schema: dict[str, Any], in_place: "InPlace") -> bool:
     return any(
         not _MATCHING.isdisjoint(s) and ("pattern" in s or s.get("format") in ASSERTED_FORMATS)
-        for s in in_place(schema, root)
+        for s in in_place(schema)
     )
 
 

@@ -25,6 +25,7 @@ from toolkeep.validation.misfits import misfitting_values
 from toolkeep.validation.mishap import log_mishap
 from toolkeep.validation.openness import is_open
 from toolkeep.validation.secrecy import SHOW_ALL, Display, Secrecy
+from toolkeep.validation.size import size_of
 
 ENGINE_OPTIONS: Final[dict[str, Any]] = {
     "offline": True,  # without it a $ref to http: or file: is fetched
@@ -141,6 +142,11 @@ class CompiledSchema:
         guard = close_part if self.closes_objects else guard_matching
         return compile_schema(guard(self.schema, part), self.dialect, self._formats)
 
+    def check_of(self, part: dict[str, Any]) -> Callable[[Any], bool]:
+        """Whether a value at one place fits; one that would be too much work in a call does not."""
+        is_valid = self.compile_part(part).is_valid
+        return lambda value: self.cost.work(size_of(value)) <= self.limits.work and is_valid(value)
+
 
 _COMPARED_BYTES = 2000
 """A call of so many bytes holds too few integers beyond 64 bits for comparing them to take long."""
@@ -242,7 +248,7 @@ def _compile(
                 formats=formats,
             )
             if closes_objects:
-                misfits = list(misfitting_values(compiled.schema, compiled.compile_part))
+                misfits = list(misfitting_values(compiled.schema, compiled.check_of))
                 noted = inspection.problems if by_hand else inspection.warnings
                 noted.extend(misfit.problem for misfit in misfits)
                 compiled.never_applied = frozenset(id(misfit.part) for misfit in misfits)

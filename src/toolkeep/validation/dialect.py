@@ -1,14 +1,17 @@
-"""Which JSON Schema a schema is written in; draft-07 is rewritten into 2019-09 with the same meaning.
+"""Which JSON Schema a schema is written in, and what of it is rewritten with the same meaning.
 
-2020-12 and 2019-09 are read as they are. draft-07 has no way to close a composed object, and most imported
-tools declare it, so its few differences are translated: `$ref` hides what stands beside it, `dependencies`
-splits in two, `$id: "#name"` is an anchor, and keywords that came later mean nothing.
+draft-07 has no way to close a composed object, and most imported tools declare it, so it becomes 2019-09. Its
+few differences are translated: `$ref` hides what stands beside it, `$id: "#name"` is an anchor, and keywords
+that came later mean nothing. `dependencies` splits in two in every dialect: the engine applies it in all of
+them, and nothing after this file knows it.
 """
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, Schema
+from toolkeep.definitions.parameter import SECRET_KEY, is_secret
+from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, Schema, all_schemas
 
 
 class Dialect(Enum):
@@ -41,41 +44,61 @@ def dialect_of(schema: dict[str, Any]) -> Dialect | None:
     return None
 
 
-def upgrade_draft_07(schema: Schema) -> Schema:
-    """A draft-07 schema as a 2019-09 schema that accepts exactly the same values."""
+def upgrade(schema: dict[str, Any], dialect: Dialect) -> Schema:
+    """The schema in keywords that the rest of validation knows; it accepts exactly the same values."""
+    if dialect is Dialect.DRAFT_07:
+        return _upgrade_draft_07(schema)
+    if any("dependencies" in part for part in all_schemas(schema)):
+        return _split_dependencies(schema)
+    return schema
+
+
+def _upgrade_draft_07(schema: Schema) -> Schema:
     if not isinstance(schema, dict):
         return schema
-    definitions: dict[str, Any] = {
-        key: _upgrade_values(schema[key]) for key in ("$defs", "definitions") if key in schema
-    }
     if isinstance(schema.get("$ref"), str):
-        return {"$ref": schema["$ref"], **definitions}
+        definitions = {k: _inside(k, schema[k], _upgrade_draft_07) for k in _DEFINITIONS if k in schema}
+        return {"$ref": schema["$ref"], **definitions, **_mark(schema)}
     upgraded: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword in _LATER_THAN_DRAFT_07:
             continue
         if keyword == "dependencies" and isinstance(value, dict):
-            upgraded.update(_split_dependencies(value))
+            upgraded.update(_split(value, _upgrade_draft_07))
         elif keyword == "$id" and isinstance(value, str) and value.startswith("#"):
             upgraded["$anchor"] = value[1:]
-        elif keyword in MAPS:
-            upgraded[keyword] = _upgrade_values(value)
-        elif (keyword in LISTS or keyword == "items") and isinstance(value, list):
-            upgraded[keyword] = [upgrade_draft_07(item) for item in value]
-        elif keyword in SINGLE:
-            upgraded[keyword] = upgrade_draft_07(value)
         else:
-            upgraded[keyword] = value
+            upgraded[keyword] = _inside(keyword, value, _upgrade_draft_07)
     return upgraded
 
 
-def _upgrade_values(schemas: Any) -> Any:
-    if not isinstance(schemas, dict):
-        return schemas
-    return {name: upgrade_draft_07(schema) for name, schema in schemas.items()}
+_DEFINITIONS = ("$defs", "definitions")
 
 
-def _split_dependencies(dependencies: dict[str, Any]) -> dict[str, Any]:
+def _mark(schema: dict[str, Any]) -> dict[str, Any]:
+    """What no reference hides from us: that a value is secret."""
+    return {SECRET_KEY: True} if is_secret(schema) else {}
+
+
+def _split_dependencies(schema: Schema) -> Schema:
+    if not isinstance(schema, dict):
+        return schema
+    rest = {k: _inside(k, v, _split_dependencies) for k, v in schema.items() if k != "dependencies"}
+    if "dependencies" in schema:
+        rest["allOf"] = [*rest.get("allOf", []), _split(schema["dependencies"], _split_dependencies)]
+    return rest
+
+
+def _split(dependencies: dict[str, Any], rewrite: Callable[[Schema], Schema]) -> dict[str, Any]:
     required = {name: needs for name, needs in dependencies.items() if isinstance(needs, list)}
-    schemas = {name: upgrade_draft_07(needs) for name, needs in dependencies.items() if name not in required}
+    schemas = {name: rewrite(needs) for name, needs in dependencies.items() if name not in required}
     return {"dependentRequired": required, "dependentSchemas": schemas}
+
+
+def _inside(keyword: str, value: Any, rewrite: Callable[[Schema], Schema]) -> Any:
+    """What a keyword holds, the schemas in it rewritten."""
+    if keyword in MAPS and isinstance(value, dict):
+        return {name: rewrite(schema) for name, schema in value.items()}
+    if (keyword in LISTS or keyword == "items") and isinstance(value, list):
+        return [rewrite(schema) for schema in value]
+    return rewrite(value) if keyword in SINGLE else value

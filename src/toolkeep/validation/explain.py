@@ -57,7 +57,7 @@ def _explain(
     errors: tuple[Violation, ...]
     repair = None
     if isinstance(objection, NotStrictJson):
-        errors = (_whole(objection),)
+        errors = (_whole(_without_names(objection) if tool.arguments.secrecy.has_secrets else objection),)
     else:
         errors, repair = _misfit(tool, objection.value, is_brief=is_brief)
     if is_brief:
@@ -101,6 +101,11 @@ def _identity(arguments: object, objection: Objection) -> bytes:
     if isinstance(objection, Misfit):
         return repr(objection.value).encode("utf-8", "surrogatepass")
     return f"{objection.path}{objection.reason}".encode("utf-8", "surrogatepass")
+
+
+def _without_names(reason: NotStrictJson) -> NotStrictJson:
+    """The same without its place, whose names may be part of a secret: no schema was asked about them yet."""
+    return NotStrictJson(reason.reason, reason.mend, code=reason.code)
 
 
 def _whole(reason: NotStrictJson) -> Violation:

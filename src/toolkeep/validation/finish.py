@@ -10,7 +10,7 @@ from typing import Any
 
 from toolkeep.definitions.frozen import thaw
 from toolkeep.limits import SCHEMA_NODES
-from toolkeep.validation.closing import in_place
+from toolkeep.validation.closing import WORDS, in_place
 from toolkeep.validation.cost import TooCostly
 from toolkeep.validation.keywords import Schema, scalars_of, types_of
 from toolkeep.validation.references import look_up
@@ -139,72 +139,76 @@ class _Maker:
         self.root = root
         self._mends_integers = mends_integers
         self._never_applied = never_applied
-        self._made: dict[frozenset[int], Finisher] = {}
-        self._unfilled: list[tuple[Finisher, list[dict[str, Any]]]] = []
+        self._made: dict[tuple[frozenset[int], bool], Finisher] = {}
+        self._unfilled: list[tuple[Finisher, list[dict[str, Any]], bool]] = []
 
     def make(self, root: dict[str, Any]) -> Finisher:
-        finisher = self._place([root])
+        finisher = self._place([root], adds=True)
         while self._unfilled:
-            self._fill(*self._unfilled.pop())
+            place, schemas, adds = self._unfilled.pop()
+            self._fill(place, schemas, adds=adds)
         return finisher
 
-    def _place(self, schemas: list[Schema]) -> Finisher:
-        """The finisher of a place where these schemas apply; it is filled later, as it may lead to itself."""
+    def _place(self, schemas: list[Schema], *, adds: bool) -> Finisher:
+        """The finisher of a place where these schemas apply; it is filled later, as it may lead to itself.
+
+        `adds` says whether defaults may be added: nothing above looks at what is there.
+        """
         different = {id(schema): schema for schema in schemas if isinstance(schema, dict)}
-        key = frozenset(different)
+        key = (frozenset(different), adds)
         if key not in self._made:
             if len(self._made) == SCHEMA_NODES:
                 raise TooCostly(f"has more than {SCHEMA_NODES} kinds of places", "refer less often")
             self._made[key] = Finisher()
-            self._unfilled.append((self._made[key], list(different.values())))
+            self._unfilled.append((self._made[key], list(different.values()), adds))
         return self._made[key]
 
-    def _fill(self, finisher: Finisher, schemas: list[dict[str, Any]]) -> None:
+    def _fill(self, finisher: Finisher, schemas: list[dict[str, Any]], *, adds: bool) -> None:
         parts = [part for schema in schemas for part in in_place(schema, self.root, with_tests=False)]
+        adds = adds and len(schemas) == 1 and all(map(_LOOKING.isdisjoint, parts))
         declared = [types for part in parts if (types := types_of(part)) is not None]
         if self._mends_integers:
             is_number = any("number" in types for types in declared)
             finisher.is_integer = not is_number and any("integer" in types for types in declared)
-        self._fill_properties(finisher, schemas, parts)
-        self._fill_items(finisher, parts)
+        self._fill_properties(finisher, parts, adds=adds)
+        self._fill_items(finisher, parts, adds=adds)
 
-    def _fill_properties(
-        self, finisher: Finisher, schemas: list[dict[str, Any]], parts: list[dict[str, Any]]
-    ) -> None:
+    def _fill_properties(self, finisher: Finisher, parts: list[dict[str, Any]], *, adds: bool) -> None:
         by_name: dict[str, list[Schema]] = {}
         for part in parts:
             for name, schema in part.get("properties", {}).items():
                 by_name.setdefault(name, []).append(schema)
         finisher.nested = {
-            name: self._place(inside) for name, inside in by_name.items() if not all(map(_stays, inside))
+            name: self._place(inside, adds=adds)
+            for name, inside in by_name.items()
+            if not all(map(_stays, inside))
         }
         others: list[Schema] = [s for part in parts for s in part.get("patternProperties", {}).values()]
         others += [s for p in parts if isinstance(s := p.get("additionalProperties"), dict)]
         if others:
-            finisher.others, finisher.known = self._place(others), frozenset(by_name)
-        defaults = list(self._defaults(schemas)) if not any(map(_weighs_presence, parts)) else []
+            finisher.others, finisher.known = self._place(others, adds=adds), frozenset(by_name)
+        speaking = [part for part in parts if not _SPEAKING.isdisjoint(part)]
+        defaults = list(self._defaults(speaking[0])) if adds and len(speaking) == 1 else []
         finisher.defaults = tuple((n, d) for n, d in defaults if not isinstance(d, (dict, list)))
         finisher.fillers = tuple((n, d) for n, d in defaults if isinstance(d, (dict, list)))
 
-    def _fill_items(self, finisher: Finisher, parts: list[dict[str, Any]]) -> None:
+    def _fill_items(self, finisher: Finisher, parts: list[dict[str, Any]], *, adds: bool) -> None:
         listed = [p for part in parts for k in ("prefixItems", "items") if isinstance(p := part.get(k), list)]
         longest = max(map(len, listed), default=0)
         finisher.positions = tuple(
-            self._place([schemas[index] for schemas in listed if index < len(schemas)])
+            self._place([schemas[index] for schemas in listed if index < len(schemas)], adds=adds)
             for index in range(longest)
         )
         every = [part["items"] for part in parts if isinstance(part.get("items"), dict)]
-        finisher.items = self._place(every) if every else None
+        finisher.items = self._place(every, adds=adds) if every else None
 
-    def _defaults(self, schemas: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """Defaults of the properties that surely apply: not those inside an alternative."""
-        for schema in schemas:
-            for part in _surely_applied(schema, self.root, set()):
-                required = part.get("required", ())
-                for name, inside in part.get("properties", {}).items():
-                    holder = _holder_of_default(inside, self.root)
-                    if holder and name not in required and id(holder) not in self._never_applied:
-                        yield name, holder["default"]
+    def _defaults(self, part: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        """The defaults of an object's properties."""
+        required = part.get("required", ())
+        for name, inside in part.get("properties", {}).items():
+            holder = _holder_of_default(inside, self.root)
+            if holder and name not in required and id(holder) not in self._never_applied:
+                yield name, holder["default"]
 
     def prune(self) -> None:
         """Cut off the places below which there is nothing to finish."""
@@ -238,21 +242,26 @@ class _Maker:
         return needed
 
 
-def _weighs_presence(part: dict[str, Any]) -> bool:
-    """Whether a schema cares which properties are there: a default filled in could break the call."""
-    return any(keyword in part for keyword in _PRESENCE)
-
-
-_PRESENCE = (
-    "allOf", "anyOf", "oneOf", "not", "if", "dependentRequired", "dependentSchemas", "maxProperties",
+_LOOKING = frozenset(
+    (
+        "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas",
+        "maxProperties", "propertyNames", "patternProperties", "uniqueItems", "contains", "const", "enum",
+    )
 )  # fmt: skip
+"""Keywords that look at what is there, at a place or below it: a default could make the call invalid."""
+
+_SPEAKING = frozenset(("properties", "additionalProperties", "unevaluatedProperties"))
+"""Where two parts of a place say one of these, the default of one may be none to the other."""
 
 
 def _holder_of_default(schema: Schema, root: dict[str, Any]) -> dict[str, Any] | None:
-    """The property itself or the definition that it refers to, whichever states a default."""
-    if isinstance(schema, dict) and "default" not in schema and isinstance(schema.get("$ref"), str):
+    """The property itself or the definition that it only refers to, whichever states a default."""
+    if isinstance(schema, dict) and "$ref" in schema and schema.keys() <= _ONLY_REFERS:
         schema = look_up(root, schema["$ref"][1:])
     return schema if isinstance(schema, dict) and "default" in schema else None
+
+
+_ONLY_REFERS = WORDS | {"$ref"}
 
 
 def _stays(schema: Schema) -> bool:
@@ -273,14 +282,3 @@ def _is_leaf_integer(finisher: Finisher, needed: set[int]) -> bool:
         and not finisher.fillers
         and not (needed & _inside_ids(finisher))
     )
-
-
-def _surely_applied(schema: Schema, root: dict[str, Any], seen: set[int]) -> Iterator[dict[str, Any]]:
-    if not isinstance(schema, dict) or id(schema) in seen:
-        return
-    seen.add(id(schema))
-    yield schema
-    if isinstance(schema.get("$ref"), str):
-        yield from _surely_applied(look_up(root, schema["$ref"][1:]), root, seen)
-    for branch in schema.get("allOf", ()):
-        yield from _surely_applied(branch, root, seen)

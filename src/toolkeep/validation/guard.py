@@ -18,7 +18,7 @@ from toolkeep.definitions.frozen import thaw
 from toolkeep.definitions.parameter import SECRET_KEY, TOUCHES_KEY, Touches
 from toolkeep.errors import Code, Problem
 from toolkeep.limits import Limits
-from toolkeep.validation.dialect import Dialect, dialect_of, upgrade_draft_07
+from toolkeep.validation.dialect import Dialect, dialect_of, upgrade
 from toolkeep.validation.keywords import (
     DECLARES_TYPE,
     KNOWN,
@@ -83,7 +83,7 @@ def inspect_schema(
         return inspection
     inspection.dialect = dialect
     try:
-        upgraded = upgrade_draft_07(schema) if dialect is Dialect.DRAFT_07 else schema
+        upgraded = upgrade(schema, dialect)
         inspection.resolved = resolve_references(upgraded if isinstance(upgraded, dict) else {})
     except BadReference as error:
         notes.refuse(error.path, error.reason, error.mend)

@@ -59,10 +59,12 @@ def _by_position(part: dict[str, Any], step: int) -> Iterator[Schema]:
 
 
 def _by_name(part: dict[str, Any], step: str) -> Iterator[Schema]:
-    if step in part.get("properties", {}):
+    is_listed = step in part.get("properties", {})
+    if is_listed:
         yield part["properties"][step]
-        return
     yield from part.get("patternProperties", {}).values()
+    if is_listed:
+        return
     for keyword in ("additionalProperties", "unevaluatedProperties"):
         if isinstance(part.get(keyword), dict):
             yield part[keyword]

@@ -19,21 +19,17 @@ _FEW = 8
 class Members:
     """Counts the members of the objects at one place."""
 
-    __slots__ = ("flat", "inside", "is_always_object", "items")
+    __slots__ = ("flat", "has_flat_items", "inside", "items")
 
     def __init__(self) -> None:
         self.inside: dict[str, Members] = {}
         """The properties that can hold objects."""
         self.items: Members | None = None
         """What arrays at this place hold, where they can hold objects."""
-        self.is_always_object = False
+        self.has_flat_items = False
+        """Whether arrays at this place hold nothing but objects, and those no others."""
         self.flat: tuple[str, ...] = ()
-        """Properties, a few, whose objects hold no others; they are not in `inside`."""
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether the objects at this place hold no others."""
-        return self.is_always_object and not self.inside and not self.flat
+        """Properties, a few, that are always objects, and hold no others; they are not in `inside`."""
 
     def count(self, value: dict[str, Any]) -> int:
         """The members of a valid object and of every object inside it."""
@@ -49,22 +45,23 @@ class Members:
             if child.__class__ is dict:
                 if members := inside.get(name):
                     total += members.count(child)
-            elif child.__class__ is list:
-                members = inside.get(name)
-                if members and members.items is not None:
-                    total += members.items.count_all(child)
+            elif child.__class__ is list and (members := inside.get(name)):
+                total += members.count_items(child)
         return total
 
-    def count_all(self, values: list[Any]) -> int:
-        """The members of every object in an array."""
-        if self.is_flat:
+    def count_items(self, values: list[Any]) -> int:
+        """The members of every object in an array at this place."""
+        if self.has_flat_items:
             return sum(map(len, values))
+        items = self.items
+        if items is None:
+            return 0
         total = 0
         for value in values:
             if value.__class__ is dict:
-                total += self.count(value)
-            elif value.__class__ is list and self.items is not None:
-                total += self.items.count_all(value)
+                total += items.count(value)
+            elif value.__class__ is list:
+                total += items.count_items(value)
         return total
 
 
@@ -81,6 +78,13 @@ def make_members(in_place: InPlace) -> Members | None:
         return _Maker(in_place).make([in_place.root])
     except _Untold:
         return None
+
+
+_CHOOSING = frozenset(
+    ("anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "prefixItems", "additionalItems")
+)
+"""Keywords by which a part applies to some of the values at a place and not to others: who takes a text for
+an object would count its characters as members, and a key that stands twice would be made up for."""
 
 
 class _Untold(Exception):
@@ -103,7 +107,6 @@ class _Maker:
     def _new(self, schemas: list[Schema]) -> Members:
         members = Members()
         parts = [part for schema in schemas for part in self._in_place(schema)]
-        members.is_always_object = self._is_always_object(schemas)
         by_name: dict[str, list[Schema]] = {}
         items: list[Schema] = []
         for part in parts:
@@ -117,18 +120,23 @@ class _Maker:
         }
         if self._may_hold_objects(items):
             members.items = self.make(items)
-        flat = tuple(name for name, inside in members.inside.items() if inside.is_flat)
+        if len(schemas) == 1 and all(map(_CHOOSING.isdisjoint, parts)):
+            self._find_flat(members, by_name, items)
+        return members
+
+    def _find_flat(self, members: Members, by_name: dict[str, list[Schema]], items: list[Schema]) -> None:
+        """Note what is surely a flat object, at a place where every part surely applies."""
+        flat = tuple(n for n, inside in members.inside.items() if self._is_flat_object(by_name[n], inside))
         if len(flat) <= _FEW:
             members.flat = flat
             members.inside = {name: inside for name, inside in members.inside.items() if name not in flat}
-        return members
+        members.has_flat_items = members.items is not None and self._is_flat_object(items, members.items)
 
-    def _is_always_object(self, schemas: list[Schema]) -> bool:
-        """Whether a place has one schema and that one takes objects only. Of several, each may come from
-        another alternative, and a value need fit only its own."""
-        if len({id(schema) for schema in schemas}) != 1:
-            return False
-        schema = schemas[0]
+    def _is_flat_object(self, schemas: list[Schema], members: Members) -> bool:
+        """Whether values that fit all of the schemas are objects, which hold no others."""
+        return not members.inside and not members.flat and any(map(self._takes_objects_only, schemas))
+
+    def _takes_objects_only(self, schema: Schema) -> bool:
         while isinstance(schema, dict) and "type" not in schema and isinstance(schema.get("$ref"), str):
             schema = look_up(self.root, schema["$ref"][1:])
         return isinstance(schema, dict) and types_of(schema) == frozenset(("object",))

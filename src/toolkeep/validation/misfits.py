@@ -1,11 +1,11 @@
 """Defaults and enum values that their own schemas do not accept (DEF-5).
 
-In comes the schema of a tool's arguments, references resolved, and what makes a validator of a part of it;
-out come the parts at fault. What a type alone decides is decided here: most defaults need no validator.
+In comes the schema of a tool's arguments, references resolved, and what makes a check of a part of it; out
+come the parts at fault. What a type alone decides is decided here: most defaults need no check of their own.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -22,42 +22,38 @@ class Misfit(msgspec.Struct):
     problem: Problem
 
 
-class Validator(Protocol):
-    """What checks values against a part of a schema."""
+Check = Callable[[Any], bool]
+"""Whether a value fits a part of a schema, and may be sent at all."""
 
-    def is_valid(self, instance: Any) -> bool:
-        """Whether it accepts a value."""
-
-
-Compile = Callable[[dict[str, Any]], Validator]
+MakeCheck = Callable[[dict[str, Any]], Check]
 
 
-def misfitting_values(root: dict[str, Any], compile_part: Compile) -> Iterator[Misfit]:
+def misfitting_values(root: dict[str, Any], make_check: MakeCheck) -> Iterator[Misfit]:
     """Every default and enum that disagrees with what stands beside it."""
-    validators: dict[int, Validator] = {}
+    checks: dict[int, Check] = {}
     for path, part in every_schema(root):
-        if "default" in part and not _takes_default(part, root, compile_part, validators):
+        if "default" in part and not _takes_default(part, root, make_check, checks):
             yield Misfit(part, _problem(path, "its default does not satisfy its own schema"))
-        if "enum" in part and not _takes_options(part, compile_part):
+        if "enum" in part and not _takes_options(part, make_check):
             yield Misfit({}, _problem(path, "an enum value does not satisfy its own schema"))
 
 
 def _takes_default(
-    part: dict[str, Any], root: dict[str, Any], compile_part: Compile, validators: dict[int, Validator]
+    part: dict[str, Any], root: dict[str, Any], make_check: MakeCheck, checks: dict[int, Check]
 ) -> bool:
     if "enum" not in part and _is_of_type(part["default"], part):
         return True
     decisive = _behind_reference(part, root)
-    if id(decisive) not in validators:
-        validators[id(decisive)] = compile_part(decisive)
-    return validators[id(decisive)].is_valid(part["default"])
+    if id(decisive) not in checks:
+        checks[id(decisive)] = make_check(decisive)
+    return checks[id(decisive)](part["default"])
 
 
-def _takes_options(part: dict[str, Any], compile_part: Compile) -> bool:
+def _takes_options(part: dict[str, Any], make_check: MakeCheck) -> bool:
     if all(_is_of_type(option, part) for option in part["enum"]):
         return True
     rest = {keyword: value for keyword, value in part.items() if keyword != "enum"}
-    return all(map(compile_part(rest).is_valid, part["enum"]))
+    return all(map(make_check(rest), part["enum"]))
 
 
 def _is_of_type(value: Any, part: dict[str, Any]) -> bool:
@@ -71,7 +67,7 @@ _SAYS_TYPE = WORDS | {"type", "default", "enum"}
 
 
 def _behind_reference(part: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
-    """The definition that a property only refers to, so that many that refer to it share one validator."""
+    """The definition that a property only refers to, so that many that refer to it share one check."""
     if isinstance(part.get("$ref"), str) and part.keys() <= _ONLY_REFERS:
         target: dict[str, Any] = look_up(root, part["$ref"][1:])
         return target

@@ -91,6 +91,8 @@ def _operations(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[
 
 
 def _renames(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[Operation]:
+    if compiled.secrecy.hides_schema(fault.place):
+        return
     known = compiled.locator.names_at(fault.place)
     given = value_at(value, fault.place)
     free = [name for name in known if name not in given]

@@ -142,8 +142,31 @@ class _Report:
         value = value_at(self.value, place)
         actual = f"{type_name(value)} {HIDDEN}" if self.secrecy.hides_value(place) else echo(value)
         return Violation(
-            _shown_pointer(place), code, f"{_subject(place)} {what}", expected, actual, f"{suggestion}."
+            self._pointer(place), code, f"{self._subject(place)} {what}", expected, actual, f"{suggestion}."
         )
+
+    def _pointer(self, place: Place) -> str:
+        """The pointer to a place, its names as they may be shown."""
+        if len(place) == 1 and isinstance(place[0], str) and place[0].isidentifier():
+            return f"/{self._name(place)}"  # as most
+        return pointer(
+            [
+                self._name(place[: depth + 1]) if isinstance(step, str) else step
+                for depth, step in enumerate(place)
+            ]
+        )
+
+    def _subject(self, place: Place) -> str:
+        if not place:
+            return "The arguments"
+        return f"item {place[-1]}" if isinstance(place[-1], int) else f"'{self._name(place)}'"
+
+    def _name(self, place: Place) -> str:
+        """The last name of a place; of an object that is secret, the names that it gave itself are too."""
+        above, name = place[:-1], str(place[-1])
+        if self.secrecy.has_secrets and name not in self._names(above) and self.secrecy.hides_schema(above):
+            return HIDDEN
+        return echo_name(name)
 
     def _expected(self, place: Place) -> str:
         """What the schema says about a place, as far as it may be said."""
@@ -273,7 +296,7 @@ class _Report:
         expected = describe(schema, self.root, hide=self.secrecy.hides_schema(at))
         message = f"Required property '{echo_name(name)}' is missing"
         suggestion = f"Add '{echo_name(name)}': {expected}."
-        return at, Violation(_shown_pointer(at), Code.REQUIRED_MISSING, message, expected, None, suggestion)
+        return at, Violation(self._pointer(at), Code.REQUIRED_MISSING, message, expected, None, suggestion)
 
     def _unknown(self, place: Place, unexpected: Iterable[str]) -> Iterator[tuple[Place, Violation]]:
         known = self._names(place)
@@ -283,14 +306,14 @@ class _Report:
         names = listing(map(echo_name, known), len(known), LISTED_NAMES)
         for name in strangers[: self.compiled.limits.errors]:
             at = (*place, name)
-            shown = echo_name(name)
+            shown = self._name(at)
             near = probable_name(name, free)
             expected = f"one of {names}" if known else "no properties"
             suggestion = f"Did you mean '{echo_name(near)}'?" if near else f"Remove '{shown}'."
             yield (
                 at,
                 Violation(
-                    _shown_pointer(at),
+                    self._pointer(at),
                     Code.CONSTRAINT,
                     f"Unknown property '{shown}'",
                     expected,
@@ -379,19 +402,6 @@ def _is_wrong_kind(fault: Fault, place: Place) -> bool:
 def _wrong_tags(branch: Sequence[Fault]) -> int:
     """How many fixed values differ: an alternative with the right tag is the one that was meant."""
     return sum(isinstance(fault.kind, (Kind.Constant, Kind.Enum)) for fault in branch)
-
-
-def _shown_pointer(place: Place) -> str:
-    """The pointer to a place; a name that is too long or holds unseen characters as it is echoed."""
-    if len(place) == 1 and isinstance(place[0], str) and place[0].isidentifier():
-        return f"/{echo_name(place[0])}"  # as most
-    return pointer([echo_name(step) if isinstance(step, str) else step for step in place])
-
-
-def _subject(place: Place) -> str:
-    if not place:
-        return "The arguments"
-    return f"item {place[-1]}" if isinstance(place[-1], int) else f"'{echo_name(place[-1])}'"
 
 
 def _article(types: str) -> str:

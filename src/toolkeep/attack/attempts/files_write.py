@@ -9,6 +9,7 @@ from .declare import attempt
 from .system import AT_FDCWD, raw, take_name
 
 _POISON = "raise SystemExit('poisoned')\n"
+_RENAME_WHITEOUT = 4
 
 
 # --- a file of the user's ------------------------------------------------------------------------
@@ -136,6 +137,12 @@ def change_times_of_sibling_of_the_grant(side: str) -> None:
 
 
 @attempt("fs-write", "changed")
+def change_times_of_a_device(device: str) -> None:
+    """Whoever may write a file may say that it was written now."""
+    os.utime(device)
+
+
+@attempt("fs-write", "changed")
 def link_from_the_grant_to_its_sibling(side: str, work: str) -> None:
     mine = Path(work) / "mine"
     mine.write_text("mine")
@@ -205,6 +212,15 @@ def leave_socket(work: str) -> None:
 @attempt("kernel-surface", "trapped", only_for="root")
 def leave_device(work: str) -> None:
     os.mknod(Path(work) / "device", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+
+
+@attempt("kernel-surface", "trapped")
+def leave_device_by_renaming(work: str) -> None:
+    """A whiteout is a device that nobody needs leave for; in a layer of an overlay it hides what is below."""
+    mine = Path(work) / "mine"
+    mine.write_text("mine")
+    there = os.fsencode(Path(work) / "there")
+    raw("renameat2", AT_FDCWD, os.fsencode(mine), AT_FDCWD, there, _RENAME_WHITEOUT)
 
 
 # --- code that the next call runs ----------------------------------------------------------------

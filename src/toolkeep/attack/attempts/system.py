@@ -28,6 +28,7 @@ _NUMBERS: Final = {
     "perf_event_open": (298, 241),
     "pidfd_getfd": (438, 438),
     "pivot_root": (155, 41),
+    "renameat2": (316, 276),
     "rt_sigqueueinfo": (129, 138),
     "seccomp": (317, 277),
     "tgkill": (234, 131),
