@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from toolkeep.assembly import open_state, project_folder, project_origins, read_configuration
-from toolkeep.cli.options import common, is_terminal, print_json, project, say
+from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say
 from toolkeep.config.settings import ConfigFile
 from toolkeep.definitions.suspicion import Suspicion, suspicions_of
 from toolkeep.definitions.tool import ToolDefinition
@@ -234,7 +234,7 @@ def _confirm(wanted: str, given: str | None, shown: dict[str, Any] | None) -> No
         sys.exit(1)
     if not is_terminal(sys.stdin):
         raise NotAccepted("nobody is there to ask", hint="run it on a terminal, or give --hash")
-    if not click.confirm("Accept this?", default=False, err=True):
+    if not is_agreed("Accept this?"):
         raise NotAccepted("you said no", hint="nothing was changed")
 
 

@@ -100,6 +100,15 @@ def is_terminal(stream: Any) -> bool:
     return stream is not None and stream.isatty()
 
 
+def is_agreed(question: str) -> bool:
+    """Whether the person at the terminal says yes; Ctrl-C and the end of input are a no."""
+    try:
+        return click.confirm(question, default=False, err=True)
+    except click.Abort:
+        click.echo(err=True)
+        return False
+
+
 def fail(error: ToolkeepError, *, as_json: bool) -> NoReturn:
     """Say what happened and end with status 1."""
     if as_json:
@@ -121,7 +130,8 @@ def fail(error: ToolkeepError, *, as_json: bool) -> NoReturn:
 
 def say(text: str, *, label: str = "", color: str | None = None, err: bool = False) -> None:
     """Text for a person, after a coloured label; what tools and models wrote cannot control the terminal."""
-    click.echo(click.style(label, fg=color) + visible_lines(text) if label else visible_lines(text), err=err)
+    shown = click.style(label, fg=color) if color else label
+    click.echo(shown + visible_lines(text), err=err)
 
 
 def print_json(data: Any) -> None:

@@ -10,10 +10,9 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 
-from toolkeep.cli.options import is_terminal
+from toolkeep.cli.options import is_agreed, is_terminal
 from toolkeep.documents import read_yaml
 from toolkeep.errors import FileUnreadable, ImportRefused, NotAccepted
 from toolkeep.storage.atomic import write_whole
@@ -94,7 +93,7 @@ def check_agreed(question: str, *, as_json: bool) -> None:
     """Raise `NotAccepted` unless a person at the terminal says yes."""
     if as_json or not is_terminal(sys.stdin):
         raise NotAccepted("nobody is there to ask", hint="run it on a terminal, or give --yes")
-    if not click.confirm(question, default=False, err=True):
+    if not is_agreed(question):
         raise NotAccepted("you said no", hint="nothing was changed")
 
 
