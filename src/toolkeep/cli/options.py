@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
@@ -134,6 +134,13 @@ def say(text: str, *, label: str = "", color: str | None = None, err: bool = Fal
     click.echo(shown + visible_lines(text), err=err)
 
 
+def say_columns(rows: Sequence[Sequence[str]]) -> None:
+    """Rows of text, their cells below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
 def print_json(data: Any) -> None:
     """Data on stdout, as JSON."""
     import json
@@ -147,9 +154,14 @@ def write_new(path: Path, text: str) -> None:
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        file = path.open("x", encoding="utf-8")
     except FileExistsError as error:
         raise FileUnreadable(str(path), "exists already; choose another, or move it away") from error
     except OSError as error:
+        raise FileUnreadable(str(path), error.strerror or "cannot be written") from error
+    try:
+        with file:
+            file.write(text)
+    except OSError as error:
+        path.unlink()  # half a file would be in the way of the next try
         raise FileUnreadable(str(path), error.strerror or "cannot be written") from error
