@@ -125,9 +125,18 @@ def test_a_dry_run_shows_the_change_and_writes_nothing(project: Path, words: lis
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "\udcff"])
 def test_a_name_that_nobody_can_read_is_wrong_usage(project: Path, name: str) -> None:
-    done = install(project, "claude", "--yes", "--name", name)
-    assert (done.exit_code, list(project.iterdir())) == (2, [])
-    assert "--name" in done.stderr
+    for option in ("--name", "--agent"):
+        done = install(project, "claude", "--yes", option, name)
+        assert (done.exit_code, list(project.iterdir())) == (2, [])
+        assert f"'{option}': is no name that a person could read" in done.stderr
+
+
+def test_a_folder_that_json_cannot_name_is_refused(tmp_path: Path) -> None:
+    project = tmp_path / "books\udcff"
+    project.mkdir()
+    done = install(project, "claude", "--yes")
+    assert (done.exit_code, list(project.iterdir())) == (1, [])
+    assert done.stderr.endswith("its name is not UTF-8; rename it\n")
 
 
 @pytest.mark.parametrize("keys", ["n\n", "\x03", "\x04"])

@@ -69,7 +69,13 @@ def _readable(_: click.Context, __: click.Parameter, name: str) -> str:
 @click.option(
     "--name", default="toolkeep", show_default=True, callback=_readable, help="What the client calls it."
 )
-@click.option("--agent", default="mcp-local", show_default=True, help="Whose calls the client's are.")
+@click.option(
+    "--agent",
+    default="mcp-local",
+    show_default=True,
+    callback=_readable,
+    help="Whose calls the client's are.",
+)
 @click.option("--find-tools", is_flag=True, help="List two tools that find and call all the others.")
 @click.option("--remove", is_flag=True, help="Take the entry out again.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
@@ -128,6 +134,11 @@ def command(
 
 
 def _entry(client: McpClient, root: Path, agent: str, *, find_tools: bool) -> dict[str, Any]:
+    try:
+        str(root).encode()
+    except UnicodeEncodeError as error:
+        reason = "is a folder that JSON has no words for: its name is not UTF-8; rename it"
+        raise FileUnreadable(str(root), reason) from error
     # Clients start it in the project; without -P, Python would import a click.py that lies there.
     arguments = ["-P", "-m", "toolkeep", "mcp", "--project", str(root), "--agent", agent]
     arguments += ["--find-tools"] if find_tools else []
