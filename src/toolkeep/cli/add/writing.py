@@ -56,7 +56,8 @@ def propose(
     data = read_yaml(before.encode(), str(path)).data if before.strip() else {}
     upstreams = data.get("upstreams") if isinstance(data, dict) else None
     if isinstance(upstreams, dict) and name in upstreams:
-        raise ImportRefused(f"upstream '{name}'", "is there already", hint="choose another with --name")
+        other = "with --name" if kind == "openapi" else "name, or ask it again with --refresh"
+        raise ImportRefused(f"upstream '{name}'", "is there already", hint=f"choose another {other}")
     entry = {**entry, kind: file_name}
     after = _inserted(before, name, entry)
     expected = {**(data or {}), "upstreams": {**(upstreams or {}), name: entry}}
