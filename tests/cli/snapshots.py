@@ -80,6 +80,7 @@ FILES = {
     "twice.yml": "name: x\nname: y\n",
     "not_json.json": '{"name": "x",}',
     "text.json": '"just text"',
+    "none.json": "[]",
 }
 
 GREETING = """\
@@ -254,6 +255,13 @@ CASES = [
     Case("lint_duplicate_key", ("lint", "twice.yml")),
     Case("lint_not_json", ("lint", "not_json.json", "--json")),
     Case("lint_no_definition", ("lint", "text.json")),
+    Case("lint_empty_list", ("lint", "none.json")),
+    Case("lint_code", ("lint", "word_count.py"), before=(("new", "word_count"),)),
+    Case("lint_missing_code", ("lint", "missing.py")),
+    Case("lint_missing_path", ("lint", "tools/missing")),
+    Case("list_code", ("list", "-f", "word_count.py"), before=(("new", "word_count"),)),
+    Case("call_empty_key", ("call", "agent_hello_world", '{"name": "Ada"}', "--key", "")),
+    Case("call_no_time", ("call", "agent_hello_world", '{"name": "Ada"}', "--timeout", "0")),
 ]
 
 

@@ -124,3 +124,24 @@ def test_a_url_in_a_private_network_is_not_fetched(tmp_path: Path) -> None:
 
     result = toolkeep(tmp_path, "add", "openapi", "http://127.0.0.1:9/openapi.json", "--yes")
     assert (result.exit_code, "is not a public address" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("server", "next_step"),
+    [
+        ("http://127.0.0.1:9/mcp", "a server of this machine is added as a program: -- COMMAND"),
+        ("ftp://shop.example/mcp", "name a program that is there, or an address that begins with https://"),
+        ("no-such-program", "name a program that is there, or an address that begins with https://"),
+        ("server.py", "write ./server.py for the file of the project"),
+        ("python3 server.py", "write ./server.py for the file of the project"),
+    ],
+)
+def test_a_server_that_cannot_be_had_is_refused_with_what_to_do(
+    tmp_path: Path, server: str, next_step: str
+) -> None:
+    from tests.cli.upstreams import toolkeep
+
+    (tmp_path / "server.py").write_text("")
+    result = toolkeep(tmp_path, "add", "mcp", "shelf", *server.split())
+    assert (result.exit_code, result.stderr.startswith(f"✗ ACODE-TSR-076: {server}: ")) == (1, True)
+    assert result.stderr.endswith(f"{next_step}\n")

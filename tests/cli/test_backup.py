@@ -26,3 +26,10 @@ def test_a_state_is_backed_up_checked_and_restored() -> None:
     assert Path(restored["moved_aside"]).is_dir()
     with open_keep() as keep:
         assert "weather" in keep
+
+
+@pytest.mark.parametrize("command", ["check", "restore"])
+def test_a_file_that_is_not_there_is_named_before_anything_else(command: str) -> None:
+    with open_keep() as keep:
+        keep.create_definition(WEATHER)
+    assert "'missing.tar' does not exist" in run("backup", command, "missing.tar", status=2).stderr

@@ -69,3 +69,10 @@ def test_an_address_that_is_taken_is_named_with_the_way_to_another(command: str,
     reason = os.strerror(errno.EADDRINUSE)
     assert done.exit_code == 1
     assert done.stderr == f"✗ 127.0.0.1:{port}: {reason}; choose another with {option}\n"
+
+
+def test_an_address_of_another_machine_is_named_with_the_way_to_another() -> None:
+    done = CliRunner().invoke(cli, ["serve", "--host", "198.51.100.7", "--port", "0"])
+    reason = os.strerror(errno.EADDRNOTAVAIL)
+    assert done.exit_code == 1
+    assert done.stderr == f"✗ 198.51.100.7:0: {reason}; choose another with --host\n"

@@ -660,6 +660,7 @@ def test_policies_that_cannot_be_read_are_not_replayed() -> None:
 def test_without_a_log_there_is_nothing_to_replay() -> None:
     assert shown("policy", "replay", "new.cedar", has=NEW) == (
         "exit 1\n--- stderr\n✗ ACODE-TSR-041: no call of this project was recorded yet\n"
+        "hint: there is a log after the first call; --project names the folder of another project\n"
     )
 
 

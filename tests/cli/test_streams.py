@@ -1,6 +1,7 @@
 """Broken streams and folders end the command with one line, never with a traceback."""
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.terminal import on_a_terminal
 from toolkeep.__main__ import main
 
 Prepare = Callable[[], None]
@@ -119,3 +121,32 @@ def test_ctrl_c_while_the_command_is_loaded_ends_without_a_traceback(monkeypatch
     monkeypatch.setattr("toolkeep.__main__._load", interrupted)
     with pytest.raises(SystemExit, match="Aborted!"):
         main()
+
+
+@pytest.mark.parametrize(
+    ("command", "left"), [(["new", "word_count"], []), (["init"], [".agent"])], ids=["new", "init"]
+)
+def test_a_file_that_could_not_be_written_whole_is_not_left_there(
+    command: list[str], left: list[str], tmp_path: Path
+) -> None:
+    full = run(command, tmp_path, before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8, 8)))
+    assert (full[0], "File too large" in full[2]) == (1, True)
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == left
+    assert run(command, tmp_path)[0] == 0
+
+
+def test_no_color_is_heeded_on_a_terminal() -> None:
+    assert on_a_terminal(["show", "nothing"], NO_COLOR="").startswith("\x1b[31m✗ \x1b[0m")
+    assert on_a_terminal(["show", "nothing"], NO_COLOR="1").startswith("✗ ACODE-TSR-001: ")
+
+
+def test_who_calls_is_told_where_to_find_why_nothing_could_be_recorded(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.write_text("no folder")
+    call = ["call", "agent_hello_world", '{"name": "Ada"}']
+    variables = {"TOOLKEEP_HOME": str(home / "state")}
+    status, shown, _ = run(call, tmp_path / "..", variables=variables)
+    assert (status, "call it again with --log-level error" in shown) == (1, True)
+    _, _, logged = run([*call, "--log-level", "error"], tmp_path / "..", variables=variables)
+    assert "a call was not recorded" in logged
+    assert "Not a directory" in logged

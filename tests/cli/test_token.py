@@ -103,3 +103,13 @@ def test_a_server_shows_a_link_to_a_terminal_and_never_to_a_log(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     serve._say_how_to_sign_in("http://127.0.0.1:8765", MemorySignInCodes())
     assert ("/ui/sign-in#" in capsys.readouterr().err) == is_terminal
+
+
+def test_a_list_has_its_columns_below_each_other() -> None:
+    run("token", "make", "ci", "-s", "call", "--agent", "operator", "--no-end")
+    run("token", "make", "the night watch", "-s", "call", "-s", "approve", "--agent", "local")
+    short, long = run("token", "list").stdout.splitlines()
+    columns = [short.index(word) for word in ("ci", "as operator", "call", "no end", "never used")]
+    assert columns == [
+        long.index(word) for word in ("the night watch", "as local", "call,approve", "ends 20", "never used")
+    ]

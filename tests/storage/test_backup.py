@@ -300,6 +300,12 @@ def test_a_file_that_is_there_is_not_overwritten(used: Path, tmp_path: Path) -> 
     assert (tmp_path / "backup.tar").read_text() == "mine"
 
 
+def test_a_backup_is_checked_where_nobody_may_write_beside_it(used: Path, tmp_path: Path) -> None:
+    made = make_backup(used, tmp_path / "keep.tar")
+    with (tmp_path / "keep.tar").open("rb") as file:  # nobody, not even root, makes a folder beside this name
+        assert check_backup(Path(f"/proc/self/fd/{file.fileno()}")) == made
+
+
 def test_what_is_no_backup_is_named(tmp_path: Path, home: Path) -> None:
     (tmp_path / "text").write_text("hello" * 1000)
     (tmp_path / "empty").write_bytes(b"")

@@ -44,15 +44,16 @@ class LogClosed(ToolkeepError):
 class NoteInvalid(ToolkeepError):
     """A signed note, a checkpoint or a key is malformed, or no known key signed it."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(Code.STATE_UNUSABLE, reason)
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(Code.STATE_UNUSABLE, reason, hint=hint)
 
 
 class ReceiptInvalid(ToolkeepError):
     """A receipt does not prove what it says."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(Code.STATE_UNUSABLE, f"the receipt proves nothing: {reason}")
+        hint = "`toolkeep audit receipt CALL` prints one of a call that is in the log"
+        super().__init__(Code.STATE_UNUSABLE, f"the receipt proves nothing: {reason}", hint=hint)
 
 
 class WitnessReason(StrEnum):

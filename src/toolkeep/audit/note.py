@@ -68,7 +68,9 @@ class VerifierKey:
         key_id, _, encoded = rest.partition("+")
         material = _decode(encoded)
         if len(material) != 1 + _KEY_BYTES or material[0] not in list(Algorithm):
-            raise NoteInvalid(f"{text!r} is no Ed25519 verifier key")
+            raise NoteInvalid(
+                f"{text!r} is no Ed25519 verifier key", "`toolkeep audit key` prints that of a log"
+            )
         key = cls(name=_checked_name(name), algorithm=Algorithm(material[0]), public=material[1:])
         if key.key_id.hex() != key_id:
             raise NoteInvalid(f"the verifier key of {name!r} does not have the id {key_id!r}")

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from toolkeep.assembly import open_state, project_folder, project_origins, read_configuration
-from toolkeep.cli.options import common, is_terminal, print_json, project, say
+from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say
 from toolkeep.config.settings import ConfigFile
 from toolkeep.definitions.suspicion import Suspicion, suspicions_of
 from toolkeep.definitions.tool import ToolDefinition
@@ -43,8 +43,9 @@ def command(name: str | None, given_hash: str | None, project: Path | None, *, a
 
     A toolkeep.lock that says something else than what was accepted here comes next.
 
-    Asks on a terminal. Without one, or with --json, nothing is accepted unless --hash names the SHA-256 of
-    the file, or of the changed definition, that somebody has looked at.
+    Asks on a terminal. Without one, or with --json, nothing is accepted unless --hash names the SHA-256 that
+    is shown here, once somebody has looked: of the file together with what it names, or of the changed
+    definition.
     """
     root = project_folder(project)
     state = open_state(root)
@@ -225,16 +226,15 @@ def _confirm(wanted: str, given: str | None, shown: dict[str, Any] | None) -> No
     """Return if a person, or a hash that a person worked out, says yes; with JSON nobody is asked."""
     if given is not None:
         if given.removeprefix("sha256:").lower() != wanted:
-            raise NotAccepted(
-                f"the hash is {wanted}, not {given[:80]}", hint="look at it again: it may have changed"
-            )
+            hint = "look at it again: it may have changed; what the file names counts too, not its text alone"
+            raise NotAccepted(f"the hash is {wanted}, not {given[:80]}", hint=hint)
         return
     if shown is not None:
         print_json(shown)
         sys.exit(1)
     if not is_terminal(sys.stdin):
         raise NotAccepted("nobody is there to ask", hint="run it on a terminal, or give --hash")
-    if not click.confirm("Accept this?", default=False, err=True):
+    if not is_agreed("Accept this?"):
         raise NotAccepted("you said no", hint="nothing was changed")
 
 

@@ -17,13 +17,29 @@ if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
 
 
+def _key(_: click.Context, __: click.Parameter, key: str | None) -> str:
+    if key == "":  # of a variable that is not set: the call would run again and again
+        raise click.BadParameter("is empty, and would keep nothing from running twice")
+    return key or ""
+
+
 @click.command("call")
 @click.argument("name", shell_complete=complete_name)
 @click.argument("arguments", required=False)
 @click.option(
-    "--timeout", "timeout_s", type=float, metavar="SECONDS", help="Give up sooner than the tool's limit."
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Give up sooner than the tool's limit.",
 )
-@click.option("--key", "idempotency_key", default="", metavar="KEY", help="Run the call once for this key.")
+@click.option(
+    "--key",
+    "idempotency_key",
+    callback=_key,
+    metavar="KEY",
+    help="Run the call once for this key.",
+)
 @click.option("--session", default="", metavar="SESSION", help="The session that the call belongs to.")
 @files
 @project
@@ -80,6 +96,8 @@ def _print(result: ToolResult) -> None:
         say(f" {result.error.text}", label="✗", color="red")
         if result.error.code is Code.NOT_PERMITTED:
             say(f"\nWhy, and what would have to change: toolkeep policy explain {result.tool} ARGUMENTS")
+        if result.error.code is Code.NOT_RECORDED:
+            say("\nWhy, from the log of the keep: call it again with --log-level error")
         say(f"\nCorrelation id: {result.correlation_id}")
     elif result.status == "pending":
         say(f" pending: {result.tool} is executed by the client; submit its result for {result.call_id}")

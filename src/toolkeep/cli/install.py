@@ -1,9 +1,11 @@
-"""`toolkeep install`: lets an MCP client start the keep, by a few lines in the client's own configuration."""
+"""`toolkeep install`: lets an MCP client start the keep, by a few lines in the client's own configuration.
+
+`--remove` takes them out again. Nothing else in that file is touched.
+"""
 
 import difflib
 import json
 import os
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +15,8 @@ from typing import Any
 import click
 
 from toolkeep.cli.agents import say_if_undeclared
-from toolkeep.cli.options import common, is_terminal, print_json, project, say
+from toolkeep.cli.json_text import with_member, without_member
+from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say
 from toolkeep.errors import FileUnreadable
 from toolkeep.limits import CONFIG_FILE_BYTES
 
@@ -55,11 +58,27 @@ CLIENTS = {
 }
 
 
+def _readable(_: click.Context, __: click.Parameter, name: str) -> str:
+    if not (name.strip() and name.isprintable()):
+        raise click.BadParameter("is no name that a person could read")
+    return name
+
+
 @click.command("install")
 @click.argument("client", metavar="CLIENT", type=click.Choice(sorted(CLIENTS)))
-@click.option("--name", default="toolkeep", show_default=True, help="What the client calls it.")
-@click.option("--agent", default="mcp-local", show_default=True, help="Whose calls the client's are.")
+@click.option(
+    "--name", default="toolkeep", show_default=True, callback=_readable, help="What the client calls it."
+)
+@click.option(
+    "--agent",
+    default="mcp-local",
+    show_default=True,
+    callback=_readable,
+    help="Whose calls the client's are.",
+)
 @click.option("--find-tools", is_flag=True, help="List two tools that find and call all the others.")
+@click.option("--remove", is_flag=True, help="Take the entry out again.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @project
 @common
@@ -67,17 +86,19 @@ def command(
     client: str,
     name: str,
     agent: str,
-    find_tools: bool,  # noqa: FBT001 -- click hands options over by name
-    yes: bool,  # noqa: FBT001 -- the same
     project: Path | None,
     *,
+    find_tools: bool,
+    remove: bool,
+    dry_run: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
-    """Let the MCP client CLIENT start the keep of this project.
+    """Let the MCP client CLIENT start the keep of this project, or --remove it from there.
 
     CLIENT is claude (Claude Code), claude-desktop, cursor, gemini, vscode or windsurf. Shows what changes in
-    its configuration, and asks before it is written. Everything else in that file stays. Exit status 0 if the
-    client is set up.
+    its configuration, and asks before it is written. Everything else in that file stays, to the letter. Exit
+    status 0 if the client is set up, or with --dry-run, if it can be.
     """
     from toolkeep.assembly import project_folder
 
@@ -85,27 +106,39 @@ def command(
     which = CLIENTS[client]
     path = Path(os.path.realpath(which.path(root)))  # a link stays one; what changes goes by its own name
     before = _read(path)
-    after = _with_entry(before, path, which, name, _entry(which, root, agent, find_tools=find_tools))
-    if as_json and (before == after or not yes):
-        print_json({"path": str(path), "before": before, "after": after, "written": False})
-        sys.exit(0 if before == after else 1)
-    say_if_undeclared(agent, root)
+    if remove:
+        after = _without_entry(before, path, which, name)
+        done, next_step = f"{which.title} has no '{name}'", "to let go of it"
+    else:
+        after = _with_entry(before, path, which, name, _entry(which, root, agent, find_tools=find_tools))
+        done, next_step = f"{which.title} is set up already", "to see the tools"
+    shown = {"path": str(path), "before": before, "after": after}
+    if as_json and (before == after or dry_run or not yes):
+        print_json({**shown, "written": False})
+        sys.exit(0 if before == after or dry_run else 1)
+    if not remove:
+        say_if_undeclared(agent, root)
     if before == after:
-        say(f" {which.title} is set up already: {path}", label="✓", color="green")
+        say(f" {done}: {path}", label="✓", color="green")
         return
     if not as_json:
         _show(path, before, after)
-    if not (yes or _agreed()):
+    if dry_run or not (yes or _agreed()):
         say("Nothing was written.", err=True)
-        sys.exit(1)
+        sys.exit(0 if dry_run else 1)
     _write(path, after)
     if as_json:
-        print_json({"path": str(path), "before": before, "after": after, "written": True})
+        print_json({**shown, "written": True})
     else:
-        say(f" wrote {path}; restart {which.title} to see the tools", label="✓", color="green")
+        say(f" wrote {path}; restart {which.title} {next_step}", label="✓", color="green")
 
 
 def _entry(client: McpClient, root: Path, agent: str, *, find_tools: bool) -> dict[str, Any]:
+    try:
+        str(root).encode()
+    except UnicodeEncodeError as error:
+        reason = "is a folder that JSON has no words for: its name is not UTF-8; rename it"
+        raise FileUnreadable(str(root), reason) from error
     # Clients start it in the project; without -P, Python would import a click.py that lies there.
     arguments = ["-P", "-m", "toolkeep", "mcp", "--project", str(root), "--agent", agent]
     arguments += ["--find-tools"] if find_tools else []
@@ -115,7 +148,7 @@ def _entry(client: McpClient, root: Path, agent: str, *, find_tools: bool) -> di
 
 def _read(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8", newline="") as file:  # line ends stay as they are
             text = file.read(CONFIG_FILE_BYTES + 1)
     except FileNotFoundError:
         return ""
@@ -129,28 +162,44 @@ def _read(path: Path) -> str:
 
 
 def _with_entry(before: str, path: Path, client: McpClient, name: str, entry: dict[str, Any]) -> str:
-    """The file with the entry; raises where that would lose something of what it says."""
-    wanted = {client.key: {name: entry}}
-    try:
-        data = _plain(before) if before.strip() else {}
-    except (ValueError, RecursionError) as error:
-        raise _by_hand(path, "is no plain JSON", wanted) from error
-    if not isinstance(data, dict):
-        raise _by_hand(path, "is no JSON object", wanted)
-    servers = data.setdefault(client.key, {})
-    if not isinstance(servers, dict):
-        raise _by_hand(path, f"has no object under {client.key!r}", wanted)
-    if servers.get(name) == entry:
+    """The file with the entry."""
+    by_hand = f"add this to it by hand:\n{json.dumps({client.key: {name: entry}}, indent=2)}"
+    if _servers(before, path, client, by_hand).get(name) == entry:
         return before
-    servers[name] = entry
-    return json.dumps(data, indent=_indent(before), ensure_ascii=False) + "\n"
+    if not before.strip():
+        return json.dumps({client.key: {name: entry}}, indent=2, ensure_ascii=False) + "\n"
+    return with_member(before, (client.key, name), entry)
+
+
+def _without_entry(before: str, path: Path, client: McpClient, name: str) -> str:
+    """The file without the entry of that name."""
+    by_hand = f"remove {name!r} under {client.key!r} by hand"
+    if name not in _servers(before, path, client, by_hand):
+        return before
+    return without_member(before, (client.key, name))
+
+
+def _servers(text: str, path: Path, client: McpClient, by_hand: str) -> dict[str, Any]:
+    """The servers that a file names; raises where it is written in a way that cannot be changed safely."""
+    try:
+        data = _plain(text) if text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise FileUnreadable(str(path), f"is no plain JSON; {by_hand}") from error
+    if not isinstance(data, dict):
+        raise FileUnreadable(str(path), f"is no JSON object; {by_hand}")
+    servers = data.get(client.key, {})
+    if not isinstance(servers, dict):
+        raise FileUnreadable(str(path), f"has no object under {client.key!r}; {by_hand}")
+    return servers
 
 
 def _plain(text: str) -> Any:
-    """The data of JSON text; ValueError where it could not be written back as it stands."""
-    data = json.loads(text, object_pairs_hook=_each_once)
-    json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
-    return data
+    """The data of JSON text; ValueError where two readers may take it for different things."""
+    return json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
+
+
+def _no_number(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -158,16 +207,6 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(data) < len(pairs):
         raise ValueError("a key stands there twice")
     return data
-
-
-def _by_hand(path: Path, reason: str, wanted: dict[str, Any]) -> FileUnreadable:
-    return FileUnreadable(str(path), f"{reason}; add this to it by hand:\n{json.dumps(wanted, indent=2)}")
-
-
-def _indent(text: str) -> str:
-    """How the file is indented, by its first line that is."""
-    found = re.search(r"^[ \t]+(?=\S)", text, re.MULTILINE)
-    return found[0] if found else "  "
 
 
 def _show(path: Path, before: str, after: str) -> None:
@@ -183,7 +222,7 @@ def _agreed() -> bool:
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         say("\nAgree with --yes; there is nobody to ask here.", err=True)
         return False
-    return click.confirm("\nWrite this?", default=False, err=True)
+    return is_agreed("\nWrite this?")
 
 
 def _write(path: Path, text: str) -> None:

@@ -35,7 +35,7 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Advise on a tool by NAME, on the definitions of a FILE, or on everything.
+    """Advise on a tool by NAME, on the definitions of a FILE in JSON or YAML, or on everything.
 
     Problems would refuse the tool; the rest is advice. Exit status 0 if there is nothing to say.
     """
@@ -45,6 +45,8 @@ def command(
     ]
     if as_json:
         print_json(reports)
+    elif not reports:
+        say("no definition to advise on")
     else:
         for report in reports:
             _print(report)
@@ -56,7 +58,7 @@ def _targets(
     target: str | None, files: tuple[Path, ...], project: Path | None
 ) -> Iterator[tuple[str, ToolDefinition | None, tuple[Problem, ...]]]:
     is_file = target is not None and (
-        Path(target).suffix in (".json", ".yml", ".yaml") or Path(target).is_file()
+        "/" in target or Path(target).suffix in (".json", ".yml", ".yaml", ".py") or Path(target).is_file()
     )
     if target is not None and not is_file:
         from toolkeep.cli.tools import keep_with

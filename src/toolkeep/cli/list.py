@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.cli.options import common, files, is_terminal, print_json, project, say
+from toolkeep.cli.options import common, files, is_terminal, print_json, project, say, say_columns
 from toolkeep.cli.tools import keep_with
 from toolkeep.definitions.tool import SourceKind
 from toolkeep.definitions.vocabulary import Category, Danger, ToolState
@@ -64,7 +64,7 @@ def command(
     rows = [_row(tool) for tool in tools]
     is_narrow = shutil.get_terminal_size().columns < _NARROW_COLUMNS
     if is_plain or (is_plain is None and (is_narrow or not is_terminal(sys.stdout))):
-        _print_columns(rows)
+        say_columns([_HEADS, *rows])
     else:
         _print_table(rows)
     say("\n" + _summary(keep, tools))
@@ -118,12 +118,6 @@ def _summary(keep: Keep, shown: Sequence[RegisteredTool]) -> str:
         details.insert(0, f"{len(shown)} shown")
     total = f"Total: {len(tools)} {'tool' if len(tools) == 1 else 'tools'}"
     return f"{total} ({', '.join(details)})" if details else total
-
-
-def _print_columns(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(len(row[column]) for row in (_HEADS, *rows)) for column in range(len(_HEADS))]
-    for row in (_HEADS, *rows):
-        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:

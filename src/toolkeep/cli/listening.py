@@ -1,16 +1,18 @@
 """Where a server that a command starts listens, and in which folder it works."""
 
+import errno
 import socket
 from pathlib import Path
 
 
 def listen(host: str, port: int, *, option: str) -> socket.socket:
-    """A listening socket; an OSError names the address, and the option that chooses another."""
+    """A listening socket; an OSError names the address, and the option that chooses another port."""
     from toolkeep.server.serving import bind
 
     try:
         return bind(host, port)
     except OSError as error:
+        option = option if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
         reason = f"{error.strerror or 'cannot be listened at'}; choose another with {option}"
         raise OSError(error.errno, reason, address(host, port)) from error
 

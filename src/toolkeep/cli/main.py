@@ -1,6 +1,7 @@
 """The command itself: finds its subcommands by name and loads only the one that is called."""
 
 import importlib
+import os
 from typing import Any
 
 import click
@@ -95,8 +96,11 @@ def _version(ctx: click.Context, _: click.Parameter, value: Any) -> None:
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
 )
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Keeps an LLM agent's tools.
 
     Exit status: 0 done, 1 refused or failed, 2 wrong usage.
     """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False

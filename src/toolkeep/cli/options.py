@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
@@ -100,6 +100,15 @@ def is_terminal(stream: Any) -> bool:
     return stream is not None and stream.isatty()
 
 
+def is_agreed(question: str) -> bool:
+    """Whether the person at the terminal says yes; Ctrl-C and the end of input are a no."""
+    try:
+        return click.confirm(question, default=False, err=True)
+    except click.Abort:
+        click.echo(err=True)
+        return False
+
+
 def fail(error: ToolkeepError, *, as_json: bool) -> NoReturn:
     """Say what happened and end with status 1."""
     if as_json:
@@ -121,7 +130,15 @@ def fail(error: ToolkeepError, *, as_json: bool) -> NoReturn:
 
 def say(text: str, *, label: str = "", color: str | None = None, err: bool = False) -> None:
     """Text for a person, after a coloured label; what tools and models wrote cannot control the terminal."""
-    click.echo(click.style(label, fg=color) + visible_lines(text) if label else visible_lines(text), err=err)
+    shown = click.style(label, fg=color) if color else label
+    click.echo(shown + visible_lines(text), err=err)
+
+
+def say_columns(rows: Sequence[Sequence[str]]) -> None:
+    """Rows of text, their cells below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def print_json(data: Any) -> None:
@@ -137,9 +154,14 @@ def write_new(path: Path, text: str) -> None:
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        file = path.open("x", encoding="utf-8")
     except FileExistsError as error:
         raise FileUnreadable(str(path), "exists already; choose another, or move it away") from error
     except OSError as error:
+        raise FileUnreadable(str(path), error.strerror or "cannot be written") from error
+    try:
+        with file:
+            file.write(text)
+    except OSError as error:
+        path.unlink()  # half a file would be in the way of the next try
         raise FileUnreadable(str(path), error.strerror or "cannot be written") from error

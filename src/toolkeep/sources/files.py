@@ -24,6 +24,10 @@ from toolkeep.validation.reasons import NotStrictJson
 from toolkeep.wording import echo_name
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|-?[0-9][0-9.eE+-]*+|-?[A-Za-z]++|[\[\]{}:]')
+_IS_CODE = (
+    "is Python, and no code is run here; name definitions in JSON or YAML, "
+    "and check a tool of your code with `toolkeep.testing.check_tool`"
+)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -51,6 +55,8 @@ def read_data(path: Path) -> Any:
         raise FileUnreadable(str(path), f"is over {DEFINITION_FILE_BYTES} bytes")
     if path.suffix.lower() in (".yml", ".yaml"):
         return read_yaml(raw, str(path)).data
+    if path.suffix.lower() in (".py", ".pyi"):
+        raise FileUnreadable(str(path), _IS_CODE)
     return _read_json(str(path), raw)
 
 

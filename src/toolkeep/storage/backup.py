@@ -65,7 +65,7 @@ def make_backup(folder: Path, target: Path) -> Manifest:
 
 def check_backup(source: Path) -> Manifest:
     """Read a backup whole, as if to restore it; raises `BackupRefused` where something is wrong with it."""
-    with _scratch(source) as scratch:
+    with _scratch(source, or_elsewhere=True) as scratch:  # backups often lie where nobody may write
         return _unpack(source, scratch / "state")
 
 
@@ -278,15 +278,17 @@ def _broken(source: Path, reason: str) -> BackupRefused:
 
 
 @contextlib.contextmanager
-def _scratch(beside: Path) -> Iterator[Path]:
-    """A folder for this user alone, on the same disk as what it is for."""
+def _scratch(beside: Path, *, or_elsewhere: bool = False) -> Iterator[Path]:
+    """A folder for this user alone, on the same disk as what it is for; elsewhere only if that will do."""
     try:
-        made = Path(tempfile.mkdtemp(prefix=".toolkeep-", dir=beside.absolute().parent))
+        made = tempfile.mkdtemp(prefix=".toolkeep-", dir=beside.absolute().parent)
     except OSError as error:
-        reason = f"its folder cannot be written: {error.strerror}"
-        raise BackupRefused(str(beside), reason, hint="name another place") from error
+        if not or_elsewhere:
+            reason = f"its folder cannot be written: {error.strerror}"
+            raise BackupRefused(str(beside), reason, hint="name another place") from error
+        made = tempfile.mkdtemp(prefix=".toolkeep-")
     try:
-        yield made
+        yield Path(made)
     finally:
         shutil.rmtree(made, ignore_errors=True)
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from playwright.sync_api import expect
+
 from tests.server.page.conftest import Reader, World
 
 Read = Callable[..., Reader]
@@ -48,3 +50,19 @@ def test_long_runs_have_room_beside_their_chart(read: Read, world: World) -> Non
 def test_a_chart_shows_the_only_call_there_was(read: Read, world: World) -> None:
     page = overview(read, world)
     page.wait_for_function(f"() => ({_COLOURED})().every(is => is)")
+
+
+def test_calls_that_wait_can_be_told_apart_and_leave_room_for_the_chosen_one(
+    read: Read, world: World
+) -> None:
+    for copies in range(1, 9):
+        world.call_meanwhile("order", {"title": "D" * 400, "copies": copies}, agent="writer")
+    page = read(viewport={"width": 390, "height": 844}).page
+    page.goto(f"{world.url}/ui/approvals")
+    cards = page.locator(".waiting-list a .about")
+    expect(cards).to_have_count(8)
+    assert all(text.startswith('{"title": "DDD') and text.endswith("…") for text in cards.all_inner_texts())
+    box = page.locator("#question").bounding_box()
+    assert box is not None
+    assert box["y"] < 844
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,13 +1,14 @@
 """What is said over the standard streams of a server, with a program that says what the test wants."""
 
 import asyncio
+import gc
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 
-from toolkeep.sandbox.resident import Resident
+from toolkeep.sandbox.resident import Over, Resident, ResidentOver
 from toolkeep.sources.mcp import by_lines
 from toolkeep.sources.mcp.by_lines import LineSpeaker
 from toolkeep.sources.mcp.speaking import UpstreamFailed
@@ -19,6 +20,7 @@ class Program:
     """Stands in for a confined program: keeps what it is sent, and writes what it is told."""
 
     is_alive = True
+    is_over = False
     waiting_bytes = 0
     last_words = ""
 
@@ -27,6 +29,8 @@ class Program:
         self.lines: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def send(self, data: bytes) -> None:
+        if self.is_over:
+            raise ResidentOver(Over.ENDED, status=2)
         self.sent.append(json.loads(data))
 
     async def line(self) -> bytes:
@@ -63,6 +67,21 @@ async def given_up(speaker: LineSpeaker, method: str) -> None:
     await settle()
     asking.cancel()
     await settle()
+
+
+def test_who_cannot_send_hears_why_and_nobody_else_does() -> None:
+    """What a loop says of errors that nobody took goes to standard error, with a trace."""
+    unheard: list[dict[str, Any]] = []
+
+    async def steps(speaker: LineSpeaker, program: Program) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+        program.is_over = True
+        with pytest.raises(UpstreamFailed, match="it ended with status 2"):
+            await speaker.request("initialize", {})
+        gc.collect()
+
+    talk(steps)
+    assert unheard == []
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,15 @@ def test_nothing_answers_before_a_person_has_accepted_it(tmp_path: Path) -> None
     assert result.code is Code.UNKNOWN_TOOL
 
 
+def test_a_refreshed_list_that_is_the_same_changes_nothing(tmp_path: Path) -> None:
+    add(tmp_path, *server())
+    said = add(tmp_path, "up", "--refresh", is_accepted=False)
+    assert "✓ 'up' lists what it did before: " in said
+    assert "once the file is accepted" not in said
+    (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
+    assert result.status == "ok"
+
+
 def test_a_refreshed_list_waits_for_a_person_again(tmp_path: Path) -> None:
     add(tmp_path, *server())
     change(tmp_path, description="As it was.")

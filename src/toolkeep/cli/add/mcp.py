@@ -97,9 +97,11 @@ def command(
         why = next(iter(map(_problem, offers)), "it lists none")
         raise ImportRefused(f"'{name}'", f"none of its tools can be imported: {why}")
     addition = _addition(root, name, entry, listing, is_there=refresh)
+    is_new = not (refresh and _is_kept(addition))
     if not as_json:
         _show(offers, addition)
-    write_addition(addition, is_agreed=yes, as_json=as_json)
+    if is_new:
+        write_addition(addition, is_agreed=yes, as_json=as_json)
     keep_sign_in(root, name, access)
     if as_json:
         refused = {str(offer.name): why for offer in offers if (why := _problem(offer))}
@@ -107,6 +109,9 @@ def command(
         print_json({**told, "refused": refused})
         return
     count = "1 tool" if len(usable) == 1 else f"{len(usable)} tools"
+    if not is_new:
+        say(f" '{name}' lists what it did before: {count}", label="✓", color="green")
+        return
     say(f" added '{name}' with {count}", label="✓", color="green")
     say("  They answer once the file is accepted: toolkeep accept")
 
@@ -186,6 +191,14 @@ def _addition(root: Path, name: str, entry: dict[str, Any], listing: Listing, *,
     return Addition(
         path=path, before=text, after=text, document=path.parent / str(entry["mcp"]), content=content
     )
+
+
+def _is_kept(addition: Addition) -> bool:
+    """Whether a server lists what is kept of it already."""
+    try:
+        return addition.document.read_bytes() == addition.content
+    except OSError:
+        return False
 
 
 def _problem(offer: Offer) -> str:

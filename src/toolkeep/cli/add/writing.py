@@ -10,10 +10,9 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 
-from toolkeep.cli.options import is_terminal
+from toolkeep.cli.options import is_agreed, is_terminal
 from toolkeep.documents import read_yaml
 from toolkeep.errors import FileUnreadable, ImportRefused, NotAccepted
 from toolkeep.storage.atomic import write_whole
@@ -57,7 +56,8 @@ def propose(
     data = read_yaml(before.encode(), str(path)).data if before.strip() else {}
     upstreams = data.get("upstreams") if isinstance(data, dict) else None
     if isinstance(upstreams, dict) and name in upstreams:
-        raise ImportRefused(f"upstream '{name}'", "is there already", hint="choose another with --name")
+        other = "with --name" if kind == "openapi" else "name, or ask it again with --refresh"
+        raise ImportRefused(f"upstream '{name}'", "is there already", hint=f"choose another {other}")
     entry = {**entry, kind: file_name}
     after = _inserted(before, name, entry)
     expected = {**(data or {}), "upstreams": {**(upstreams or {}), name: entry}}
@@ -94,7 +94,7 @@ def check_agreed(question: str, *, as_json: bool) -> None:
     """Raise `NotAccepted` unless a person at the terminal says yes."""
     if as_json or not is_terminal(sys.stdin):
         raise NotAccepted("nobody is there to ask", hint="run it on a terminal, or give --yes")
-    if not click.confirm(question, default=False, err=True):
+    if not is_agreed(question):
         raise NotAccepted("you said no", hint="nothing was changed")
 
 

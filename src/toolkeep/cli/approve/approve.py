@@ -64,7 +64,8 @@ def command(
     if not (can_ask() and is_terminal(sys.stdout)):
         raise NotAnswered(
             "nobody is there to ask",
-            hint="run it on a terminal, nothing redirected; `toolkeep approve deny` needs none",
+            hint="run it on a terminal, nothing redirected, or give --token-file; "
+            "`toolkeep approve deny` needs neither",
         )
     reach: Reach = "rule" if always else "session" if for_session else "once"
     with approvals_of(project) as approvals:

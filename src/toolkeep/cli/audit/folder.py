@@ -18,7 +18,8 @@ def state_of(project: Path | None) -> Path:
     """The state folder of a project; raises where nothing was ever recorded."""
     state = open_state(project_folder(project))
     if state is None or not (state.folder / "audit").exists():
-        raise NotRecorded("no call of this project was recorded yet")
+        hint = "there is a log after the first call; --project names the folder of another project"
+        raise NotRecorded("no call of this project was recorded yet", hint)
     return state.folder
 
 

@@ -1,13 +1,12 @@
 """`toolkeep audit list`: the newest records."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from toolkeep.cli.audit.folder import log_of, summary
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say, say_columns
 
 _CALL_CHARS: Final = 16
 """Of a call's id: enough to name it with."""
@@ -30,7 +29,7 @@ def command(limit: int, tool: str | None, agent: str | None, project: Path | Non
     if as_json:
         print_json(shown)
         return
-    _print([_cells(row) for row in shown])
+    say_columns([_cells(row) for row in shown])
     say(f"\n{len(shown)} of {len(rows)} records")
 
 
@@ -46,9 +45,3 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         row["agent"],
         words,
     )
-
-
-def _print(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

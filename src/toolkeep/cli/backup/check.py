@@ -8,7 +8,7 @@ from toolkeep.cli.options import common, print_json, say
 
 
 @click.command("check")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @common
 def command(file: Path, *, as_json: bool) -> None:
     """Read FILE whole, check every hash, every database and the log in it; nothing is changed."""

@@ -9,7 +9,7 @@ from toolkeep.cli.options import common, print_json, project, say
 
 
 @click.command("restore")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--replace", "replaces", is_flag=True, help="Move a state that is there aside.")
 @project
 @common

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say, say_columns
 from toolkeep.cli.token.shown import moment, token_data, tokens_of
 from toolkeep.tokens import Token
 
@@ -22,16 +22,15 @@ def command(project: Path | None, *, shows_all: bool, as_json: bool) -> None:
     if as_json:
         print_json([token_data(token) for token in found])
         return
-    for token in found:
-        say(_row(token, now))
+    say_columns([_row(token, now) for token in found])
     if not found:
         say("no token counts")
 
 
-def _row(token: Token, now: float) -> str:
+def _row(token: Token, now: float) -> tuple[str, ...]:
     scopes = ",".join(scope.value for scope in token.scopes)
     used = f"last used {moment(token.last_used_at)}" if token.last_used_at else "never used"
-    return f"{token.id}  {token.name}  as {token.agent}  {scopes}  {_end(token, now)}  {used}"
+    return token.id, token.name, f"as {token.agent}", scopes, _end(token, now), used
 
 
 def _end(token: Token, now: float) -> str:

@@ -163,6 +163,7 @@ class LineSpeaker:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(self._failure)
+                waiting.exception()  # whoever cannot even send hears of it there, and does not wait
 
 
 def ended(over: ResidentOver) -> UpstreamFailed:

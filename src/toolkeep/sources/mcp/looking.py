@@ -4,6 +4,7 @@ It is started with what the person grants, and ended at once.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from toolkeep.errors import ImportRefused
@@ -37,16 +38,30 @@ async def look(
             await talk.close()
     except UpstreamFailed as failed:
         said = f"; it wrote:\n{visible_lines(failed.last_words)}" if failed.last_words else ""
+        hint = _URL_HINT if "url" in entry else _file_hint(entry, base) or _PROGRAM_HINT
         raise ImportRefused(
-            shown, f"is no server that can be used: {failed.reason}{said}", hint=_HINT
+            shown, f"is no server that can be used: {failed.reason}{said}", hint=hint
         ) from failed
     except ValueError as error:
-        raise ImportRefused(shown, str(error)) from error
+        raise ImportRefused(shown, str(error), hint=_file_hint(entry, base) or _MISSING_HINT) from error
     finally:
         await pool.close()
 
 
-_HINT: Final = "grant what it needs: --capability fs.read:FOLDER, --code FOLDER, --env NAME, --sign-in"
+_PROGRAM_HINT: Final = "grant what it needs: --capability fs.read:FOLDER, --code FOLDER, --env NAME"
+_URL_HINT: Final = (
+    "see that it is up, and give what it asks for: --header, --sign-in; "
+    "a server of this machine is added as a program: -- COMMAND"
+)
+_MISSING_HINT: Final = "name a program that is there, or an address that begins with https://"
+
+
+def _file_hint(entry: Mapping[str, Any], base: str) -> str:
+    """Where a word names a file of the project, but not as one: a program starts in a folder of its own."""
+    for word in entry.get("command") or ():
+        if not word.startswith(("/", "./", "../", "~/")) and Path(base, word).is_file():
+            return f"write ./{word} for the file of the project"
+    return ""
 
 
 async def _begun(
