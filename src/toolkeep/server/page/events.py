@@ -53,6 +53,8 @@ class Listeners:
         try:
             await request.send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             await self._tell(request, queue, gone)
+        except asyncio.CancelledError:  # it is told to end, and ends as streams do
+            await request.send({"type": "http.response.body", "body": b""})
         finally:
             gone.cancel()
             del self._queues[queue]

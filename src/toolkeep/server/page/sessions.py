@@ -95,7 +95,7 @@ class Sessions:
         is_live = self._clock() < found.ends_at
         if is_live and found.token:
             # Asked as for `/v1`: a token that was revoked ends what was begun with it.
-            known = self._recognizer.recall(found.token) or await self._recognizer.ask(found.token)
+            known = await self._recognizer.find(found.token)
             is_live = known is not None
             if known is not None:
                 found.caller = found.approver = known
