@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.mcp.talk import modern_request
+from tests.mcp.talk import TASKS, modern_request
 from tests.server.conftest import begun, ended, noted
 from tests.server.page.test_app import FORM, ORIGIN, Visitor, visiting
 from tests.server.talk import Client, Pending, Response, served, until
@@ -66,6 +66,28 @@ def test_a_revoked_token_ends_what_it_began_and_no_other_request(
 
     assert asyncio.run(act()) == (True, True, False)
     assert begun == ended
+
+
+def test_a_task_that_waits_for_a_person_ends_with_its_token(keep: Keep) -> None:
+    keep.declare_agent("other")
+
+    async def act() -> Any:
+        async with served(keep) as client:
+            other, another = client.as_agent("other"), client.as_agent("other")
+            note = {"name": "send_note", "arguments": {"text": "x"}}
+            body, headers = modern_request("tools/call", note, TASKS)
+            created = (await other.post("/mcp", body, headers=headers)).data["result"]
+            assert len((await client.get("/v1/approvals")).data["items"]) == 1
+            client.tokens.revoke(other.token[3:].partition("_")[0])
+            client.app.service.recognizer.forget()
+            body, headers = modern_request("tasks/get", {"taskId": created["taskId"]}, TASKS)
+            seen = "working"
+            async with asyncio.timeout(20):
+                while seen == "working":
+                    seen = (await another.post("/mcp", body, headers=headers)).data["result"]["status"]
+            return seen, (await client.get("/v1/approvals")).data["items"]
+
+    assert asyncio.run(act()) == ("cancelled", [])
 
 
 def test_the_stream_of_a_session_ends_with_its_token(keep: Keep) -> None:

@@ -8,10 +8,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.mcp.headers import LOOPBACK, Headers, SpokenTo
+from toolkeep.mcp.tasks import outliving
 from toolkeep.server.answers import Answer
 from toolkeep.server.auth import Caller, check_scope, presented, unknown_caller
 from toolkeep.server.limits import Turnstile
@@ -201,4 +203,8 @@ class McpDoor:
         check_scope(caller, (TokenScope.MCP,))
         scope[AGENT_KEY] = caller.agent
         with self._app.admitted(caller), self._app.tenure.of(text):
-            await self._mcp(scope, receive, send)
+            told = outliving.set(partial(self._app.tenure.follow, text))
+            try:
+                await self._mcp(scope, receive, send)
+            finally:  # the next request of the connection may begin in this context
+                outliving.reset(told)

@@ -50,6 +50,11 @@ class Tenure:
         finally:
             self._held.pop(task, None)
 
+    def follow(self, text: str, task: asyncio.Task[Any]) -> None:
+        """The same for work that outlives its request, until it ends."""
+        self._hold(task, text)
+        task.add_done_callback(lambda _: self._held.pop(task, None))
+
     def _hold(self, task: asyncio.Task[Any], text: str) -> None:
         self._held[task] = text
         if self._looking is None:
