@@ -566,6 +566,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     header_bytes: int = HEADER_BYTES
     send_s: float = 20.0
     """How long a client may take to send one request, from its first byte to its last."""
+    read_s: float = 120.0
+    """How long a client may read nothing while something waits for it; the kernel takes some MB ahead."""
     connections: int = 2048
     in_flight: int = 1024
     token_in_flight: int = 256
