@@ -590,9 +590,10 @@ SESSION_HOURS: Final = 12.0
 """How long a person is signed in: a working day."""
 SESSIONS: Final = 64
 SESSION_TABS: Final = 64
-"""People who are signed in, and tabs of one of them; the oldest gives way."""
+"""Sessions, and tabs of one; the oldest gives way, of sessions that of the token that has most."""
 LISTENERS: Final = 128
-"""Tabs that hear of what happens; one more is told to ask again later."""
+CALLER_LISTENERS: Final = 16
+"""Tabs that hear of what happens, all and of one token; one more is told to ask again later."""
 LISTEN_SECONDS: Final = 1.0
 """How often somebody looks what waits, while a tab listens: other processes of a keep tell nobody."""
 FORM_FIELDS: Final = 2_000
