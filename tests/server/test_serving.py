@@ -77,6 +77,21 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(keep: Keep) -> None:
     assert (status, problem["code"]) == (408, "ACODE-TSR-063")
 
 
+def pour(client: socket.socket, count: int) -> None:
+    for _ in range(count // 100_000):
+        client.sendall(b"x" * 100_000)
+
+
+def test_what_follows_an_answer_is_not_read_without_end(keep: Keep) -> None:
+    body = 200_000_000
+    head = f"POST /v1/tools/add:call HTTP/1.1\r\nhost: localhost\r\ncontent-length: {body}\r\n\r\n"
+    with running(keep) as server, socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        client.sendall(head.encode())
+        assert client.recv(1000).startswith(b"HTTP/1.1 401 ")
+        with pytest.raises(ConnectionError):
+            pour(client, body)
+
+
 def test_connections_beyond_the_limit_are_sent_away(keep: Keep) -> None:
     with running(keep, ServerLimits(connections=1, grace_s=1)) as server:
         address = ("127.0.0.1", server.port)

@@ -116,11 +116,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_head, self._received = False, 0
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        """Some of the body; of one that was answered before it was there, only so much is read."""
+        if self.cycle.response_complete:
+            self._received += len(body)
+            if self._received > self.limits.body_bytes:
+                self.transport.abort()
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """It is all there."""
         if self.parser.should_upgrade():
             return
-        self._is_receiving, self._is_in_head = False, True
+        self._is_receiving, self._is_in_head, self._received = False, True, 0
         self._deadline.clear()
         super().on_message_complete()
 
