@@ -578,6 +578,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     header_bytes: int = HEADER_BYTES
     send_s: float = 20.0
     """How long a client may take to send one request, from its first byte to its last."""
+    read_s: float = 120.0
+    """How long a client may read nothing while something waits for it; the kernel takes some MB ahead."""
     connections: int = 2048
     in_flight: int = 1024
     token_in_flight: int = 256
@@ -600,9 +602,10 @@ SESSION_HOURS: Final = 12.0
 """How long a person is signed in: a working day."""
 SESSIONS: Final = 64
 SESSION_TABS: Final = 64
-"""People who are signed in, and tabs of one of them; the oldest gives way."""
+"""Sessions, and tabs of one; the oldest gives way, of sessions that of the token that has most."""
 LISTENERS: Final = 128
-"""Tabs that hear of what happens; one more is told to ask again later."""
+CALLER_LISTENERS: Final = 16
+"""Tabs that hear of what happens, all and of one token; one more is told to ask again later."""
 LISTEN_SECONDS: Final = 1.0
 """How often somebody looks what waits, while a tab listens: other processes of a keep tell nobody."""
 FORM_FIELDS: Final = 2_000

@@ -340,12 +340,8 @@ class Pipeline:
             return refused(
                 request, refuse(request, Code.NOT_PENDING, message, "Submit each pending call once.")
             )
-        recorded, claimed = waiting
-        journey = Journey(recorded.request, recorded.tool)
-        journey.checked, journey.permitted = recorded.checked, recorded.approved.permitted
-        journey.recorded = recorded
-        journey.argument_hash, journey.claim, journey.is_begun = recorded.argument_hash, claimed, True
-        raw = RawOutput(call=recorded, value=value, isolation="client", execute_ms=0.0)
+        journey = Journey.going_on(*waiting)
+        raw = RawOutput(call=waiting[0], value=value, isolation="client", execute_ms=0.0)
         return await self._end(journey, await self._through(journey, self._finished_by_client(raw)))
 
     async def _finished_by_client(self, raw: RawOutput) -> ToolResult:
@@ -362,7 +358,10 @@ class Pipeline:
         finally:
             journey.settle(result)
         if result.status == "pending" and journey.recorded is not None:
-            self._pending.put(journey.recorded, journey.claim)
+            gave_way = self._pending.put(journey.recorded, journey.claim)
+            if gave_way is not None:
+                left = Journey.going_on(*gave_way)
+                left.settle(left.refused(_left_waiting(left.request)))
         self._tell(journey, result)
         return result
 
@@ -404,6 +403,15 @@ class Journey:
         """Whether the log has its intent already."""
         self.executor: Executor | None = None
         """Who was asked to run it."""
+
+    @classmethod
+    def going_on(cls, recorded: RecordedCall, claimed: Claim) -> "Journey":
+        """That of a call that was handed out to its client."""
+        journey = cls(recorded.request, recorded.tool)
+        journey.checked, journey.permitted = recorded.checked, recorded.approved.permitted
+        journey.recorded = recorded
+        journey.argument_hash, journey.claim, journey.is_begun = recorded.argument_hash, claimed, True
+        return journey
 
     @property
     def shown_name(self) -> str:
@@ -525,6 +533,11 @@ def _cancelled(request: ToolCall) -> Refusal:
 def _cut_short(request: ToolCall) -> Refusal:
     message = "The keep ended while the call was under way: whether it had an effect is unknown"
     return refuse(request, Code.OUTCOME_UNKNOWN, message, "Find out before you call again.")
+
+
+def _left_waiting(request: ToolCall) -> Refusal:
+    message = "Too many calls wait for their client's result, and this one gave way: its outcome is unknown"
+    return refuse(request, Code.OUTCOME_UNKNOWN, message, "Find out before you call again, with a new key.")
 
 
 def _broken(request: ToolCall) -> Refusal:

@@ -33,6 +33,11 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"id": request["id"], "result": _read(arguments["path"], arguments.get("really"))}
     if how == "who":
         return {"id": request["id"], "result": os.environ.get("KEY")}
+    if how == "tell":
+        told = {os.environ["KEY"]: [f"my key is {os.environ['KEY']}!"]}
+        return {"id": request["id"], "result": told}
+    if how == "complain":
+        return {"id": request["id"], "error": f"{os.environ['KEY']} is no good"}
     return {"id": request["id"], "result": CALLS}
 
 

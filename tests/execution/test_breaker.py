@@ -1,6 +1,8 @@
 """The circuit breaker: a tool that keeps failing is left alone for a while."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -66,6 +68,31 @@ def test_one_trial_is_let_through_when_the_time_is_over() -> None:
     clock.advance(30)
     assert [is_open(breaker) for _ in range(3)] == [False, False, False]  # looking is no trial
     assert [breaker.begin(REQUEST, "hash") is not None for _ in range(3)] == [False, True, True]
+
+
+class Turns:
+    """A lock after which each thread waits until the other has had its turn too."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._both = threading.Barrier(2, timeout=10)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        self._both.wait()
+
+
+def test_of_two_threads_that_begin_at_once_one_is_the_trial() -> None:
+    clock = FakeClock()
+    breaker = failed(3, clock)
+    clock.advance(30)
+    breaker._lock = Turns()  # type: ignore[assignment]
+    with ThreadPoolExecutor(2) as pool:
+        begun = list(pool.map(lambda _: breaker.begin(REQUEST, "hash"), range(2)))
+    assert [refusal is None for refusal in begun].count(True) == 1
 
 
 @pytest.mark.parametrize("is_failure", [True, False])

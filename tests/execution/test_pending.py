@@ -48,9 +48,20 @@ def test_an_unknown_id_finds_nothing() -> None:
 def test_the_oldest_gives_way_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_module, "PENDING_CALLS", 2)
     pending, calls = PendingCalls(), [call(str(number)) for number in range(3)]
+    claims = [Claim(None, str(number)) for number in range(3)]
+    gave_way = [pending.put(one, claim) for one, claim in zip(calls, claims, strict=True)]
+    assert gave_way == [None, None, (calls[0], claims[0])]
+    assert [taken(pending, str(number)) for number in range(3)] == [None, calls[1], calls[2]]
+
+
+def test_an_agent_pushes_out_only_what_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_module, "PENDING_CALLS", 3)
+    pending, calls = PendingCalls(), [call("0", "ada"), *(call(str(number), "bob") for number in range(1, 5))]
     for one in calls:
         pending.put(one, NO_CLAIM)
-    assert [taken(pending, str(number)) for number in range(3)] == [None, calls[1], calls[2]]
+    assert taken(pending, "0", "ada") is calls[0]
+    found = [taken(pending, str(number), "bob") for number in range(1, 5)]
+    assert found == [None, None, calls[3], calls[4]]
 
 
 def test_of_several_threads_exactly_one_takes_a_call() -> None:

@@ -140,6 +140,16 @@ def test_a_secret_is_in_the_environment_of_the_program(tmp_path: Path) -> None:
     assert result.value == "Bearer s3cr3t"
 
 
+def test_a_program_does_not_say_its_secret_back(tmp_path: Path) -> None:
+    made = source(environment={"KEY": "{secret:key}"})
+    calls = [("a", {"how": "tell"}), ("a", {"how": "complain"})]
+    told, failed = called(tmp_path, calls, made=made, secrets={"key": 'gr\u00fcn"s3cr3t\\key'})
+    assert told.value == {"(hidden)": ["my key is (hidden)!"]}
+    assert failed.error is not None
+    assert "(hidden) is no good" in failed.text
+    assert "s3cr3t" not in failed.text
+
+
 def test_a_secret_that_nobody_gave_starts_nothing(tmp_path: Path) -> None:
     (result,) = called(tmp_path, [("a", {})], made=source(environment={"KEY": "{secret:key}"}))
     assert result.error is not None

@@ -15,6 +15,7 @@ from tests.flow.claims import open_claims
 from toolkeep import Code, Keep, ToolDefinition, tool
 from toolkeep.calls import ToolResult
 from toolkeep.definitions.context import ToolFailed
+from toolkeep.execution import pending as pending_module
 from toolkeep.policy.settings import DEFAULT_GRANT, PolicySettings
 from toolkeep.storage.record import FileRecord
 
@@ -237,6 +238,18 @@ def test_a_pending_call_is_handed_out_once_and_its_result_is_remembered(keep: Ke
     again = call(keep, "ask_user", {})
     assert (again.value, again.is_repeated, again.call_id) == ("blue", True, pending.call_id)
     assert same(submitted, again)
+    assert open_claims(folder) == 0
+
+
+def test_the_key_of_a_pending_call_that_gave_way_says_that_nobody_knows_its_outcome(
+    keep: Keep, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_module, "PENDING_CALLS", 1)
+    first, second = (call(keep, "ask_user", {}, idempotency_key=key) for key in ("first", "second"))
+    assert asyncio.run(keep.submit(first.call_id, "blue")).code is Code.NOT_PENDING
+    again = call(keep, "ask_user", {}, idempotency_key="first")
+    assert (again.code, again.call_id, again.is_repeated) == (Code.OUTCOME_UNKNOWN, first.call_id, True)
+    assert asyncio.run(keep.submit(second.call_id, "blue")).ok
     assert open_claims(folder) == 0
 
 

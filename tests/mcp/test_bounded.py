@@ -1,5 +1,6 @@
 """The command over HTTP: a client that sends a head without end is not listened to without end."""
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -8,10 +9,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.server import ServerState
 
 from tests.mcp.talk import modern_request
+from toolkeep.limits import ServerLimits
+from toolkeep.mcp.bounded import BoundedProtocol
 
 pytestmark = pytest.mark.spec("MCP-3")
 
@@ -63,3 +70,51 @@ def test_a_head_without_end_is_refused(port: int) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
         client.sendall(b"POST /mcp HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 100_000 + b"\r\n\r\n")
         assert client.recv(1000).startswith(b"HTTP/1.1 431 ")
+
+
+class Wire:
+    """A transport whose client reads as it is said: how much is left at each look."""
+
+    def __init__(self, *left: int) -> None:
+        self._left = list(left)
+        self.is_aborted = asyncio.Event()
+
+    def get_write_buffer_size(self) -> int:
+        return self._left.pop(0)
+
+    def abort(self) -> None:
+        self.is_aborted.set()
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._left)
+
+
+def bounded(wire: Any) -> BoundedProtocol:
+    kind = type("Impatient", (BoundedProtocol,), {"limits": ServerLimits(read_s=0.001)})
+    protocol: BoundedProtocol = kind(uvicorn.Config(lambda: None), ServerState(), {})
+    protocol.transport, protocol.flow = wire, FlowControl(wire)
+    return protocol
+
+
+def test_a_client_that_reads_is_waited_for_and_one_that_does_not_is_sent_away() -> None:
+    async def act() -> bool:
+        wire = Wire(900, 600, 300, 300, 100)
+        bounded(wire).pause_writing()
+        await asyncio.wait_for(wire.is_aborted.wait(), 20)
+        return wire.has_more
+
+    assert asyncio.run(act())
+
+
+def test_a_client_that_has_read_everything_is_left_alone() -> None:
+    async def act() -> bool:
+        wire, other = Wire(900), Wire(900, 900)
+        protocol = bounded(wire)
+        protocol.pause_writing()
+        protocol.resume_writing()
+        bounded(other).pause_writing()
+        await asyncio.wait_for(other.is_aborted.wait(), 20)
+        return wire.is_aborted.is_set()
+
+    assert not asyncio.run(act())

@@ -226,6 +226,40 @@ def test_a_client_that_goes_away_from_a_call_that_waits_leaves_it_waiting(keep: 
     assert talk(keep, act).data["value"] == "sent hi"
 
 
+def test_events_of_a_call_that_is_given_up_come_to_an_end(keep: Keep) -> None:
+    async def act(client: Client) -> Any:
+        asked = client.begin(
+            "POST", "/v1/tools/send_note:call", {"arguments": {"text": "hi"}}, headers=EVENTS
+        )
+        await until(lambda: asked.response.body)
+        await client.post(f"/v1/calls/{asked.response.events[0][1]['call_id']}:cancel")
+        await asked.task
+        return asked.response
+
+    response = talk(keep, act)
+    assert response.is_over
+    *_, (last, said) = response.events
+    assert (last, said["code"], said["status"]) == ("problem", "ACODE-TSR-033", 503)
+    assert noted == []
+
+
+def test_events_of_a_call_that_is_cut_short_by_the_end_of_the_server_come_to_an_end(keep: Keep) -> None:
+    async def act(client: Client) -> Any:
+        waiting = client.begin(
+            "POST", "/v1/tools/wait_for_ever:call", {"arguments": {"label": "x"}}, headers=EVENTS
+        )
+        await until(lambda: waiting.response.body)
+        client.app.service.health.stop()
+        waiting.task.cancel()  # as uvicorn does when the grace is over
+        await waiting.task
+        return waiting.response
+
+    response = talk(keep, act)
+    assert response.is_over
+    *_, (last, said) = response.events
+    assert (last, said["code"], said["status"]) == ("problem", "ACODE-TSR-040", 503)
+
+
 # --- calls that the client executes ---------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -77,6 +77,21 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(keep: Keep) -> None:
     assert (status, problem["code"]) == (408, "ACODE-TSR-063")
 
 
+def pour(client: socket.socket, count: int) -> None:
+    for _ in range(count // 100_000):
+        client.sendall(b"x" * 100_000)
+
+
+def test_what_follows_an_answer_is_not_read_without_end(keep: Keep) -> None:
+    body = 200_000_000
+    head = f"POST /v1/tools/add:call HTTP/1.1\r\nhost: localhost\r\ncontent-length: {body}\r\n\r\n"
+    with running(keep) as server, socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        client.sendall(head.encode())
+        assert client.recv(1000).startswith(b"HTTP/1.1 401 ")
+        with pytest.raises(ConnectionError):
+            pour(client, body)
+
+
 def test_connections_beyond_the_limit_are_sent_away(keep: Keep) -> None:
     with running(keep, ServerLimits(connections=1, grace_s=1)) as server:
         address = ("127.0.0.1", server.port)
@@ -85,6 +100,125 @@ def test_connections_beyond_the_limit_are_sent_away(keep: Keep) -> None:
             assert first.recv(100).startswith(b"HTTP/1.1 200")
             with socket.create_connection(address, timeout=20) as second, suppress(ConnectionResetError):
                 assert second.recv(100) == b""
+
+
+# --- requests that two parsers read differently ---------------------------------------------------
+
+UPGRADE = (
+    "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"
+)
+LAST = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+
+
+def answers(server: Running, *parts: bytes) -> list[bytes]:
+    """Every answer on one connection to what is sent in these pieces, each one sent by itself."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        received = b""
+        for part in parts:
+            client.sendall(part)
+            client.settimeout(0.05)
+            with suppress(TimeoutError):
+                received += client.recv(65536)
+            client.settimeout(20)
+        while more := client.recv(65536):
+            received += more
+    return received.split(b"HTTP/1.1 ")[1:]
+
+
+def posted(server: Running, body: bytes, *headers: str) -> bytes:
+    said = [
+        "host: localhost",
+        f"authorization: Bearer {server.token()}",
+        "content-type: application/json",
+        *headers,
+    ]
+    lines = "\r\n".join(["POST /v1/tools/add:call HTTP/1.1", *said, "", ""])
+    return lines.encode() + body
+
+
+@pytest.mark.parametrize("cut", [0, 30, -25, -5])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_request_that_offers_another_protocol_is_answered_in_ours(
+    keep: Keep, cut: int, is_chunked: bool
+) -> None:
+    body = b'{"arguments":{"a":41}}'
+    length = "transfer-encoding: chunked" if is_chunked else f"content-length: {len(body)}"
+    sent = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if is_chunked else body
+    with running(keep) as server:
+        whole = posted(server, sent, length, *UPGRADE.splitlines())
+        first, last = answers(server, whole[:cut], whole[cut:], LAST)
+    assert first.startswith(b"200 ")
+    assert b'"value":42' in first
+    assert last.startswith(b"200 ")
+
+
+def test_many_that_offer_another_protocol_at_once_are_answered(keep: Keep) -> None:
+    offer = f"GET /healthz HTTP/1.1\r\nhost: localhost\r\n{UPGRADE}\r\n".encode()
+    with running(keep) as server:
+        statuses = [answer[:3] for answer in answers(server, offer * 1500 + LAST)]
+    assert statuses == [b"200"] * 1501
+
+
+def test_the_body_of_a_request_is_never_read_as_another(keep: Keep) -> None:
+    with running(keep) as server:
+        hidden = LAST.replace(b"connection: close\r\n", b"")
+        head = posted(server, b"", f"content-length: {len(hidden)}", *UPGRADE.splitlines())
+        statuses = [answer[:3] for answer in answers(server, head, hidden, LAST)]
+    assert statuses == [b"400", b"200"]
+
+
+def test_nothing_is_tunnelled(keep: Keep) -> None:
+    with running(keep) as server:
+        status, problem = spoken(
+            server, b"CONNECT localhost:80 HTTP/1.1\r\nhost: localhost:80\r\n\r\n" + LAST
+        )
+    assert (status, problem["code"]) == (400, "ACODE-TSR-062")
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://localhost/healthz", "localhost", 200),
+        ("http://evil.example/healthz", "localhost", 403),
+        ("http://localhost/healthz", "evil.example", 403),
+        ("http://localhost@evil.example/healthz", "localhost", 403),
+        ("http://evil.example?/healthz", "localhost", 400),
+    ],
+)
+def test_a_target_that_names_a_host_names_the_one_that_is_spoken_to(
+    keep: Keep, target: str, host: str, status: int
+) -> None:
+    with running(keep) as server:
+        said = f"GET {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
+        assert spoken(server, said.encode())[0] == status
+
+
+# --- what a client does not read ------------------------------------------------------------------
+
+
+def test_a_client_that_does_not_read_its_answer_is_sent_away(keep: Keep) -> None:
+    @tool(side_effects=[])
+    def pour() -> str:
+        """Give much."""
+        return "x" * 5_000_000
+
+    keep.register(pour)
+    with running(keep, ServerLimits(read_s=0.2, grace_s=1)) as server:
+        head = posted(server, b"{}", "content-length: 2").replace(b"/add:", b"/pour:")
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(head)
+            until_true(lambda: server.server.server_state.connections)
+            until_true(lambda: not server.server.server_state.connections)
+
+
+def until_true(happened: Callable[[], object]) -> None:
+    ends = time.monotonic() + 20
+    while not happened():
+        assert time.monotonic() < ends
+        time.sleep(0.005)
 
 
 @pytest.mark.parametrize(

@@ -24,24 +24,27 @@ class Breaker:
         """A refusal while the tool is suspended."""
         if not self._rows:
             return None
-        now = self._clock()
         with self._lock:
-            row, until = self._rows.get(tool, (0, 0.0))
-        if row < self._limits.failures_in_a_row or now >= until:
+            return self._suspended(request, tool)
+
+    def begin(self, request: ToolCall, tool: str) -> Refusal | None:
+        """The same for a call that is about to run: it is the trial, and others wait for how it ends."""
+        if not self._rows:
+            return None
+        with self._lock:
+            refusal = self._suspended(request, tool)
+            row, _ = self._rows.get(tool, (0, 0.0))
+            if refusal is None and row >= self._limits.failures_in_a_row:
+                self._rows[tool] = (row, self._clock() + self._limits.suspended_s)
+            return refusal
+
+    def _suspended(self, request: ToolCall, tool: str) -> Refusal | None:
+        row, until = self._rows.get(tool, (0, 0.0))
+        if row < self._limits.failures_in_a_row or (now := self._clock()) >= until:
             return None
         message = f"Tool '{request.tool}' failed {row} times in a row and is suspended"
         wait = f"{until - now:.0f} s"
         return refuse(request, Code.CIRCUIT_OPEN, message, f"Do without it, or try again in {wait}.")
-
-    def begin(self, request: ToolCall, tool: str) -> Refusal | None:
-        """The same for a call that is about to run: it is the trial, and others wait for how it ends."""
-        refusal = self.check(request, tool)
-        if refusal is None and self._rows:
-            with self._lock:
-                row, _ = self._rows.get(tool, (0, 0.0))
-                if row >= self._limits.failures_in_a_row:
-                    self._rows[tool] = (row, self._clock() + self._limits.suspended_s)
-        return refusal
 
     def note(self, tool: str, *, is_failure: bool) -> None:
         """Remember how a run ended."""

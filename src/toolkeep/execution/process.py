@@ -17,6 +17,7 @@ from toolkeep.calls import RecordedCall, RegisteredTool
 from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.errors import Code, SecretUnavailable, ToolkeepError
 from toolkeep.execution.contacts import Contacts, Told
+from toolkeep.execution.hiding import Given, hidden
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.reach import resolved_arguments
 from toolkeep.execution.residence import Residence, level_of, recipe, residence
@@ -32,7 +33,7 @@ from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.pool import Pool
 from toolkeep.sandbox.probe import Findings
 from toolkeep.sandbox.resident import Over, Program, Resident, ResidentOver
-from toolkeep.wording import HIDDEN, excerpt_lines
+from toolkeep.wording import excerpt_lines
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -84,9 +85,9 @@ class ProcessRunner:
 
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:  # noqa: ARG002 -- nothing outlives it
         """What the program answers. It is ended when this is cancelled."""
-        known = context()
+        given = Given(context().secret)
         try:
-            wanted = self._wanted(call, known)
+            wanted = self._wanted(call, given)
             findings = await self._machine.findings()
 
             async def start(pool: Pool) -> _Talker:
@@ -94,9 +95,9 @@ class ProcessRunner:
 
             async with self._residents.use(wanted.key, start, idle_s=wanted.idle_s) as talker:
                 talker.begin(call.tool, self._contacts.of(call))
-                said = await _answer(call, talker.resident, self._request(call))
+                said = await _answer(call, talker.resident, self._request(call), given.given)
         except ResidentOver as over:
-            raise _ended(call, over, known) from over
+            raise _ended(call, over, given) from over
         except SandboxBroken as error:
             log.error("a program could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
             reason = f"Tool '{call.tool.name}' was not run: the sandbox could not be set up"
@@ -115,11 +116,11 @@ class ProcessRunner:
             raise ToolFailed(said.failure)
         return said.value
 
-    def _wanted(self, call: RecordedCall, known: ToolContext) -> _Wanted:
+    def _wanted(self, call: RecordedCall, given: Given) -> _Wanted:
         tool = call.tool
         base = self._project if tool.provider == "project" and self._project else "/"
         staying = Staying.read(tool.runner.target)
-        program = staying.program(base, known.secret)
+        program = staying.program(base, given.secret)
         place = residence(call.approved.permitted, program.path, staying.shown(base), self._hidden, base)
         told = hashlib.sha256(json.dumps(program.environment).encode()).digest()
         key = (tool.definition_hash, call.request.agent, program.argv, told, *place.key)
@@ -173,14 +174,16 @@ class _Said(NamedTuple):
     failure: str | None = None
 
 
-async def _answer(call: RecordedCall, resident: Resident, request: dict[str, Any]) -> _Said:
+async def _answer(
+    call: RecordedCall, resident: Resident, request: dict[str, Any], known: tuple[str, ...]
+) -> _Said:
     await resident.send(json.dumps(request, ensure_ascii=False).encode() + b"\n")
-    return _understood(call, await resident.line(), request["id"])
+    return _understood(call, await resident.line(), request["id"], known)
 
 
-def _understood(call: RecordedCall, line: bytes, wanted: str) -> _Said:
+def _understood(call: RecordedCall, line: bytes, wanted: str, known: tuple[str, ...]) -> _Said:
     try:
-        said = parse(line)
+        said = hidden(parse(line), known, line)
     except FrameRefused as refused:
         what = "an empty line" if not line.strip() else f"a line that is no answer: {refused}"
         raise _invalid(call, f"wrote {what}") from refused
@@ -200,10 +203,11 @@ def _invalid(call: RecordedCall, what: str) -> RunRefused:
     return RunRefused(Code.OUTPUT_INVALID, reason)
 
 
-def _ended(call: RecordedCall, over: ResidentOver, known: ToolContext) -> RunRefused:
+def _ended(call: RecordedCall, over: ResidentOver, given: Given) -> RunRefused:
     name = call.tool.name
     if over.last_words or over.text:
-        fields = {"tool_name": name, "reason": _without_secrets(over.last_words or over.text, known)}
+        words = hidden(over.last_words or over.text, given.given, shortest=1)
+        fields = {"tool_name": name, "reason": excerpt_lines(words, 1000)}
         log.warning("a program that stays gave no answer", extra=fields)
     if over.why is Over.UNSTARTED:
         return RunRefused(Code.NOT_RUNNABLE, f"Tool '{name}' was not run: its program cannot be started")
@@ -223,9 +227,3 @@ def _how(status: int | None) -> str:
     if status < 0:
         return f" by signal {-status} ({signal.strsignal(-status) or 'unknown'})"
     return f" with exit status {status}"
-
-
-def _without_secrets(text: str, known: ToolContext) -> str:
-    for secret in filter(None, known.secrets.values()):
-        text = text.replace(secret, HIDDEN)
-    return excerpt_lines(text, 1000)

@@ -15,17 +15,18 @@ from toolkeep.definitions.constraints import NetworkBounds
 from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import Code, SecretUnavailable
+from toolkeep.execution.hiding import Given, hidden
 from toolkeep.execution.runner import RunRefused
 from toolkeep.limits import OUTPUT_CAP_BYTES, REDIRECTS, RETRY_SECONDS
 from toolkeep.network.budget import Budget
-from toolkeep.network.endpoint import Endpoint, Request
+from toolkeep.network.endpoint import Endpoint, Request, basic
 from toolkeep.network.errors import AnswerTooBig, HostTooSlow, HostUnreachable, NetworkError, NetworkRefused
 from toolkeep.network.fetching import Answer, fetch
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.placing import ArgumentUnfit
 from toolkeep.network.reaching import READING, HostReach
 from toolkeep.sandbox.frames import FrameRefused, weigh
-from toolkeep.wording import HIDDEN, excerpt
+from toolkeep.wording import excerpt
 
 _QUOTED_CHARS: Final = 300
 """How much of a server's complaint a model reads."""
@@ -49,15 +50,16 @@ _CHARSETS: Final = frozenset(
 
 async def ask(call: RecordedCall, context: ToolContext) -> Any:
     """What the server of a tool answers to a call. The connection is torn down when this is cancelled."""
-    endpoint = _endpoint(call)
-    request, reach = _request(call, endpoint, context), _reach(call)
+    endpoint, given = _endpoint(call), Given(context.secret)
+    request, reach = _request(call, endpoint, given), _reach(call)
     try:
         answer = await _fetched(request, reach, _budget(call, endpoint.retries), endpoint.retries)
     except NetworkError as error:
         raise _refused(call, request, error) from error
+    secrets = (*given.given, *map(basic, given.given))
     if answer.status >= 300:
-        raise _failed(call, answer, context)
-    return _value(call, answer)
+        raise _failed(call, answer, secrets)
+    return _value(call, answer, secrets)
 
 
 async def _fetched(request: Request, reach: HostReach, budget: Budget, retries: int) -> Answer:
@@ -82,13 +84,13 @@ def _endpoint(call: RecordedCall) -> Endpoint:
         raise RunRefused(Code.NOT_RUNNABLE, reason) from error
 
 
-def _request(call: RecordedCall, endpoint: Endpoint, context: ToolContext) -> Request:
+def _request(call: RecordedCall, endpoint: Endpoint, given: Given) -> Request:
     name = call.tool.name
     try:
         if not any(scope.contains(endpoint.host) for scope in _reach(call).by(endpoint.method)):
             reason = f"Tool '{name}' was not run: its definition does not require {endpoint.needs}"
             raise RunRefused(Code.NOT_PERMITTED, reason)
-        return endpoint.request(call.checked.arguments, context.secret)
+        return endpoint.request(call.checked.arguments, given.secret)
     except ArgumentUnfit as error:
         raise ToolFailed(f"Tool '{name}' was not run: {error}") from error
     except SecretUnavailable as error:
@@ -128,7 +130,7 @@ def _refused(call: RecordedCall, request: Request, error: NetworkError) -> RunRe
     return RunRefused(code, reason)
 
 
-def _failed(call: RecordedCall, answer: Answer, context: ToolContext) -> Exception:
+def _failed(call: RecordedCall, answer: Answer, secrets: tuple[str, ...]) -> Exception:
     """A server that says no may have a reason, which a better call could meet; one that breaks has none."""
     said = f"Tool '{call.tool.name}': '{answer.host}' answered with status {answer.status}"
     if not 400 <= answer.status < 500:
@@ -137,25 +139,24 @@ def _failed(call: RecordedCall, answer: Answer, context: ToolContext) -> Excepti
         complaint = _text(call, answer)
     except RunRefused:
         complaint = ""
-    for secret in filter(None, context.secrets.values()):
-        complaint = complaint.replace(secret, HIDDEN)
+    complaint = hidden(complaint, secrets, shortest=1)
     complaint = excerpt(" ".join(complaint[:_LOOKED_AT_CHARS].split()), _QUOTED_CHARS)
     return ToolFailed(f"{said}: {complaint}" if complaint else said)
 
 
-def _value(call: RecordedCall, answer: Answer) -> Any:
+def _value(call: RecordedCall, answer: Answer, secrets: tuple[str, ...]) -> Any:
     definition = call.tool.definition
     if definition.gives_bytes:
-        return answer.body
+        return hidden(answer.body, secrets)
     if definition.result_type is ResultType.STRING:
-        return _text(call, answer)
+        return hidden(_text(call, answer), secrets)
     kind = _content_type(answer).get_content_type()
     wants_json = definition.result_type in (ResultType.OBJECT, ResultType.ARRAY)
     if not answer.body and not wants_json:
         return None
     if wants_json or kind == "application/json" or kind.endswith("+json"):
-        return _json(call, answer)
-    return _text(call, answer)
+        return hidden(_json(call, answer), secrets, answer.body)
+    return hidden(_text(call, answer), secrets)
 
 
 def _content_type(answer: Answer) -> Message:

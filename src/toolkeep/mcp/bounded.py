@@ -1,10 +1,14 @@
 """uvicorn's HTTP protocol inside bounds: how much a client may send before it is heard, and how slowly.
 
-uvicorn itself bounds neither the headers nor the time that a request takes to arrive.
+uvicorn itself bounds neither the headers nor the time that a request takes to arrive or an answer to be read.
+It also takes an offer to go on in another protocol (`Upgrade`) for the end of the request: its body was lost,
+or read as the next request. Here the offer is passed over, as RFC 9110 (7.8) lets a server do.
 """
 
+import re
 from typing import Any, ClassVar, Final
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from toolkeep.limits import DEFAULT_SERVER_LIMITS, ServerLimits
@@ -14,6 +18,8 @@ Header = tuple[bytes, bytes]
 
 _READ_BYTES: Final = 256 * 1024
 """The most that one read hands over: a body may come with its headers."""
+
+_AUTHORITY: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
 
 _REASONS: Final = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
@@ -30,6 +36,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._received = 0
         self._is_receiving = False
         self._deadline = Deadline(self.loop, self._is_late)
+        self._unread = 0
+        self._patience = Deadline(self.loop, self._look_for_reader)
 
     def connection_made(self, transport: Any) -> None:
         """A client is there; one too many is sent away."""
@@ -42,6 +50,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
         self._deadline.close()
+        self._patience.close()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -55,7 +64,30 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._head_bytes = self._received
                 self.send_400_response("")
                 return
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._feed(memoryview(data))
+        except HttpParserError:
+            self.send_400_response("")
+
+    def _feed(self, data: memoryview) -> None:
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except HttpParserUpgrade as offered:
+                data = data[offered.args[0] :]
+                head = self._head_without_offer()
+                self.parser = HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+                self.parser.feed_data(head)
+            else:
+                return
+
+    def _head_without_offer(self) -> bytes:
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
+        lines += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def on_message_begin(self) -> None:
         """A request."""
@@ -74,14 +106,51 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The body follows."""
+        if self.parser.get_method() == b"CONNECT":
+            raise ValueError("nothing is tunnelled here")
+        if self.parser.should_upgrade():
+            return
+        named = _AUTHORITY.match(self.url)
+        if named is not None and (b"host", named[1]) not in self.headers:
+            self.headers.append((b"host", named[1]))  # which makes two, and none that is spoken to
         self._is_in_head, self._received = False, 0
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        """Some of the body; of one that was answered before it was there, only so much is read."""
+        if self.cycle.response_complete:
+            self._received += len(body)
+            if self._received > self.limits.body_bytes:
+                self.transport.abort()
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """It is all there."""
-        self._is_receiving, self._is_in_head = False, True
+        if self.parser.should_upgrade():
+            return
+        self._is_receiving, self._is_in_head, self._received = False, True, 0
         self._deadline.clear()
         super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """More waits for the client than it reads."""
+        super().pause_writing()
+        self._unread = self.transport.get_write_buffer_size()
+        self._patience.set(self.limits.read_s)
+
+    def resume_writing(self) -> None:
+        """It reads."""
+        super().resume_writing()
+        self._patience.clear()
+
+    def _look_for_reader(self) -> None:
+        """Send a client away that has read nothing since the last look."""
+        left = self.transport.get_write_buffer_size()
+        if left >= self._unread:
+            self.transport.abort()
+            return
+        self._unread = left
+        self._patience.set(self.limits.read_s)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 -- uvicorn's words
         """What is no HTTP."""

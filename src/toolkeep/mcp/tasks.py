@@ -7,6 +7,7 @@ its time is over, or its agent has too many; its call is in the log like any oth
 import asyncio
 import secrets
 from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +28,9 @@ from toolkeep.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, MISSING_CAPAB
 Finish = Callable[[Running], dict[str, Any]]
 """What came of work that has ended; raises `ProtocolError` or `CancelledError`."""
 Tell = Callable[["TaskRecord"], None]
+Outliving = Callable[[asyncio.Task[Any]], object]
+outliving: ContextVar[Outliving | None] = ContextVar("toolkeep_outliving", default=None)
+"""Who is told of work that goes on after its request."""
 
 
 class TaskRecord:
@@ -148,6 +152,8 @@ class Tasks:
         """A task for work that runs; what the client is answered."""
         record = TaskRecord(agent, running, finish, self._changed)
         self._tasks[record.id] = record
+        if (tell := outliving.get()) is not None:
+            tell(running.task)
         loop = asyncio.get_running_loop()
         self._ends[record.id] = loop.call_later(MCP_TASK_SECONDS, self._expire, record.id)
         return {"resultType": "task", **record.summary()}

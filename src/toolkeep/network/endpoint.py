@@ -307,9 +307,13 @@ def _refuse_ours(name: str) -> None:
 
 
 def _filled_secret(place: re.Match[str], secret: Callable[[str], str]) -> str:
-    """A secret as it is, or as RFC 7617 sends a name and a password."""
     value = secret(place[2])
-    return value if place[1] == "secret" else base64.b64encode(value.encode()).decode()
+    return value if place[1] == "secret" else basic(value)
+
+
+def basic(pair: str) -> str:
+    """A name and a password as RFC 7617 sends them."""
+    return base64.b64encode(pair.encode("utf-8", "surrogatepass")).decode()
 
 
 def _with_secrets(

@@ -8,10 +8,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.mcp.headers import LOOPBACK, Headers, SpokenTo
+from toolkeep.mcp.tasks import outliving
 from toolkeep.server.answers import Answer
 from toolkeep.server.auth import Caller, check_scope, presented, unknown_caller
 from toolkeep.server.limits import Turnstile
@@ -21,7 +23,7 @@ from toolkeep.server.request import Gone, Receive, Request, Scope, Send
 from toolkeep.server.routing import Found, RouteTable
 from toolkeep.server.service import Service
 from toolkeep.server.stream import send_whole
-from toolkeep.server.tenure import Tenure
+from toolkeep.server.tenure import NoLonger, Tenure
 from toolkeep.tokens import Scope as TokenScope
 
 log = logging.getLogger("toolkeep.server")
@@ -52,8 +54,9 @@ class KeepApp:
         self._is_spoken_to = SpokenTo(hosts)
         self._mounts = dict(mounts or {})
         self._turnstile = Turnstile(service.limits)
+        self.tenure = Tenure(service.recognizer.find)
         self._listeners: list[Callable[[], None]] = []
-        self._at_end: list[Callable[[], None]] = []
+        self._at_end: list[Callable[[], None]] = [self.tenure.close]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the life of the server around all of them."""
@@ -79,6 +82,8 @@ class KeepApp:
             given = of_error(error)
             if given.status >= 500:
                 log.warning("a request failed", extra={"error_code": error.code.value, "route": route})
+        except NoLonger:
+            given = of_error(self._unknown_caller(request))
         except Gone:
             return
         except Exception:
@@ -103,11 +108,15 @@ class KeepApp:
             request.read_headers(found.headers)
         if not route.scopes:
             return await route.handler(self.service, request)
-        caller = request.caller = await self.identify(request, scope)
+        text = presented(scope["headers"])
+        caller = request.caller = await self.identify(request, text)
         check_scope(caller, route.scopes)
         account = self._turnstile.enter(caller.id)
         try:
-            return await route.handler(self.service, request)
+            if not route.is_long:
+                return await route.handler(self.service, request)
+            with self.tenure.of(text):
+                return await route.handler(self.service, request)
         finally:
             self._turnstile.leave(account)
 
@@ -120,14 +129,15 @@ class KeepApp:
         finally:
             self._turnstile.leave(account)
 
-    async def identify(self, request: Request, scope: Scope) -> Caller:
-        """Whose request it is; raises where no token that counts came with it."""
-        text = presented(scope["headers"])
-        recognizer = self.service.recognizer
-        caller = recognizer.recall(text) or await recognizer.ask(text) if text else None
+    async def identify(self, request: Request, text: str) -> Caller:
+        """Whose request it is; raises where the token that came with it does not count."""
+        caller = await self.service.recognizer.find(text) if text else None
         if caller is None:
-            raise unknown_caller(request.base(self.service.base) + METADATA_PATH)
+            raise self._unknown_caller(request)
         return caller
+
+    def _unknown_caller(self, request: Request) -> RequestRefused:
+        return unknown_caller(request.base(self.service.base) + METADATA_PATH)
 
     def _mounted(self, path: str) -> App | None:
         for prefix, app in self._mounts.items():
@@ -184,14 +194,17 @@ class McpDoor:
     def __init__(self, app: KeepApp, mcp: App) -> None:
         self._app = app
         self._mcp = mcp
-        self._tenure = Tenure(app.service.recognizer)
-        app.at_end(self._tenure.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         request = Request(scope, receive, send, Headers.of(scope), 0)
-        caller = await self._app.identify(request, scope)
+        text = presented(scope["headers"])
+        caller = await self._app.identify(request, text)
         check_scope(caller, (TokenScope.MCP,))
         scope[AGENT_KEY] = caller.agent
-        with self._app.admitted(caller), self._tenure.of(presented(scope["headers"])):
-            await self._mcp(scope, receive, send)
+        with self._app.admitted(caller), self._app.tenure.of(text):
+            told = outliving.set(partial(self._app.tenure.follow, text))
+            try:
+                await self._mcp(scope, receive, send)
+            finally:  # the next request of the connection may begin in this context
+                outliving.reset(told)

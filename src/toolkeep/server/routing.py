@@ -51,6 +51,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     gives: dict[int, Given] = {}
     problems: tuple[int, ...] = ()
     """Statuses of problem documents, beside those that every route can answer with."""
+    is_long: bool = False
+    """Whether it may take long: it ends when who asked counts no longer. What is short is done to its end."""
 
     @property
     def query(self) -> dict[str, Parameter]:

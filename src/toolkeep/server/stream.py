@@ -98,12 +98,14 @@ class Exchange:
             return None
         return said
 
-    def broken(self) -> bool:
-        """The call was cancelled; whether because its client went away."""
+    async def break_off(self, said: Answer) -> bool:
+        """The call was cancelled; whether its client needs to be told no more than it was."""
         self._stop_watching()
         if self.open_call is not None:
             self._calls.end(self.open_call, None)
-        return self._reply.is_gone
+        if self._reply.is_stream and not self._reply.is_gone:
+            await self._reply.finish_stream(said.body, b"problem")
+        return self._reply.is_gone or self._reply.is_stream or self.open_call is not None
 
     def _stop_watching(self) -> None:
         self._calls.watch.discard(self)

@@ -144,6 +144,24 @@ async def test_secrets_stand_in_headers_and_in_no_error(world: World) -> None:
     assert (broken.code, len(server.heard)) == (Code.NOT_RUNNABLE, 1)
 
 
+async def test_a_server_does_not_say_its_secrets_back(world: World) -> None:
+    server = await serve(world, b"")
+    known = {"key": 's3cret"key', "pair": "ada:pass-w0rd", "unused": "1234567890"}
+    headers = {"Authorization": "Basic {basic:pair}", "X-Key": "{secret:key}"}
+    binary = {"result_type": "binary", "normalization": "binary"}
+    cases: list[tuple[bytes, dict[str, Any], Any]] = [
+        (answer(b'{"s3cret\\"key": ["I know \\u00733cret\\"key"]}'), {}, {"(hidden)": ["I know (hidden)"]}),
+        (answer('é s3cret"key'.encode("utf-16"), kind="text/plain; charset=utf-16"), {}, "é (hidden)"),
+        (answer(b'\xffs3cret"key\x00', kind="image/png"), binary, b"\xff(hidden)\x00"),
+        (answer(b'"Basic YWRhOnBhc3MtdzByZA== is ada:pass-w0rd"'), {}, "Basic (hidden) is (hidden)"),
+        (answer(b'"1234567890"'), {}, "1234567890"),
+    ]
+    for said, changes, value in cases:
+        server.answer = said
+        result = await Shop(headers=headers, secrets=known, **changes).call()
+        assert (result.code, result.value) == (None, value), (said, result.text)
+
+
 async def test_answers_are_read_as_their_type_says(world: World) -> None:
     cases: list[tuple[bytes, dict[str, Any], Any]] = [
         (answer(b'{"a": 1}', kind="application/problem+json"), {}, {"a": 1}),

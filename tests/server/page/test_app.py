@@ -12,9 +12,10 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.approval.examples import question
-from tests.server.talk import Client, Response, served
+from tests.server.talk import Client, Response, served, until
 from toolkeep import Keep
 from toolkeep.limits import APPROVALS_WAITING, SHOWN_CHARS
+from toolkeep.server.page import events, sessions
 from toolkeep.server.page.routes import ROUTES
 from toolkeep.storage.sign_in import MemorySignInCodes
 
@@ -228,6 +229,41 @@ def test_a_token_signs_in_with_its_scopes_until_it_is_revoked(keep: Keep) -> Non
         return [*found, (await visitor.get("/ui/approvals")).status]
 
     assert visit(keep, act, signed_in=False) == [200, 200, 200, 403, 403, 403, 403, 403, 303]
+
+
+def test_who_signs_in_again_and_again_signs_out_nobody_else(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "SESSIONS", 3)
+
+    async def act(visitor: Visitor) -> Any:
+        token = visitor.operator.tokens.make("a token", ["call"], agent="ada").text
+        others = [Visitor(visitor.operator, visitor.codes) for _ in range(4)]
+        for other in others:
+            await other.sign_in(token=token)
+        return [(await one.get("/ui/tools/add")).status for one in (visitor, *others)]
+
+    assert visit(keep, act) == [200, 303, 303, 403, 403]
+
+
+def test_tabs_of_one_token_keep_nobody_else_from_listening(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "CALLER_LISTENERS", 2)
+
+    async def act(visitor: Visitor) -> Any:
+        token = visitor.operator.tokens.make("a token", ["admin"], agent="ada").text
+        other = Visitor(visitor.operator, visitor.codes)
+        await other.sign_in(token=token)
+        tabs = [other.client.begin("GET", "/ui/events", headers=other.headers) for _ in range(3)]
+        tabs.append(visitor.client.begin("GET", "/ui/events", headers=visitor.headers))
+        await until(lambda: all(tab.response.body for tab in tabs))
+        for tab in tabs:
+            tab.leave()
+            await tab.task
+        return [tab.response.status for tab in tabs]
+
+    assert visit(keep, act) == [200, 200, 503, 200]
 
 
 def test_what_is_no_token_signs_nobody_in(keep: Keep) -> None:

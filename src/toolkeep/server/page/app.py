@@ -26,6 +26,7 @@ from toolkeep.server.problems import RequestRefused, nothing_there
 from toolkeep.server.request import Gone, Receive, Scope, Send
 from toolkeep.server.routing import Found, RouteTable
 from toolkeep.server.stream import send_whole
+from toolkeep.server.tenure import NoLonger, Tenure
 from toolkeep.storage.sign_in import SignInCodes
 
 if TYPE_CHECKING:
@@ -50,11 +51,13 @@ class PageApp:
         self._renderer = Renderer(self._assets)
         self._table = RouteTable(routes.ROUTES)
         self.sessions = Sessions(app.service.recognizer)
+        self._tenure = Tenure(self.sessions.find)
         self._listeners = Listeners(app.service)
 
     def close(self) -> None:
         """Let go of the tabs that listen."""
         self._listeners.close()
+        self._tenure.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -69,6 +72,8 @@ class PageApp:
             given = await self._answered(request, scope)
         except ToolkeepError as error:
             given = shown_problem(self._renderer, request, error)
+        except NoLonger:
+            given = self._to_sign_in(request)
         except Gone:
             return
         except Exception:
@@ -96,10 +101,14 @@ class PageApp:
             return self._sign_out(request, cookie)
         if request.path == "/ui/events":
             check_scope(request.session.caller, routes.ANY_SCOPE)
-            await self._listeners.serve(request, request.session.caller)
+            with self._tenure.of(cookie):
+                await self._listeners.serve(request, request.session.caller)
             return None
         found, request.names = self._table.find(request.method, request.path)
-        return await self._routed(found, request, request.session, scope)
+        if not found.route.is_long:
+            return await self._routed(found, request, request.session, scope)
+        with self._tenure.of(cookie):
+            return await self._routed(found, request, request.session, scope)
 
     async def _routed(
         self, found: Found, request: PageRequest, session: Session, scope: Scope

@@ -9,7 +9,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from toolkeep.errors import Code
-from toolkeep.limits import LISTEN_SECONDS, LISTENERS
+from toolkeep.limits import CALLER_LISTENERS, LISTEN_SECONDS, LISTENERS
 from toolkeep.server.auth import Caller
 from toolkeep.server.page.request import PageRequest
 from toolkeep.server.problems import RequestRefused
@@ -43,7 +43,8 @@ class Listeners:
 
     async def serve(self, request: PageRequest, caller: Caller) -> None:
         """One tab, until it goes."""
-        if len(self._queues) >= LISTENERS:
+        own = sum(1 for held in self._queues.values() if held.id == caller.id)
+        if len(self._queues) >= LISTENERS or own >= CALLER_LISTENERS:
             raise RequestRefused(Code.NOT_SERVING, "too many tabs listen", hint="close some")
         queue: asyncio.Queue[str | None] = asyncio.Queue(maxsize=32)
         self._queues[queue] = caller
@@ -53,6 +54,8 @@ class Listeners:
         try:
             await request.send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             await self._tell(request, queue, gone)
+        except asyncio.CancelledError:  # it is told to end, and ends as streams do
+            await request.send({"type": "http.response.body", "body": b""})
         finally:
             gone.cancel()
             del self._queues[queue]

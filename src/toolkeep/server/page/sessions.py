@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -56,7 +56,7 @@ class Sessions:
     def __init__(self, recognizer: Recognizer, clock: Callable[[], float] = time.time) -> None:
         self._recognizer = recognizer
         self._clock = clock
-        self._held: OrderedDict[bytes, Session] = OrderedDict()
+        self._held: dict[bytes, Session] = {}
 
     def begin_operator(self) -> Begun:
         """For whoever used a link: they may do everything."""
@@ -83,9 +83,15 @@ class Sessions:
             ends_at=self._clock() + SESSION_HOURS * 3600,
             token=token,
         )
-        while len(self._held) > SESSIONS:
-            self._held.popitem(last=False)
+        if len(self._held) > SESSIONS:
+            self._make_room()
         return begun
+
+    def _make_room(self) -> None:
+        """End the oldest session of the token that has most: nobody signs others out."""
+        times = Counter(session.token for session in self._held.values())
+        token = max(times, key=times.__getitem__)
+        del self._held[next(key for key, session in self._held.items() if session.token == token)]
 
     async def find(self, cookie: str) -> Session | None:
         """The session of a cookie, if it counts."""
@@ -95,7 +101,7 @@ class Sessions:
         is_live = self._clock() < found.ends_at
         if is_live and found.token:
             # Asked as for `/v1`: a token that was revoked ends what was begun with it.
-            known = self._recognizer.recall(found.token) or await self._recognizer.ask(found.token)
+            known = await self._recognizer.find(found.token)
             is_live = known is not None
             if known is not None:
                 found.caller = found.approver = known

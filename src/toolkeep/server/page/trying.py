@@ -24,6 +24,7 @@ from toolkeep.server.page.request import Form, PageRequest, page
 from toolkeep.server.routes.common import ID, NAME
 from toolkeep.server.routing import Route
 from toolkeep.server.service import Service
+from toolkeep.server.stream import send_whole
 from toolkeep.tokens import Scope
 from toolkeep.validation.repair import apply_patch
 
@@ -57,7 +58,7 @@ def attempt_data(attempt: Attempt) -> dict[str, Any]:
     }
 
 
-async def _try(service: Service, request: PageRequest) -> Answer:
+async def _try(service: Service, request: PageRequest) -> Answer | None:
     name = request.names["name"]
     form = await request.form()
     attempt = read_attempt(service, request, name, form)
@@ -70,9 +71,13 @@ async def _try(service: Service, request: PageRequest) -> Answer:
             if act == "repair":
                 _repair(service, request, attempt, arguments, checked)
         elif act == "call":
-            await _call(service, request, attempt, arguments)
+            return await _call(service, request, attempt, arguments)
         else:
             attempt.checked = checked
+    return _shown(request, attempt)
+
+
+def _shown(request: PageRequest, attempt: Attempt) -> Answer:
     _forget_secrets(attempt)
     return request.renderer.page(request, "parts/try.html", **attempt_data(attempt))
 
@@ -139,31 +144,31 @@ def _forget_secrets(attempt: Attempt) -> None:
         attempt.text = "{}"
 
 
-async def _call(service: Service, request: PageRequest, attempt: Attempt, arguments: bytes) -> None:
-    """Make the call; one that waits for a person goes on by itself, and can be asked about."""
-    asked: asyncio.Future[Question] = asyncio.get_running_loop().create_future()
+async def _call(service: Service, request: PageRequest, attempt: Attempt, arguments: bytes) -> Answer | None:
+    """Make the call; one that waits for a person is answered before it ends, and can be asked about."""
+    task = asyncio.current_task()
+    waiting: calls.OpenCall | None = None
 
     async def tell(question: Question) -> None:
-        if not asked.done():
-            asked.set_result(question)
+        nonlocal waiting
+        if waiting is None and task is not None:
+            waiting = service.calls.open(question, task)
+            attempt.waiting = calls.view_of(waiting)
+            await send_whole(request, _shown(request, attempt))
 
     body = calls.RawCall(arguments=msgspec.Raw(arguments))
-    task = asyncio.create_task(_made(service, request, attempt.tool.name, body, tell))
-    both: set[asyncio.Future[Any]] = {task, asked}
-    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-    if task.done():
-        attempt.result = task.result()
-        return
-    call = service.calls.open(asked.result(), task)
-    task.add_done_callback(lambda done: service.calls.end(call, None if done.cancelled() else done.result()))
-    attempt.waiting = calls.view_of(call)
-
-
-async def _made(
-    service: Service, request: PageRequest, name: str, body: calls.RawCall, tell: calls.Asked
-) -> ToolResult:
-    with service.calls.counted():
-        return await calls.call_tool(service.keep, request.caller, name, body, asked=tell)
+    try:
+        with service.calls.counted():
+            attempt.result = await calls.call_tool(
+                service.keep, request.caller, attempt.tool.name, body, asked=tell
+            )
+    except asyncio.CancelledError:
+        if waiting is None:
+            raise
+    finally:
+        if waiting is not None:
+            service.calls.end(waiting, attempt.result)
+    return _shown(request, attempt) if waiting is None else None
 
 
 async def _outcome(service: Service, request: PageRequest) -> Answer:
@@ -182,6 +187,7 @@ ROUTES: Final = (
         name="try",
         about="",
         handler=page(_try),
+        is_long=True,
         scopes=(Scope.CALL,),
         parameters=(NAME,),
     ),

@@ -19,6 +19,7 @@ from toolkeep.server.stream import Exchange, pending, told
 from toolkeep.tokens import Scope
 
 _CUT_SHORT: Final = "The server ended while the call was under way; the log says what is known of it."
+_CANCELLED: Final = document(Code.CANCELLED, 503, "The call was given up; the log says what is known of it.")
 _decoder: Final = msgspec.json.Decoder(calls.RawCall)
 
 
@@ -51,11 +52,13 @@ async def _made(service: Service, request: Request, body: calls.RawCall, key: st
                 on_output=exchange.on_output,
             )
         except asyncio.CancelledError:
-            if exchange.broken() or exchange.open_call is not None:
+            is_ending = service.health.is_stopping
+            said = problem(document(Code.OUTCOME_UNKNOWN, 503, _CUT_SHORT) if is_ending else _CANCELLED)
+            if await exchange.break_off(said):
                 return None
-            if not service.health.is_stopping:
+            if not is_ending:
                 raise
-            return problem(document(Code.OUTCOME_UNKNOWN, 503, _CUT_SHORT))
+            return said
     return await exchange.finish(result)
 
 
@@ -100,6 +103,7 @@ ROUTES: Final = (
         name="callTool",
         about="Call a tool as the token's agent. Progress comes as events to `Accept: text/event-stream`.",
         handler=_call,
+        is_long=True,
         scopes=(Scope.CALL,),
         tag="calls",
         parameters=(NAME, KEY),
@@ -119,6 +123,7 @@ ROUTES: Final = (
         name="showCall",
         about="What became of a call that was answered with 202.",
         handler=_show_call,
+        is_long=True,
         scopes=(Scope.CALL,),
         tag="calls",
         parameters=(

@@ -4,34 +4,18 @@ Which ones went there is remembered, so that they can be taken out of what the s
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
+from toolkeep.execution.hiding import Given
 from toolkeep.wording import echo_name
 
 _SECRET: Final = re.compile(r"\{secret:([^{}]+)\}")
 _HEADER_VALUE: Final = re.compile(r"([!-~]([\t -~]*[!-~])?)?")
 
-Secret = Callable[[str], str]
 
-
-class Filling:
-    """Gives secrets by name, and remembers those that it gave."""
-
-    def __init__(self, secret: Secret) -> None:
-        self._secret = secret
-        self._given: dict[str, None] = {}
-
-    @property
-    def given(self) -> tuple[str, ...]:
-        """What was given out."""
-        return tuple(self._given)
-
-    def secret(self, name: str) -> str:
-        """The secret of a name. Raises whatever its source raises."""
-        found = self._secret(name)
-        self._given[found] = None
-        return found
+class Filling(Given):
+    """Gives secrets to one upstream."""
 
     def headers(self, texts: Mapping[str, str]) -> dict[str, str]:
         """Headers with their secrets; ValueError names one that cannot be sent, and not what it holds."""

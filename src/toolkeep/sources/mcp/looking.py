@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkeep.errors import ImportRefused
+from toolkeep.execution.hiding import Secret
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.residence import recipe, residence_of
 from toolkeep.execution.staying import Staying
 from toolkeep.network.hosts import HostScope, read_url
 from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox.pool import Pool
-from toolkeep.sources.mcp.filling import Filling, Secret
+from toolkeep.sources.mcp.filling import Filling
 from toolkeep.sources.mcp.http_session import Access
 from toolkeep.sources.mcp.listing import Listing
 from toolkeep.sources.mcp.provider import capabilities_of

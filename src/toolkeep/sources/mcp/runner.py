@@ -16,6 +16,7 @@ from toolkeep.definitions.context import ToolContext
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import Event
 from toolkeep.execution.contacts import Contacts
+from toolkeep.execution.hiding import hidden
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.residence import level_of, recipe, residence
 from toolkeep.execution.residents import Residents
@@ -27,7 +28,7 @@ from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.pool import Pool
 from toolkeep.sign_ins import KeptTokens, MemoryTokens
-from toolkeep.wording import HIDDEN, excerpt_lines
+from toolkeep.wording import excerpt_lines
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -219,9 +220,7 @@ def _failed(call: RecordedCall, failed: "UpstreamFailed", known: ToolContext) ->
 
 
 def _without_secrets(text: str, known: ToolContext) -> str:
-    for secret in filter(None, known.secrets.values()):
-        text = text.replace(secret, HIDDEN)
-    return excerpt_lines(text, _REASON_CHARS)
+    return excerpt_lines(hidden(text, known.secrets.values(), shortest=1), _REASON_CHARS)
 
 
 def _digest(texts: Mapping[str, str]) -> bytes:

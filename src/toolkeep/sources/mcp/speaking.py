@@ -8,8 +8,8 @@ questions, and an answer to a request that nobody made ends the conversation.
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from toolkeep.execution.hiding import hidden
 from toolkeep.sandbox.frames import FrameRefused, weigh
-from toolkeep.sources.mcp.hiding import without_secrets
 from toolkeep.wire.messages import (
     METHOD_NOT_FOUND,
     Id,
@@ -101,12 +101,19 @@ def read(raw: bytes, secrets: Iterable[str] = ()) -> Message:
     """One message of a server, `secrets` hidden; `UpstreamFailed` where it is none, or too much to read."""
     try:
         weigh(raw)
-        return without_secrets(read_message(raw), raw, secrets)
+        return _without_secrets(read_message(raw), raw, secrets)
     except FrameRefused as refused:
         raise UpstreamFailed(f"it sent a message that is not read: {refused}") from None
     except Unreadable:
         what = "an empty line" if not raw.strip() else "what is no JSON-RPC message"
         raise UpstreamFailed(f"it sent {what}") from None
+
+
+def _without_secrets(message: Message, raw: bytes, secrets: Iterable[str]) -> Message:
+    """The message that `raw` holds, with each of these secrets hidden."""
+    held = [message.params, message.result, message.error]
+    params, result, error = shown = hidden(held, secrets, raw)
+    return message if shown is held else Message(message.id, message.method, params, None, result, error)
 
 
 def answered(message: Message) -> Any:
