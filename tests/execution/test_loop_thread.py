@@ -68,6 +68,29 @@ def test_an_exception_comes_out(loop_thread: LoopThread) -> None:
         loop_thread.run(failing)
 
 
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
+def test_what_tries_to_end_the_process_reaches_its_caller_and_no_other(
+    loop_thread: LoopThread, ending: type[BaseException]
+) -> None:
+    async def end() -> None:
+        raise ending("enough")
+
+    answers: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            loop_thread.run(end)
+        except BaseException as error:  # noqa: BLE001 -- looked at below
+            answers.append(error)
+
+    _, loop = loop_thread.run(where)
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(10)
+    assert [type(error) for error in answers] == [ending]
+    assert loop_thread.run(where)[1] is loop
+
+
 def test_several_threads_share_one_loop(loop_thread: LoopThread) -> None:
     with ThreadPoolExecutor(8) as pool:
         loops = {loop for _, loop in pool.map(lambda _: loop_thread.run(where), range(50))}
@@ -150,3 +173,15 @@ def test_a_fork_of_the_process_gets_a_loop_of_its_own(loop_thread: LoopThread) -
         signal.alarm(30)
         os._exit(0 if loop_thread.run(lambda: giving(2)) == 2 else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_fork_does_not_wait_for_a_thread_that_handed_something_over(loop_thread: LoopThread) -> None:
+    """The lock is held by a thread that the child does not have."""
+    assert loop_thread.run(lambda: giving(1)) == 1
+    with loop_thread._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            os._exit(0 if loop_thread.run(lambda: giving(2)) == 2 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    assert loop_thread.run(lambda: giving(3)) == 3
