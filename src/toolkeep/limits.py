@@ -188,7 +188,10 @@ RESPONSE_BYTES: Final = 32 * MIB
 """A model's response as text."""
 
 STREAM_CALLS: Final = 1_000
-"""Calls that one stream may begin."""
+"""Calls of one response that are made."""
+
+STREAM_CALLS_MOST: Final = 10_000
+"""Calls that one stream may begin: beyond `STREAM_CALLS` they are only answered."""
 
 
 # --- network (SBX-4) ---------------------------------------------------------------------------
