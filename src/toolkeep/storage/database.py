@@ -30,6 +30,7 @@ class Database:
         self._script = script
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._opened: os.stat_result | None = None
         self._is_closed = False
         _OPEN.add(self)
 
@@ -40,8 +41,11 @@ class Database:
 
         with self._lock:
             try:
+                if self._connection is not None and not self._is_in_place():
+                    self._let_go()
                 if self._connection is None:
                     self._connection = self._open()
+                    self._opened = self.file.stat()
                 yield self._connection
                 if self._is_closed:
                     self._let_go()  # a call that outlives its keep opens it for each use
@@ -73,6 +77,13 @@ class Database:
         self._lock = threading.Lock()
         _INHERITED.append(self._connection)
         self._connection = None
+
+    def _is_in_place(self) -> bool:
+        """Whether the open file is still the one of that name: nobody else would find what is written."""
+        try:
+            return self._opened is not None and os.path.samestat(self._opened, self.file.stat())
+        except FileNotFoundError:
+            return False
 
     def _let_go(self) -> None:
         if self._connection is not None:
