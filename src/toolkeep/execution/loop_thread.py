@@ -1,11 +1,11 @@
 """An event loop in a thread of its own, for callers that have none."""
 
 import asyncio
-import os
 import threading
-import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
+
+from toolkeep.forks import tell_in_forks
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._farewell: Callable[[], Coroutine[Any, Any, None]] | None = None
-        _OPEN.add(self)
+        tell_in_forks(self)
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of a coroutine; works inside a notebook, whose own loop is running."""
@@ -43,7 +43,7 @@ class LoopThread:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
 
-    def forget(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a fork of the process: the loop is here, and no thread that runs it or holds the lock."""
         self._lock, self._loop, self._thread = threading.Lock(), None, None
 
@@ -80,12 +80,3 @@ async def _cancel_all() -> None:
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
-
-
-def _forget_in_child() -> None:
-    for loop_thread in list(_OPEN):
-        loop_thread.forget()
-
-
-_OPEN: "weakref.WeakSet[LoopThread]" = weakref.WeakSet()
-os.register_at_fork(after_in_child=_forget_in_child)

@@ -5,12 +5,12 @@ import errno
 import os
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolkeep.errors import StateUnusable
+from toolkeep.forks import tell_in_forks
 from toolkeep.storage.folder import make_private
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self._opened: os.stat_result | None = None
         self._is_closed = False
-        _OPEN.add(self)
+        tell_in_forks(self)
 
     @contextlib.contextmanager
     def using(self) -> Iterator["sqlite3.Connection"]:
@@ -136,12 +136,5 @@ def _prepared(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":
     return connection
 
 
-def _leave_to_parent() -> None:
-    for database in list(_OPEN):
-        database.leave_to_parent()
-
-
-_OPEN: "weakref.WeakSet[Database]" = weakref.WeakSet()
 _INHERITED: "list[sqlite3.Connection | None]" = []
 """Held, so that they are not closed: SQLite would undo the locks of the parent."""
-os.register_at_fork(after_in_child=_leave_to_parent)
