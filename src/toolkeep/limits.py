@@ -317,6 +317,9 @@ DEFAULT_RESIDENT_IDLE_SECONDS: Final = 300.0
 CANCEL_GRACE_SECONDS: Final = 1.0
 """How long a cancelled async tool may take to clean up before it is answered for."""
 
+CLOSE_GRACE_SECONDS: Final = 10.0
+"""How long a keep that is closed waits for what it cancelled; a tool that does not end is left behind."""
+
 CACHED_RESULTS: Final = 1000
 CACHED_BYTES: Final = 32 * MIB
 """Results of pure calls that are kept."""

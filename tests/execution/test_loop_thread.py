@@ -1,6 +1,7 @@
 """An event loop for callers that have none."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -116,6 +117,31 @@ def test_closing_cancels_what_runs_and_ends_the_thread(loop_thread: LoopThread) 
             waiter.result()
     assert cleaned_up.is_set()
     assert ours() == []
+
+
+def test_closing_leaves_behind_what_does_not_end(
+    loop_thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolkeep.execution.loop_thread.CLOSE_GRACE_SECONDS", 0.01)
+    may_end = threading.Event()
+
+    async def stubborn() -> None:
+        while not may_end.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    async def begin() -> "asyncio.Task[None]":
+        task = asyncio.create_task(stubborn())
+        await asyncio.sleep(0)
+        return task
+
+    left = loop_thread.run(begin)
+    closing = threading.Thread(target=loop_thread.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    is_closed = not closing.is_alive()
+    may_end.set()
+    assert (is_closed, left.done(), ours()) == (True, False, [])
 
 
 def test_closing_twice_is_fine_and_it_can_be_used_again(loop_thread: LoopThread) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from toolkeep.forks import tell_in_forks
+from toolkeep.limits import CLOSE_GRACE_SECONDS
 
 T = TypeVar("T")
 
@@ -79,4 +80,6 @@ async def _cancel_all() -> None:
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+    if left:
+        together = asyncio.gather(*left, return_exceptions=True)
+        await asyncio.wait({together}, timeout=CLOSE_GRACE_SECONDS)
