@@ -164,6 +164,7 @@ class Pipeline:
         on_output: Output | None = None,
     ) -> Awaitable[ToolResult]:
         """One call, from what was asked to what became of it."""
+        _check_loop()
         drawn = _drawn()
         request = ToolCall(
             id=drawn[:32],
@@ -487,6 +488,16 @@ def _passed(outcome: T | Refusal) -> T:
     if type(outcome) is Refusal:
         raise _Ended(outcome)
     return outcome
+
+
+def _check_loop() -> None:
+    """Raise under trio and the like, before anything is begun that could not be recorded there."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise RuntimeError(
+            "keep.call needs a running asyncio loop; elsewhere use keep.call_sync, in a thread of its own"
+        ) from error
 
 
 def named(given: object) -> str:

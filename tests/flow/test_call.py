@@ -962,6 +962,16 @@ def test_a_call_that_comes_while_the_keep_is_closed_leaves_no_thread() -> None:
     assert [thread.name for thread in left if thread.name == "toolkeep-loop"] == []
 
 
+def test_a_call_under_another_event_loop_than_asyncio_is_told_the_way(
+    adding: Keep, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As trio drives it, step by step: nothing is run or recorded, and the keep goes on."""
+    with pytest.raises(RuntimeError, match=r"keep\.call_sync"):
+        adding.call("add", {"a": 1}).send(None)
+    assert caplog.records == []
+    assert adding.call_sync("add", {"a": 1}).leaf == 3
+
+
 def test_one_keep_serves_one_event_loop_after_another(adding: Keep) -> None:
     assert [asyncio.run(adding.call("add_slowly", {"a": n})).value for n in range(3)] == [1, 2, 3]
 
