@@ -352,10 +352,15 @@ class Keep(KeepsTools):
         """Several calls, each as the keyword arguments of `call`; results in the same order.
 
         Calls that cannot write run side by side; one that may waits for those before it, and the next
-        ones wait for it.
+        ones wait for it. TypeError for arguments that `call` does not take comes before any is made.
         """
+        import inspect
+
         if len(calls) > BATCH_CALLS:
             raise ValueError(f"{len(calls)} calls are more than {BATCH_CALLS} in one batch")
+        taken = inspect.signature(self.call)
+        for one in calls:
+            taken.bind(**one)
         results: list[ToolResult] = []
         together: list[Mapping[str, Any]] = []
         for one in calls:

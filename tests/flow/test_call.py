@@ -1073,6 +1073,16 @@ def test_a_batch_that_is_too_large_is_not_begun() -> None:
         asyncio.run(keep.call_all([{"name": "never", "arguments": {}}] * 1001))
 
 
+@pytest.mark.parametrize(
+    "slip", [{"nme": "never", "arguments": {}}, {"name": "never"}, {"name": "never", "arguments": {}, "n": 1}]
+)
+def test_a_slip_in_one_call_of_a_batch_is_told_before_any_is_made(slip: dict[str, Any]) -> None:
+    keep = keep_with(never)
+    with pytest.raises(TypeError):
+        asyncio.run(keep.call_all([{"name": "never", "arguments": {}}, slip]))
+    assert list(keep.record.log.read_back()) == []
+
+
 # --- tools that the client executes ------------------------------------------------------------------
 
 
