@@ -266,7 +266,6 @@ def offered_by_project(project: Path, listings: "Mapping[str, Listing] | None" =
 
 
 def _open_record(state: KeepState, settings: Settings) -> "KeepRecord":
-
     from toolkeep.storage.record import FileRecord
 
     return FileRecord(

@@ -342,21 +342,28 @@ class Keep(KeepsTools):
         from toolkeep.execution.loop_thread import LoopThread
 
         with self._making:
-            self._loop = loop = None if self._is_closed else self._loop or LoopThread()
-        if loop is None:
-            import asyncio
-
-            return asyncio.run(self.call(name, arguments, **options))
-        return loop.run(lambda: self.call(name, arguments, **options))
+            is_closed = self._is_closed
+            loop = self._loop or LoopThread()
+            self._loop = None if is_closed else loop
+        try:
+            return loop.run(lambda: self.call(name, arguments, **options))
+        finally:
+            if is_closed:
+                loop.close()
 
     async def call_all(self, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:
         """Several calls, each as the keyword arguments of `call`; results in the same order.
 
         Calls that cannot write run side by side; one that may waits for those before it, and the next
-        ones wait for it.
+        ones wait for it. TypeError for arguments that `call` does not take comes before any is made.
         """
+        import inspect
+
         if len(calls) > BATCH_CALLS:
             raise ValueError(f"{len(calls)} calls are more than {BATCH_CALLS} in one batch")
+        taken = inspect.signature(self.call)
+        for one in calls:
+            taken.bind(**one)
         results: list[ToolResult] = []
         together: list[Mapping[str, Any]] = []
         for one in calls:

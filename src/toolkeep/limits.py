@@ -188,7 +188,10 @@ RESPONSE_BYTES: Final = 32 * MIB
 """A model's response as text."""
 
 STREAM_CALLS: Final = 1_000
-"""Calls that one stream may begin."""
+"""Calls of one response that are made."""
+
+STREAM_CALLS_MOST: Final = 10_000
+"""Calls that one stream may begin: beyond `STREAM_CALLS` they are only answered."""
 
 
 # --- network (SBX-4) ---------------------------------------------------------------------------
@@ -325,6 +328,9 @@ DEFAULT_RESIDENT_IDLE_SECONDS: Final = 300.0
 
 CANCEL_GRACE_SECONDS: Final = 1.0
 """How long a cancelled async tool may take to clean up before it is answered for."""
+
+CLOSE_GRACE_SECONDS: Final = 10.0
+"""How long a keep that is closed waits for what it cancelled; a tool that does not end is left behind."""
 
 CACHED_RESULTS: Final = 1000
 CACHED_BYTES: Final = 32 * MIB

@@ -6,7 +6,6 @@ normalise and record. Nothing here raises for what a call, a tool or a full disk
 
 import asyncio
 import logging
-import math
 import os
 import secrets
 import time
@@ -165,6 +164,7 @@ class Pipeline:
         on_output: Output | None = None,
     ) -> Awaitable[ToolResult]:
         """One call, from what was asked to what became of it."""
+        _check_loop()
         drawn = _drawn()
         request = ToolCall(
             id=drawn[:32],
@@ -498,6 +498,16 @@ def _passed(outcome: T | Refusal) -> T:
     return outcome
 
 
+def _check_loop() -> None:
+    """Raise under trio and the like, before anything is begun that could not be recorded there."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise RuntimeError(
+            "keep.call needs a running asyncio loop; elsewhere use keep.call_sync, in a thread of its own"
+        ) from error
+
+
 def named(given: object) -> str:
     """A name or id as the log can hold it, whatever a model or client sent."""
     if given == "":
@@ -512,18 +522,22 @@ def _within(request: ToolCall, tool: RegisteredTool) -> tuple[float, int] | Refu
     """Deadline and output limit in force: the definition's, or the caller's if they are tighter (EXE-9)."""
     constraints = tool.definition.constraints
     deadline_s, output_bytes = constraints.execution_seconds, constraints.output_bytes
-    options = request.options
-    if options.timeout_s is not None:
-        if not (math.isfinite(options.timeout_s) and 0 < options.timeout_s <= deadline_s):
-            message = f"timeout_s must be above 0 and at most {deadline_s:g}"
+    seconds, size = request.options.timeout_s, request.options.max_output_bytes
+    if seconds is not None:
+        if not _is_tighter(seconds, deadline_s, (int, float)):
+            message = f"timeout_s must be a number above 0 and at most {deadline_s:g}"
             return refuse(request, Code.OPTION_REFUSED, message, "Ask for less time.")
-        deadline_s = options.timeout_s
-    if options.max_output_bytes is not None:
-        if not 0 < options.max_output_bytes <= output_bytes:
-            message = f"max_output_bytes must be above 0 and at most {output_bytes}"
+        deadline_s = seconds
+    if size is not None:
+        if not _is_tighter(size, output_bytes, (int,)):
+            message = f"max_output_bytes must be an integer above 0 and at most {output_bytes}"
             return refuse(request, Code.OPTION_REFUSED, message, "Ask for less output.")
-        output_bytes = options.max_output_bytes
+        output_bytes = size
     return deadline_s, output_bytes
+
+
+def _is_tighter(asked: object, most: float, kinds: tuple[type[int | float], ...]) -> bool:
+    return isinstance(asked, kinds) and 0 < asked <= most
 
 
 def _cancelled(request: ToolCall) -> Refusal:

@@ -16,9 +16,22 @@ from toolkeep.canonical import canonical_bytes
 from toolkeep.limits import OUTPUT_DEPTH
 
 
+class NotData(Exception):
+    """A value holds something that JSON has no word for; the text says what, and shows no value."""
+
+
 def json_body(value: Any) -> bytes:
-    """A value as canonical JSON. Raises TypeError, ValueError, RecursionError or OverflowError."""
-    return canonical_bytes(_plain(value))
+    """A value as canonical JSON; raises `NotData`."""
+    try:
+        data = _plain(value)
+    except NotData:
+        raise
+    except Exception as error:  # the value's own code is run, which may raise anything
+        raise NotData(f"it raised {type(error).__name__} when it was read") from error
+    try:
+        return canonical_bytes(data)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise NotData("a number or a text that JSON cannot hold") from error
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
@@ -27,7 +40,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
     What JSON has no word for (sets, bytes, generators) is refused, not guessed at.
     """
     if depth > OUTPUT_DEPTH:
-        raise ValueError("nested too deep")
+        raise NotData(f"nested deeper than {OUTPUT_DEPTH} levels")
     if value is None or type(value) in _SCALARS:
         return value
     if isinstance(value, Enum):
@@ -40,7 +53,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
         return [_plain(inside, depth + 1) for inside in value]
     if hasattr(value, "model_dump"):
         if _has_set(value.model_dump()):
-            raise TypeError("a set has no order")
+            raise NotData("a set, which has no order")
         return _plain(value.model_dump(mode="json"), depth)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
@@ -49,7 +62,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
         from pydantic_core import to_jsonable_python
 
         return to_jsonable_python(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
+    raise NotData(f"an instance of {type(value).__name__}")
 
 
 def _has_set(value: object) -> bool:
@@ -63,7 +76,7 @@ def _has_set(value: object) -> bool:
 
 def _key(key: object) -> str:
     if not isinstance(key, str):
-        raise TypeError("an object key is not text")
+        raise NotData("an object with a key that is not text")
     return str(key)
 
 

@@ -422,6 +422,41 @@ def test_an_annotation_that_cannot_be_resolved_is_a_problem(annotation: str, rea
     assert problems_of(take) == [("parameters", f"an annotation cannot be resolved ({reason})")]
 
 
+class Taker:
+    """Can be called, and is no function."""
+
+    size: int = 3
+
+    def __call__(self, value: str) -> str:
+        """Take."""
+        return value
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (functools.partial(max, 3), "partial"),
+        (Taker(), "Taker"),
+        (3, "int"),
+        ("f", "str"),
+    ],
+    ids=["partial", "object", "number", "text"],
+)
+def test_what_is_no_function_is_told_to_become_one(given: Any, kind: str) -> None:
+    """What a partial fills in, its signature still offers: a model could fill in something else."""
+    assert problems_of(given, name="take") == [("parameters", f"is made from a {kind}, which is no function")]
+
+
+def test_a_method_and_a_decorated_function_are_functions() -> None:
+    @functools.lru_cache
+    def look_up(value: str) -> str:
+        """Take."""
+        return value
+
+    expected = tool(name="take")(look_up).definition.parameters
+    assert tool(name="take")(Taker().__call__).definition.parameters == expected
+
+
 class Opaque:
     """Nothing that JSON could hold."""
 

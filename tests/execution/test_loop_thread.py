@@ -1,6 +1,7 @@
 """An event loop for callers that have none."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -68,6 +69,29 @@ def test_an_exception_comes_out(loop_thread: LoopThread) -> None:
         loop_thread.run(failing)
 
 
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
+def test_what_tries_to_end_the_process_reaches_its_caller_and_no_other(
+    loop_thread: LoopThread, ending: type[BaseException]
+) -> None:
+    async def end() -> None:
+        raise ending("enough")
+
+    answers: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            loop_thread.run(end)
+        except BaseException as error:  # noqa: BLE001 -- looked at below
+            answers.append(error)
+
+    _, loop = loop_thread.run(where)
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(10)
+    assert [type(error) for error in answers] == [ending]
+    assert loop_thread.run(where)[1] is loop
+
+
 def test_several_threads_share_one_loop(loop_thread: LoopThread) -> None:
     with ThreadPoolExecutor(8) as pool:
         loops = {loop for _, loop in pool.map(lambda _: loop_thread.run(where), range(50))}
@@ -93,6 +117,31 @@ def test_closing_cancels_what_runs_and_ends_the_thread(loop_thread: LoopThread) 
             waiter.result()
     assert cleaned_up.is_set()
     assert ours() == []
+
+
+def test_closing_leaves_behind_what_does_not_end(
+    loop_thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolkeep.execution.loop_thread.CLOSE_GRACE_SECONDS", 0.01)
+    may_end = threading.Event()
+
+    async def stubborn() -> None:
+        while not may_end.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    async def begin() -> "asyncio.Task[None]":
+        task = asyncio.create_task(stubborn())
+        await asyncio.sleep(0)
+        return task
+
+    left = loop_thread.run(begin)
+    closing = threading.Thread(target=loop_thread.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    is_closed = not closing.is_alive()
+    may_end.set()
+    assert (is_closed, left.done(), ours()) == (True, False, [])
 
 
 def test_closing_twice_is_fine_and_it_can_be_used_again(loop_thread: LoopThread) -> None:
@@ -150,3 +199,15 @@ def test_a_fork_of_the_process_gets_a_loop_of_its_own(loop_thread: LoopThread) -
         signal.alarm(30)
         os._exit(0 if loop_thread.run(lambda: giving(2)) == 2 else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_fork_does_not_wait_for_a_thread_that_handed_something_over(loop_thread: LoopThread) -> None:
+    """The lock is held by a thread that the child does not have."""
+    assert loop_thread.run(lambda: giving(1)) == 1
+    with loop_thread._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            os._exit(0 if loop_thread.run(lambda: giving(2)) == 2 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    assert loop_thread.run(lambda: giving(3)) == 3

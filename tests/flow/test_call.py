@@ -5,7 +5,7 @@ import functools
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -352,6 +352,19 @@ def test_a_tool_that_fails_without_a_word_has_failed(is_async: bool) -> None:
     assert (result.code, message(result)) == (Code.TOOL_FAILED, "Tool 'fail' failed and did not say why")
 
 
+class Speechless(ToolFailed):
+    """A failure whose words fail too."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+@BOTH_KINDS
+def test_a_tool_that_cannot_say_why_it_fails_has_failed(is_async: bool) -> None:
+    result = call(keep_with(raising(Speechless("no"), is_async=is_async)), "fail")
+    assert (result.code, message(result)) == (Code.TOOL_FAILED, "Tool 'fail' failed and did not say why")
+
+
 class Unusual(BaseException):
     """Neither an Exception nor anything that Python knows."""
 
@@ -422,6 +435,10 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], Code]] = {
     "more time": (never, {"timeout_s": 60.1}, Code.OPTION_REFUSED),
     "no output": (never, {"max_output_bytes": 0}, Code.OPTION_REFUSED),
     "negative output": (never, {"max_output_bytes": -1}, Code.OPTION_REFUSED),
+    "time as text": (never, {"timeout_s": "5"}, Code.OPTION_REFUSED),
+    "time beyond any float": (never, {"timeout_s": 10**400}, Code.OPTION_REFUSED),
+    "output as text": (never, {"max_output_bytes": "5"}, Code.OPTION_REFUSED),
+    "half a byte of output": (never, {"max_output_bytes": 1.5}, Code.OPTION_REFUSED),
     "more output": (never, {"max_output_bytes": 10 * 1024 * 1024 + 1}, Code.OPTION_REFUSED),
     "more time than the tool's": (
         never_with(constraints={"max_execution_time": 2}),
@@ -607,39 +624,65 @@ def endless() -> Iterator[int]:
             raise AssertionError("it was read to the end")
 
 
-NOT_JSON: dict[str, Callable[[], Any]] = {
-    "nan": lambda: float("nan"),
-    "infinity inside": lambda: {"a": [float("inf")]},
-    "nan beside a date": lambda: {"a": float("nan"), "b": date(2026, 1, 2)},
-    "set": lambda: {"b", "a"},
-    "set inside": lambda: {"tags": {"b", "a"}},
-    "set in a model": lambda: Tagged(tags={"b", "a"}),
-    "set in a model in a list": lambda: [{"inside": Tagged(tags={"b", "a"})}],
-    "frozenset": lambda: frozenset({"b", "a"}),
-    "cycle": cycle,
-    "210 levels": lambda: nested(210),
-    "300 levels": lambda: nested(300),
-    "100,000 levels": lambda: nested(100_000),
-    "half a pair": lambda: "\ud800",
-    "half a pair as key": lambda: {"\ud800": 1},
-    "bytes": lambda: b"abc",
-    "bytes inside": lambda: {"a": [b"abc"]},
-    "bytearray": lambda: bytearray(b"abc"),
-    "key that is no text": lambda: {1: "a", "1": "b"},
-    "integer that nobody can write": lambda: 10**5000,
-    "endless generator": endless,
-    "object": object,
-    "function": lambda: nested,
-    "complex": lambda: 1j,
+class Odd(Mapping[str, int]):
+    """Looks like data, and raises when it is read."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise ZeroDivisionError
+
+    def __len__(self) -> int:
+        raise ZeroDivisionError
+
+    def __getitem__(self, key: str) -> int:
+        raise ZeroDivisionError
+
+
+class Hiding:
+    """Does not say what it is."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ZeroDivisionError
+
+
+UNHOLDABLE = "a number or a text that JSON cannot hold"
+UNORDERED = "a set, which has no order"
+TOO_DEEP = "nested deeper than 150 levels"
+NOT_JSON: dict[str, tuple[Callable[[], Any], str]] = {
+    "nan": (lambda: float("nan"), UNHOLDABLE),
+    "infinity inside": (lambda: {"a": [float("inf")]}, UNHOLDABLE),
+    "nan beside a date": (lambda: {"a": float("nan"), "b": date(2026, 1, 2)}, UNHOLDABLE),
+    "set": (lambda: {"b", "a"}, "an instance of set"),
+    "set inside": (lambda: {"tags": {"b", "a"}}, "an instance of set"),
+    "set in a model": (lambda: Tagged(tags={"b", "a"}), UNORDERED),
+    "set in a model in a list": (lambda: [{"inside": Tagged(tags={"b", "a"})}], UNORDERED),
+    "frozenset": (lambda: frozenset({"b", "a"}), "an instance of frozenset"),
+    "cycle": (cycle, TOO_DEEP),
+    "210 levels": (lambda: nested(210), TOO_DEEP),
+    "300 levels": (lambda: nested(300), TOO_DEEP),
+    "100,000 levels": (lambda: nested(100_000), TOO_DEEP),
+    "half a pair": (lambda: "\ud800", UNHOLDABLE),
+    "half a pair as key": (lambda: {"\ud800": 1}, UNHOLDABLE),
+    "bytes": (lambda: b"abc", "an instance of bytes"),
+    "bytes inside": (lambda: {"a": [b"abc"]}, "an instance of bytes"),
+    "bytearray": (lambda: bytearray(b"abc"), "an instance of bytearray"),
+    "key that is no text": (lambda: {1: "a", "1": "b"}, "an object with a key that is not text"),
+    "integer that nobody can write": (lambda: 10**5000, UNHOLDABLE),
+    "endless generator": (endless, "an instance of generator"),
+    "object": (object, "an instance of object"),
+    "function": (lambda: nested, "an instance of function"),
+    "complex": (lambda: 1j, "an instance of complex"),
+    "mapping that raises": (Odd, "it raised ZeroDivisionError when it was read"),
+    "object that raises": (Hiding, "it raised ZeroDivisionError when it was read"),
 }
 
 
 @pytest.mark.spec("EXE-3")
 @pytest.mark.parametrize("case", NOT_JSON)
 def test_output_that_is_not_json_is_refused(case: str) -> None:
-    result = given(NOT_JSON[case]())
+    make, why = NOT_JSON[case]
+    result = given(make())
     assert (result.code, result.value, result.hash) == (Code.OUTPUT_INVALID, None, "")
-    assert message(result) == "Tool 'give' gave something that is not JSON"
+    assert message(result) == f"Tool 'give' gave something that is not JSON: {why}"
 
 
 @pytest.mark.spec("VAL-9")
@@ -702,7 +745,7 @@ def test_a_cached_result_is_normalized_once() -> None:
     [
         ({}, "Tool 'give' has a normalization of its own, and none is registered"),
         ({"give": lambda value: 1 / 0}, "The normalization of tool 'give' failed"),
-        ({"give": lambda value: {1, 2}}, "Tool 'give' gave something that is not JSON"),
+        ({"give": lambda value: {1, 2}}, "Tool 'give' gave something that is not JSON: an instance of set"),
     ],
     ids=["missing", "raising", "not JSON"],
 )
@@ -919,6 +962,16 @@ def test_a_call_that_comes_while_the_keep_is_closed_leaves_no_thread() -> None:
     assert [thread.name for thread in left if thread.name == "toolkeep-loop"] == []
 
 
+def test_a_call_under_another_event_loop_than_asyncio_is_told_the_way(
+    adding: Keep, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As trio drives it, step by step: nothing is run or recorded, and the keep goes on."""
+    with pytest.raises(RuntimeError, match=r"keep\.call_sync"):
+        adding.call("add", {"a": 1}).send(None)
+    assert caplog.records == []
+    assert adding.call_sync("add", {"a": 1}).leaf == 3
+
+
 def test_one_keep_serves_one_event_loop_after_another(adding: Keep) -> None:
     assert [asyncio.run(adding.call("add_slowly", {"a": n})).value for n in range(3)] == [1, 2, 3]
 
@@ -1018,6 +1071,16 @@ def test_a_batch_that_is_too_large_is_not_begun() -> None:
     keep = keep_with(never)
     with pytest.raises(ValueError, match="1001 calls"):
         asyncio.run(keep.call_all([{"name": "never", "arguments": {}}] * 1001))
+
+
+@pytest.mark.parametrize(
+    "slip", [{"nme": "never", "arguments": {}}, {"name": "never"}, {"name": "never", "arguments": {}, "n": 1}]
+)
+def test_a_slip_in_one_call_of_a_batch_is_told_before_any_is_made(slip: dict[str, Any]) -> None:
+    keep = keep_with(never)
+    with pytest.raises(TypeError):
+        asyncio.run(keep.call_all([{"name": "never", "arguments": {}}, slip]))
+    assert list(keep.record.log.read_back()) == []
 
 
 # --- tools that the client executes ------------------------------------------------------------------

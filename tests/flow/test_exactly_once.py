@@ -1,8 +1,10 @@
 """Idempotency keys through a keep with a real folder: a keyed call runs once, whatever happens."""
 
 import asyncio
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -301,3 +303,17 @@ def test_a_ledger_that_cannot_be_used_refuses_the_call(folder: Path, counter: Co
     with opened(folder, counter) as keep:
         assert call(keep).code is Code.NOT_RECORDED
     assert counter.runs == []
+
+
+@pytest.mark.parametrize("spoilt", ["result = x'ff00'", "result = x'7b7d'", "result = NULL, owner = 'x-y'"])
+def test_a_claim_that_cannot_be_read_is_unknown_and_never_run_again(
+    folder: Path, counter: Counter, spoilt: str
+) -> None:
+    with opened(folder, counter) as keep:
+        assert call(keep).ok
+    with contextlib.closing(sqlite3.connect(folder / "ledger.db")) as ledger:
+        ledger.execute(f"UPDATE claims SET {spoilt}")  # noqa: S608 -- from above
+        ledger.commit()
+    with opened(folder, counter) as keep:
+        assert call(keep).code is Code.OUTCOME_UNKNOWN
+    assert len(counter.runs) == 1

@@ -385,6 +385,7 @@ def test_a_call_whose_intent_was_not_recorded_has_no_outcome_but_says_why_it_end
 
     result, records = asyncio.run(scenario())
     assert result.code is Code.NOT_RECORDED
+    assert "could not be recorded (LogUnwritable); nothing was run" in result.text
     assert [record["type"] for record in records] == ["ToolInvoked", "CapabilityCheck", "PolicyDecision"]
     assert records[-1]["codes"] == [Code.NOT_RECORDED.value]
 
@@ -401,6 +402,7 @@ def test_a_result_whose_outcome_cannot_be_recorded_is_kept_back(fields: dict[str
 
     result = asyncio.run(scenario())
     assert (result.status, result.code, result.value, result.hash) == ("error", Code.NOT_RECORDED, None, "")
+    assert "could not be recorded (LogUnwritable); the tool ran" in result.text
 
 
 # --- the stamps --------------------------------------------------------------------------------------

@@ -608,7 +608,7 @@ def open_files(folder: Path) -> list[str]:
     return [str(link) for link in links if link.is_relative_to(folder)]
 
 
-@pytest.mark.parametrize("how", ["call", "call_sync"])
+@pytest.mark.parametrize("how", ["call", "call_sync", "call_sync in a notebook"])
 def test_a_closed_keep_runs_nothing_and_opens_nothing_again(folder: Path, how: str) -> None:
     runs: list[int] = []
 
@@ -622,9 +622,13 @@ def test_a_closed_keep_runs_nothing_and_opens_nothing_again(folder: Path, how: s
     keep.register(count)
     assert keep.call_sync("count", {}, idempotency_key="key-1").ok
     keep.close()
+
+    async def cell() -> ToolResult:
+        return keep.call_sync("count", {}, idempotency_key="key-2")
+
     if how == "call":
         result = asyncio.run(keep.call("count", {}, idempotency_key="key-2"))
     else:
-        result = keep.call_sync("count", {}, idempotency_key="key-2")
+        result = asyncio.run(cell()) if "notebook" in how else keep.call_sync("count", {})
     assert (result.status, result.code, runs) == ("error", Code.NOT_RECORDED, [1])
     assert (set(threading.enumerate()) - threads, open_files(folder)) == (set(), [])

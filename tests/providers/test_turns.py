@@ -145,7 +145,7 @@ def test_a_call_that_was_not_ended_is_not_run_though_the_response_ended(provider
 
 def test_what_is_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolkeep.providers.reading.RESPONSE_BYTES", 100)
-    monkeypatch.setattr("toolkeep.providers.turns.RESPONSE_BYTES", 10)
+    monkeypatch.setattr("toolkeep.providers.growing.RESPONSE_BYTES", 10)
     with pytest.raises(ResponseUnreadable):
         read("openai", json.dumps(wire.chat(CALLS)))
     reader = vendor_of("openai").stream()  # type: ignore[misc]

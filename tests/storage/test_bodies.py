@@ -2,6 +2,8 @@
 
 import contextlib
 import hashlib
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -165,3 +167,22 @@ def test_what_came_while_others_were_written_is_written_before_closing(
     may_go_on.set()
     closing.join(30)
     assert [bodies.get(digest) for digest in digests] == [b"first", b"second"]
+
+
+def test_a_fork_of_the_process_keeps_bodies_of_its_own_and_waits_for_no_thread_of_its_parent(
+    tmp_path: Path,
+) -> None:
+    writer, digest = BodyWriter(tmp_path), hashlib.sha256(b"of the child").hexdigest()
+    writer.put_later(hashlib.sha256(b"of the parent").hexdigest(), b"of the parent")
+    with writer._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            writer.put_later(digest, b"of the child")
+            writer.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    writer.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "bodies.db")) as connection:
+        kept = sorted(body for (body,) in connection.execute("SELECT body FROM bodies"))
+    assert kept == [b"of the child", b"of the parent"]

@@ -85,6 +85,43 @@ def test_two_that_use_it_in_one_process_keep_their_locks_and_what_they_write(fil
     second.close()
 
 
+def remove(file: Path) -> None:
+    for path in file.parent.glob(f"{file.name}*"):
+        path.unlink()
+
+
+def words_in(file: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        return [word for (word,) in connection.execute("SELECT word FROM words")]
+
+
+def test_what_is_written_after_its_file_was_removed_is_in_the_new_one(file: Path) -> None:
+    database = Database(file, SCRIPT)
+    for word in ("before", "after"):
+        with database.using() as connection:
+            connection.execute("INSERT INTO words VALUES (?)", (word,))
+        if word == "before":
+            remove(file)
+    assert words_in(file) == ["after"]
+    database.close()
+    assert words_in(file) == ["after"]
+
+
+def test_who_had_the_removed_file_open_leaves_the_journal_of_the_new_one_alone(file: Path) -> None:
+    first, second = Database(file, SCRIPT), Database(file, SCRIPT)
+    with first.using() as connection:
+        connection.execute("INSERT INTO words VALUES ('before')")
+    remove(file)
+    for one in (second, first, second):
+        with one.using() as connection:
+            connection.execute("INSERT INTO words VALUES ('after')")
+    first.close()
+    with second.using() as connection:
+        connection.execute("INSERT INTO words VALUES ('after')")
+    assert words_in(file) == ["after"] * 4
+    second.close()
+
+
 def test_a_link_in_its_place_is_not_followed(file: Path, tmp_path: Path) -> None:
     file.symlink_to(tmp_path / "elsewhere.db")
     with pytest.raises(StateUnusable, match="cannot be used"), Database(file, SCRIPT).using():

@@ -313,4 +313,5 @@ def _codes(result: ToolResult) -> tuple[str, ...]:
 
 def _unrecorded(request: ToolCall, error: ToolkeepError, what: str) -> Refusal:
     log.error("a call was not recorded", extra={"error_code": error.code.value, "reason": error.message})
-    return refuse(request, Code.NOT_RECORDED, f"The call could not be recorded; {what}", "Tell the operator.")
+    message = f"The call could not be recorded ({type(error).__name__}); {what}"
+    return refuse(request, Code.NOT_RECORDED, message, "Tell the operator.")

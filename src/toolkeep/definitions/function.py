@@ -143,6 +143,7 @@ class _Signature:
         """Defaults that the function itself does not know: they stand inside a `Field`."""
         self.problems: list[Problem] = []
         self._adapters: dict[str, TypeAdapter[Any]] = {}
+        _check_function(name, function)
         hints = _hints(name, function)
         visible = []
         for stated in inspect.signature(function).parameters.values():
@@ -232,6 +233,19 @@ class _Signature:
             except (NotJson, ValueError):
                 self._note(parameter.name, "its default does not fit its annotation", "make the two agree")
         return schema
+
+
+def _check_function(name: str, given: Any) -> None:
+    """Raise for what merely can be called: it has no annotations of its own, or no signature that is true."""
+    if inspect.isroutine(given) or inspect.isclass(given) or hasattr(given, "__wrapped__"):
+        return
+    problem = Problem(
+        field="parameters",
+        code=Code.DEFINITION_INVALID,
+        message=f"is made from a {type(given).__name__}, which is no function",
+        mend="write a function that calls it, and make that a tool",
+    )
+    raise DefinitionInvalid(name, [problem])
 
 
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:

@@ -197,8 +197,7 @@ def _outcome(call: RecordedCall, task: "asyncio.Future[Any]") -> "tuple[Any] | R
     if error is None:
         return (task.result(),)
     if isinstance(error, ToolFailed):
-        said = excerpt_lines(str(error).strip(), MODEL_TEXT_CHARS // 2).removesuffix(".")
-        return _failed(call, said or f"Tool '{call.tool.name}' failed and did not say why")
+        return _failed(call, _said(error) or f"Tool '{call.tool.name}' failed and did not say why")
     if isinstance(error, RunRefused):
         refusal = refuse(call.request, error.code, error.reason, "Try another way, or tell the operator.")
         return _Failure(refusal) if error.code in FAILURES else refusal
@@ -209,6 +208,16 @@ def _outcome(call: RecordedCall, task: "asyncio.Future[Any]") -> "tuple[Any] | R
     fields = {"tool_name": call.tool.name, "correlation_id": call.request.correlation_id}
     log.error("a tool raised an exception", exc_info=error, extra=fields)
     return _Failure(_failed(call, f"Tool '{call.tool.name}' failed unexpectedly"))
+
+
+def _said(error: ToolFailed) -> str:
+    """What a tool says of its failure; nothing where it cannot even say that."""
+    try:
+        words = str(error).strip()
+    except Exception:
+        log.exception("a tool failed and could not say why")
+        return ""
+    return excerpt_lines(words, MODEL_TEXT_CHARS // 2).removesuffix(".")
 
 
 def _failed(call: RecordedCall, message: str) -> Refusal:

@@ -109,7 +109,7 @@ def claim(ledger: Ledger, call: PermittedCall, argument_hash: str) -> Claim | To
         message = "The idempotency key was used for a call with other arguments"
         return refuse(call.request, Code.KEY_CONFLICT, message, "Use another key for another call.")
     if earlier.state == "done":
-        return msgspec.structs.replace(decode(earlier.result), is_repeated=True)
+        return _repeated(call, earlier.result)
     if earlier.state == "running":
         message = "The same call is running already"
         return refuse(call.request, Code.KEY_CONFLICT, message, "Wait for it; do not call again.")
@@ -117,6 +117,19 @@ def claim(ledger: Ledger, call: PermittedCall, argument_hash: str) -> Claim | To
     return refuse(
         call.request, Code.OUTCOME_UNKNOWN, message, "Find out before you call again, with a new key."
     )
+
+
+def _repeated(call: PermittedCall, result: bytes) -> ToolResult | Refusal:
+    """The result that was remembered; a refusal where it cannot be read any more."""
+    try:
+        return msgspec.structs.replace(decode(result), is_repeated=True)
+    except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
+        fields = {"error_type": type(error).__name__}
+        log.error("a remembered result cannot be read", extra=fields)  # noqa: TRY400 -- its text may hold values
+        message = "The same call was made before, and its result cannot be read any more"
+        return refuse(
+            call.request, Code.OUTCOME_UNKNOWN, message, "Find out before you call again, with a new key."
+        )
 
 
 def _scoped(call: PermittedCall) -> str:

@@ -5,6 +5,9 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from toolkeep.forks import tell_in_forks
+from toolkeep.limits import CLOSE_GRACE_SECONDS
+
 T = TypeVar("T")
 
 
@@ -16,6 +19,7 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._farewell: Callable[[], Coroutine[Any, Any, None]] | None = None
+        tell_in_forks(self)
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of a coroutine; works inside a notebook, whose own loop is running."""
@@ -40,19 +44,21 @@ class LoopThread:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
 
+    def leave_to_parent(self) -> None:
+        """In a fork of the process: the loop is here, and no thread that runs it or holds the lock."""
+        self._lock, self._loop, self._thread = threading.Lock(), None, None
+
     def _started(self) -> asyncio.AbstractEventLoop:
-        # In a fork of the process the loop is here, and its thread is not.
-        if self._loop is None or self._thread is None or not self._thread.is_alive():
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=self._serve, args=(self._loop,), name="toolkeep-loop", daemon=True
-            )
-            self._thread.start()
+        if self._loop is None:
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=self._serve, args=(loop,), name="toolkeep-loop", daemon=True)
+            thread.start()
+            self._loop, self._thread = loop, thread
         return self._loop
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            loop.run_forever()
+            _run_until_stopped(loop)
             loop.run_until_complete(_cancel_all())
             if self._farewell is not None:
                 loop.run_until_complete(self._farewell())
@@ -60,8 +66,20 @@ class LoopThread:
             loop.close()
 
 
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    """Run; asyncio leaves off for what tries to end the process, and would not tell who waits for it."""
+    while True:
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            continue
+        return
+
+
 async def _cancel_all() -> None:
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+    if left:
+        together = asyncio.gather(*left, return_exceptions=True)
+        await asyncio.wait({together}, timeout=CLOSE_GRACE_SECONDS)

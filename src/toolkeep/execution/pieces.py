@@ -15,7 +15,7 @@ from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import Code
 from toolkeep.execution.runner import RunRefused
 from toolkeep.limits import OUTPUT_CAP_BYTES, OUTPUT_PIECES, OUTPUT_PIECES_MOST
-from toolkeep.plain import json_body
+from toolkeep.plain import NotData, json_body
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -37,8 +37,8 @@ class Pieces:
             return
         try:
             body = json_body(piece)
-        except (TypeError, ValueError, RecursionError, OverflowError) as error:
-            message = f"Tool '{self._call.tool.name}' gave something that is not JSON"
+        except NotData as error:
+            message = f"Tool '{self._call.tool.name}' gave something that is not JSON: {error}"
             raise RunRefused(Code.OUTPUT_INVALID, message) from error
         self._grow(len(body))
         self._given.append(jiter.from_json(body))

@@ -7,16 +7,15 @@ and with its keep: starting one anew takes five times as long as waking one that
 import asyncio
 import contextlib
 import contextvars
-import os
 import queue
 import threading
-import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from toolkeep.errors import Code
 from toolkeep.execution.runner import Held, RunRefused
+from toolkeep.forks import tell_in_forks
 
 IDLE_SECONDS: Final = 5.0
 _BUSY, _IDLE = "toolkeep-tool", "toolkeep-idle"
@@ -40,7 +39,7 @@ class Threads:
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
         self._is_closed = False
-        _OPEN.add(self)
+        tell_in_forks(self)
 
     async def run(self, work: Callable[[], Any], slot: Held, *, may_stop: bool) -> Any:
         """The work's result, from a thread that outlives a caller who gives up, and keeps the slot.
@@ -90,7 +89,7 @@ class Threads:
                 return True
             return False
 
-    def forget(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a fork of the process: none of the threads is here."""
         self._lock, self._idle = threading.Lock(), []
 
@@ -159,12 +158,3 @@ def _settle(done: "asyncio.Future[Any]", value: Any, error: BaseException | None
         done.set_exception(error)
     else:
         done.set_result(value)
-
-
-def _forget_in_child() -> None:
-    for threads in list(_OPEN):
-        threads.forget()
-
-
-_OPEN: "weakref.WeakSet[Threads]" = weakref.WeakSet()
-os.register_at_fork(after_in_child=_forget_in_child)

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from toolkeep.providers.growing import GrowingCalls
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.reading import inside, items, word
 from toolkeep.providers.replies import Blob, Reply
-from toolkeep.providers.turns import Growing, ModelCall, Turn, from_object, name_in, settled
+from toolkeep.providers.turns import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.vendor import CALLERS, Messages, Shown, Vendor, texts
 
 _EXECUTABLE: Final = "tool_use"
@@ -75,8 +76,7 @@ class Stream:
     """The events of one streamed message."""
 
     def __init__(self) -> None:
-        self._blocks: dict[Any, Growing] = {}
-        self._stop = ""
+        self._calls = GrowingCalls(frozenset((_EXECUTABLE,)))
         self._is_over = False
 
     def feed(self, event: dict[str, Any]) -> None:
@@ -86,34 +86,26 @@ class Stream:
             self._start(event.get("index"), inside(event, "content_block"))
         elif kind == "content_block_delta":
             delta = inside(event, "delta")
-            block = self._blocks.get(event.get("index"))
+            block = self._calls.at(event.get("index"))
             if block is not None and delta.get("type") == "input_json_delta":
                 block.add(delta.get("partial_json"))
-        elif kind == "content_block_stop" and (block := self._blocks.get(event.get("index"))) is not None:
+        elif kind == "content_block_stop" and (block := self._calls.at(event.get("index"))) is not None:
             block.is_closed = True
         elif kind == "message_delta":
-            self._stop = word(inside(event, "delta").get("stop_reason")) or self._stop
+            self._calls.end(word(inside(event, "delta").get("stop_reason")))
         elif kind == "message_stop":
             self._is_over = True
 
     def _start(self, index: Any, block: dict[str, Any]) -> None:
         if block.get("type") != "tool_use":
             return
-        known = self._blocks.get(index)
-        if known is not None:
-            known.fail("it was begun twice")
-            return
-        made = Growing(call_id=name_in(block.get("id")), name=name_in(block.get("name")))
-        made.echo = _echo(block)
-        if block.get("input"):
-            made.add(block["input"])
-        self._blocks[index] = made
+        begun = self._calls.begin(index, call_id=name_in(block.get("id")), name=name_in(block.get("name")))
+        begun.echo = _echo(block)
+        begun.add(block.get("input") or None)
 
     def turn(self) -> Turn:
         """The calls so far."""
-        calls = [block.call(must_close=True) for block in self._blocks.values()]
-        is_ended = self._is_over and self._stop == _EXECUTABLE
-        return settled(calls, self._stop, is_ended=is_ended, needs_ids=True)
+        return self._calls.turn(is_over=self._is_over)
 
 
 def write(replies: Sequence[Reply]) -> Messages:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from toolkeep.providers.growing import GrowingCalls
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.reading import inside, items, word
 from toolkeep.providers.replies import Blob, Reply
-from toolkeep.providers.turns import Growing, ModelCall, Turn, from_object, name_in, settled
+from toolkeep.providers.turns import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.vendor import Messages, Shown, Vendor
 
 _EXECUTABLE: Final = "tool_use"
@@ -58,14 +59,13 @@ class Stream:
     """The events of one streamed response."""
 
     def __init__(self) -> None:
-        self._blocks: dict[Any, Growing] = {}
-        self._stop = ""
+        self._calls = GrowingCalls(frozenset((_EXECUTABLE,)))
 
     def feed(self, event: dict[str, Any]) -> None:
         """Take the next event."""
         for kind, said in event.items():
             index = said.get("contentBlockIndex") if isinstance(said, dict) else None
-            block = self._blocks.get(index)
+            block = self._calls.at(index)
             if kind == "contentBlockStart" and (use := inside(said, "start", "toolUse")):
                 self._start(index, use)
             elif kind == "contentBlockDelta" and block is not None:
@@ -73,21 +73,16 @@ class Stream:
             elif kind == "contentBlockStop" and block is not None:
                 block.is_closed = True
             elif kind == "messageStop":
-                self._stop = word(said.get("stopReason")) if isinstance(said, dict) else ""
+                self._calls.end(word(inside(said).get("stopReason")) or "unknown")
 
     def _start(self, index: Any, use: dict[str, Any]) -> None:
         if use.get("type") == "server_tool_use":
             return
-        if (known := self._blocks.get(index)) is not None:
-            known.fail("it was begun twice")
-            return
-        made = Growing(call_id=name_in(use.get("toolUseId")), name=name_in(use.get("name")))
-        self._blocks[index] = made
+        self._calls.begin(index, call_id=name_in(use.get("toolUseId")), name=name_in(use.get("name")))
 
     def turn(self) -> Turn:
         """The calls so far."""
-        calls = [block.call(must_close=True) for block in self._blocks.values()]
-        return settled(calls, self._stop, is_ended=self._stop == _EXECUTABLE, needs_ids=True)
+        return self._calls.turn()
 
 
 def write(replies: Sequence[Reply]) -> Messages:

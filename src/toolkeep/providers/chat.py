@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from toolkeep.providers.growing import GrowingCalls
 from toolkeep.providers.reading import first, inside, items, word
 from toolkeep.providers.replies import Reply
-from toolkeep.providers.turns import Growing, ModelCall, Turn, from_text, name_in, settled
+from toolkeep.providers.turns import ModelCall, Turn, from_text, name_in, settled
 from toolkeep.providers.vendor import Messages, Shown
 
 NO_IDS = ("", "null")
@@ -63,10 +64,7 @@ class ChatStream:
     """The chunks of one streamed completion; only its first choice counts."""
 
     def __init__(self, executable: frozenset[str]) -> None:
-        self._executable = executable
-        self._calls: list[Growing] = []
-        self._at: dict[Any, Growing] = {}
-        self._stop = ""
+        self._calls = GrowingCalls(executable)
 
     def feed(self, event: dict[str, Any]) -> None:
         """Take the next chunk."""
@@ -75,22 +73,21 @@ class ChatStream:
             if choice.get("index") in (0, None):
                 for piece in items(inside(choice, "delta"), "tool_calls"):
                     self._piece(piece)
-                self._stop = word(choice.get("finish_reason")) or self._stop
+                self._calls.end(word(choice.get("finish_reason")))
 
     def _piece(self, piece: dict[str, Any]) -> None:
         index, function = piece.get("index"), inside(piece, "function")
         call_id, name = id_in(piece.get("id")), name_in(function.get("name"))
-        growing = self._at.get(index)
+        growing = self._calls.at(index)
         # Some servers number every call 0: another id begins another call.
         if growing is None or (call_id and growing.id and call_id != growing.id):
-            growing = self._at[index] = Growing(call_id=call_id, name=name)
-            self._calls.append(growing)
+            growing = self._calls.begin_another(index, call_id=call_id, name=name)
         elif name and name != growing.name:
             growing.name = growing.name or name
             if growing.name != name:
                 growing.fail("its name changed")
         growing.id = growing.id or call_id
-        if self._stop:
+        if self._calls.stop:
             growing.fail("it went on after the end of the response")
         growing.add(function.get("arguments"))
         if piece.get("type") == "custom":
@@ -98,8 +95,7 @@ class ChatStream:
 
     def turn(self) -> Turn:
         """The calls so far."""
-        calls = [growing.call(must_close=False) for growing in self._calls]
-        return settled(calls, self._stop, is_ended=self._stop in self._executable, needs_ids=True)
+        return self._calls.turn(must_close=False)
 
 
 def write(replies: Sequence[Reply]) -> Messages:

@@ -5,10 +5,11 @@ from typing import Any, Final
 
 from toolkeep.limits import COHERE_STRICT_FIELDS
 from toolkeep.providers.chat import calls_in, shape
+from toolkeep.providers.growing import GrowingCalls
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.reading import inside, word
 from toolkeep.providers.replies import Reply
-from toolkeep.providers.turns import Growing, Turn, name_in, settled
+from toolkeep.providers.turns import Turn, name_in, settled
 from toolkeep.providers.vendor import Messages, Vendor
 
 _EXECUTABLE: Final = "TOOL_CALL"
@@ -25,34 +26,26 @@ class Stream:
     """The events of one streamed response."""
 
     def __init__(self) -> None:
-        self._calls: dict[Any, Growing] = {}
-        self._stop = ""
+        self._calls = GrowingCalls(frozenset((_EXECUTABLE,)))
 
     def feed(self, event: dict[str, Any]) -> None:
         """Take the next event."""
         kind, index = event.get("type"), event.get("index")
         if kind == "message-end":
-            self._stop = word(inside(event, "delta").get("finish_reason"))
+            self._calls.end(word(inside(event, "delta").get("finish_reason")) or "unknown")
         elif kind in ("tool-call-start", "tool-call-delta"):
             said = inside(event, "delta", "message", "tool_calls")
             function = inside(said, "function")
             if kind == "tool-call-start":
-                self._start(index, name_in(said.get("id")), name_in(function.get("name")))
-            if (growing := self._calls.get(index)) is not None:
+                self._calls.begin(index, call_id=name_in(said.get("id")), name=name_in(function.get("name")))
+            if (growing := self._calls.at(index)) is not None:
                 growing.add(function.get("arguments"))
-        elif kind == "tool-call-end" and (growing := self._calls.get(index)) is not None:
+        elif kind == "tool-call-end" and (growing := self._calls.at(index)) is not None:
             growing.is_closed = True
-
-    def _start(self, index: Any, call_id: str, name: str) -> None:
-        if (known := self._calls.get(index)) is not None:
-            known.fail("it was begun twice")
-        else:
-            self._calls[index] = Growing(call_id=call_id, name=name)
 
     def turn(self) -> Turn:
         """The calls so far."""
-        calls = [growing.call(must_close=True) for growing in self._calls.values()]
-        return settled(calls, self._stop, is_ended=self._stop == _EXECUTABLE, needs_ids=True)
+        return self._calls.turn()
 
 
 def write(replies: Sequence[Reply]) -> Messages:

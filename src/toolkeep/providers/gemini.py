@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from toolkeep.definitions.public import public_schema
+from toolkeep.limits import RESPONSE_BYTES
+from toolkeep.providers.growing import add_call, lasting
 from toolkeep.providers.profiles import Profile
-from toolkeep.providers.reading import either, first, inside, items, word
+from toolkeep.providers.reading import either, inside, items, word
 from toolkeep.providers.replies import Reply
 from toolkeep.providers.turns import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.vendor import Messages, Shown, Vendor
 
-_EXECUTABLE: Final = "STOP"
+_EXECUTABLE: Final = frozenset(("STOP",))
 
 PROFILE: Final = Profile(
     name="gemini",
@@ -65,33 +67,39 @@ class Stream:
 
     def feed(self, event: dict[str, Any]) -> None:
         """Take the next response."""
-        candidate = first(event, "candidates")
+        candidate = _first_candidate(event)
         for part in items(inside(candidate, "content"), "parts"):
             call = either(part, "functionCall", "function_call")
             if isinstance(call, dict):
                 self._take(call)
-        self._stop = word(either(candidate, "finishReason", "finish_reason")) or self._stop
+        reason = word(either(candidate, "finishReason", "finish_reason"))
+        self._stop = lasting(self._stop, reason, _EXECUTABLE)
 
     def _take(self, call: dict[str, Any]) -> None:
         pieces = either(call, "partialArgs", "partial_args")
         goes_on = either(call, "willContinue", "will_continue") is True
         if self._partial is None and not pieces and not goes_on:
-            self._calls.append(_whole(call))
+            add_call(self._calls, _whole(call))
             return
         if self._partial is None:
             self._partial = PartialCall(_whole(call))
-        elif call.get("name") and call["name"] != self._partial.begun.name:
-            self._partial.fault = "another call began before it ended"
+        else:
+            self._partial.go_on(_whole(call))
         self._partial.add(pieces)
         if not goes_on:
-            self._calls.append(self._partial.call())
+            add_call(self._calls, self._partial.call())
             self._partial = None
 
     def turn(self) -> Turn:
         """The calls so far."""
         open_calls = [self._partial.call().without("it was not ended")] if self._partial else []
         calls = [*self._calls, *open_calls]
-        return settled(calls, self._stop, is_ended=self._stop == _EXECUTABLE, needs_ids=False)
+        return settled(calls, self._stop, is_ended=self._stop in _EXECUTABLE, needs_ids=False)
+
+
+def _first_candidate(event: dict[str, Any]) -> dict[str, Any]:
+    """The candidate that counts; a stream may have the others in responses of their own."""
+    return next((one for one in items(event, "candidates") if one.get("index") in (0, None)), {})
 
 
 def _whole(call: dict[str, Any]) -> ModelCall:
@@ -111,35 +119,59 @@ class PartialCall:
     """A call whose arguments come one by one, each under its path (Vertex AI)."""
 
     def __init__(self, begun: ModelCall) -> None:
-        self.begun = begun
-        self.fault = ""
+        self._begun = begun
+        self._fault = ""
         self._arguments: dict[str, Any] = dict(begun.arguments) if isinstance(begun.arguments, dict) else {}
-        self._open: set[str] = set()
+        self._open: dict[str, list[str]] = {}
+        """Text that goes on, by its path."""
+        self._chars = 0
+
+    def go_on(self, said: ModelCall) -> None:
+        """What comes next names the call again, or nothing."""
+        if said.name not in ("", self._begun.name) or said.id not in ("", self._begun.id):
+            self._fail("another call began before it ended")
+        if said.arguments:
+            self._fail("its pieces do not fit together")
 
     def add(self, pieces: Any) -> None:
         """The next pieces."""
-        for piece in pieces if isinstance(pieces, list) else ():
+        for piece in pieces if isinstance(pieces, (list, tuple)) else [pieces]:
             if isinstance(piece, dict):
                 self._add(piece)
+            elif piece:
+                self._fail("a piece of it cannot be placed")
 
     def _add(self, piece: dict[str, Any]) -> None:
         path = str(either(piece, "jsonPath", "json_path") or "")
-        steps = _steps(path)
         value = _value_of(piece)
-        if not steps or not isinstance(steps[0], str) or value is _NOTHING:
-            self.fault = self.fault or "a piece of it cannot be placed"
+        self._chars += len(path) + (len(value) if isinstance(value, str) else 0) + 1
+        if self._chars > RESPONSE_BYTES:
+            self._fail("it is too long")
             return
-        if not _put(self._arguments, steps, value, joins=path in self._open):
-            self.fault = self.fault or "its pieces do not fit together"
-        if either(piece, "willContinue", "will_continue") is True:
-            self._open.add(path)
+        goes_on = either(piece, "willContinue", "will_continue") is True
+        if not goes_on and path not in self._open:
+            self._put(_steps(path), value)
+        elif not isinstance(value, str):
+            self._fail("its pieces do not fit together")
         else:
-            self._open.discard(path)
+            self._open.setdefault(path, []).append(value)
+            if not goes_on:
+                self._put(_steps(path), "".join(self._open.pop(path)))
+
+    def _put(self, steps: list[str | int], value: Any) -> None:
+        if not steps or not isinstance(steps[0], str) or value is _NOTHING:
+            self._fail("a piece of it cannot be placed")
+        elif not _put(self._arguments, steps, value):
+            self._fail("its pieces do not fit together")
+
+    def _fail(self, reason: str) -> None:
+        self._fault = self._fault or reason
 
     def call(self) -> ModelCall:
         """The call as it stands."""
-        fault = self.fault or ("a part of it was not ended" if self._open else "")
-        return ModelCall(id=self.begun.id, name=self.begun.name, arguments=self._arguments, unfinished=fault)
+        fault = self._fault or ("a part of it was not ended" if self._open else "")
+        begun = self._begun
+        return ModelCall(id=begun.id, name=begun.name, arguments=self._arguments, unfinished=fault)
 
 
 _NOTHING: Final = object()
@@ -170,8 +202,8 @@ def _steps(path: str) -> list[str | int]:
     return found
 
 
-def _put(root: dict[str, Any], steps: list[str | int], value: Any, *, joins: bool) -> bool:
-    """Put a value at its place, or join text to the text there; whether there was such a place."""
+def _put(root: dict[str, Any], steps: list[str | int], value: Any) -> bool:
+    """Put a value where nothing is yet; whether there was such a place."""
     place: Any = root
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         is_last = following is None
@@ -184,9 +216,6 @@ def _put(root: dict[str, Any], steps: list[str | int], value: Any, *, joins: boo
                 place.append(fresh)
         else:
             return False
-        if is_last and known and joins and isinstance(place[step], str) and isinstance(value, str):
-            place[step] += value
-            return True
         if is_last and known:
             return False
         if not known and isinstance(place, dict):

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from toolkeep.providers.chat import id_in, shape
+from toolkeep.providers.growing import add_call, lasting
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.reading import inside, items, word
 from toolkeep.providers.replies import Reply
 from toolkeep.providers.turns import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.vendor import Messages, Vendor
 
-_EXECUTABLE: Final = "stop"
+_EXECUTABLE: Final = frozenset(("stop",))
 
 PROFILE: Final = Profile(
     name="ollama",
@@ -44,13 +45,15 @@ class Stream:
                 name=name_in(function.get("name")),
                 arguments=from_object(function.get("arguments")),
             )
-            self._calls.append(call.without("it came after the end of the response") if self._stop else call)
+            add_call(
+                self._calls, call.without("it came after the end of the response") if self._stop else call
+            )
         if event.get("done") is True:
-            self._stop = word(event.get("done_reason")) or "unknown"
+            self._stop = lasting(self._stop, word(event.get("done_reason")) or "unknown", _EXECUTABLE)
 
     def turn(self) -> Turn:
         """The calls so far."""
-        return settled(self._calls, self._stop, is_ended=self._stop == _EXECUTABLE, needs_ids=False)
+        return settled(self._calls, self._stop, is_ended=self._stop in _EXECUTABLE, needs_ids=False)
 
 
 def write(replies: Sequence[Reply]) -> Messages:

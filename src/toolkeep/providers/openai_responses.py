@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from toolkeep.definitions.public import public_schema
+from toolkeep.providers.growing import GrowingCalls
 from toolkeep.providers.openai import ROOT_FORBIDS
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.reading import inside, items, word
 from toolkeep.providers.replies import Blob, Reply
-from toolkeep.providers.turns import Growing, ModelCall, Turn, from_text, name_in, settled
+from toolkeep.providers.turns import ModelCall, Turn, from_text, name_in, settled
 from toolkeep.providers.vendor import CALLERS, Messages, Shown, Vendor, texts
 
 _DONE: Final = "completed"
@@ -66,37 +67,36 @@ class Stream:
     """The events of one streamed response."""
 
     def __init__(self) -> None:
-        self._growing: dict[Any, Growing] = {}
-        self._done: dict[Any, dict[str, Any]] = {}
-        self._stop = ""
+        self._calls = GrowingCalls(frozenset((_DONE,)))
 
     def feed(self, event: dict[str, Any]) -> None:
         """Take the next event."""
         kind, index, item = event.get("type"), event.get("output_index"), inside(event, "item")
         if kind == "response.output_item.added" and _is_call(item):
-            made = Growing(call_id=name_in(item.get("call_id")), name=name_in(item.get("name")))
-            self._growing.setdefault(index, made)
-        elif kind == "response.function_call_arguments.delta" and index in self._growing:
-            self._growing[index].add(event.get("delta"))
+            self._calls.begin(index, call_id=name_in(item.get("call_id")), name=name_in(item.get("name")))
+        elif kind == "response.function_call_arguments.delta":
+            if (growing := self._calls.at(index)) is not None:
+                growing.add(event.get("delta"))
         elif kind == "response.output_item.done" and _is_call(item):
-            self._done[index] = item
+            self._end(index, item)
         elif kind in ("response.completed", "response.incomplete", "response.failed"):
-            self._stop = _stop_of(inside(event, "response"))
+            self._calls.end(_stop_of(inside(event, "response")) or "unknown")
+
+    def _end(self, index: Any, item: dict[str, Any]) -> None:
+        """The whole call; one that is not what it was written as is never executed."""
+        call = _call(item)
+        growing = self._calls.at(index) or self._calls.begin(index, call_id=call.id, name=call.name)
+        if growing.id not in ("", call.id) or growing.name not in ("", call.name):
+            growing.fail("it ended as another call than it began")
+        growing.id, growing.name = call.id, call.name
+        if call.unfinished:
+            growing.fail(call.unfinished)
+        growing.echo = call.echo
+        growing.end(item.get("arguments"))
 
     def turn(self) -> Turn:
-        """The calls so far; one whose pieces are not what it ended with is never executed."""
-        calls = [self._call(index) for index in {**self._growing, **self._done}]
-        return settled(calls, self._stop, is_ended=self._stop == _DONE, needs_ids=True)
-
-    def _call(self, index: Any) -> ModelCall:
-        growing, item = self._growing.get(index), self._done.get(index)
-        if item is None:
-            begun = growing or Growing(call_id="", name="")
-            return begun.call(must_close=True)
-        call = _call(item)
-        if growing is not None and growing.text and growing.text != item.get("arguments"):
-            return call.without("it ended with other arguments than it was written with")
-        return call
+        """The calls so far."""
+        return self._calls.turn()
 
 
 def write(replies: Sequence[Reply]) -> Messages:

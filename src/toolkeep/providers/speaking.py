@@ -1,12 +1,14 @@
 """A keep's side of every conversation: tools out for an agent, the calls of a response in, answers out."""
 
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from toolkeep.calls import RegisteredTool, ToolResult, Unreadable
 from toolkeep.errors import Code, ResponseUnreadable, ToolkeepError
 from toolkeep.limits import BATCH_CALLS, DEFAULT_LIMITS, STRICT_CHOICE_BYTES
 from toolkeep.providers.export import PLAIN_EXPORT, Exported, Omitted, Options, Prepared, gathered, prepare
+from toolkeep.providers.growing import StreamTooLong
 from toolkeep.providers.losses import Losses, NotExpressible
 from toolkeep.providers.names import looks_like_an_alias, names_by_alias
 from toolkeep.providers.reading import data_of
@@ -66,7 +68,9 @@ class Speaker:
 
     def read(self, provider: str, response: Any) -> Turn:
         """The calls of a whole response."""
-        return vendor_of(provider).read(data_of(response, provider))
+        data = data_of(response, provider)
+        with _bounded(provider):
+            return vendor_of(provider).read(data)
 
     async def read_stream(self, provider: str, events: Events) -> Turn:
         """The calls of a stream, read to its end."""
@@ -74,12 +78,13 @@ class Speaker:
         if vendor.stream is None:
             raise ResponseUnreadable(provider, "it has no streams")
         reader = vendor.stream()
-        if isinstance(events, AsyncIterable):
-            async for event in events:
-                reader.feed(data_of(event, provider))
-        else:
-            for event in events:
-                reader.feed(data_of(event, provider))
+        with _bounded(provider):
+            if isinstance(events, AsyncIterable):
+                async for event in events:
+                    reader.feed(data_of(event, provider))
+            else:
+                for event in events:
+                    reader.feed(data_of(event, provider))
         return reader.turn()
 
     async def answer(
@@ -149,6 +154,15 @@ class Speaker:
             except NotExpressible:
                 self._codecs[key] = None
         return self._codecs[key]
+
+
+@contextmanager
+def _bounded(provider: str) -> Iterator[None]:
+    """Where more comes than anybody answers, none of it is."""
+    try:
+        yield
+    except StreamTooLong as error:
+        raise ResponseUnreadable(provider, str(error)) from error
 
 
 def _decoded(codec: StrictCodec, arguments: bytes | dict[str, Any]) -> bytes | dict[str, Any]:

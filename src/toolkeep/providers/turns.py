@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from toolkeep.limits import RESPONSE_BYTES, STREAM_CALLS
+from toolkeep.limits import STREAM_CALLS
 
 NO_ARGUMENTS: Final[tuple[str, ...]] = ("", "null")
 """What models and servers write for a call without arguments."""
@@ -96,47 +96,3 @@ def settled(calls: list[ModelCall], stop: str, *, is_ended: bool, needs_ids: boo
             why = ""
         made.append(call.without(why) if why else call)
     return Turn(calls=tuple(made), stop=stop)
-
-
-class Growing:
-    """A call whose arguments come in pieces."""
-
-    def __init__(self, *, call_id: str, name: str) -> None:
-        self.id, self.name = call_id, name
-        self.is_closed = False
-        self.echo: dict[str, Any] = {}
-        self._pieces: list[str] = []
-        self._chars = 0
-        self._whole: Any = None
-        self._fault = ""
-
-    def add(self, piece: Any) -> None:
-        """The next piece of text; an object is the whole at once."""
-        if piece is None or piece == "":
-            return
-        if self.is_closed:
-            self._fault = "it went on after its end"
-        elif not isinstance(piece, str) or self._whole is not None:
-            self._fault = "" if not self._pieces and self._whole is None else "its parts do not fit together"
-            self._whole = piece
-        else:
-            self._chars += len(piece)
-            if self._chars > RESPONSE_BYTES:
-                self._fault, self._pieces = "it is too long", []
-            else:
-                self._pieces.append(piece)
-
-    @property
-    def text(self) -> str:
-        """The text so far."""
-        return "".join(self._pieces)
-
-    def fail(self, reason: str) -> None:
-        """Never let it be executed."""
-        self._fault = self._fault or reason
-
-    def call(self, *, must_close: bool) -> ModelCall:
-        """The call as it stands."""
-        fault = self._fault or ("it was not ended" if must_close and not self.is_closed else "")
-        arguments = from_text(self.text if self._whole is None else self._whole)
-        return ModelCall(id=self.id, name=self.name, arguments=arguments, unfinished=fault, echo=self.echo)

@@ -14,7 +14,7 @@ from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Normalization
 from toolkeep.errors import Code
 from toolkeep.limits import OUTPUT_CAP_BYTES
-from toolkeep.plain import json_body
+from toolkeep.plain import NotData, json_body
 from toolkeep.refusals import refuse
 
 _CUSTOM: Final = Normalization.CUSTOM  # looked up once: every call asks
@@ -61,8 +61,8 @@ def _data(
         value = _customized(value, definition.name, normalizers)
     try:
         body = json_body(value)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise _Unfit(f"Tool '{definition.name}' gave something that is not JSON") from error
+    except NotData as error:
+        raise _Unfit(f"Tool '{definition.name}' gave something that is not JSON: {error}") from error
     return jiter.from_json(body), body
 
 

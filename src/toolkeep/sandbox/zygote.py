@@ -15,11 +15,11 @@ import signal
 import socket
 import subprocess
 import sys
-import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from toolkeep.forks import tell_in_forks
 from toolkeep.sandbox.bounds import TreeBound, TreeBounds
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.plan import WorkerPlan, ZygotePlan
@@ -130,7 +130,7 @@ class Zygote:
         self.last_words = ""
         """Why it ended, if it could say so."""
         self._loop.add_reader(control, self._hear)
-        _OPEN.add(self)
+        tell_in_forks(self)
 
     @classmethod
     async def start(cls, plan: ZygotePlan, bounds: TreeBounds) -> "Zygote":
@@ -406,12 +406,3 @@ def _launched() -> tuple["subprocess.Popen[bytes]", socket.socket]:
 def interpreter() -> str:
     """The real file of this interpreter: a virtual environment is a link that points at it."""
     return os.path.realpath(sys.executable)
-
-
-def _forget_in_child() -> None:
-    for zygote in list(_OPEN):
-        zygote.leave_to_parent()
-
-
-_OPEN: "weakref.WeakSet[Zygote]" = weakref.WeakSet()
-os.register_at_fork(after_in_child=_forget_in_child)

@@ -8,6 +8,7 @@ import queue
 import threading
 from pathlib import Path
 
+from toolkeep.forks import tell_in_forks
 from toolkeep.limits import BODIES_LINGER_SECONDS, BODIES_WAITING, BODIES_WAITING_BYTES
 from toolkeep.storage.bodies import Bodies
 
@@ -25,6 +26,7 @@ class BodyWriter:
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_closing = threading.Event()
         self._thread: threading.Thread | None = None
+        tell_in_forks(self)
 
     def put(self, body: bytes) -> str:
         """Keep a body now; its SHA-256."""
@@ -59,6 +61,11 @@ class BodyWriter:
             self._bell.put(None)
             thread.join()
         self._bodies.close()
+
+    def leave_to_parent(self) -> None:
+        """In a fork of the process: the parent has the thread, and writes what waits."""
+        self._lock, self._bell, self._thread = threading.Lock(), queue.SimpleQueue(), None
+        self._waiting, self._bytes = {}, 0
 
     def _run(self) -> None:
         while self._waiting or not self._is_closing.is_set():

@@ -5,12 +5,12 @@ import errno
 import os
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolkeep.errors import StateUnusable
+from toolkeep.forks import tell_in_forks
 from toolkeep.storage.folder import make_private
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ class Database:
         self._script = script
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._opened: os.stat_result | None = None
         self._is_closed = False
-        _OPEN.add(self)
+        tell_in_forks(self)
 
     @contextlib.contextmanager
     def using(self) -> Iterator["sqlite3.Connection"]:
@@ -40,8 +41,11 @@ class Database:
 
         with self._lock:
             try:
+                if self._connection is not None and not self._is_in_place():
+                    self._let_go()
                 if self._connection is None:
                     self._connection = self._open()
+                    self._opened = self.file.stat()
                 yield self._connection
                 if self._is_closed:
                     self._let_go()  # a call that outlives its keep opens it for each use
@@ -73,6 +77,13 @@ class Database:
         self._lock = threading.Lock()
         _INHERITED.append(self._connection)
         self._connection = None
+
+    def _is_in_place(self) -> bool:
+        """Whether the open file is still the one of that name: nobody else would find what is written."""
+        try:
+            return self._opened is not None and os.path.samestat(self._opened, self.file.stat())
+        except FileNotFoundError:
+            return False
 
     def _let_go(self) -> None:
         if self._connection is not None:
@@ -125,12 +136,5 @@ def _prepared(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":
     return connection
 
 
-def _leave_to_parent() -> None:
-    for database in list(_OPEN):
-        database.leave_to_parent()
-
-
-_OPEN: "weakref.WeakSet[Database]" = weakref.WeakSet()
 _INHERITED: "list[sqlite3.Connection | None]" = []
 """Held, so that they are not closed: SQLite would undo the locks of the parent."""
-os.register_at_fork(after_in_child=_leave_to_parent)

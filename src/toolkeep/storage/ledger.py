@@ -77,4 +77,4 @@ def _started(pid: int) -> str:
 def _is_alive(owner: str) -> bool:
     """Whether the very process still runs that made a claim; its number alone may be another's by now."""
     pid, _, started = owner.partition("-")
-    return bool(started) and _started(int(pid)) == started
+    return bool(started) and pid.isdecimal() and _started(int(pid)) == started

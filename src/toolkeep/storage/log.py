@@ -7,10 +7,8 @@ back together.
 """
 
 import asyncio
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -23,6 +21,7 @@ from toolkeep.audit.errors import AuditBroken
 from toolkeep.audit.note import Note, VerifierKey
 from toolkeep.audit.proof import Proof
 from toolkeep.audit.tree import Tree
+from toolkeep.forks import tell_in_forks
 from toolkeep.storage.segments import SEGMENT_BYTES, Place, read_back, read_entries, read_leaves
 from toolkeep.storage.waiting import Waiting
 from toolkeep.storage.writer import Writer
@@ -48,7 +47,7 @@ class AuditLog:
         )
         self._proving = threading.Lock()
         self._tree, self._place = Tree(), Place()
-        _OPEN.add(self._writer)
+        tell_in_forks(self._writer)
 
     def append(self, record: Mapping[str, Any]) -> "Future[Leaf]":
         """Append a record; the future is resolved when it is durable, and cannot be cancelled."""
@@ -153,12 +152,3 @@ def _too_long(record: bytes) -> ValueError:
 
 def _size(note: str) -> int:
     return Checkpoint.parse(Note.parse(note).text).size
-
-
-def _forget_in_child() -> None:
-    for writer in list(_OPEN):
-        writer.forget()
-
-
-_OPEN: "weakref.WeakSet[Writer]" = weakref.WeakSet()
-os.register_at_fork(after_in_child=_forget_in_child)

@@ -116,7 +116,7 @@ class Writer:
         self._let_go()
         last.result()
 
-    def forget(self) -> None:
+    def leave_to_parent(self) -> None:
         """In a fork of the process: there is no thread here, and the files are the parent's."""
         # The lock goes with the open file, which both share: the child would hold it when the parent dies.
         self._gate, self._turn = threading.Lock(), threading.Lock()
