@@ -168,6 +168,45 @@ def test_the_body_of_a_request_is_never_read_as_another(keep: Keep) -> None:
     assert statuses == [b"400", b"200"]
 
 
+FRAMED = b"16\r\n" + b'{"arguments":{"a":41}}' + b"\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["content-length: 22", "transfer-encoding: chunked"],
+        ["transfer-encoding: chunked", "content-length: 22"],
+        ["content-length: 22", "content-length: 22"],
+        ["content-length: 22, 22"],
+        ["content-length: +22"],
+        ["content-length: 0x16"],
+        ["content-length : 22"],
+        ["transfer-encoding: identity", "content-length: 22"],
+        ["transfer-encoding: xchunked"],
+        ["transfer-encoding: gzip, chunked"],
+        ["transfer-encoding: chunked, identity"],
+        ["transfer-encoding: chunked", "transfer-encoding: chunked"],
+        ["transfer-encoding:\r\n chunked"],
+        ["transfer-encoding: \x0bchunked"],
+        ["transfer-encoding: chunked", "x: a\rb"],
+    ],
+)
+def test_a_body_whose_end_can_be_read_in_two_ways_is_refused(keep: Keep, said: list[str]) -> None:
+    with running(keep) as server:
+        status, problem = spoken(server, posted(server, FRAMED, *said))
+    assert (status, problem["code"]) == (400, "ACODE-TSR-062")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [FRAMED.replace(b"16\r", b"0x16\r"), FRAMED.replace(b"\r\n", b"\n"), FRAMED.replace(b"}\r\n0", b"}0")],
+)
+def test_chunks_that_can_be_read_in_two_ways_are_refused(keep: Keep, body: bytes) -> None:
+    with running(keep) as server:
+        found = answers(server, posted(server, body, "transfer-encoding: chunked"))
+    assert [answer[:3] for answer in found] == [b"400"]
+
+
 def test_nothing_is_tunnelled(keep: Keep) -> None:
     with running(keep) as server:
         status, problem = spoken(

@@ -10,6 +10,8 @@ import json
 from email.message import Message
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from toolkeep.calls import RecordedCall
 from toolkeep.definitions.constraints import NetworkBounds
 from toolkeep.definitions.context import ToolContext, ToolFailed
@@ -52,11 +54,12 @@ async def ask(call: RecordedCall, context: ToolContext) -> Any:
     """What the server of a tool answers to a call. The connection is torn down when this is cancelled."""
     endpoint, given = _endpoint(call), Given(context.secret)
     request, reach = _request(call, endpoint, given), _reach(call)
+    secrets = (*given.given, *map(basic, given.given))
     try:
         answer = await _fetched(request, reach, _budget(call, endpoint.retries), endpoint.retries)
     except NetworkError as error:
-        raise _refused(call, request, error) from error
-    secrets = (*given.given, *map(basic, given.given))
+        raise _refused(call, request, error, secrets) from error
+    answer = replace(answer, host=hidden(answer.host, secrets))  # its name is what a redirect said
     if answer.status >= 300:
         raise _failed(call, answer, secrets)
     return _value(call, answer, secrets)
@@ -116,7 +119,9 @@ def _budget(call: RecordedCall, retries: int) -> Budget:
     return Budget(stated or NetworkBounds(max_requests=most, max_bytes=2 * OUTPUT_CAP_BYTES))
 
 
-def _refused(call: RecordedCall, request: Request, error: NetworkError) -> RunRefused:
+def _refused(
+    call: RecordedCall, request: Request, error: NetworkError, secrets: tuple[str, ...]
+) -> RunRefused:
     code = Code.TOOL_FAILED
     if isinstance(error, NetworkRefused):
         code = Code.NOT_PERMITTED
@@ -124,7 +129,7 @@ def _refused(call: RecordedCall, request: Request, error: NetworkError) -> RunRe
         code = Code.OUTPUT_TOO_BIG
     elif isinstance(error, HostTooSlow):
         code = Code.TIMED_OUT
-    reason = f"Tool '{call.tool.name}' got no answer: {error.reason}"
+    reason = f"Tool '{call.tool.name}' got no answer: {hidden(error.reason, secrets)}"
     if error.was_sent and request.method not in READING:
         reason += "; whether what was asked for was done is not known"
     return RunRefused(code, reason)

@@ -102,6 +102,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
         self._count(len(name) + len(value) + 4)
+        if name.lower() == b"transfer-encoding" and value.lower() != b"chunked":
+            raise ValueError("no other coding is undone here, and somebody before us may have")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:

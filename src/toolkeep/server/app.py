@@ -141,7 +141,7 @@ class KeepApp:
 
     def _mounted(self, path: str) -> App | None:
         for prefix, app in self._mounts.items():
-            if path == prefix or path.startswith(f"{prefix}/"):
+            if path == prefix or (prefix != "/" and path.startswith(f"{prefix}/")):
                 return app
         return None
 

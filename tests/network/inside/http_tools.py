@@ -162,6 +162,15 @@ async def test_a_server_does_not_say_its_secrets_back(world: World) -> None:
         assert (result.code, result.value) == (None, value), (said, result.text)
 
 
+async def test_a_server_does_not_say_its_secrets_back_in_a_redirect(world: World) -> None:
+    await serve(world, redirect("http://s3cret-key.shop.example/", 307))
+    held = ["net.write:shop.example", "net.write:*.shop.example"]
+    shop = Shop(headers={"X-Key": "{secret:key}"}, secrets={"key": "s3cret-key"}, capabilities=held)
+    assert "'(hidden).shop.example'" in (await shop.call()).text
+    await serve(world, answer(status="404 Gone"), "s3cret-key.shop.example", OTHER_PUBLIC)
+    assert "'(hidden).shop.example' answered with status 404" in (await shop.call()).text
+
+
 async def test_answers_are_read_as_their_type_says(world: World) -> None:
     cases: list[tuple[bytes, dict[str, Any], Any]] = [
         (answer(b'{"a": 1}', kind="application/problem+json"), {}, {"a": 1}),

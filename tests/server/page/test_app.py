@@ -290,6 +290,10 @@ def test_the_root_leads_to_the_page(keep: Keep, path: str) -> None:
     assert (answer.status // 100, answer.headers["location"]) == (3, "/ui/")
 
 
+def test_two_slashes_are_no_root(keep: Keep) -> None:
+    assert visit(keep, lambda visitor: visitor.get("//evil.example/"), signed_in=False).status == 404
+
+
 def test_a_keep_without_codes_has_no_page(keep: Keep) -> None:
     async def run() -> list[int]:
         async with served(keep) as client:
