@@ -83,6 +83,14 @@ def test_without_a_token_that_counts_nobody_gets_in(keep: Keep, authorization: s
     assert "tk_" not in response.body.decode()
 
 
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_the_name_of_the_scheme_is_read_in_any_case(keep: Keep, scheme: str) -> None:
+    async def act(client: Client) -> Any:
+        return await client.get("/v1/tools", headers={"authorization": f"{scheme} {client.token}"})
+
+    assert talk(keep, act).status == 200
+
+
 def test_a_token_in_the_query_is_no_token_and_is_not_repeated(keep: Keep) -> None:
     async def act(client: Client) -> Any:
         return await Client(client.app, client.tokens).get(f"/v1/tools?access_token={client.token}")

@@ -30,7 +30,7 @@ SCOPES: Final[dict[Scope, str]] = {
     Scope.ADMIN: "all of these, and see the tools of every agent",
 }
 
-_BEARER: Final = re.compile(rb"[Bb]earer +(tk_[A-Za-z0-9_-]{60})")
+_BEARER: Final = re.compile(rb"(?i:bearer) +(tk_[A-Za-z0-9_-]{60})")
 
 
 Caller = Token
