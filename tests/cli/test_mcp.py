@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.cli.dialogue import Dialogue
 from toolkeep.cli.main import cli
 
 
@@ -76,3 +77,11 @@ def test_an_address_of_another_machine_is_named_with_the_way_to_another() -> Non
     reason = os.strerror(errno.EADDRNOTAVAIL)
     assert done.exit_code == 1
     assert done.stderr == f"✗ 198.51.100.7:0: {reason}; choose another with --host\n"
+
+
+def test_on_a_terminal_it_answers_what_is_typed_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+    with Dialogue(["mcp", "--project", str(tmp_path)], cwd=tmp_path) as person:
+        person.enter('{"jsonrpc": "2.0", "id": 7, "method": "ping"}\n')
+        person.until('{"jsonrpc":"2.0","id":7,"result":{}}\n')
+        person.enter("\x03")
+        assert person.end() == (0, "^C")

@@ -220,6 +220,20 @@ async def _open(server: McpServer, source: IO[bytes], sink: IO[bytes]) -> "Intak
     return attend(await open_writer(sink))
 
 
+async def _read(descriptor: int) -> bytes:
+    """What a file or a terminal holds next. A thread that waits for a person could not be given up."""
+    if not os.isatty(descriptor):
+        return await asyncio.to_thread(os.read, descriptor, _CHUNK)
+    loop = asyncio.get_running_loop()
+    typed = asyncio.Event()
+    loop.add_reader(descriptor, typed.set)
+    try:
+        await typed.wait()
+    finally:
+        loop.remove_reader(descriptor)
+    return os.read(descriptor, _CHUNK)
+
+
 class Intake(asyncio.Protocol):
     """Hands over each line in the very turn of the loop in which it comes, while there is room for it."""
 
@@ -237,7 +251,7 @@ class Intake(asyncio.Protocol):
             await self._ended()
             return
         if not is_pipe(source):
-            while data := await asyncio.to_thread(os.read, source.fileno(), _CHUNK):
+            while data := await _read(source.fileno()):
                 self._take(data)
                 await self._wait_for_room()
             return
