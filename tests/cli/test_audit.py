@@ -164,6 +164,19 @@ def test_a_changed_record_and_a_cut_tail_are_found(project: Path, tmp_path: Path
     assert (cut.exit_code, "cut off" in cut.stdout) == (1, True)
 
 
+@pytest.mark.parametrize("words", ["", "a\nb\n", "toolkeep/x\nmany\nroot\n\n— x y\n"])
+def test_a_file_that_is_no_checkpoint_says_nothing_about_the_log(
+    project: Path, tmp_path: Path, words: str
+) -> None:
+    greeted(project)
+    other = tmp_path / "other.txt"
+    other.write_text(words, encoding="utf-8")
+    refused = run(project, "audit", "verify", "--checkpoint", str(other))
+    assert refused.exit_code == 1
+    assert f"{other}: is no checkpoint" in refused.stderr
+    assert "INTACT" not in refused.output
+
+
 @pytest.mark.spec("AUD-6")
 def test_several_logs_are_verified_at_once(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -92,6 +92,12 @@ def test_a_link_signs_in_once_and_is_alone_on_standard_output() -> None:
     assert codes.use(data("token", "link")["link"].partition("#")[2])
 
 
+def test_a_link_is_one_of_the_web() -> None:
+    refused = run("token", "link", "--address", "javascript:alert(1)//", status=2)
+    assert refused.stdout == ""
+    assert "http://" in refused.stderr
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 @pytest.mark.spec("WEB-2")
 def test_a_server_shows_a_link_to_a_terminal_and_never_to_a_log(

@@ -47,6 +47,15 @@ def test_keywords_of_ours_are_not_shown() -> None:
     }
 
 
+def test_a_part_with_keywords_of_ours_alone_is_not_shown() -> None:
+    touched = {"x-touches": "fs.write"}
+    assert public_schema({**PLAIN, "allOf": [touched]}) == PLAIN
+    assert public_schema({**PLAIN, "allOf": [touched, {"minLength": 1}]}) == {
+        **PLAIN,
+        "allOf": [{"minLength": 1}],
+    }
+
+
 def test_what_is_not_secret_is_shown_whole() -> None:
     schema = {"type": "object", "properties": {"key": {**PLAIN, **TELLING}}, "required": ["key"]}
     assert public_schema(schema) == schema

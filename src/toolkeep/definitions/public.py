@@ -57,9 +57,12 @@ def _show(schema: Any, *, hides: bool, names: set[str], references: set[str], at
                 for name, inside in value.items()
             }
         else:
-            shown[keyword] = _show(
-                value, hides=hides, names=names, references=references, at=f"{at}/{keyword}"
-            )
+            inside = _show(value, hides=hides, names=names, references=references, at=f"{at}/{keyword}")
+            if keyword == "allOf" and isinstance(inside, list):
+                inside = [part for part in inside if part != {}]  # one of ours held nothing else
+                if not inside:
+                    continue
+            shown[keyword] = inside
     return shown
 
 

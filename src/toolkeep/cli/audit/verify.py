@@ -48,7 +48,7 @@ def command(
         return
     from toolkeep.storage.verify import verify
 
-    outside = {str(path): _read(path) for path in checkpoints}
+    outside = {str(path): _checkpoint(path) for path in checkpoints}
     reports = [
         verify(folder, outside_checkpoints=outside, public_key=key)
         for folder in folders or (state_of(project),)
@@ -81,6 +81,21 @@ def _verify_receipt(path: Path, key: str | None, *, as_json: bool) -> None:
     for field in ("type", "time", "tool", "version", "agent", "status", "result_hash", "argument_hash"):
         if record.get(field):
             say(f"  {field}: {record[field]}")
+
+
+def _checkpoint(path: Path) -> str:
+    """The text of a file; one that holds no checkpoint says nothing about the log."""
+    from toolkeep.audit.checkpoint import Checkpoint
+    from toolkeep.audit.errors import NoteInvalid
+    from toolkeep.audit.note import Note
+
+    text = _read(path)
+    try:
+        Checkpoint.parse(Note.parse(text).text)
+    except NoteInvalid as error:
+        reason = f"is no checkpoint: {error.message}; `toolkeep audit checkpoint` prints one"
+        raise FileUnreadable(str(path), reason) from error
+    return text
 
 
 def _read(path: Path) -> str:

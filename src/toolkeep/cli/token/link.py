@@ -7,9 +7,16 @@ import click
 from toolkeep.cli.options import common, print_json, project, say
 
 
+def _web_address(_: click.Context, __: click.Parameter, address: str) -> str:
+    if not address.startswith(("http://", "https://")):
+        raise click.BadParameter("begins with http:// or https://, as `toolkeep serve` says it")
+    return address
+
+
 @click.command("link")
 @click.option(
     "--address",
+    callback=_web_address,
     default="http://127.0.0.1:8765",
     show_default=True,
     help="Where the server is, as `toolkeep serve` says.",
