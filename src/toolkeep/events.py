@@ -107,6 +107,18 @@ class ToolAccepted(Event, frozen=True, kw_only=True):
     definition_hash: str
 
 
+class PoliciesChanged(Event, frozen=True, kw_only=True):
+    """A keep decides by other policies from now on."""
+
+    policy_set_hash: str
+
+
+class AgentDeclared(Event, frozen=True, kw_only=True):
+    """An agent may call tools, with what it holds from now on."""
+
+    agent: str
+
+
 class ProjectNotAccepted(Event, frozen=True, kw_only=True):
     """A project's configuration would run, grant or loosen something; it does not count yet."""
 

@@ -11,7 +11,7 @@ from toolkeep.calls import CallOptions, CheckedCall, Refusal, RegisteredTool, To
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Category, Tier
 from toolkeep.errors import ArgumentsRefused, NotRecorded
-from toolkeep.events import Bus, ValidationPassed
+from toolkeep.events import AgentDeclared, Bus, PoliciesChanged, ValidationPassed
 from toolkeep.limits import BATCH_CALLS, DEFAULT_CALL_LIMITS, DEFAULT_LIMITS, CallLimits, Limits
 from toolkeep.policy.settings import DEFAULT_GRANT, NO_POLICY_SETTINGS, Grant, PolicySettings, PolicySource
 from toolkeep.registry.keeping import KeepsTools
@@ -175,6 +175,7 @@ class Keep(KeepsTools):
         grant = Grant(capabilities=tuple(map(Capability.read, capabilities)), permissions=tuple(permissions))
         self._authorization.declare(name, grant)
         self._grants[name] = grant
+        self._bus.tell(AgentDeclared(agent=name))
 
     def has_agent(self, name: str) -> bool:
         """Whether an agent of that name was declared."""
@@ -184,6 +185,8 @@ class Keep(KeepsTools):
         """Decide by these Cedar policies from now on; raises `PoliciesRefused`, and the ones before stay."""
         sources = [PolicySource(name=f"policies {n}", text=text) for n, text in enumerate(texts, start=1)]
         self._authorization.use(sources)
+        changed = PoliciesChanged(policy_set_hash=self._authorization.rulebook.engine.policies.hash)
+        self._bus.tell(changed)
 
     @property
     def authorizer(self) -> "Authorizer":

@@ -407,6 +407,25 @@ def test_a_changed_list_is_told_once(keep: Keep, server: McpServer) -> None:
     assert shaken(server, act) == [{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda keep: keep.use_policies('@id("all") permit (principal, action, resource);'),
+        lambda keep: keep.declare_agent("mcp-local"),
+    ],
+    ids=["policies", "agent"],
+)
+def test_a_client_hears_that_it_may_see_other_tools(
+    keep: Keep, server: McpServer, change: Callable[[Keep], None]
+) -> None:
+    async def act(client: Lines) -> Any:
+        change(keep)
+        await client.ask("ping")
+        return [one["method"] for one in client.heard]
+
+    assert shaken(server, act) == ["notifications/tools/list_changed"]
+
+
 def test_a_second_request_of_the_same_id_is_refused(server: McpServer) -> None:
     async def act(client: Lines) -> Any:
         number, _ = client.begin("tools/call", {"name": "wait_for_ever"})

@@ -14,7 +14,9 @@ import msgspec
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.events import (
+    AgentDeclared,
     Event,
+    PoliciesChanged,
     ToolAccepted,
     ToolQuarantined,
     ToolRegistered,
@@ -60,7 +62,15 @@ from toolkeep.wire.messages import (
 
 DEFAULT_AGENT = "mcp-local"
 Handler = Callable[[Message, Connection, Emit], Awaitable[dict[str, Any]]]
-_LIST_CHANGES = (ToolRegistered, ToolSwitched, ToolUnregistered, ToolQuarantined, ToolAccepted)
+_LIST_CHANGES = (
+    AgentDeclared,  # policies may hide tools from it, or from others
+    PoliciesChanged,
+    ToolAccepted,
+    ToolQuarantined,
+    ToolRegistered,
+    ToolSwitched,
+    ToolUnregistered,
+)
 
 
 class McpServer:

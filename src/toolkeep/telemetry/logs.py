@@ -14,6 +14,7 @@ _REGISTRY = logging.getLogger("toolkeep.registry")
 _VALIDATION = logging.getLogger("toolkeep.validation")
 _APPROVAL = logging.getLogger("toolkeep.approval")
 _STORE = logging.getLogger("toolkeep.store")
+_POLICY = logging.getLogger("toolkeep.policy")
 _EXECUTION = logging.getLogger("toolkeep.execution")
 
 logging.getLogger("toolkeep").addHandler(logging.NullHandler())  # silent unless the host listens
@@ -65,6 +66,8 @@ _LINES: dict[type[Event], _Line] = {
     events.ToolUnregistered: _Line(_REGISTRY, logging.INFO, "tool unregistered"),
     events.ToolQuarantined: _Line(_REGISTRY, logging.WARNING, "tool quarantined"),
     events.ToolAccepted: _Line(_REGISTRY, logging.INFO, "tool accepted"),
+    events.PoliciesChanged: _Line(_POLICY, logging.INFO, "policies changed"),
+    events.AgentDeclared: _Line(_POLICY, logging.INFO, "agent declared"),
     events.ProjectNotAccepted: _Line(_REGISTRY, logging.WARNING, "project configuration not accepted"),
     events.SettingUnmatched: _Line(
         _REGISTRY,
