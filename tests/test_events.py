@@ -25,6 +25,7 @@ LOGGERS = {
     "toolkeep.validation",
     "toolkeep.execution",
     "toolkeep.approval",
+    "toolkeep.policy",
     "toolkeep.store",
 }
 ONE, TWO = StartUpBegan(providers=("core",)), ToolUnregistered(tool_name="read_file", version="")

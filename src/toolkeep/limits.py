@@ -433,6 +433,9 @@ MCP_ASKED: Final = 64
 MCP_PARKED: Final = 256
 """Calls that wait for a client to come back with answers; each holds its slots."""
 
+MCP_AGENT_PARKED: Final = 64
+"""The same of one agent, so that it keeps nobody else's from waiting."""
+
 MCP_PARKED_SECONDS: Final = 300
 """How long; people go for coffee."""
 

@@ -18,8 +18,8 @@ async def for_ever() -> None:
     await asyncio.Event().wait()
 
 
-def waiting() -> Running:
-    running = Running(Connection("a", is_modern=True), lambda _: None, {})
+def waiting(agent: str = "a") -> Running:
+    running = Running(Connection(agent, is_modern=True), lambda _: None, {})
     running.start(for_ever())
     return running
 
@@ -77,3 +77,18 @@ def test_no_more_work_waits_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
         assert second.task.cancelled()
 
     run(act())
+
+
+def test_an_agent_whose_work_waits_keeps_no_other_from_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parked, "MCP_AGENT_PARKED", 2)
+
+    async def act() -> int:
+        held = Parked()
+        held.put(waiting("a"), b"")
+        held.put(waiting("a"), b"")
+        with pytest.raises(ProtocolError, match="Too many"):
+            held.put(waiting("a"), b"")
+        held.put(waiting("b"), b"")
+        return len(held)
+
+    assert run(act()) == 3

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable
 
-from toolkeep.limits import MCP_PARKED, MCP_PARKED_SECONDS
+from toolkeep.limits import MCP_AGENT_PARKED, MCP_PARKED, MCP_PARKED_SECONDS
 from toolkeep.mcp.running import Running
 from toolkeep.wire.messages import INVALID_PARAMS, OVERLOADED, ProtocolError
 
@@ -29,7 +29,7 @@ class Parked:
 
     def put(self, running: Running, bound: bytes) -> str:
         """Park it; the state with which the client comes back. `bound` is what must be the same then."""
-        if len(self._waiting) >= MCP_PARKED:
+        if not self._has_room(running.agent):
             running.cancel()
             raise ProtocolError(OVERLOADED, "Too many requests wait for answers")
         name = secrets.token_hex(16)
@@ -59,6 +59,10 @@ class Parked:
             timer.cancel()
             running.cancel()
         self._waiting.clear()
+
+    def _has_room(self, agent: str) -> bool:
+        own = sum(running.agent == agent for running, _ in self._waiting.values())
+        return own < MCP_AGENT_PARKED and len(self._waiting) < MCP_PARKED
 
     def _seal(self, text: str, bound: bytes) -> str:
         return hmac.new(self._key, text.encode() + b"\0" + bound, hashlib.sha256).hexdigest()

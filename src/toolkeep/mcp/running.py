@@ -21,6 +21,7 @@ class Running:
         self, connection: Connection, emit: Emit, answers: dict[str, Any], progress: Progress | None = None
     ) -> None:
         self.client = Client(connection, emit, self)
+        self.agent = connection.agent
         self.task: asyncio.Task[Any]
         self.asked: Requests = {}
         """What the work waits for."""
