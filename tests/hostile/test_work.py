@@ -9,6 +9,7 @@ from tests.hostile.unguarded import outcome
 from toolkeep import CheckedCall, Keep, Limits, Refusal, ToolDefinition, open_keep
 from toolkeep.errors import Code, DefinitionError
 from toolkeep.registry.admit import admit
+from toolkeep.validation import closing, keywords
 from toolkeep.validation.memory import RefusalMemory
 from toolkeep.validation.validate import validate
 
@@ -141,6 +142,39 @@ def test_a_schema_whose_parts_apply_to_very_many_places_is_refused_before_it_is_
     with pytest.raises(DefinitionError) as caught:
         keep_with(parameters)
     assert [problem.mend for problem in caught.value.problems] == ["refer less often"]
+
+
+@pytest.mark.parametrize(
+    "value", [["x"] * 5_000, {f"n{i}": "x" for i in range(5_000)}, [{"p1": "x"}] * 5_000]
+)
+def test_what_is_secret_is_not_looked_up_anew_for_each_value_of_a_call(
+    value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recording a call of 60,000 texts took minutes, in which nothing else ran."""
+    texts = {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/many"}]}
+    place = {"type": ["array", "object"], "items": texts, "additionalProperties": texts}
+    many = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(900)}}
+    parameters = {
+        "type": "object",
+        "properties": {"key": {"type": "string", "x-secret": True}, "a": place},
+        "$defs": {"many": many},
+    }
+    tool = admit(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
+    looks: list[object] = []
+
+    def in_place(*given: Any) -> Any:
+        looks.append(given)
+        return closing.in_place(*given)
+
+    def all_schemas(schema: Any) -> Any:
+        looks.append(schema)
+        return keywords.all_schemas(schema)
+
+    monkeypatch.setattr("toolkeep.validation.locate.in_place", in_place)
+    monkeypatch.setattr("toolkeep.validation.secrecy.all_schemas", all_schemas)
+    arguments = {"key": "k", "a": value}
+    assert tool.arguments.secrecy.replace(arguments, lambda _: "***") == {"key": "***", "a": value}
+    assert len(looks) < 50
 
 
 def test_too_many_patterns_are_refused() -> None:

@@ -1,5 +1,6 @@
 """Decisions: deny unless a policy permits and nothing went wrong; the same question is answered from memory."""
 
+import json
 import threading
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.definitions.examples import made, made_elsewhere, with_properties
 from toolkeep.calls import RegisteredTool
 from toolkeep.policy import engine as engine_module
+from toolkeep.policy.cedar_values import VALUES
 from toolkeep.policy.engine import AgentEntity, CallFacts, Engine, Finding, Verdict
 from toolkeep.policy.reading import read_policies
 from toolkeep.policy.settings import PolicySource
@@ -282,6 +284,36 @@ def test_values_of_another_type_never_pass_for_an_integer(value: Any) -> None:
     )
     assert ask(asked, amount=1).is_allowed
     assert not ask(asked, amount=value).is_allowed
+
+
+MANY = list(range(VALUES))
+ONE = (
+    f'@id("one") permit({CALL}) when {{ context.arguments has tags && context.arguments.tags.contains(1) }};'
+)
+
+
+def test_an_argument_of_very_many_values_cannot_be_read() -> None:
+    asked = engine(ONE)
+    assert ask(asked, tags=MANY[1:]).is_allowed
+    errors = ("policies read /tags, which Cedar cannot hold",)
+    assert ask(asked, tags=MANY) == Verdict(is_allowed=False, errors=errors)
+
+
+def test_cedar_is_given_nothing_that_no_policy_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of a megabyte took Cedar many seconds, whatever its policies read."""
+    given: list[str] = []
+
+    def watched(request: dict[str, Any], *rest: Any) -> Any:
+        given.append(request["context"])
+        return cedarpy_is_authorized(request, *rest)
+
+    cedarpy_is_authorized = cedarpy.is_authorized
+    monkeypatch.setattr(cedarpy, "is_authorized", watched)
+    asked = engine(f'@id("five") permit({CALL}) when {{ context.arguments has amount }};')
+    assert ask(asked, amount=5, tags=MANY, note="a").is_allowed
+    assert [json.loads(context)["arguments"] for context in given] == [{"amount": 5}]
+    asked = engine(f'@id("five") permit({CALL}) when {{ context.arguments == {{"amount": 5}} }};')
+    assert not ask(asked, amount=5, note="a").is_allowed
 
 
 def test_agents_that_differ_in_name_or_holdings_are_asked_about_apart() -> None:

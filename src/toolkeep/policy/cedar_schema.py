@@ -7,6 +7,7 @@ a schema for all of them at once takes seconds to read.
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -98,6 +99,11 @@ class Shape:
         if self.element is not None:
             return {"type": "Set", "element": self.element.to_cedar()}
         return dict(_PLAIN[self.kind])
+
+    def only(self, names: AbstractSet[str]) -> "Shape":
+        """A record with these of its attributes."""
+        attributes = {name: inside for name, inside in self.attributes.items() if name in names}
+        return Shape(kind=Kind.RECORD, attributes=attributes, required=self.required & names)
 
 
 _PLAIN: Final[dict[Kind, dict[str, Any]]] = {

@@ -6,6 +6,7 @@ Cedar cannot hold is left out, and its place is told: a policy that reads such a
 
 import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final
@@ -14,6 +15,10 @@ from toolkeep.policy.cedar_schema import LONGS, Kind, Shape, cedar_schema, is_un
 
 Path = tuple[str, ...]
 """A place in the arguments; an item of an array by its index in decimal."""
+
+VALUES: Final = 5_000
+"""Values in one argument that policies read. Cedar takes up to 0.1 ms for each, and
+nothing else runs meanwhile."""
 
 _FRACTION: Final = 4
 _DECIMALS: Final = (Decimal(LONGS[0]).scaleb(-_FRACTION), Decimal(LONGS[1]).scaleb(-_FRACTION))
@@ -30,8 +35,10 @@ class _Lost(Exception):
 class ArgumentShape:
     """Made once a tool; turns the arguments of each call into a record."""
 
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
-        self.shape: Shape = read_shape(parameters)
+    def __init__(self, parameters: Mapping[str, Any], only: AbstractSet[str] | None = None) -> None:
+        """`only` names the arguments that matter; all do where it is None."""
+        shape = read_shape(parameters)
+        self.shape: Shape = shape if only is None else shape.only(only)
 
     @cached_property
     def schema(self) -> dict[str, Any]:
@@ -64,7 +71,7 @@ def _record(
     for name, inside in value.items():
         known = attributes.get(name)
         place = (*path, name)
-        if known is None:
+        if known is None or (not path and _is_large(inside)):
             lost.append(place)
         elif inside is not None or not known.is_nullable:
             try:
@@ -72,6 +79,17 @@ def _record(
             except _Lost:
                 lost.append(place)
     return record
+
+
+def _is_large(value: Any) -> bool:
+    """Whether an argument holds more values than Cedar can be asked about."""
+    count, waiting = 0, [value]
+    while waiting and count <= VALUES:
+        here = waiting.pop()
+        count += 1
+        if isinstance(here, (dict, list)):
+            waiting.extend(here.values() if isinstance(here, dict) else here)
+    return count > VALUES
 
 
 def _value(shape: Shape, value: Any, path: Path, canonical: Mapping[str, str], lost: list[Path]) -> Any:

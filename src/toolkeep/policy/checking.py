@@ -22,7 +22,6 @@ from toolkeep.policy.cedar_schema import (
     NO_ARGUMENTS,
     SEE,
     TOOL_ATTRIBUTES,
-    Kind,
     Shape,
     cedar_schema,
     read_shape,
@@ -178,14 +177,9 @@ def _kinds(
     for tool in tools:
         shape = world.shape(tool)
         if names is not None:
-            shape = _only(shape, names)
+            shape = shape.only(names)
         kinds.setdefault(orjson.dumps(shape.to_cedar(), option=orjson.OPT_SORT_KEYS), (tool.name, shape))
     return list(kinds.values())
-
-
-def _only(shape: Shape, names: frozenset[str]) -> Shape:
-    attributes = {name: inside for name, inside in shape.attributes.items() if name in names}
-    return Shape(kind=Kind.RECORD, attributes=attributes, required=shape.required & names)
 
 
 _NEVER_TYPED: Final = ' when { 1 < "" };'

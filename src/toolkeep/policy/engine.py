@@ -215,7 +215,9 @@ class Engine:
         prepared = self._tools.get(key)
         if prepared is not None:
             return prepared
-        shape = ArgumentShape(tool.arguments.schema)
+        call = self._part_of(CALL, tool.definition)
+        # Cedar reads what it is given value by value: it is given what policies read, and nothing else.
+        shape = ArgumentShape(tool.arguments.schema, None if call.reads_all else frozenset(call.arguments))
         schema = cedarpy.Schema.from_json_str(_json(cedar_schema(shape.shape)))
         prepared = _Prepared(
             key=key,
@@ -223,7 +225,7 @@ class Engine:
             shape=shape,
             schema=schema,
             entities=cedarpy.Entities.from_json_str(_json(tool_entities(tool)), schema),
-            call=self._part_of(CALL, tool.definition),
+            call=call,
             see=self._part_of(SEE, tool.definition),
         )
         return self._tools.keep(key, prepared)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from toolkeep.definitions.parameter import is_secret
 from toolkeep.validation.keywords import Schema, all_schemas
-from toolkeep.validation.locate import Locator, Path
+from toolkeep.validation.locate import Locator, Path, Spot
 from toolkeep.validation.references import look_up
 
 REDACTED = "***"
@@ -32,7 +32,7 @@ class Secrecy:
     def __init__(self, locator: Locator, display: Display) -> None:
         schema = locator.root
         self._schema = schema
-        self._parts_at = locator.parts_at
+        self._locator = locator
         self._has_secrets = any(map(is_secret, all_schemas(schema)))
         self.hides_all = display.is_sensitive
         self.has_secrets = self.hides_all or self._has_secrets
@@ -45,16 +45,21 @@ class Secrecy:
             return True
         if not self._has_secrets:
             return False
-        return any(
-            any(is_secret(part) for part in self._parts_at(place[:length]))
-            for length in range(len(place) + 1)
-        )
+        return any(spot.is_secret for spot in self._locator.way(place))
 
     def hides_value(self, place: Path) -> bool:
         """Whether the value at a place is hidden."""
         if not self._shows_values or self.hides_schema(place):
             return True
-        return self._has_secrets and self._has_secret_below(self._parts_at(place))
+        if not self._has_secrets:
+            return False
+        *_, spot = self._locator.way(place)
+        return self._holds_secret(spot)
+
+    def _holds_secret(self, spot: Spot) -> bool:
+        if spot.holds_secret is None:
+            spot.holds_secret = self._has_secret_below(spot.parts)
+        return spot.holds_secret
 
     def _has_secret_below(self, parts: Iterable[dict[str, Any]]) -> bool:
         waiting: list[Schema] = list(parts)
@@ -68,32 +73,33 @@ class Secrecy:
                     waiting.append(look_up(self._schema, part["$ref"][1:]))
         return False
 
-    def replace(self, value: Any, stand_in: Callable[[Any], Any], place: Path = ()) -> Any:
+    def replace(self, value: Any, stand_in: Callable[[Any], Any]) -> Any:
         """A copy of a valid value in which each secret, and what the schema does not know, has a stand-in."""
         if self.hides_all:
             return stand_in(value)
-        if not self._has_secrets:
-            return value
-        parts = self._parts_at(place)
-        if not parts or any(is_secret(part) for part in parts):
-            return stand_in(value)
-        if isinstance(value, dict):
-            return {name: self.replace(inside, stand_in, (*place, name)) for name, inside in value.items()}
-        if isinstance(value, list):
-            return [self.replace(inside, stand_in, (*place, i)) for i, inside in enumerate(value)]
-        return stand_in(value) if self._has_secret_below(parts) else value
+        return self._replace(value, stand_in, self._locator.top()) if self._has_secrets else value
 
-    def redact(self, value: Any, place: tuple["str | int", ...] = ()) -> Any:
+    def redact(self, value: Any) -> Any:
         """A copy for a debug log: secrets, and whatever the schema does not know beside them, replaced."""
         if self.hides_all or not self._shows_values:
             return REDACTED
         if not self._has_secrets:
             return value
-        parts = self._parts_at(place)
-        if not parts or any(is_secret(part) for part in parts):
-            return REDACTED
+        return self._replace(value, lambda _: REDACTED, self._locator.top(), items=_LOGGED_ITEMS)
+
+    def _replace(
+        self, value: Any, stand_in: Callable[[Any], Any], spot: Spot, *, items: int | None = None
+    ) -> Any:
+        """The copy, with so many items of each array at the most."""
+        if not spot.parts or spot.is_secret:
+            return stand_in(value)
+        inside = self._locator.inside
         if isinstance(value, dict):
-            return {name: self.redact(inside, (*place, name)) for name, inside in value.items()}
+            return {n: self._replace(v, stand_in, inside(spot, n), items=items) for n, v in value.items()}
         if isinstance(value, list):
-            return [self.redact(inside, (*place, index)) for index, inside in enumerate(value[:100])]
-        return REDACTED if self._has_secret_below(parts) else value
+            shown = enumerate(value[:items])
+            return [self._replace(v, stand_in, inside(spot, i), items=items) for i, v in shown]
+        return stand_in(value) if self._holds_secret(spot) else value
+
+
+_LOGGED_ITEMS = 100
