@@ -51,12 +51,7 @@ class RuleJudge:
         record = ArgumentShape(call.tool.arguments.schema).record(
             call.checked.arguments, _canonical(call), lost
         )
-        if (
-            lost
-            or call.tool.arguments.secrecy.has_secrets
-            or not _is_sayable(shape, record)
-            or _is_long(record)
-        ):
+        if lost or call.tool.arguments.secrecy.has_secrets or not _is_sayable(shape, record):
             return ""
         if _is_long(record) or _has_null(call.checked.arguments) or any(map(_is_cut, call.touched)):
             return ""
