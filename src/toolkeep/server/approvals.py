@@ -7,7 +7,7 @@ name of the token's agent, and no agent answers for itself: the store refuses th
 import asyncio
 from collections import Counter
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -20,6 +20,9 @@ from toolkeep.server.auth import Caller
 from toolkeep.server.pagination import Page, cut, decode_cursor
 from toolkeep.server.problems import RequestRefused, nothing_there
 from toolkeep.tokens import Scope
+from toolkeep.wording import excerpt
+
+_ABOUT_CHARS: Final = 120
 
 WAY = "http"
 """What the log says of an answer that came over HTTP."""
@@ -63,6 +66,8 @@ class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     tool: str
     danger: str
+    about: str
+    """The beginning of its arguments, to tell it from others by."""
     asked_at: str
     expires_at: str
 
@@ -130,6 +135,7 @@ def _waiting(question: Question) -> WaitingView:
         agent=question.agent,
         tool=question.tool,
         danger=question.danger,
+        about=excerpt(question.arguments, _ABOUT_CHARS),
         asked_at=_iso(question.asked_at),
         expires_at=_iso(question.expires_at),
     )

@@ -23,12 +23,10 @@ from toolkeep.server.page.assets import Assets
 from toolkeep.server.page.request import PageRequest
 from toolkeep.server.page.security import protective
 from toolkeep.tokens import Scope
-from toolkeep.wording import shorten
 
 HTML_TYPE: Final = b"text/html; charset=utf-8"
 _TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
 _COMPRESSED_FROM: Final = 1024
-_BRIEF_CHARS: Final = 120
 _KINDS: Final = {
     "ToolInvoked": "Asked for",
     "CapabilityCheck": "Capabilities checked",
@@ -74,7 +72,6 @@ class Renderer:
         self._environment.filters |= {
             "editable": editable,
             "pretty": pretty,
-            "brief": brief,
             "when": when,
             "name": lambda text: name(str(text)),
             "lasting": duration,
@@ -151,11 +148,6 @@ def editable(value: Any) -> Markup:
 def pretty(value: Any) -> str:
     """JSON data as indented text."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
-
-
-def brief(value: Any) -> str:
-    """The beginning of JSON data in one line, to tell it from others by."""
-    return shorten(json.dumps(value, ensure_ascii=False, default=str), _BRIEF_CHARS)
 
 
 def when(moment: str | float | datetime | None) -> Markup:
