@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -15,6 +16,12 @@ from types import TracebackType
 from typing import Self
 
 PATIENCE_S = 30
+
+
+def _take_terminal() -> None:
+    """So that Ctrl-C is a signal, and counts, also where the tests run in the background."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Dialogue:
@@ -38,8 +45,7 @@ class Dialogue:
             cwd=cwd,
             env={**os.environ, **(variables or {})},
             start_new_session=True,
-            # So that Ctrl-C is a signal.
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 -- no threads here
+            preexec_fn=_take_terminal,  # noqa: PLW1509 -- no threads here
         )
         os.close(slave)
         self.shown = ""

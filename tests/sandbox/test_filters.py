@@ -1448,6 +1448,9 @@ def report(name: str) -> Report:
     return cast("Report", json.loads(done.stdout))
 
 
+X86_ONLY = {"call_through_the_table_of_i386", "x32"}
+
+
 def cannot_show(reason: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(reason)
@@ -1456,6 +1459,8 @@ def cannot_show(reason: str) -> NoReturn:
 
 @pytest.mark.parametrize(("attempt", "name", "expected"), sorted(EXPECTED))
 def test_an_attempt_ends_under_the_filter_as_it_must(attempt: str, name: str, expected: str) -> None:
+    if attempt in X86_ONLY and platform.machine() != "x86_64":
+        pytest.skip("only x86_64 has such calls")
     control, confined = report(name)["outcomes"][attempt]
     if control.startswith("not prepared") or (expected == "done" and control != "done"):
         cannot_show(f"not even without a filter: {control}")

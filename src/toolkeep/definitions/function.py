@@ -237,7 +237,8 @@ class _Signature:
 
 def _check_function(name: str, given: Any) -> None:
     """Raise for what merely can be called: it has no annotations of its own, or no signature that is true."""
-    if inspect.isroutine(given) or inspect.isclass(given) or hasattr(given, "__wrapped__"):
+    is_annotated = "__annotations__" in getattr(given, "__dict__", ())
+    if inspect.isroutine(given) or inspect.isclass(given) or hasattr(given, "__wrapped__") or is_annotated:
         return
     problem = Problem(
         field="parameters",
