@@ -27,7 +27,7 @@ from toolkeep.calls import (
     ToolCall,
     ToolResult,
 )
-from toolkeep.errors import FAILURES, Code, ToolkeepError
+from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import Bus, CallEnded, ValidationPassed
 from toolkeep.execution.admission import Admission, Slot
 from toolkeep.execution.breaker import Breaker
@@ -36,7 +36,7 @@ from toolkeep.execution.contacts import Contacts
 from toolkeep.execution.execute import Executor
 from toolkeep.execution.http import HttpRunner
 from toolkeep.execution.in_process import InProcessRunner
-from toolkeep.execution.ledger import NO_CLAIM, Claim, claim
+from toolkeep.execution.ledger import claim
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.pending import PendingCalls
 from toolkeep.execution.process import ProcessRunner
@@ -45,6 +45,7 @@ from toolkeep.execution.runner import Runner
 from toolkeep.execution.sandboxed import SandboxRunner
 from toolkeep.execution.threads import Threads
 from toolkeep.execution.wasm import WasmRunner
+from toolkeep.journey import Journey
 from toolkeep.limits import NAMED_CHARS, CallLimits
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.rules import RuleJudge
@@ -182,13 +183,13 @@ class Pipeline:
         journey = Journey(request, self._visible(request))
         return self._made(journey) if self.spans is None else self._traced(journey, self.spans)
 
-    async def _traced(self, journey: "Journey", spans: Spans) -> ToolResult:
+    async def _traced(self, journey: Journey, spans: Spans) -> ToolResult:
         with spans.around(journey.request, journey.shown_name) as tell:
             result = await self._made(journey)
             tell(result)
         return result
 
-    async def _made(self, journey: "Journey") -> ToolResult:
+    async def _made(self, journey: Journey) -> ToolResult:
         request = journey.request
         if self._is_closed:
             message = "The keep is closed; nothing was run"
@@ -206,7 +207,7 @@ class Pipeline:
             journey.let_go()
             slot.release()
 
-    async def _through(self, journey: "Journey", stages: Awaitable[ToolResult]) -> ToolResult:
+    async def _through(self, journey: Journey, stages: Awaitable[ToolResult]) -> ToolResult:
         """What came of the stages, as far as the call came."""
         request = journey.request
         try:
@@ -227,7 +228,7 @@ class Pipeline:
             log.exception("a call broke in the keep itself", extra=fields)
             return journey.refused(_broken(request))
 
-    async def _stages(self, journey: "Journey", slot: Slot) -> ToolResult:
+    async def _stages(self, journey: Journey, slot: Slot) -> ToolResult:
         request = journey.request
         tool = journey.tool = _passed(self._answering(request))
         checked = journey.checked = _passed(self._validate(request, tool))
@@ -319,7 +320,7 @@ class Pipeline:
         self.recorder.keep_result(output)
         return _passed(normalize(output, self.record.bodies))
 
-    async def _hand_out(self, journey: "Journey", recorded: RecordedCall, slot: Slot) -> ToolResult:
+    async def _hand_out(self, journey: Journey, recorded: RecordedCall, slot: Slot) -> ToolResult:
         """A call that the client executes: its server half runs here, the rest is pending (EXE-6)."""
         value = None
         if recorded.tool.runner is not None:
@@ -347,7 +348,7 @@ class Pipeline:
     async def _finished_by_client(self, raw: RawOutput) -> ToolResult:
         return self._finished(raw)
 
-    async def _end(self, journey: "Journey", result: ToolResult) -> ToolResult:
+    async def _end(self, journey: Journey, result: ToolResult) -> ToolResult:
         """Record what became of the call and settle its claim, also when the caller gives up meanwhile."""
         try:
             result = await self.recorder.outcome(result, journey)
@@ -365,7 +366,7 @@ class Pipeline:
         self._tell(journey, result)
         return result
 
-    def _tell(self, journey: "Journey", result: ToolResult) -> None:
+    def _tell(self, journey: Journey, result: ToolResult) -> None:
         if self._bus.listeners:
             ended = CallEnded(
                 tool_name=journey.shown_name,
@@ -381,78 +382,6 @@ class Pipeline:
         """Whether a call of that name may change the world."""
         tool = self._registry.find(named(name))
         return tool is not None and tool.may_write
-
-
-class Journey:
-    """How far a call came."""
-
-    __slots__ = (
-        "argument_hash", "checked", "claim", "executor", "is_begun", "permitted", "recorded", "request",
-        "tool",
-    )  # fmt: skip
-
-    def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:
-        self.request = request
-        self.tool = found
-        self.checked: CheckedCall | None = None
-        self.permitted: PermittedCall | None = None
-        self.recorded: RecordedCall | None = None
-        self.argument_hash = ""
-        self.claim: Claim = NO_CLAIM
-        self.is_begun = False
-        """Whether the log has its intent already."""
-        self.executor: Executor | None = None
-        """Who was asked to run it."""
-
-    @classmethod
-    def going_on(cls, recorded: RecordedCall, claimed: Claim) -> "Journey":
-        """That of a call that was handed out to its client."""
-        journey = cls(recorded.request, recorded.tool)
-        journey.checked, journey.permitted = recorded.checked, recorded.approved.permitted
-        journey.recorded = recorded
-        journey.argument_hash, journey.claim, journey.is_begun = recorded.argument_hash, claimed, True
-        return journey
-
-    @property
-    def shown_name(self) -> str:
-        """The tool's name; what a model invents is no label."""
-        return self.tool.name if self.tool else "unknown"
-
-    def let_go(self) -> None:
-        """Close what the call held open."""
-        if self.permitted is not None:
-            for one in self.permitted.touched:
-                one.close()
-
-    def settle(self, result: ToolResult) -> None:
-        """Give the claim back if nothing was run; else remember what became of the call."""
-        if self.claim is NO_CLAIM:
-            return
-        if self.recorded is None or result.code in (Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED):
-            self.claim.release()
-        elif result.status != "pending":
-            keeps_value = not self.recorded.tool.arguments.secrecy.has_secrets
-            self.claim.finish(result, keeps_value=keeps_value)
-
-    def refused(self, refusal: Refusal) -> ToolResult:
-        """The result of a call that ends here; if its tool was run, with how."""
-        isolation, enforced = _NOT_RUN
-        if self.executor is not None and self.recorded is not None and refusal.code in _RAN:
-            isolation, enforced = self.executor.confinement(self.recorded)
-        return refused(
-            self.request,
-            refusal,
-            tool=self.tool,
-            permitted=self.permitted,
-            argument_hash=self.argument_hash,
-            isolation=isolation,
-            enforced=enforced,
-        )
-
-
-_NOT_RUN: Final[tuple[str, tuple[str, ...]]] = ("", ())
-_RAN: Final = FAILURES | {Code.NOT_RUNNABLE}
-"""After these, code of the tool was run: also one that cannot be imported was begun."""
 
 
 _DRAWN_BYTES: Final = 24

@@ -1,0 +1,89 @@
+"""How far one call came through the stages, and what it holds on its way; `pipeline` leads it."""
+
+from typing import Final
+
+from toolkeep.calls import (
+    CheckedCall,
+    PermittedCall,
+    RecordedCall,
+    Refusal,
+    RegisteredTool,
+    ToolCall,
+    ToolResult,
+)
+from toolkeep.errors import FAILURES, Code
+from toolkeep.execution.execute import Executor
+from toolkeep.execution.ledger import NO_CLAIM, Claim
+from toolkeep.results.normalize import refused
+
+
+class Journey:
+    """How far a call came."""
+
+    __slots__ = (
+        "argument_hash", "checked", "claim", "executor", "is_begun", "permitted", "recorded", "request",
+        "tool",
+    )  # fmt: skip
+
+    def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:
+        self.request = request
+        self.tool = found
+        self.checked: CheckedCall | None = None
+        self.permitted: PermittedCall | None = None
+        self.recorded: RecordedCall | None = None
+        self.argument_hash = ""
+        self.claim: Claim = NO_CLAIM
+        self.is_begun = False
+        """Whether the log has its intent already."""
+        self.executor: Executor | None = None
+        """Who was asked to run it."""
+
+    @classmethod
+    def going_on(cls, recorded: RecordedCall, claimed: Claim) -> "Journey":
+        """That of a call that was handed out to its client."""
+        journey = cls(recorded.request, recorded.tool)
+        journey.checked, journey.permitted = recorded.checked, recorded.approved.permitted
+        journey.recorded = recorded
+        journey.argument_hash, journey.claim, journey.is_begun = recorded.argument_hash, claimed, True
+        return journey
+
+    @property
+    def shown_name(self) -> str:
+        """The tool's name; what a model invents is no label."""
+        return self.tool.name if self.tool else "unknown"
+
+    def let_go(self) -> None:
+        """Close what the call held open."""
+        if self.permitted is not None:
+            for one in self.permitted.touched:
+                one.close()
+
+    def settle(self, result: ToolResult) -> None:
+        """Give the claim back if nothing was run; else remember what became of the call."""
+        if self.claim is NO_CLAIM:
+            return
+        if self.recorded is None or result.code in (Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED):
+            self.claim.release()
+        elif result.status != "pending":
+            keeps_value = not self.recorded.tool.arguments.secrecy.has_secrets
+            self.claim.finish(result, keeps_value=keeps_value)
+
+    def refused(self, refusal: Refusal) -> ToolResult:
+        """The result of a call that ends here; if its tool was run, with how."""
+        isolation, enforced = _NOT_RUN
+        if self.executor is not None and self.recorded is not None and refusal.code in _RAN:
+            isolation, enforced = self.executor.confinement(self.recorded)
+        return refused(
+            self.request,
+            refusal,
+            tool=self.tool,
+            permitted=self.permitted,
+            argument_hash=self.argument_hash,
+            isolation=isolation,
+            enforced=enforced,
+        )
+
+
+_NOT_RUN: Final[tuple[str, tuple[str, ...]]] = ("", ())
+_RAN: Final = FAILURES | {Code.NOT_RUNNABLE}
+"""After these, code of the tool was run: also one that cannot be imported was begun."""
