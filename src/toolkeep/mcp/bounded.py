@@ -35,6 +35,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_head = True
         self._received = 0
         self._is_receiving = False
+        self._is_offered = False
+        """Whether the head of this request offers another protocol: it is read once more, without that."""
         self._deadline = Deadline(self.loop, self._is_late)
         self._unread = 0
         self._patience = Deadline(self.loop, self._look_for_reader)
@@ -66,17 +68,17 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
         self._unset_keepalive_if_required()
         try:
-            self._feed(memoryview(data))
+            self._feed(data)
         except HttpParserError:
             self.send_400_response("")
 
-    def _feed(self, data: memoryview) -> None:
+    def _feed(self, data: bytes | memoryview) -> None:
         while data:
             try:
                 self.parser.feed_data(data)
             except HttpParserUpgrade as offered:
-                data = data[offered.args[0] :]
-                head = self._head_without_offer()
+                data = memoryview(data)[offered.args[0] :]
+                head, self._is_offered = self._head_without_offer(), False
                 self.parser = HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
                 self.parser.feed_data(head)
@@ -102,21 +104,28 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
         self._count(len(name) + len(value) + 4)
-        if name.lower() == b"transfer-encoding" and value.lower() != b"chunked":
-            raise ValueError("no other coding is undone here, and somebody before us may have")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The body follows."""
-        if self.parser.get_method() == b"CONNECT":
-            raise ValueError("nothing is tunnelled here")
         if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise ValueError("nothing is tunnelled here")
+            self._is_offered = True
+            return
+        self._check_head()
+        self._is_in_head, self._received = False, 0
+        super().on_headers_complete()
+
+    def _check_head(self) -> None:
+        for name, value in self.headers:
+            if name == b"transfer-encoding" and value.lower() != b"chunked":
+                raise ValueError("no other coding is undone here, and somebody before us may have")
+        if self.url.startswith(b"/"):
             return
         named = _AUTHORITY.match(self.url)
         if named is not None and (b"host", named[1]) not in self.headers:
             self.headers.append((b"host", named[1]))  # which makes two, and none that is spoken to
-        self._is_in_head, self._received = False, 0
-        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Some of the body; of one that was answered before it was there, only so much is read."""
@@ -128,7 +137,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """It is all there."""
-        if self.parser.should_upgrade():
+        if self._is_offered:
             return
         self._is_receiving, self._is_in_head, self._received = False, True, 0
         self._deadline.clear()
