@@ -436,11 +436,12 @@ class Taker:
     ("given", "kind"),
     [
         (functools.partial(max, 3), "partial"),
+        (max, "builtin_function_or_method"),
         (Taker(), "Taker"),
         (3, "int"),
         ("f", "str"),
     ],
-    ids=["partial", "object", "number", "text"],
+    ids=["partial", "of C", "object", "number", "text"],
 )
 def test_what_is_no_function_is_told_to_become_one(given: Any, kind: str) -> None:
     """What a partial fills in, its signature still offers: a model could fill in something else."""

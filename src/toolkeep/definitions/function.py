@@ -6,6 +6,7 @@ a pydantic model, a dataclass, an Enum or another type that JSON cannot hold rea
 instances of it.
 """
 
+import contextlib
 import functools
 import inspect
 import types
@@ -143,10 +144,10 @@ class _Signature:
         """Defaults that the function itself does not know: they stand inside a `Field`."""
         self.problems: list[Problem] = []
         self._adapters: dict[str, TypeAdapter[Any]] = {}
-        _check_function(name, function)
+        signature = _signature_of(name, function)
         hints = _hints(name, function)
         visible = []
-        for stated in inspect.signature(function).parameters.values():
+        for stated in signature.parameters.values():
             hint = hints.get(stated.name, inspect.Parameter.empty)
             parameter, hint = self._without_field(stated, hint)
             if hint in (ToolContext, ToolContext | None):
@@ -235,11 +236,13 @@ class _Signature:
         return schema
 
 
-def _check_function(name: str, given: Any) -> None:
-    """Raise for what merely can be called: it has no annotations of its own, or no signature that is true."""
+def _signature_of(name: str, given: Any) -> inspect.Signature:
+    """The signature of a function; raises for what merely can be called, or has none that is true."""
+    is_routine = inspect.isroutine(given) and not isinstance(given, functools.partial)  # which 3.14 calls one
     is_annotated = "__annotations__" in getattr(given, "__dict__", ())
-    if inspect.isroutine(given) or inspect.isclass(given) or hasattr(given, "__wrapped__") or is_annotated:
-        return
+    with contextlib.suppress(ValueError):  # some of those written in C have no signature
+        if is_routine or inspect.isclass(given) or hasattr(given, "__wrapped__") or is_annotated:
+            return inspect.signature(given)
     problem = Problem(
         field="parameters",
         code=Code.DEFINITION_INVALID,
