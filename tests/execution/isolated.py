@@ -169,6 +169,12 @@ def take_memory(children: int = 0) -> int:
     return children
 
 
+@tool(constraints=at("strict"), capabilities=["process.spawn"], side_effects=["None"])
+def peek(really: str) -> str:
+    """Read a file, where it is only to start programs."""
+    return Path(really).read_text()
+
+
 @tool(constraints=at("standard"), **NOTHING)
 def misbehave(how: str) -> str:
     """Do what it is told not to."""
