@@ -108,6 +108,14 @@ def break_off() -> Iterator[object]:
     yield {1, 2}
 
 
+@tool(constraints=at("restricted"), **NOTHING)
+def mumble(piece: str) -> str:
+    """Tell a piece by hand, as no code of ours would."""
+    body = f'{{"piece":{piece}}}'.encode()
+    os.write(4, len(body).to_bytes(4, "big") + body)
+    return "well"
+
+
 @tool(constraints=at("strict"), **NOTHING)
 def hoard() -> int:
     """Look for a secret in all that came in; it takes no context."""

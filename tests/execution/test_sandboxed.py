@@ -24,7 +24,7 @@ TOOLS = (
     isolated.where_standard, isolated.where_strict, isolated.where_restricted, isolated.read, isolated.write,
     isolated.fetch, isolated.length, isolated.look_around, isolated.misbehave, isolated.take_memory,
     isolated.hoard, isolated.Tally, isolated.count_lines, isolated.count_rows, isolated.give_bytes,
-    isolated.break_off, isolated.peek,
+    isolated.break_off, isolated.peek, isolated.mumble,
 )  # fmt: skip
 
 
@@ -218,6 +218,16 @@ def test_of_a_long_output_no_more_is_heard_than_the_caller_gets(keep: Keep) -> N
     told.clear()
     assert call(keep, "count_lines", {"to": 12_000}, on_output=told.append).value.endswith("11999\n")
     assert len(told) == OUTPUT_PIECES
+
+
+@pytest.mark.parametrize("piece", ["1e400", '"\\ud800"', f"{'[' * 400}{']' * 400}"])
+def test_a_piece_that_is_no_data_ends_the_call_and_disturbs_nobody(
+    piece: str, keep: Keep, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Any] = []
+    result = call(keep, "mumble", {"piece": piece}, on_output=told.append)
+    assert (result.code, told) == (Code.OUTPUT_INVALID, [])
+    assert [record.name for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_a_secret_is_not_sent_to_a_function_that_cannot_ask_for_it(keep: Keep) -> None:

@@ -235,6 +235,16 @@ def test_a_frame_that_is_none_is_told_apart(tool: str, arguments: dict[str, Any]
     assert asyncio.run(main()).ending is ending
 
 
+def test_what_a_worker_says_of_its_failure_forges_no_line_of_a_log() -> None:
+    async def main() -> Reply:
+        body = b'{"raised":"E\\n2026-01-01 all is well \\u001b[2J","where":"x"}'
+        async with caller() as here:
+            told = (len(body).to_bytes(4, "big") + body).hex()
+            return await here.call(recipe(Isolation.RESTRICTED, "send_raw"), hexadecimal=told)
+
+    assert asyncio.run(main()) == Reply(Ending.RAISED, text="E\\n2026-01-01 all is well \\u001b[2J at x")
+
+
 def test_ten_megabytes_of_brackets_are_refused_without_parsing() -> None:
     async def main() -> Reply:
         async with caller() as here:
