@@ -108,6 +108,14 @@ def break_off() -> Iterator[object]:
     yield {1, 2}
 
 
+@tool(constraints=at("restricted"), **NOTHING)
+def mumble(piece: str) -> str:
+    """Tell a piece by hand, as no code of ours would."""
+    body = f'{{"piece":{piece}}}'.encode()
+    os.write(4, len(body).to_bytes(4, "big") + body)
+    return "well"
+
+
 @tool(constraints=at("strict"), **NOTHING)
 def hoard() -> int:
     """Look for a secret in all that came in; it takes no context."""
@@ -167,6 +175,12 @@ def take_memory(children: int = 0) -> int:
             os._exit(len(taken) & 0)
     time.sleep(5 if children else 0)
     return children
+
+
+@tool(constraints=at("strict"), capabilities=["process.spawn"], side_effects=["None"])
+def peek(really: str) -> str:
+    """Read a file, where it is only to start programs."""
+    return Path(really).read_text()
 
 
 @tool(constraints=at("standard"), **NOTHING)

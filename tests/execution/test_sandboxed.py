@@ -24,7 +24,7 @@ TOOLS = (
     isolated.where_standard, isolated.where_strict, isolated.where_restricted, isolated.read, isolated.write,
     isolated.fetch, isolated.length, isolated.look_around, isolated.misbehave, isolated.take_memory,
     isolated.hoard, isolated.Tally, isolated.count_lines, isolated.count_rows, isolated.give_bytes,
-    isolated.break_off,
+    isolated.break_off, isolated.peek, isolated.mumble,
 )  # fmt: skip
 
 
@@ -99,6 +99,20 @@ def test_another_file_of_the_same_grant_is_not_reached_either(keep: Keep, tmp_pa
     assert result.code is Code.TOOL_FAILED
 
 
+@pytest.mark.parametrize("named", ["secret", ""])
+def test_a_script_shows_nothing_by_naming_it_as_its_interpreter(
+    named: str, keep: Keep, tmp_path: Path
+) -> None:
+    """A tool that may write the script would read whatever it likes."""
+    (tmp_path / "script").write_text(f"#!{tmp_path / named}\n")
+    for opened in (tmp_path, tmp_path / "script"):
+        opened.chmod(0o755)
+    keep.declare_agent("bob", capabilities=["process.spawn:./script"])
+    result = keep.call_sync("peek", {"really": str(tmp_path / "secret")}, agent="bob")
+    assert result.code is Code.TOOL_FAILED
+    assert keep.call_sync("peek", {"really": str(tmp_path / "script")}, agent="bob").ok
+
+
 def test_a_folder_that_is_granted_and_not_there_is_not_granted_from_above(keep: Keep, tmp_path: Path) -> None:
     """Nothing but the folder around it could be: it holds what nobody granted."""
     keep.declare_agent("bob", capabilities=["fs.write:./new", "fs.write:./absent.txt"])
@@ -115,6 +129,26 @@ def test_a_file_that_was_replaced_is_reached_by_the_next_call(keep: Keep, tmp_pa
     (tmp_path / "docs" / "new").write_text("hello again")
     (tmp_path / "docs" / "new").replace(tmp_path / "docs" / "a.md")
     assert call(keep, "read", {"path": "docs/a.md"}).value == "hello again"
+
+
+def test_a_granted_folder_that_was_replaced_is_not_reached_where_it_lies_now(
+    keep: Keep, tmp_path: Path
+) -> None:
+    """A mount holds the folder and not its name: workers of before would go on in what was moved away."""
+    for name in ("docs", "out"):
+        (tmp_path / name / "a.md").write_text("before")
+    assert call(keep, "read", {"path": "docs/a.md"}).value == "before"
+    assert call(keep, "write", {"path": "out/a.md"}).ok
+    (tmp_path / "private").mkdir()
+    for name in ("docs", "out"):
+        (tmp_path / name).rename(tmp_path / "private" / name)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.md").write_text("after")
+    (tmp_path / "private" / "out" / "a.md").write_text("kept")
+    assert call(keep, "read", {"path": "docs/a.md"}).value == "after"
+    assert call(keep, "write", {"path": "out/a.md"}).ok
+    assert (tmp_path / "out" / "a.md").read_text() == "written"
+    assert (tmp_path / "private" / "out" / "a.md").read_text() == "kept"
 
 
 def test_what_a_module_says_when_it_is_imported_is_not_told_to_a_model(keep: Keep) -> None:
@@ -184,6 +218,16 @@ def test_of_a_long_output_no_more_is_heard_than_the_caller_gets(keep: Keep) -> N
     told.clear()
     assert call(keep, "count_lines", {"to": 12_000}, on_output=told.append).value.endswith("11999\n")
     assert len(told) == OUTPUT_PIECES
+
+
+@pytest.mark.parametrize("piece", ["1e400", '"\\ud800"', f"{'[' * 400}{']' * 400}"])
+def test_a_piece_that_is_no_data_ends_the_call_and_disturbs_nobody(
+    piece: str, keep: Keep, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Any] = []
+    result = call(keep, "mumble", {"piece": piece}, on_output=told.append)
+    assert (result.code, told) == (Code.OUTPUT_INVALID, [])
+    assert [record.name for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_a_secret_is_not_sent_to_a_function_that_cannot_ask_for_it(keep: Keep) -> None:

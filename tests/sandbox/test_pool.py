@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -28,7 +29,7 @@ from toolkeep.sandbox.bounds import TreeBounds
 from toolkeep.sandbox.errors import SandboxExhausted
 from toolkeep.sandbox.exchange import Ending, Reply
 from toolkeep.sandbox.levels import Isolation
-from toolkeep.sandbox.plan import Recipe, ZygotePlan
+from toolkeep.sandbox.plan import NotThere, Recipe, ZygotePlan
 from toolkeep.sandbox.pool import PoolSize
 from toolkeep.sandbox.zygote import Zygote
 
@@ -234,6 +235,16 @@ def test_a_frame_that_is_none_is_told_apart(tool: str, arguments: dict[str, Any]
     assert asyncio.run(main()).ending is ending
 
 
+def test_what_a_worker_says_of_its_failure_forges_no_line_of_a_log() -> None:
+    async def main() -> Reply:
+        body = b'{"raised":"E\\n2026-01-01 all is well \\u001b[2J","where":"x"}'
+        async with caller() as here:
+            told = (len(body).to_bytes(4, "big") + body).hex()
+            return await here.call(recipe(Isolation.RESTRICTED, "send_raw"), hexadecimal=told)
+
+    assert asyncio.run(main()) == Reply(Ending.RAISED, text="E\\n2026-01-01 all is well \\u001b[2J at x")
+
+
 def test_ten_megabytes_of_brackets_are_refused_without_parsing() -> None:
     async def main() -> Reply:
         async with caller() as here:
@@ -290,6 +301,46 @@ def test_a_used_up_zygote_is_replaced_and_ended() -> None:
             return endings, False
 
     assert asyncio.run(main()) == ({Ending.OK}, True)
+
+
+def test_what_shows_a_folder_that_was_moved_away_is_replaced(tmp_path: Path) -> None:
+    """Its mounts hold the folder and not its name; what waits is ended with it, whatever its key."""
+    folder = tmp_path / "folder"
+
+    def fill(text: str) -> None:
+        folder.mkdir()
+        (folder / "file").write_text(text)
+
+    async def main() -> tuple[list[Any], bool]:
+        fill("before")
+        made = recipe(Isolation.STRICT, "read", read=(str(folder),))
+        other = recipe(Isolation.STRICT, "exists", read=(str(folder),))
+        async with caller(PoolSize(warm_per_key=1)) as here:
+            await here.pool.warm(here.key(other))
+            first = await here.call(made, path=str(folder / "file"))
+            shown = descendants(os.getpid())
+            folder.rename(tmp_path / "elsewhere")
+            fill("after")
+            second = await here.call(made, path=str(folder / "file"))
+            is_gone = await until(lambda: shown.isdisjoint(descendants(os.getpid())))
+            return [first.value, second.value], is_gone
+
+    assert asyncio.run(main()) == (["before", "after"], True)
+
+
+def test_a_folder_that_is_replaced_while_it_is_mounted_is_not_granted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = itertools.count()
+    monkeypatch.setattr(ZygotePlan, "identities", lambda _: next(looks))
+
+    async def main() -> bool:
+        async with caller() as here:
+            with pytest.raises(NotThere):
+                await here.call(recipe(Isolation.STRICT, "names", read=(str(tmp_path),)), path=str(tmp_path))
+            return not descendants(os.getpid())
+
+    assert asyncio.run(main())
 
 
 def test_a_worker_that_died_while_it_waited_is_not_used() -> None:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from toolkeep.attack import traces
 from toolkeep.attack.listeners import Listeners, free_port
+from toolkeep.sandbox.plan import ResourceLimits
 
 HERE: Final = Path(__file__).resolve().parent
 KEY_NAME: Final = "id_ed25519"
@@ -216,6 +217,14 @@ class Stage:
     def more_files(self) -> int:
         """Twice as many open files as granted."""
         return 2 * OPEN_FILES
+
+    def more_file_bytes(self) -> int:
+        """More than a file may have."""
+        return ResourceLimits().file_bytes + (1 << 20)
+
+    def more_timers(self) -> int:
+        """More timers than any tool needs: each is a signal that may wait, and these are counted by user."""
+        return 1000
 
     def cpu_s(self) -> int:
         """The seconds of processor that were granted."""

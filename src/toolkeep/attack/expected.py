@@ -47,7 +47,7 @@ NOT_PROMISED: Final[Mapping[Isolation, tuple[str, ...]]] = {
     Isolation.STRICT: (
         "what is granted: a folder for writing can be emptied, filled and set with links and traps of text",
         "code and the system's folders: they can be read, and their names learnt",
-        "memory in all: each of its processes may take the whole grant; pipes and scratch come on top",
+        "memory in all: each of its processes may take the whole grant; pipes, locks and scratch come on top",
         "hidden channels: locks on files that two calls can read, timing, load, caches of the processor",
         "faults of the kernel in the calls that ordinary programs need",
         "the answer: the tool may lie about its own call, and answer before it has read the request",

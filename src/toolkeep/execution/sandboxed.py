@@ -16,7 +16,6 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from toolkeep.calls import RecordedCall, RegisteredTool
-from toolkeep.canonical import canonical_bytes
 from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.function import FunctionTool
 from toolkeep.definitions.reference import Unreachable, find_reference, is_live
@@ -30,10 +29,12 @@ from toolkeep.execution.reach import SPAWN, Reach, Tool, hosts_of, reach_of, res
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.tool_code import find_code
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MIB, OUTPUT_CAP_BYTES
+from toolkeep.plain import NotData, json_body
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.exchange import Ending, Reply, Serve, Unloaded
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.filters import for_level
+from toolkeep.sandbox.frames import FrameRefused
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import NotThere, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool
@@ -353,7 +354,10 @@ def _listener(call: RecordedCall) -> Callable[[Any], None] | None:
 
     def hear(piece: Any) -> None:
         nonlocal left
-        left -= len(canonical_bytes(piece))
+        try:
+            left -= len(json_body(piece))
+        except NotData as error:
+            raise FrameRefused(f"it tells a piece that is no data: {error}") from error
         if left >= 0:
             tell(piece)
 

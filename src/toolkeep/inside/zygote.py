@@ -45,6 +45,9 @@ _LIMITS: Final = {
 _BACKLOG: Final = 64
 _EXHAUSTED: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
 _NOTHING: Final = (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE)
+_SIGNALS: Final = 256
+"""Signals that wait, and timers. They are counted by user: a worker leaves some to the user's programs."""
+
 _ACCESSES: Final = {"read": landlock.READ, "write": landlock.WRITE, "run": landlock.RUN}
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
@@ -186,7 +189,7 @@ class _Zygote:
             packages=load.Packages(plan["packages"]),
             environment=plan["environment"],
             filter=kernel.Filter(base64.b64decode(plan["filter"])) if plan["filter"] else None,
-            limits=(*limits, *((kind, 0) for kind in _NOTHING)),
+            limits=(*limits, (resource.RLIMIT_SIGPENDING, _signals()), *((kind, 0) for kind in _NOTHING)),
             allow_common=functools.partial(_allow_common, self._common(plan)) if plan["has_rules"] else None,
             allow_granted=self._allow_granted,
             scratch=_scratch_options(plan["limits"]),
@@ -308,6 +311,12 @@ def _listener(opened: list[int]) -> tuple[list[int], int]:
     port: int = listener.getsockname()[1]
     opened.append(listener.detach())
     return opened[-1:], port
+
+
+def _signals() -> int:
+    """How many may wait: no more than this process itself may have."""
+    most = resource.getrlimit(resource.RLIMIT_SIGPENDING)[1]
+    return _SIGNALS if most == resource.RLIM_INFINITY else min(_SIGNALS, most)
 
 
 def _scratch_options(limits: dict[str, int]) -> str:

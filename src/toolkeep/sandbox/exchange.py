@@ -22,6 +22,7 @@ from toolkeep.sandbox.pieces import OutputListener, PiecesHeard
 from toolkeep.sandbox.progress import Listener, ProgressHeard, nobody
 from toolkeep.sandbox.streams import Orders
 from toolkeep.sandbox.zygote import Worker
+from toolkeep.wording import excerpt
 
 _GREETING_BYTES: Final = 16 * 1024
 _ENVELOPE_BYTES: Final = 16
@@ -209,7 +210,7 @@ def _unloaded(said: dict[str, Any]) -> Reply:
     raised, where, text = (str(said.get(name, "")) for name in ("raised", "where", "text"))
     why = said.get("why")
     known = Unloaded(why) if why in tuple(Unloaded) else Unloaded.RAISED
-    return Reply(Ending.UNLOADED, text=f"{raised} at {where}: {text}"[:_TEXT_CHARS], why=known)
+    return Reply(Ending.UNLOADED, text=excerpt(f"{raised} at {where}: {text}", _TEXT_CHARS), why=known)
 
 
 def _reply(said: dict[str, Any]) -> Reply:
@@ -223,7 +224,7 @@ def _reply(said: dict[str, Any]) -> Reply:
         case {"failed": str(text), **rest} if not rest:
             return Reply(Ending.FAILED, text=text)
         case {"raised": str(kind), "where": str(where), **rest} if not rest:
-            return Reply(Ending.RAISED, text=f"{kind} at {where}"[:_TEXT_CHARS])
+            return Reply(Ending.RAISED, text=excerpt(f"{kind} at {where}", _TEXT_CHARS))
         case _:
             raise FrameRefused("it is no reply")
 

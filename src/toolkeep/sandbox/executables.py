@@ -1,12 +1,14 @@
 """What must be executable so that a program can be started: itself, and what the kernel loads it by.
 
 A script names an interpreter in its first line, a binary its loader. `env` in a first line finds a program by
-its name, so that this one is needed too.
+its name, so that this one is needed too. Whoever may write a script chooses what it names: that is shown to
+workers, so that nothing counts which the kernel would not load, a secret or a folder least of all.
 """
 
 import functools
 import os
 import shutil
+import stat
 import struct
 from collections.abc import Iterator
 from typing import Final
@@ -18,6 +20,7 @@ _DEPTH: Final = 4
 _LINE_BYTES: Final = 256
 _INTERPRETER: Final = 3
 _HEADERS: Final = 64
+_ANY_EXECUTE: Final = 0o111
 _ELF_64: Final = b"\x7fELF\x02\x01"
 
 
@@ -32,8 +35,16 @@ def executables(program: str, depth: int = 0) -> Iterator[str]:
     except OSError:  # it can be executed and not read: whatever loads it, it is not known
         return
     for loader in loaded_by:
-        if loader and depth < _DEPTH:
+        if depth < _DEPTH and _is_executable(loader):
             yield from executables(loader, depth + 1)
+
+
+def _is_executable(path: str) -> bool:
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 -- text
+    except (OSError, ValueError):  # it is not there, or no path
+        return False
+    return stat.S_ISREG(mode) and bool(mode & _ANY_EXECUTE)
 
 
 def _loaded_by(path: str, which: tuple[int, ...]) -> list[str]:

@@ -116,7 +116,7 @@ _READ_FILES: Final = """
 
 _WRITE_FILES: Final = """
     rmdir unlink unlinkat rename renameat symlink symlinkat link linkat
-    truncate ftruncate fallocate copy_file_range sendfile fsync fdatasync sync_file_range flock umask
+    truncate ftruncate copy_file_range sendfile fsync fdatasync sync_file_range flock umask
     utime utimes futimesat utimensat
 """
 """Changing it. Owners stay as they are, and no device, pipe or socket is named: chown and mknod are not
@@ -219,6 +219,13 @@ _RENAME_WHITEOUT: Final = 4
 _RENAMES: Final[Mapping[str, Rule]] = {
     # A whiteout, left where the file was, is a device. Landlock does not ask whether one may be made.
     "renameat2": _unless(HasFlag(4, _RENAME_WHITEOUT), errno(EINVAL)),
+}
+
+_MAKE_ROOM, _PUNCH_HOLE = 0, 3
+
+_ROOM: Final[Mapping[str, Rule]] = {
+    # Room that is kept beyond the end of a file, and contents that are moved on, pass the limit of its size.
+    "fallocate": _only_if(IsOneOf(1, (_MAKE_ROOM, _PUNCH_HOLE)), errno(EOPNOTSUPP)),
 }
 
 _MODES_OF_NODES: Final[Mapping[str, Rule]] = {
@@ -378,6 +385,7 @@ _STANDARD_RULES: Final[Mapping[str, Rule]] = {
     **_SCHEDULE_ONESELF,
     **_MODES,
     **_MODES_OF_NODES,
+    **_ROOM,
     "fcntl": _unless(IsOneOf(1, _FCNTL_SIGNALS)),
     "ioctl": _unless(IsOneOf(1, _IOCTL_HOSTILE)),
     "prctl": _unless(IsOneOf(0, _PRCTL_HOSTILE)),
@@ -420,6 +428,7 @@ def strict(architecture: Architecture, *, may_spawn: bool, may_connect: bool) ->
         **_TUNE_ONESELF,
         **_MODES,
         **_RENAMES,
+        **_ROOM,
         **_STREAM_PAIR,
         **_SENDMSG,
         **(_PROCESSES if may_spawn else _THREADS),

@@ -103,6 +103,10 @@ class ZygotePlan:
         if self.ordinary_id <= 0:
             raise ValueError("workers are never root")
 
+    def identities(self) -> tuple[tuple[int, int], ...]:
+        """Device and inode of each path as it is now; raises `NotThere`."""
+        return tuple(map(_identity, (*self.code, *self.read, *self.write)))
+
     def to_json(self) -> dict[str, Any]:
         """The message that a zygote starts with."""
         is_standard = self.level is Isolation.STANDARD
@@ -250,6 +254,14 @@ def _check_canonical(path: str) -> None:
         raise NotThere(f"{path!r} is not a canonical path to a folder or file")
     if not Path(path).exists():
         raise NotThere(f"{path!r} does not exist")
+
+
+def _identity(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- each call asks, and a Path costs as much
+    except OSError as error:
+        raise NotThere(f"{path!r} does not exist") from error
+    return status.st_dev, status.st_ino
 
 
 def _is_within(path: str, folders: tuple[str, ...]) -> bool:

@@ -25,7 +25,7 @@ from toolkeep.sandbox.frames import frame
 from toolkeep.sandbox.levels import Isolation
 from toolkeep.sandbox.pieces import OutputListener
 from toolkeep.sandbox.places import Places
-from toolkeep.sandbox.plan import NOTHING, Grant, Recipe, WorkerPlan, ZygotePlan
+from toolkeep.sandbox.plan import NOTHING, Grant, NotThere, Recipe, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.progress import Listener, nobody
 from toolkeep.sandbox.zygote import Worker, Zygote, ZygoteGone
 
@@ -234,7 +234,7 @@ class _LoopPool:
         while waiting:
             self._idle.move_to_end(shelf)
             worker = waiting.popleft()
-            if worker.is_alive():
+            if worker.is_alive() and not worker.zygote.is_stale():
                 return worker
             worker.zygote.bury(worker)
         return None
@@ -341,17 +341,17 @@ class _LoopPool:
     # --- zygotes -----------------------------------------------------------------------------
 
     async def _zygote(self, plan: ZygotePlan) -> Zygote:
-        """The running zygote of a plan; a dead one is replaced."""
+        """The running zygote of a plan; one that is dead, or shows what was moved away, is replaced."""
         async with self._starting.setdefault(plan, asyncio.Lock()):
             found = self._zygotes.get(plan)
-            if found is None or found.is_gone:
+            if found is None or found.is_gone or found.is_stale():
                 found = await self._started(plan)
         if plan in self._zygotes:
             self._zygotes.move_to_end(plan)
         return found
 
     async def _replace(self, plan: ZygotePlan) -> None:
-        with contextlib.suppress(SandboxBroken, SandboxExhausted):
+        with contextlib.suppress(SandboxBroken, SandboxExhausted, NotThere):
             await self._started(plan)
 
     async def _started(self, plan: ZygotePlan) -> Zygote:
@@ -359,6 +359,9 @@ class _LoopPool:
         if self._is_closed:
             await zygote.close()
             raise SandboxBroken("the pool was closed")
+        if zygote.is_stale():
+            await zygote.close()
+            raise NotThere("a folder was replaced while it was mounted")
         self._put(plan, zygote)
         return zygote
 
@@ -366,6 +369,8 @@ class _LoopPool:
         before = self._zygotes.pop(plan, None)
         self._zygotes[plan] = zygote
         if before is not None:
+            if before.is_stale():
+                self._dismiss(before)
             self._retired.add(before)
         while len(self._zygotes) > self._size.zygotes:
             _, oldest = self._zygotes.popitem(last=False)

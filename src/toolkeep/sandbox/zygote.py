@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from toolkeep.forks import tell_in_forks
 from toolkeep.sandbox.bounds import TreeBound, TreeBounds
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
-from toolkeep.sandbox.plan import WorkerPlan, ZygotePlan
+from toolkeep.sandbox.plan import NotThere, WorkerPlan, ZygotePlan
 
 START_FILE: Final = str(Path(__file__).resolve().parent.parent / "inside" / "start.py")
 START_SECONDS: Final = 20.0
@@ -109,10 +109,12 @@ class Worker:
 class Zygote:
     """One running zygote."""
 
-    def __init__(
-        self, process: "subprocess.Popen[bytes]", control: socket.socket, bounds: TreeBounds
-    ) -> None:
+    def __init__(self, plan: ZygotePlan, bounds: TreeBounds) -> None:
+        """Launch one. Raises NotThere where a path of its plan is gone."""
         self._loop = asyncio.get_running_loop()
+        self._plan = plan
+        self._shown = plan.identities()  # before it mounts anything: what is replaced meanwhile is noticed
+        process, control = _launched()
         self._process = process
         self._control = control
         self._bounds = bounds
@@ -135,8 +137,7 @@ class Zygote:
     @classmethod
     async def start(cls, plan: ZygotePlan, bounds: TreeBounds) -> "Zygote":
         """Start one and wait until it can fork."""
-        process, control = _launched()
-        zygote = cls(process, control, bounds)
+        zygote = cls(plan, bounds)
         try:
             zygote._send(plan.to_json())
             async with asyncio.timeout(START_SECONDS):
@@ -154,6 +155,13 @@ class Zygote:
     def is_used(self) -> bool:
         """Whether a worker of it lives or is on its way."""
         return bool(self.workers or self._waiting)
+
+    def is_stale(self) -> bool:
+        """Whether a path of its plan leads elsewhere by now: its mounts hold folders, not their names."""
+        try:
+            return self._plan.identities() != self._shown
+        except NotThere:
+            return True
 
     async def fork(self, name: str, plan: WorkerPlan) -> Worker:
         """A new worker. Raises ZygoteGone, SandboxExhausted or SandboxBroken."""

@@ -1,15 +1,19 @@
 """Changing what was not granted, and leaving something behind for whoever comes next."""
 
+import ctypes
 import os
 import stat
+import struct
 import time
 from pathlib import Path
 
 from .declare import attempt
-from .system import AT_FDCWD, raw, take_name
+from .system import AT_FDCWD, call, raw, take_name
 
 _POISON = "raise SystemExit('poisoned')\n"
 _RENAME_WHITEOUT = 4
+_KEEP_SIZE, _ZERO_RANGE, _INSERT_RANGE = 0x01, 0x10, 0x20
+_BLOCK = 4096
 
 
 # --- a file of the user's ------------------------------------------------------------------------
@@ -101,6 +105,13 @@ def write_in_shared_memory_folder(outside_memory: str) -> None:
 @attempt("fs-write", "changed", needs="extended attributes on the file system of temporary files")
 def set_extended_attribute(key: str) -> None:
     os.setxattr(key, "user.owned", b"1")
+
+
+@attempt("fs-write", "changed", needs="Linux 6.13, and extended attributes of temporary files")
+def set_extended_attribute_by_a_newer_call(key: str) -> None:
+    value = ctypes.create_string_buffer(b"1", 1)
+    wanted = struct.pack("=QII", ctypes.addressof(value), 1, 0)
+    raw("setxattrat", AT_FDCWD, os.fsencode(key), 0, b"user.owned", wanted, len(wanted))
 
 
 # --- granted for reading only, or in a root that others share ------------------------------------
@@ -282,6 +293,35 @@ def fill_the_table_of_files(own_scratch: str) -> str:
 def write_one_huge_sparse_file(own_scratch: str) -> str:
     os.truncate(os.open(Path(own_scratch) / "huge", os.O_CREAT | os.O_RDWR), 1 << 30)
     return "done"
+
+
+# --- files that are larger than allowed ----------------------------------------------------------
+# The size of a file has a limit; these calls of fallocate(2) do not ask for it.
+
+
+@attempt("bounded", "more", needs="a file system that keeps room beyond the end of a file")
+def keep_room_beyond_the_end_of_a_file(more_file_bytes: int, work: str) -> int:
+    return _grown(work, more_file_bytes, _KEEP_SIZE)
+
+
+@attempt("bounded", "more", needs="a file system that keeps room beyond the end of a file")
+def keep_zeros_beyond_the_end_of_a_file(more_file_bytes: int, work: str) -> int:
+    return _grown(work, more_file_bytes, _ZERO_RANGE | _KEEP_SIZE)
+
+
+@attempt("bounded", "more", needs="a file system that inserts into files")
+def move_the_end_of_a_file_on(more_file_bytes: int, work: str) -> int:
+    return _grown(work, more_file_bytes, _INSERT_RANGE)
+
+
+def _grown(work: str, size: int, mode: int) -> int:
+    with (Path(work) / "grown").open("wb") as file:
+        file.write(b"x" * _BLOCK)
+        file.flush()
+        call("fallocate", file.fileno(), mode, 0, size)
+        status = os.fstat(file.fileno())
+        file.truncate(0)
+        return max(status.st_size, status.st_blocks * 512)
 
 
 def sleep_with_a_secret(folder: str, text: str, mark: str) -> None:

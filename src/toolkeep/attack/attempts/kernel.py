@@ -18,6 +18,11 @@ from .declare import attempt
 from .system import AT_FDCWD, call, libc, raw
 
 DONE = "done"
+_ROOT_MOUNT = 0xFFFF_FFFF_FFFF_FFFF
+_STATX_MNT_ID_UNIQUE = 0x4000
+_MNT_ID_AT = 144
+_MNT_ROOT = 0x8
+_NO_DUMP = 0x80
 
 
 # --- mounts and roots ----------------------------------------------------------------------------
@@ -54,6 +59,36 @@ def copy_the_tree_of_mounts() -> str:
         system.become_root_of_a_namespace(system.CLONE_NEWNS)
     raw("open_tree", AT_FDCWD, b"/usr", 1 | 0x8000)
     return DONE
+
+
+@attempt("kernel-surface", "done", needs="Linux 6.15")
+def copy_the_tree_of_mounts_with_attributes() -> str:
+    with contextlib.suppress(OSError):
+        system.become_root_of_a_namespace(system.CLONE_NEWNS)
+    wanted = struct.pack("=QQQQ", 0x4, 0, 0, 0)
+    raw("open_tree_attr", AT_FDCWD, b"/usr", 1 | 0x8000, wanted, len(wanted))
+    return DONE
+
+
+@attempt("fs-metadata", "done", needs="Linux 6.8")
+def list_mounts() -> str:
+    """Their numbers lead to the places of the host that they show."""
+    raw("listmount", _about_mount(_ROOT_MOUNT), ctypes.create_string_buffer(8 * 64), 64, 0)
+    return DONE
+
+
+@attempt("fs-metadata", "done", needs="Linux 6.11")
+def describe_a_mount() -> str:
+    """What /proc says too, where there is one: which folder of the host was mounted here."""
+    found = ctypes.create_string_buffer(256)
+    call("statx", AT_FDCWD, b"/", 0, _STATX_MNT_ID_UNIQUE, found)
+    number = int.from_bytes(found.raw[_MNT_ID_AT : _MNT_ID_AT + 8], "little")
+    raw("statmount", _about_mount(number, _MNT_ROOT), ctypes.create_string_buffer(4096), 4096, 0)
+    return DONE
+
+
+def _about_mount(number: int, asked: int = 0) -> bytes:
+    return struct.pack("=IIQQ", 24, 0, number, asked)
 
 
 @attempt("kernel-surface", "done")
@@ -266,6 +301,31 @@ def handle_page_faults() -> str:
 def set_up_a_ring() -> str:
     """Calls made through it are seen by no filter."""
     raw("io_uring_setup", 4, ctypes.create_string_buffer(120))
+    return DONE
+
+
+@attempt("kernel-surface", "done", needs="Linux 6.17, and a file system with attributes")
+def set_attributes_of_a_file(work: str) -> str:
+    """What needed an ioctl before, which filters know."""
+    mine = Path(work) / "mine"
+    mine.touch()
+    wanted = struct.pack("=QIIII", _NO_DUMP, 0, 0, 0, 0)
+    raw("file_setattr", AT_FDCWD, os.fsencode(mine), wanted, len(wanted), 0)
+    return DONE
+
+
+@attempt("kernel-surface", "done", needs="Linux 6.5")
+def ask_what_of_a_file_is_in_memory(work: str) -> str:
+    """Since Linux 6.15 of one's own files alone; before that, of every library which pages others use."""
+    file = os.open(Path(work) / "mine", os.O_CREAT | os.O_RDWR)
+    raw("cachestat", file, struct.pack("=QQ", 0, 4096), ctypes.create_string_buffer(40), 0)
+    return DONE
+
+
+@attempt("kernel-surface", "done", needs="Linux 6.8")
+def ask_for_security_modules() -> str:
+    size = ctypes.c_uint32(512)
+    raw("lsm_list_modules", ctypes.create_string_buffer(512), ctypes.byref(size), 0)
     return DONE
 
 

@@ -317,6 +317,18 @@ def open_files_without_end(more_files: int) -> int:
     return len(opened)
 
 
+@attempt("bounded", "more")
+def make_timers_without_end(more_timers: int) -> int:
+    """The kernel counts these by user: whoever has them all leaves none to the user's other programs."""
+    timer = ctypes.c_void_p()
+    made = 0
+    with contextlib.suppress(OSError):
+        while made < more_timers:
+            call("timer_create", time.CLOCK_MONOTONIC, None, ctypes.byref(timer))
+            made += 1
+    return made
+
+
 @attempt("memory-bound", "more")
 def take_memory(more_bytes: int) -> int:
     return len(bytearray(more_bytes))
