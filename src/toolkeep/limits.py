@@ -255,6 +255,15 @@ REDIRECTS: Final = 5
 OUTPUT_CAP_BYTES: Final = OUTPUT_BYTES[1]
 """Output that is hashed and kept whole; a tool that gives more has failed."""
 
+OUTPUT_VALUES: Final = 1_000_000
+"""JSON values in one output; to read so many takes a tenth of a second from a worker, half a second in this
+process. What a value shares counts each time: twenty levels that hold the next one twice are a million."""
+
+OUTPUT_WORK: Final = 20_000_000
+"""Steps that checking one output against its schema may cost: 10 MB of text beside a format, or a million
+values of twenty steps. The engine holds the interpreter: 5,000 integers beyond 64 bits under `uniqueItems`
+took 35 s without it."""
+
 OUTPUT_DEPTH: Final = 150
 """Nesting of an output; the parser that copies it stops at 200."""
 
