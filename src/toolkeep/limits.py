@@ -294,6 +294,10 @@ DIFFERENCE_STEPS: Final = 1_000_000
 VIEW_CHARS: Final = 20_000
 """What of each part of a question a terminal shows, four screens or so; the number left out is said."""
 
+TOUCHED_THINGS: Final = 2_000
+"""What the arguments of one call may name that it touches: each place holds a descriptor until the call ends,
+and a process has a thousand to some ten thousand of them."""
+
 RULE_CHARS: Final = VIEW_CHARS
 """Text in the arguments of a call that a rule can be made for: who says "always" reads all of it."""
 
