@@ -255,6 +255,15 @@ REDIRECTS: Final = 5
 OUTPUT_CAP_BYTES: Final = OUTPUT_BYTES[1]
 """Output that is hashed and kept whole; a tool that gives more has failed."""
 
+OUTPUT_VALUES: Final = 1_000_000
+"""JSON values in one output; to read so many takes a tenth of a second from a worker, half a second in this
+process. What a value shares counts each time: twenty levels that hold the next one twice are a million."""
+
+OUTPUT_WORK: Final = 20_000_000
+"""Steps that checking one output against its schema may cost: 10 MB of text beside a format, or a million
+values of twenty steps. The engine holds the interpreter: 5,000 integers beyond 64 bits under `uniqueItems`
+took 35 s without it."""
+
 OUTPUT_DEPTH: Final = 150
 """Nesting of an output; the parser that copies it stops at 200."""
 
@@ -284,6 +293,10 @@ DIFFERENCE_STEPS: Final = 1_000_000
 
 VIEW_CHARS: Final = 20_000
 """What of each part of a question a terminal shows, four screens or so; the number left out is said."""
+
+TOUCHED_THINGS: Final = 2_000
+"""What the arguments of one call may name that it touches: each place holds a descriptor until the call ends,
+and a process has a thousand to some ten thousand of them."""
 
 RULE_CHARS: Final = VIEW_CHARS
 """Text in the arguments of a call that a rule can be made for: who says "always" reads all of it."""

@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.definitions.examples import made_elsewhere
-from toolkeep import Code, InvokeResult, Keep, Secret, ToolContext, ToolDefinition, tool
+from toolkeep import Code, InvokeResult, Keep, Secret, ToolContext, ToolDefinition, plain, tool
 from toolkeep.calls import Decision, ToolResult, Truncation
 from toolkeep.canonical import canonical_bytes, canonical_hash
 from toolkeep.definitions.capability import Capability
@@ -830,9 +830,11 @@ def test_large_binary_output_comes_by_reference() -> None:
 @pytest.mark.spec("EXE-2")
 def test_output_over_the_hard_cap_fails_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output_stage, "OUTPUT_CAP_BYTES", 100)
+    monkeypatch.setattr(plain, "OUTPUT_CAP_BYTES", 100)
     assert given("x" * 98).ok
-    result = given("x" * 99)
-    assert (result.code, message(result)) == (Code.OUTPUT_TOO_BIG, "Tool 'give' gave more than 100 bytes")
+    assert given(b"x" * 100, result_type="binary").ok
+    for result in (given("x" * 99), given('"' * 99), given(b"x" * 101, result_type="binary")):
+        assert (result.code, message(result)) == (Code.OUTPUT_TOO_BIG, "Tool 'give' gave more than 100 bytes")
 
 
 def test_output_of_exactly_the_limit_is_whole() -> None:

@@ -1,15 +1,17 @@
 """Calls and schemas made to take long: refused before the engine, which nothing can interrupt, sees them."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
 from tests.hostile.unguarded import outcome
-from toolkeep import CheckedCall, Keep, Limits, Refusal, ToolDefinition, open_keep
+from toolkeep import CheckedCall, Keep, Limits, Refusal, ToolDefinition, open_keep, tool
 from toolkeep.errors import Code, DefinitionError
 from toolkeep.registry.admit import admit
 from toolkeep.validation import closing, keywords
+from toolkeep.validation.example import example_call
 from toolkeep.validation.memory import RefusalMemory
 from toolkeep.validation.validate import validate
 
@@ -126,7 +128,8 @@ def test_a_schema_whose_own_values_take_long_to_check_is_not_made_to_check_them(
             {"name": "t", "parameters": {"type": "object", "properties": {"a": place}}}
         )
     )
-    assert any("does not satisfy its own schema" in warning.message for warning in tool.warnings)
+    (warning,) = (warning for warning in tool.warnings if "too much work" in warning.message)
+    assert warning.mend == "make it smaller"
     check = validate(tool, "{}", RefusalMemory(), "agent")
     assert isinstance(check, CheckedCall)
     assert check.arguments == {}
@@ -233,6 +236,54 @@ def test_integers_beyond_64_bits_are_not_compared_by_the_thousand() -> None:
     assert codes(keep, {"a": wide}) == [Code.WORK_EXCEEDED]
 
 
+def test_a_repair_that_would_take_long_to_check_is_not_offered() -> None:
+    """Ten texts that hold arrays as JSON, 80 KB in all, took nine seconds to find out that they would fit."""
+    unique = {"type": "array", "uniqueItems": True, "items": {"type": "integer"}}
+    names = [f"p{i}" for i in range(10)]
+    keep = keep_with({"type": "object", "properties": dict.fromkeys(names, unique)})
+    small = keep.try_validate_arguments("t", {"p1": "[1, 2]"})
+    assert isinstance(small, Refusal)
+    assert small.repair == ({"op": "replace", "path": "/p1", "value": [1, 2]},)
+    wide = json.dumps([2**64 + i for i in range(350)])
+    large = keep.try_validate_arguments("t", dict.fromkeys(names, wide))
+    assert isinstance(large, Refusal)
+    assert [error.code for error in large.errors] == [Code.WRONG_TYPE] * 10
+    assert large.repair is None
+
+
+@pytest.mark.parametrize("value", [[2**64 + i for i in range(5_000)], list(range(5_000))])
+def test_an_output_that_would_take_long_to_check_fails_the_call(value: list[int]) -> None:
+    """100 KB that another server answers held up everything for half a minute."""
+
+    @tool(description="Give back numbers", output_schema={"type": "array", "uniqueItems": True})
+    def numbers() -> list[int]:
+        return value
+
+    keep = open_keep()
+    keep.register(numbers)
+    result = asyncio.run(keep.call("numbers", {}))
+    assert result.code is (Code.OUTPUT_TOO_BIG if value[0] else None)
+
+
+def test_a_value_that_shares_its_parts_is_not_written_out_without_end() -> None:
+    """As YAML with aliases is read: each level holds the next one twice, or a long text very often."""
+
+    @tool(description="Give back what is shared")
+    def shared(how: str) -> Any:
+        if how == "text":
+            return ["x" * 1_000_000] * 1_000
+        value: Any = []
+        for _ in range(60):
+            value = [value, value]
+        return value
+
+    keep = open_keep()
+    keep.register(shared)
+    results = [asyncio.run(keep.call("shared", {"how": how})) for how in ("text", "arrays")]
+    assert [result.code for result in results] == [Code.OUTPUT_TOO_BIG] * 2
+    assert "gave more than 1000000 values" in results[1].text
+
+
 def test_without_the_guard_comparing_integers_beyond_64_bits_never_ends() -> None:
     code = "import jsonschema_rs as J; J.Draft202012Validator({'uniqueItems': True}).is_valid([2**64 + i for i in range(50_000)])"
     assert outcome(code) == "never ends"
@@ -321,3 +372,24 @@ def test_defaults_cannot_blow_up_a_call() -> None:
     assert codes(keep, json.dumps({"a": [{}] * 100})) == []
     assert codes(keep, json.dumps({"a": [{}] * 30_000})) == [Code.WORK_EXCEEDED]
     assert codes(keep, {"a": [{} for _ in range(30_000)]}) == [Code.WORK_EXCEEDED]
+
+
+def test_an_example_of_a_schema_that_wants_very_much_is_not_made() -> None:
+    """Fifty items of fifty each, and so on; forty properties that refer to forty each."""
+    items: dict[str, Any] = {"type": "integer"}
+    for _ in range(7):
+        items = {"type": "array", "minItems": 50, "items": items}
+    many = {f"p{i}": {"$ref": "#/$defs/d"} for i in range(40)}
+    parts = {
+        name: {
+            "type": "object",
+            "properties": {n: {"$ref": f"#/$defs/{to}"} for n in many},
+            "required": [*many],
+        }
+        for name, to in (("d", "c"), ("c", "b"), ("b", "a"))
+    }
+    wide = {"type": "object", "properties": many, "required": [*many], "$defs": {**parts, "a": True}}
+    deep = {"type": "object", "properties": {"a": items}, "required": ["a"]}
+    for parameters in (deep, wide):
+        tool = ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters})
+        assert example_call(admit(tool)) is None

@@ -133,13 +133,6 @@ def test_touched_arguments_appear_canonical_or_not_at_all() -> None:
     assert seen(arguments) == ({}, [("path",), ("a/b~",)])
 
 
-def test_one_attribute_alone_is_as_in_the_record() -> None:
-    lost: list[Any] = []
-    assert SHAPE.attribute("whole", {"whole": 1, "union": 1}, {}, lost) == {"whole": 1}
-    assert SHAPE.attribute("text", {"whole": 1}, {}, lost) == {}
-    assert lost == []
-
-
 ENGINE = Engine(
     read_policies([PolicySource(name="all", text='@id("all") permit(principal, action, resource);')])
 )

@@ -299,6 +299,18 @@ def test_an_argument_of_very_many_values_cannot_be_read() -> None:
     assert ask(asked, tags=MANY) == Verdict(is_allowed=False, errors=errors)
 
 
+def test_arguments_of_very_many_values_together_cannot_be_read() -> None:
+    """Two hundred arguments that each are just small enough took Cedar many seconds."""
+    reads = (
+        f'@id("two") permit({CALL}) when {{ context.arguments has tags && context.arguments has amount }};'
+    )
+    asked = engine(reads)
+    assert ask(asked, tags=MANY[2:], amount=1).is_allowed
+    errors = ("policies read /amount, /tags, which Cedar cannot hold",)
+    assert ask(asked, tags=MANY[1:], amount=1) == Verdict(is_allowed=False, errors=errors)
+    assert ask(asked, tags=MANY[2:], amount=1, note="nobody reads it").is_allowed
+
+
 def test_cedar_is_given_nothing_that_no_policy_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call of a megabyte took Cedar many seconds, whatever its policies read."""
     given: list[str] = []
@@ -464,3 +476,31 @@ def test_each_policy_says_what_it_says_alone() -> None:
     assert everything == Finding(policy="all", effect="permit", is_satisfied=True)
     assert no == Finding(policy="no", effect="forbid", is_satisfied=True)
     assert (broken.policy, broken.is_satisfied, "`broken`" in broken.error) == ("broken", False, True)
+
+
+@pytest.mark.parametrize("broken", ["is_authorized", "Schema"])
+@pytest.mark.parametrize("error", [ValueError("x"), PanicException("x")])
+def test_whatever_breaks_inside_cedar_is_told_of_each_policy(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, broken: str
+) -> None:
+    class Broken:
+        def __init__(self, *_: object) -> None:
+            raise error
+
+        from_json_str = __init__
+
+    asked = engine(ALL, '@id("other") permit(principal, action, resource == Tool::"other");')
+    monkeypatch.setattr(cedarpy, broken, Broken)
+    told = f"the policy could not be asked: {type(error).__name__}"
+    finding = Finding(policy="all", effect="permit", is_satisfied=False, error=told)
+    assert asked.each(AGENT, TOOL, CallFacts(arguments={})) == [finding]
+
+
+def test_a_policy_that_reads_what_cedar_cannot_hold_says_so_alone() -> None:
+    asked = engine(ALL, f'@id("no") forbid({CALL}) when {{ !(context.arguments has amount) }};')
+    facts = CallFacts(arguments={"amount": 2**63})
+    assert [finding.error for finding in asked.each(AGENT, TOOL, facts)] == [
+        "",
+        "policies read /amount, which Cedar cannot hold",
+    ]
+    assert not asked.decide(AGENT, TOOL, facts).is_allowed

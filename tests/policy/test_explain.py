@@ -171,14 +171,14 @@ def test_a_policy_that_cannot_be_evaluated_is_named(project: Path) -> None:
     assert [change.partition(": ")[0] for change in found.changes] == ["mend policy 'sum' (p.cedar:2:1)"]
 
 
-def test_what_no_single_policy_says_is_said_in_the_words_of_the_refusal(project: Path) -> None:
+def test_a_policy_that_reads_what_cedar_cannot_hold_is_named(project: Path) -> None:
     amount = {"amount": {"type": "integer", "description": "How much."}}
     policies = ALL + (
         '\n@id("sum") forbid (principal, action == Action::"call", resource)'
         " when { context.arguments has amount && context.arguments.amount > 9 };"
     )
     assert explained(project, tool(amount), {"amount": 2**70}, policies=policies).changes == (
-        "The policies could not be applied: policies read /amount, which Cedar cannot hold",
+        "mend policy 'sum' (p.cedar:2:1): policies read /amount, which Cedar cannot hold",
     )
 
 

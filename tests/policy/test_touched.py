@@ -8,6 +8,7 @@ import pytest
 
 from tests.definitions.examples import made, with_properties
 from toolkeep.definitions.capability import Capability
+from toolkeep.limits import TOUCHED_THINGS
 from toolkeep.policy.places import Place
 from toolkeep.policy.touched import Touched, TouchPlan, TouchRefused, whole_scope
 
@@ -95,7 +96,15 @@ def test_a_mark_is_followed_into_the_arguments(
     assert found(planned, folder, it=value) == [("fs.read", pointer, "ROOT/a")]
 
 
+def twice(leaf: dict[str, Any]) -> dict[str, Any]:
+    """Forty definitions, of which each refers to the next one twice."""
+    steps = [{"$ref": f"#/$defs/d{i}"} for i in range(1, 40)]
+    definitions = {f"d{i}": {"properties": {"x": one, "y": one}} for i, one in enumerate([*steps, leaf])}
+    return {"properties": {"it": {"$ref": "#/$defs/d0"}}, "$defs": definitions}
+
+
 HIDDEN: dict[str, dict[str, Any]] = {
+    "definitions that are referred to without end": twice(READS),
     "additional properties": {"additionalProperties": READS},
     "properties by pattern": {"patternProperties": {"^x": READS}},
     "a condition": {"if": {"properties": {"x": READS}}, "then": True},
@@ -183,6 +192,10 @@ def test_a_definition_that_is_itself_and_nothing_else_is_looked_at_once() -> Non
     assert list(planned.wholes([])) == [Capability("fs.read")]
 
 
+def test_a_schema_without_marks_is_not_looked_through_without_end() -> None:
+    assert plan({"type": "object", **twice({"type": "string"})}).touches_nothing
+
+
 def test_a_tool_without_marks_and_capabilities_touches_nothing() -> None:
     assert plan({"it": {"type": "string"}}).touches_nothing
     assert not plan({"it": {"type": "string"}}, "fs.read:*").touches_nothing
@@ -265,6 +278,13 @@ def test_every_text_of_a_marked_array_is_touched(folder: Path) -> None:
         ("fs.read", "/it/0", "ROOT/a"),
         ("fs.read", "/it/1", "ROOT/b"),
     ]
+
+
+def test_a_call_cannot_take_every_descriptor_of_the_process(folder: Path) -> None:
+    planned, most = plan(marked("fs.read")), ["a"] * TOUCHED_THINGS
+    assert len(found(planned, folder, it=most)) == TOUCHED_THINGS
+    reason = "the call names more than 2000 things; send less in one call"
+    assert refused(planned, folder, it=[*most, "b"]) == ("/it/2000", reason)
 
 
 def test_of_a_command_only_the_program_is_touched(folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from toolkeep.attack.baits import Stage
 from toolkeep.errors import ToolkeepError
-from toolkeep.plain import NotData, json_body
+from toolkeep.plain import NotData, TooMuch, json_body
 from toolkeep.sandbox.exchange import Ending, Reply
 
 MEANINGS: Final[Mapping[str, str]] = {
@@ -74,6 +74,6 @@ def ending(reply: Reply | ToolkeepError) -> str:
     if reply.ending is Ending.OK and not isinstance(reply.value, bytes):
         try:
             json_body(reply.value)
-        except NotData:
+        except (NotData, TooMuch):
             return "refused"
     return reply.ending.value

@@ -15,7 +15,7 @@ from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import Code
 from toolkeep.execution.runner import RunRefused
 from toolkeep.limits import OUTPUT_CAP_BYTES, OUTPUT_PIECES, OUTPUT_PIECES_MOST
-from toolkeep.plain import NotData, json_body
+from toolkeep.plain import NotData, TooMuch, json_body
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -40,6 +40,9 @@ class Pieces:
         except NotData as error:
             message = f"Tool '{self._call.tool.name}' gave something that is not JSON: {error}"
             raise RunRefused(Code.OUTPUT_INVALID, message) from error
+        except TooMuch as most:
+            message = f"Tool '{self._call.tool.name}' gave more than {most}"
+            raise RunRefused(Code.OUTPUT_TOO_BIG, message) from most
         self._grow(len(body))
         self._given.append(jiter.from_json(body))
         if self._tell and self._bytes <= self._call.output_bytes and len(self._given) <= OUTPUT_PIECES:

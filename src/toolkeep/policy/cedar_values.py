@@ -17,7 +17,7 @@ Path = tuple[str, ...]
 """A place in the arguments; an item of an array by its index in decimal."""
 
 VALUES: Final = 5_000
-"""Values in one argument that policies read. Cedar takes up to 0.1 ms for each, and
+"""Values in the arguments that policies read. Cedar takes up to 0.1 ms for each, and
 nothing else runs meanwhile."""
 
 _FRACTION: Final = 4
@@ -48,19 +48,15 @@ class ArgumentShape:
     def record(
         self, arguments: Mapping[str, Any], canonical: Mapping[str, str], lost: list[Path] | None = None
     ) -> dict[str, Any]:
-        """The arguments as a Cedar record in JSON; `lost` collects the places that were left out.
+        """Arguments that are read as a Cedar record in JSON; `lost` collects the places that are left out.
 
         `canonical` holds the canonical form of what is touched, by JSON Pointer.
         """
-        return _record(self.shape, arguments, (), canonical, [] if lost is None else lost)
-
-    def attribute(
-        self, name: str, arguments: Mapping[str, Any], canonical: Mapping[str, str], lost: list[Path]
-    ) -> dict[str, Any]:
-        """`record`, with one of its attributes at most."""
-        if name not in arguments:
+        lost = [] if lost is None else lost
+        if _is_large(arguments):
+            lost += [(name,) for name in arguments]
             return {}
-        return _record(self.shape, {name: arguments[name]}, (), canonical, lost)
+        return _record(self.shape, arguments, (), canonical, lost)
 
 
 def _record(
@@ -71,7 +67,7 @@ def _record(
     for name, inside in value.items():
         known = attributes.get(name)
         place = (*path, name)
-        if known is None or (not path and _is_large(inside)):
+        if known is None:
             lost.append(place)
         elif inside is not None or not known.is_nullable:
             try:
@@ -81,9 +77,9 @@ def _record(
     return record
 
 
-def _is_large(value: Any) -> bool:
-    """Whether an argument holds more values than Cedar can be asked about."""
-    count, waiting = 0, [value]
+def _is_large(arguments: Mapping[str, Any]) -> bool:
+    """Whether arguments hold more values than Cedar can be asked about, all of them together."""
+    count, waiting = 0, list(arguments.values())
     while waiting and count <= VALUES:
         here = waiting.pop()
         count += 1

@@ -163,35 +163,44 @@ class Engine:
 
     def each(self, agent: AgentEntity, tool: RegisteredTool, facts: CallFacts) -> list[Finding]:
         """What every policy that can have a say about the call says of it alone."""
-        prepared = self._prepare(tool)
-        request = _request(agent, tool.name, CALL, _context(prepared, facts))
-        findings = []
-        for policy in prepared.call.policies:
+        try:
+            prepared = self._prepare(tool)
+            lost: list[Path] = []
+            request = _request(agent, tool.name, CALL, _context(_record(prepared, facts, lost), facts))
+        except BaseException as error:  # noqa: BLE001 -- whatever breaks is told of each
+            unasked = _undecided(error)
+            return [_finding(one, unasked) for one in self.policies.applying(CALL, tool.definition)]
+        return [
+            _finding(one, self._ask_alone(agent, prepared, one, request, lost))
+            for one in prepared.call.policies
+        ]
+
+    def _ask_alone(
+        self,
+        agent: AgentEntity,
+        prepared: _Prepared,
+        policy: Policy,
+        request: dict[str, Any],
+        lost: list[Path],
+    ) -> Verdict:
+        try:
             alone = _part((policy,))
-            verdict = self._ask(agent, prepared, alone, request)
-            error = next(iter(verdict.errors), "")
-            findings.append(
-                Finding(
-                    policy=policy.id,
-                    effect=policy.effect,
-                    is_satisfied=policy.id in verdict.policies,
-                    error=error,
-                )
-            )
-        return findings
+            return _unheld(lost, alone) or self._ask(agent, prepared, alone, request)
+        except BaseException as error:  # noqa: BLE001 -- whatever breaks denies
+            return _undecided(error)
 
     def _decide(self, agent: AgentEntity, tool: RegisteredTool, facts: CallFacts) -> Verdict:
         prepared = self._prepare(tool)
         lost: list[Path] = []
-        key = (prepared.key, _read_values(prepared, facts, lost))
-        if lost and (unheld := [path for path in lost if _is_read(path, prepared.call)]):
-            places = ", ".join(sorted(map(pointer, unheld)))
-            return Verdict(is_allowed=False, errors=(f"policies read {places}, which Cedar cannot hold",))
+        record = _record(prepared, facts, lost)
+        key = (prepared.key, _read_values(prepared.call, record, facts))
+        if lost and (denied := _unheld(lost, prepared.call)) is not None:
+            return denied
         decisions = self._remembered(agent)[0]
         known = decisions.get(key)
         if known is not None:
             return known
-        request = _request(agent, tool.name, CALL, _context(prepared, facts))
+        request = _request(agent, tool.name, CALL, _context(record, facts))
         verdict = self._ask(agent, prepared, prepared.call, request)
         verdict = msgspec.structs.replace(verdict, request_hash=_hash(agent, key))
         return _remember(decisions, key, verdict)
@@ -287,8 +296,18 @@ def _request(agent: AgentEntity, tool: str, action: str, context: str) -> dict[s
     }
 
 
-def _context(prepared: _Prepared, facts: CallFacts) -> str:
-    record = prepared.shape.record(facts.arguments, facts.canonical)
+def _record(prepared: _Prepared, facts: CallFacts, lost: list[Path]) -> dict[str, Any]:
+    """The arguments that policies read, as Cedar sees them; `lost` collects what it cannot hold."""
+    part = prepared.call
+    if part.reads_nothing:
+        return {}
+    arguments = facts.arguments
+    if not part.reads_all:
+        arguments = {name: arguments[name] for name in part.arguments if name in arguments}
+    return prepared.shape.record(arguments, facts.canonical, lost)
+
+
+def _context(record: dict[str, Any], facts: CallFacts) -> str:
     return _json({"arguments": record, **facts.around()})
 
 
@@ -320,23 +339,18 @@ _AROUND: Final = frozenset(CallFacts(arguments={}).around())
 _NOTHING_READ: Final = b"[]"
 
 
-def _read_values(prepared: _Prepared, facts: CallFacts, lost: list[Path]) -> bytes:
+def _read_values(part: _Part, record: dict[str, Any], facts: CallFacts) -> bytes:
     """What the policies read of a call, and nothing else, as bytes that differ wherever it differs.
 
     JSON in Cedar's form tells true, 1 and 1.0 apart, and an attribute that is absent from any value.
     """
-    part = prepared.call
     if part.reads_nothing:
         return _NOTHING_READ
     values: list[Any] = []
     for name in part.around:
         value = getattr(facts, name)
         values.append(value if isinstance(value, str) else sorted(value))
-    if part.reads_all:
-        values.append(prepared.shape.record(facts.arguments, facts.canonical, lost))
-    else:
-        attribute = prepared.shape.attribute
-        values += [attribute(name, facts.arguments, facts.canonical, lost) for name in part.arguments]
+    values.append(record)
     written = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
     # What is written begins with a bracket, so no hash can be taken for it.
     return written if len(written) <= KEY_BYTES else b"#" + hashlib.sha256(written).digest()
@@ -346,6 +360,24 @@ def _is_read(path: Path, part: _Part) -> bool:
     """Whether a policy would see another value, or look in vain, because a place was left out."""
     above = any(place[: len(path)] == path for place in part.read | part.looked)
     return above or any(path[: len(place)] == place for place in part.read)
+
+
+def _unheld(lost: list[Path], part: _Part) -> Verdict | None:
+    """A denial, where policies read what was left out."""
+    unheld = [path for path in lost if _is_read(path, part)]
+    if not unheld:
+        return None
+    places = ", ".join(sorted(map(pointer, unheld)))
+    return Verdict(is_allowed=False, errors=(f"policies read {places}, which Cedar cannot hold",))
+
+
+def _finding(policy: Policy, verdict: Verdict) -> Finding:
+    return Finding(
+        policy=policy.id,
+        effect=policy.effect,
+        is_satisfied=policy.id in verdict.policies,
+        error=next(iter(verdict.errors), ""),
+    )
 
 
 def _told(errors: Iterable[str], part: _Part, *, is_sensitive: bool) -> tuple[str, ...]:

@@ -8,13 +8,14 @@ scope.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.command_line import NoCommand, split_command
 from toolkeep.definitions.parameter import TOUCH_FORMS, TOUCHES_KEY, Touches
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import TouchForm
+from toolkeep.limits import TOUCHED_THINGS
 from toolkeep.network.hosts import Host, HostRefused, HostScope, read_host, read_url
 from toolkeep.policy.folders import Folder
 from toolkeep.policy.places import Place, PlaceRefused, resolve
@@ -31,6 +32,9 @@ _REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
 
 _DEPTH: Final = 32
 """How deep references are followed; a mark below counts as touched in its whole scope."""
+
+_MOST_STEPS: Final = 10_000
+"""Parts of a schema that are looked at, each as often as it is referred to; so does a mark after them."""
 
 
 class TouchRefused(Exception):
@@ -149,6 +153,8 @@ class TouchPlan:
         try:
             for path, mark in self.marks:
                 for pointer, text in _texts(mark, _values(arguments, path, "")):
+                    if len(found) == TOUCHED_THINGS:
+                        _refuse_more(pointer)
                     found.append(_touch(mark, pointer, text, base, search))
         except BaseException:
             for touched in found:
@@ -180,21 +186,25 @@ class _Marks:
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
+        self._marked = frozenset[str]().union(*(_kinds(schema[TOUCHES_KEY]) for schema in _inside(root)))
         self._reached: set[int] = set()
         self._walked: set[int] = set()
-        self._cut: set[str] = set()
+        self._steps = 0
+        self._cut: frozenset[str] = frozenset()
         self.found: dict[tuple[Path, Touches], None] = {}
-        self._walk(root, (), frozenset())
+        if self._marked:
+            self._walk(root, (), frozenset())
         if any(_REFERENCES & here.keys() and id(here) not in self._walked for here in _objects(root)):
             # From a place that no call is read by, a reference may lead to a mark that is read elsewhere.
-            self._cut.update(*(_kinds(schema[TOUCHES_KEY]) for schema in _inside(root)))
+            self._cut = self._marked
         unreached = (schema for schema in _inside(root) if id(schema) not in self._reached)
-        self.unread = frozenset(self._cut).union(*(_kinds(schema[TOUCHES_KEY]) for schema in unreached))
+        self.unread = self._cut.union(*(_kinds(schema[TOUCHES_KEY]) for schema in unreached))
 
     def _walk(self, schema: Any, path: Path, followed: frozenset[str]) -> None:
         if not isinstance(schema, dict):
             return
         self._walked.add(id(schema))
+        self._steps += 1
         if path and TOUCHES_KEY in schema:
             self._reached.add(id(schema))
             self.found[path, Touches.read(schema[TOUCHES_KEY])] = None
@@ -211,9 +221,9 @@ class _Marks:
 
     def _follow(self, reference: Any, path: Path, followed: frozenset[str], *, is_plain: bool) -> None:
         target = _look_up(self._root, reference) if is_plain else None
-        if target is None or reference in followed or len(path) > _DEPTH:
-            # A schema that holds itself has marks at every depth.
-            self._cut.update(*(_kinds(schema[TOUCHES_KEY]) for schema in _inside(self._root)))
+        if target is None or reference in followed or len(path) > _DEPTH or self._steps > _MOST_STEPS:
+            # A schema that holds itself has marks at every depth; one that refers often, at very many places.
+            self._cut = self._marked
         else:
             self._walk(target, path, followed | {reference})
 
@@ -282,6 +292,11 @@ def _texts(mark: Touches, values: Iterable[tuple[str, Any]]) -> Iterator[tuple[s
         named = value[:1] if mark.form is TouchForm.ARGV else value
         for index, item in enumerate(named):
             yield f"{pointer}/{index}", _checked_text(mark, pointer, item)
+
+
+def _refuse_more(pointer: str) -> NoReturn:
+    reason = f"the call names more than {TOUCHED_THINGS} things; send less in one call"
+    raise TouchRefused(pointer, reason, can_be_mended=True)
 
 
 def _program_of(pointer: str, command: str) -> str:

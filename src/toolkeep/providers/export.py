@@ -144,7 +144,7 @@ def _examples(
 ) -> tuple[dict[str, Any], ...]:
     """The examples of the metadata that are valid calls; a sensitive tool shows none."""
     definition = tool if isinstance(tool, ToolDefinition) else tool.definition
-    given = definition.metadata.get(EXAMPLES)
+    given = thaw(definition.metadata.get(EXAMPLES))
     if not isinstance(given, list) or not given:
         return ()
     if "examples" not in vendor.features:
@@ -157,7 +157,8 @@ def _examples(
     good = [
         example
         for example in given
-        if isinstance(example, dict) and (compiled is None or compiled.is_valid(example))
+        if isinstance(example, dict)
+        and (compiled is None or (compiled.affords(example) and compiled.is_valid(example)))
     ]
     if len(good) < len(given):
         losses.note("", "examples", "refused", "some are no valid calls")

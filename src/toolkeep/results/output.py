@@ -13,8 +13,8 @@ from toolkeep.calls import CheckedOutput, RawOutput, Refusal
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Normalization
 from toolkeep.errors import Code
-from toolkeep.limits import OUTPUT_CAP_BYTES
-from toolkeep.plain import NotData, json_body
+from toolkeep.limits import OUTPUT_CAP_BYTES, OUTPUT_WORK
+from toolkeep.plain import NotData, TooMuch, json_body
 from toolkeep.refusals import refuse
 
 _CUSTOM: Final = Normalization.CUSTOM  # looked up once: every call asks
@@ -34,15 +34,19 @@ def check_output(
         return refuse(
             raw.call.request, Code.OUTPUT_INVALID, str(unfit), "Tell the user that the tool is broken."
         )
-    if len(body) > OUTPUT_CAP_BYTES:
-        message = f"Tool '{definition.name}' gave more than {OUTPUT_CAP_BYTES} bytes"
+    except TooMuch as most:
+        message = f"Tool '{definition.name}' gave more than {most}"
         return refuse(raw.call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
     schema = raw.call.tool.output
-    if is_final and schema is not None and not schema.is_valid(value):
-        message = f"The output of tool '{definition.name}' does not satisfy its output schema"
-        return refuse(
-            raw.call.request, Code.OUTPUT_INVALID, message, "Tell the user that the tool is broken."
-        )
+    if is_final and schema is not None:
+        if len(body) > schema.uncounted_bytes and not schema.affords(value, OUTPUT_WORK):
+            message = f"Checking the output of tool '{definition.name}' would take too much work"
+            return refuse(raw.call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
+        if not schema.is_valid(value):
+            message = f"The output of tool '{definition.name}' does not satisfy its output schema"
+            return refuse(
+                raw.call.request, Code.OUTPUT_INVALID, message, "Tell the user that the tool is broken."
+            )
     return CheckedOutput(raw=raw, value=value, body=body, hash=hashlib.sha256(body).hexdigest())
 
 
@@ -56,7 +60,10 @@ def _data(
     if definition.gives_bytes:
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise _Unfit(f"Tool '{definition.name}' gave {type(value).__name__} in place of bytes")
-        return bytes(value), bytes(value)
+        body = bytes(value)
+        if len(body) > OUTPUT_CAP_BYTES:
+            raise TooMuch(f"{OUTPUT_CAP_BYTES} bytes")
+        return body, body
     if definition.normalization is _CUSTOM and not is_cached:
         value = _customized(value, definition.name, normalizers)
     try:

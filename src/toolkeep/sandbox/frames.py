@@ -8,12 +8,9 @@ import json
 from itertools import accumulate
 from typing import Any, Final, NoReturn
 
-from toolkeep.limits import BRACKETS
+from toolkeep.limits import BRACKETS, OUTPUT_VALUES
 
 HEADER_BYTES: Final = 4
-NODES: Final = 1_000_000
-"""JSON values in one reply; parsing so many takes about a tenth of a second."""
-
 DEPTH: Final = 500
 """Nesting of a reply: more than any result may have. How deep Python's own parser goes differs by version:
 1,000 levels in 3.11, some 10,000 in 3.13."""
@@ -60,8 +57,8 @@ def weigh(body: bytes) -> None:
     outside = _outside_strings(body)
     if _opened(outside) > BRACKETS:
         raise FrameRefused(f"it holds more than {BRACKETS} arrays and objects")
-    if _values(outside) > NODES:
-        raise FrameRefused(f"it holds more than {NODES} values")
+    if _values(outside) > OUTPUT_VALUES:
+        raise FrameRefused(f"it holds more than {OUTPUT_VALUES} values")
     if _depth(outside) > DEPTH:
         raise FrameRefused(f"it is nested more than {DEPTH} levels deep")
 
@@ -77,8 +74,8 @@ def _values(text: bytes) -> int:
 def _outside_strings(body: bytes) -> bytes:
     """The brackets, commas and colons of JSON that stand in no string: a long text may hold any number."""
     unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if unescaped.count(b'"') > _STRING_QUOTES * NODES:
-        raise FrameRefused(f"it holds more than {NODES} values")
+    if unescaped.count(b'"') > _STRING_QUOTES * OUTPUT_VALUES:
+        raise FrameRefused(f"it holds more than {OUTPUT_VALUES} values")
     # Two quotes side by side change nothing for what is around them; without those it takes half of the time.
     marks = unescaped.translate(None, _NO_MARKS).replace(b'""', b"")
     return b"".join(marks.split(b'"')[::2])

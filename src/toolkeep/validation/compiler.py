@@ -21,7 +21,7 @@ from toolkeep.validation.guard import Inspection, inspect_schema
 from toolkeep.validation.hint import signature
 from toolkeep.validation.locate import Locator
 from toolkeep.validation.members import Members, make_members
-from toolkeep.validation.misfits import misfitting_values
+from toolkeep.validation.misfits import DISAGREES, TOO_LARGE, Check, Why, misfitting_values
 from toolkeep.validation.mishap import log_mishap
 from toolkeep.validation.openness import is_open
 from toolkeep.validation.secrecy import SHOW_ALL, Display, Secrecy
@@ -142,10 +142,21 @@ class CompiledSchema:
         guard = close_part if self.closes_objects else guard_matching
         return compile_schema(guard(self.schema, part), self.dialect, self._formats)
 
-    def check_of(self, part: dict[str, Any]) -> Callable[[Any], bool]:
-        """Whether a value at one place fits; one that would be too much work in a call does not."""
+    def check_of(self, part: dict[str, Any]) -> Check:
+        """What is wrong with a value at one place; one that would be too much work in a call is, too."""
         is_valid = self.compile_part(part).is_valid
-        return lambda value: self.cost.work(size_of(value)) <= self.limits.work and is_valid(value)
+
+        def check(value: Any) -> Why | None:
+            if not self.affords(value):
+                return TOO_LARGE
+            return None if is_valid(value) else DISAGREES
+
+        return check
+
+    def affords(self, value: Any, work: int | None = None) -> bool:
+        """Whether checking a value surely takes no more steps than a call may cost, or so many."""
+        most = self.limits.work if work is None else work
+        return self.cost.work(size_of(value, stop_at=most // self.cost.steps)) <= most
 
 
 _COMPARED_BYTES = 2000

@@ -28,41 +28,56 @@ def example_call(tool: RegisteredTool) -> dict[str, Any] | None:
     """Arguments that would pass, with what is required and nothing more; None where types do not suffice."""
     if tool.definition.sensitive:
         return None
-    example = _value(tool.arguments.schema, tool.arguments.schema, _DEPTH)
-    return example if isinstance(example, dict) and tool.arguments.is_valid(example) else None
+    schema = tool.arguments
+    example = _Example(schema.schema).value(schema.schema, _DEPTH)
+    is_fit = isinstance(example, dict) and schema.affords(example) and schema.is_valid(example)
+    return example if is_fit else None
 
 
-def _value(schema: Schema, root: dict[str, Any], depth: int) -> Any:
-    if not isinstance(schema, dict) or depth == 0:
+class _Example:
+    """Makes the examples of one schema, each once: a part may be referred to from many places."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        self._made: dict[tuple[int, int], Any] = {}
+
+    def value(self, schema: Schema, depth: int) -> Any:
+        """A value that a part of the schema may take."""
+        if not isinstance(schema, dict) or depth == 0:
+            return None
+        key = (id(schema), depth)
+        if key not in self._made:
+            self._made[key] = self._new(schema, depth)
+        return self._made[key]
+
+    def _new(self, schema: dict[str, Any], depth: int) -> Any:
+        if isinstance(schema.get("$ref"), str):
+            return self.value(look_up(self._root, schema["$ref"][1:]), depth - 1)
+        if not is_secret(schema) and ("enum" in schema or "const" in schema):
+            return schema["enum"][0] if schema.get("enum") else schema.get("const")
+        for keyword in ("anyOf", "oneOf", "allOf"):
+            if schema.get(keyword) and "type" not in schema:
+                return self.value(schema[keyword][0], depth - 1)
+        types = types_of(schema) or frozenset(("object",) if "properties" in schema else ("string",))
+        return self._typed(min(types, key=_PLAINEST.index), schema, depth)
+
+    def _typed(self, name: str, schema: dict[str, Any], depth: int) -> Any:
+        if name == "string":
+            text = _FORMATS.get(schema.get("format", ""), "text")
+            longest = min(int(schema.get("maxLength", _MOST)), _MOST)
+            return text.ljust(min(int(schema.get("minLength", 0)), _MOST), "x")[:longest]
+        if name in ("integer", "number"):
+            return schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)
+        if name == "boolean":
+            return True
+        if name == "array":
+            count = min(int(schema.get("minItems", 0)), _MOST)
+            return [self.value(schema.get("items", True), depth - 1)] * count
+        if name == "object":
+            properties = schema.get("properties", {})
+            required = schema.get("required", ())
+            return {key: self.value(properties[key], depth - 1) for key in required if key in properties}
         return None
-    if isinstance(schema.get("$ref"), str):
-        return _value(look_up(root, schema["$ref"][1:]), root, depth - 1)
-    if not is_secret(schema) and ("enum" in schema or "const" in schema):
-        return schema["enum"][0] if schema.get("enum") else schema.get("const")
-    for keyword in ("anyOf", "oneOf", "allOf"):
-        if schema.get(keyword) and "type" not in schema:
-            return _value(schema[keyword][0], root, depth - 1)
-    types = types_of(schema) or frozenset(("object",) if "properties" in schema else ("string",))
-    return _typed(min(types, key=_PLAINEST.index), schema, root, depth)
 
 
 _PLAINEST = ("string", "integer", "number", "boolean", "array", "object", "null")
-
-
-def _typed(name: str, schema: dict[str, Any], root: dict[str, Any], depth: int) -> Any:
-    if name == "string":
-        text = _FORMATS.get(schema.get("format", ""), "text")
-        longest = min(int(schema.get("maxLength", _MOST)), _MOST)
-        return text.ljust(min(int(schema.get("minLength", 0)), _MOST), "x")[:longest]
-    if name in ("integer", "number"):
-        return schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)
-    if name == "boolean":
-        return True
-    if name == "array":
-        count = min(int(schema.get("minItems", 0)), _MOST)
-        return [_value(schema.get("items", True), root, depth - 1) for _ in range(count)]
-    if name == "object":
-        properties = schema.get("properties", {})
-        required = schema.get("required", ())
-        return {key: _value(properties[key], root, depth - 1) for key in required if key in properties}
-    return None

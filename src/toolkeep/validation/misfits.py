@@ -5,7 +5,7 @@ come the parts at fault. What a type alone decides is decided here: most default
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,8 +22,18 @@ class Misfit(msgspec.Struct):
     problem: Problem
 
 
-Check = Callable[[Any], bool]
-"""Whether a value fits a part of a schema, and may be sent at all."""
+class Why(NamedTuple):
+    """Why a value is at fault, and what to do."""
+
+    message: str
+    mend: str
+
+
+DISAGREES = Why("does not satisfy its own schema", "make the two agree")
+TOO_LARGE = Why("is too large: a call with it would take too much work to check", "make it smaller")
+
+Check = Callable[[Any], Why | None]
+"""Why a value does not fit a part of a schema, or may not be sent at all; None where it may."""
 
 MakeCheck = Callable[[dict[str, Any]], Check]
 
@@ -32,28 +42,28 @@ def misfitting_values(root: dict[str, Any], make_check: MakeCheck) -> Iterator[M
     """Every default and enum that disagrees with what stands beside it."""
     checks: dict[int, Check] = {}
     for path, part in every_schema(root):
-        if "default" in part and not _takes_default(part, root, make_check, checks):
-            yield Misfit(part, _problem(path, "its default does not satisfy its own schema"))
-        if "enum" in part and not _takes_options(part, make_check):
-            yield Misfit({}, _problem(path, "an enum value does not satisfy its own schema"))
+        if "default" in part and (why := _against_default(part, root, make_check, checks)):
+            yield Misfit(part, _problem(path, "its default", why))
+        if "enum" in part and (why := _against_options(part, make_check)):
+            yield Misfit({}, _problem(path, "an enum value", why))
 
 
-def _takes_default(
+def _against_default(
     part: dict[str, Any], root: dict[str, Any], make_check: MakeCheck, checks: dict[int, Check]
-) -> bool:
+) -> Why | None:
     if "enum" not in part and _is_of_type(part["default"], part):
-        return True
+        return None
     decisive = _behind_reference(part, root)
     if id(decisive) not in checks:
         checks[id(decisive)] = make_check(decisive)
     return checks[id(decisive)](part["default"])
 
 
-def _takes_options(part: dict[str, Any], make_check: MakeCheck) -> bool:
+def _against_options(part: dict[str, Any], make_check: MakeCheck) -> Why | None:
     if all(_is_of_type(option, part) for option in part["enum"]):
-        return True
+        return None
     rest = {keyword: value for keyword, value in part.items() if keyword != "enum"}
-    return all(map(make_check(rest), part["enum"]))
+    return next(filter(None, map(make_check(rest), part["enum"])), None)
 
 
 def _is_of_type(value: Any, part: dict[str, Any]) -> bool:
@@ -77,7 +87,10 @@ def _behind_reference(part: dict[str, Any], root: dict[str, Any]) -> dict[str, A
 _ONLY_REFERS = WORDS | {"$ref", "default"}
 
 
-def _problem(path: str, message: str) -> Problem:
+def _problem(path: str, what: str, why: Why) -> Problem:
     return Problem(
-        field=f"parameters{path}", code=Code.SCHEMA_REFUSED, message=message, mend="make the two agree"
+        field=f"parameters{path}",
+        code=Code.SCHEMA_REFUSED,
+        message=f"{what} {why.message}",
+        mend=why.mend,
     )

@@ -47,7 +47,9 @@ def repair_of(
     if not operations:
         return None
     patched = apply_patch(value, operations)
-    return tuple(operations) if patched is not None and compiled.is_valid(patched) else None
+    # What was a text may be an array now, which costs more to check than the call did.
+    is_fit = patched is not None and compiled.affords(patched) and compiled.is_valid(patched)
+    return tuple(operations) if is_fit else None
 
 
 def apply_patch(value: Any, operations: Sequence[Operation]) -> Any:

@@ -15,8 +15,10 @@ from toolkeep.definitions.vocabulary import Category, SideEffect
 from toolkeep.errors import FileUnreadable
 from toolkeep.network.endpoint import Endpoint
 from toolkeep.registry.admit import check_definition
+from toolkeep.sources.openapi import answers
 from toolkeep.sources.openapi.document import read_document
 from toolkeep.sources.openapi.importing import Import, server_urls, wrong_with_url
+from toolkeep.validation.compiler import compile_output
 
 TEXT = {"type": "string"}
 
@@ -210,6 +212,30 @@ def test_a_schema_of_answers_that_cannot_be_checked_is_left_out_with_a_warning()
 )  # fmt: skip
 def test_answers_are_checked_only_where_the_document_says_one_thing(responses: Any) -> None:
     assert tool(one(described({"/x": {"get": operation(responses=responses)}}))).output_schema is None
+
+
+def test_a_schema_of_answers_that_operations_share_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Any] = []
+
+    def counted(schema: Any, **options: Any) -> Any:
+        compiled.append(schema)
+        return compile_output(schema, **options)
+
+    monkeypatch.setattr(answers, "compile_output", counted)
+    schemas = {
+        "A": {"type": "object", "properties": {"a": TEXT}},
+        "B": {"type": "string", "pattern": "(?=a)b"},
+    }
+    shared = [{"$ref": f"#/components/schemas/{name}"} for name in ("A", "B")]
+    paths = {
+        f"/x{n}": {"get": operation(f"o{n}", responses={"200": {"description": "", "content": {"application/json": {"schema": {**shared[n % 2]}}}}})}
+        for n in range(6)
+    }  # fmt: skip
+    made = imported(described(paths, components={"schemas": schemas}))
+    assert len(compiled) == 2
+    assert [tool(one).output_schema for one in made] == [compiled[0], None] * 3
+    warned = [bool(one.offer and one.offer.warnings) for one in made]
+    assert warned == [False, True] * 3
 
 
 # --- who asks ----------------------------------------------------------------------------------------

@@ -19,15 +19,15 @@ from toolkeep.definitions.names import portable_name
 from toolkeep.definitions.naming import choose_names
 from toolkeep.definitions.vocabulary import Category, Danger, ResultType, SideEffect
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
-from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS
+from toolkeep.limits import DESCRIPTION_CHARS
 from toolkeep.network.endpoint import Endpoint
 from toolkeep.network.hosts import HostRefused, read_url
 from toolkeep.registry.given import Offer
+from toolkeep.sources.openapi.answers import Answers
 from toolkeep.sources.openapi.document import Document, Refused, shown_operation
-from toolkeep.sources.openapi.operations import answer_schema, gives_file, plan_operation
+from toolkeep.sources.openapi.operations import gives_file, plan_operation
 from toolkeep.sources.openapi.schemas import Allowance
 from toolkeep.sources.openapi.security import authentication_of
-from toolkeep.validation.compiler import compile_output
 from toolkeep.wording import echo, echo_name, shorten
 
 OPERATIONS: Final = 2_000
@@ -67,7 +67,7 @@ def import_document(document: Document, wishes: Wishes, taken: Iterable[str] = (
     originals = _originals(found)
     names = choose_names(originals, upstream=wishes.name, taken=taken)
     imports: list[Import] = []
-    allowance = Allowance()
+    answers = Answers(document, Allowance())
     for (path, method, item, operation), original in zip(found, originals, strict=True):
         if wishes.operations and original not in wishes.operations:
             continue
@@ -76,7 +76,7 @@ def import_document(document: Document, wishes: Wishes, taken: Iterable[str] = (
             imports.append(msgspec.structs.replace(made, reason=f"is beyond the first {OPERATIONS}"))
             continue
         try:
-            offer, secrets = _offer(document, wishes, made, (path, method, item, operation), allowance)
+            offer, secrets = _offer(document, wishes, made, (path, method, item, operation), answers)
             imports.append(msgspec.structs.replace(made, offer=offer, secrets=secrets))
         except Refused as error:
             imports.append(msgspec.structs.replace(made, reason=str(error)))
@@ -160,7 +160,7 @@ def _offer(
     wishes: Wishes,
     made: Import,
     found: tuple[str, str, dict[str, Any], dict[str, Any]],
-    allowance: Allowance,
+    answers: Answers,
 ) -> tuple[Offer, tuple[str, ...]]:
     path, method, item, operation = found
     _refuse_other_servers(wishes.url, item, operation)
@@ -174,14 +174,13 @@ def _offer(
         operation=operation,
         authentication=authentication,
         retries=RETRIES,
-        allowance=allowance,
+        allowance=answers.allowance,
     )
     endpoint = Endpoint.read(plan.target)
     data = {"name": made.original, "description": _words(operation), "parameters": plan.parameters}
     warnings: tuple[Problem, ...] = ()
     if wishes.checks_answers:
-        output, warnings = _answers(document, operation, allowance)
-        data["output_schema"] = output
+        data["output_schema"], warnings = answers.of(operation)
     imported = import_definition(data, kind="openapi", origin=wishes.name, name=made.name)
     is_reading = method == "get"
     result_type = _result_type(document, operation)
@@ -231,38 +230,12 @@ def _place(place: dict[str, Any]) -> str:
     return " ".join((place["in"], place["name"], place["style"], *flags))
 
 
-def _answers(
-    document: Document, operation: dict[str, Any], allowance: Allowance
-) -> tuple[Any, tuple[Problem, ...]]:
-    """The schema of what a success gives, or why answers are not checked."""
-    try:
-        schema = answer_schema(document, operation, allowance)
-    except Refused as error:
-        return None, (_unchecked(str(error)),)
-    if schema is None:
-        return None, ()
-    made = compile_output(schema, by_hand=False, limits=DEFAULT_LIMITS)
-    if made.compiled is None:
-        reason = made.problems[0].message if made.problems else "cannot be compiled"
-        return None, (_unchecked(f"its schema {reason}"),)
-    return schema, ()
-
-
 def _result_type(document: Document, operation: dict[str, Any]) -> ResultType | None:
     """Bytes where the document promises nothing else; whatever comes where it says nothing clear."""
     try:
         return ResultType.BINARY if gives_file(document, operation) else None
     except Refused:
         return None
-
-
-def _unchecked(reason: str) -> Problem:
-    return Problem(
-        field="output_schema",
-        code=Code.DEFINITION_INVALID,
-        message=f"answers are not checked: {reason}",
-        mend="ask whoever wrote the document",
-    )
 
 
 def _words(operation: dict[str, Any]) -> str:

@@ -98,12 +98,10 @@ def plan_operation(
     return Plan(parameters=schema, target=target)
 
 
-def answer_schema(
-    document: Document, operation: dict[str, Any], allowance: Allowance
-) -> dict[str, Any] | None:
-    """What a success gives, where the document says it in one way and in JSON."""
+def answer_schema(document: Document, operation: dict[str, Any]) -> Any:
+    """What a success gives, as the document has it, where it says so in one way and in JSON; else None."""
     responses = operation.get("responses")
-    found: list[dict[str, Any]] = []
+    found: list[Any] = []
     for status, response in responses.items() if isinstance(responses, dict) else ():
         if not re.fullmatch(r"2([0-9]{2}|XX)", str(status)):
             continue
@@ -111,11 +109,7 @@ def answer_schema(
         media = next((m for t, m in _object(content).items() if is_json(t)), None)
         if not isinstance(media, dict) or len(_object(content)) != 1 or "schema" not in media:
             return None
-        bundle = Bundle(document, "response", allowance)
-        schema = bundle.add(media["schema"])
-        if not isinstance(schema, dict):
-            return None
-        found.append({**schema, "$defs": bundle.definitions} if bundle.definitions else schema)
+        found.append(media["schema"])
     return found[0] if len(found) == 1 else None
 
 

@@ -12,9 +12,9 @@ from toolkeep.validation.keywords import LISTS, MAPS, SINGLE
 
 Direction = Literal["request", "response"]
 
-_NODES: Final = 20_000
-"""Objects of one schema with all that it refers to; the guard takes 50 KB of it at most."""
-DOCUMENT_PARTS: Final = 2_000_000
+_NODES: Final = 8_000
+"""Objects of one schema with all that it refers to; the guard takes 50 KB of it at most, which hold fewer."""
+DOCUMENT_PARTS: Final = 1_000_000
 """The same of all operations of a document together: some seconds of work."""
 _DEPTH: Final = 100
 _NOT_OURS: Final = frozenset(
