@@ -24,6 +24,7 @@ import msgspec
 
 from toolkeep.errors import BackupRefused, ToolkeepError
 from toolkeep.storage.atomic import sync_folder
+from toolkeep.storage.database import check_not_empty
 from toolkeep.storage.folder import check_private, make_private
 from toolkeep.storage.segments import segment_ends, segment_path, standing_still
 
@@ -127,6 +128,7 @@ def _snapshot(database: Path, copy: Path) -> Path:
     """A database as it is at one moment, whoever writes to it meanwhile."""
     import sqlite3
 
+    check_not_empty(database)
     try:
         with (
             contextlib.closing(

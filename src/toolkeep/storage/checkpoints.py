@@ -107,6 +107,9 @@ class Checkpoints:
         if following is None:
             return None
         index, signer = following
+        if signer.verifier == self._keys.public_key():  # handed over, and stopped before that was noted
+            self._keys.drop_next()
+            return None
         for entry in read_entries_within(self._audit, segment_ends(self._audit), index, index + 1):
             if entry.record.get("next_key") == str(signer.verifier):
                 return signer
