@@ -88,6 +88,17 @@ def test_old_and_new_key_sign_the_checkpoint_of_the_hand_over(tmp_path: Path) ->
         assert open_checkpoint(log.checkpoint(), [new]).size == 3
 
 
+def test_after_a_rotation_no_key_is_left_of_a_process_that_was_killed(tmp_path: Path) -> None:
+    with AuditLog(tmp_path / "keep") as log:
+        log.append({"n": 1}).result()
+        log.checkpoint()
+        keys = tmp_path / "keep" / "keys"
+        for name in ("log.key", "log.next"):
+            (keys / f".{name}.0123456789abcdef").write_bytes((keys / "log.key").read_bytes())
+        log.rotate_key()
+    assert {path.name for path in keys.iterdir()} == {"log.key"}
+
+
 def test_another_process_signs_with_the_new_key_at_once(tmp_path: Path) -> None:
     with AuditLog(tmp_path / "keep") as one, AuditLog(tmp_path / "keep") as two:
         one.append({"n": 1}).result()

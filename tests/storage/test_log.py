@@ -633,9 +633,10 @@ def test_the_first_checkpoint_is_kept_at_once(folder: Path) -> None:
         assert len(log.kept_checkpoints()) == 1
 
 
-def test_what_a_process_left_that_was_stopped_while_it_signed_is_removed(folder: Path) -> None:
+@pytest.mark.parametrize("name", ["checkpoint", "resume.json"])
+def test_what_a_process_left_that_was_stopped_while_it_signed_is_removed(folder: Path, name: str) -> None:
     fill(folder, 1)
-    left = folder / "audit" / ".checkpoint.0123456789abcdef"
+    left = folder / "audit" / f".{name}.0123456789abcdef"
     left.write_text("half")
     fill(folder, 1)
     assert not left.exists()

@@ -97,8 +97,9 @@ class Keys:
         self.drop_next()
 
     def drop_next(self) -> None:
-        """Forget the key that would have followed."""
-        self._next.unlink(missing_ok=True)
+        """Forget the key that would have followed, and keys that a process left which was stopped."""
+        for left in (self._next, *self.folder.glob(".log.*")):
+            left.unlink(missing_ok=True)
         sync_folder(self.folder)
 
 
