@@ -568,11 +568,26 @@ def test_a_new_segment_is_durable_with_its_name(folder: Path, synced: list[str])
         log.append({"n": 0}).result()
         log.append({"n": 1}).result()
         assert [name for name in synced if name != "keys" and ".key" not in name] == [
+            folder.parent.name,
+            "keep",
+            "audit",
             "segments",
             "00000000.jsonl",
+            "keep",
             "segments",
             "00000001.jsonl",
         ]
+
+
+def test_a_segment_whose_maker_was_stopped_is_durable_with_its_name_before_it_is_used(
+    folder: Path, synced: list[str]
+) -> None:
+    fill(folder, 1)
+    segment(folder, 1).touch(mode=0o600)
+    synced.clear()
+    with AuditLog(folder, checkpoint_seconds=NEVER) as log:
+        assert log.append({"n": 1}).result().index == 1
+        assert synced == ["segments", "00000001.jsonl"]
 
 
 def test_a_segment_without_its_zeros_is_durable_before_the_next_one_is_there(

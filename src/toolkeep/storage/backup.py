@@ -82,9 +82,12 @@ def restore_backup(source: Path, folder: Path, *, replaces: bool = False) -> Pat
     if not folder.parent.exists():
         make_private(folder.parent)
     with _scratch(folder) as scratch:
-        _unpack(source, scratch / "state")
+        unpacked = scratch / "state"
+        _unpack(source, unpacked)
+        for made in (unpacked, *filter(Path.is_dir, unpacked.rglob("*"))):
+            sync_folder(made)
         aside = _move_aside(folder) if is_there else None
-        (scratch / "state").rename(folder)  # an empty folder gives way
+        unpacked.rename(folder)  # an empty folder gives way
     sync_folder(folder.parent)
     return aside
 
