@@ -17,6 +17,7 @@ from toolkeep.approval.store import MemoryApprovals
 from toolkeep.calls import Approval, PermittedCall, ToolResult
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.parameter import Touches
+from toolkeep.errors import StateUnusable
 from toolkeep.limits import APPROVAL_WAIT_SECONDS, APPROVALS_WAITING, SESSION_SECONDS
 from toolkeep.policy.rules import RuleJudge
 from toolkeep.policy.settings import Grant, PolicySettings, PolicySource
@@ -618,9 +619,47 @@ class SkippingLoop(asyncio.SelectorEventLoop):
         return super().time() + self.skipped_s
 
 
+def test_a_clock_that_is_put_back_lets_nobody_wait_for_longer() -> None:
+    runs = Runs()
+    desk = Desk(runs.tool, wait_s=60)
+
+    async def scenario() -> ToolResult:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SkippingLoop)
+        call = asyncio.create_task(desk.call_soon())
+        await waiting_question(desk)
+        desk.clock.now -= 86_400
+        loop.skipped_s += 60
+        return await call
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        result = runner.run(scenario())
+    assert (result.code, runs.made, desk.store.waiting()) == (Code.APPROVAL_NEEDED, [], [])
+
+
+def test_giving_up_stays_giving_up_where_the_question_cannot_be_withdrawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: object, question_id: str) -> None:
+        raise StateUnusable("approvals.db", f"cannot be used: {question_id}", hint="none")
+
+    async def scenario() -> None:
+        call = asyncio.create_task(desk.call_soon())
+        await waiting_question(desk)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    monkeypatch.setattr(MemoryApprovals, "withdraw", fail)
+    runs = Runs()
+    desk = Desk(runs.tool, wait_s=60)
+    asyncio.run(scenario())
+    assert runs.made == []
+
+
 def test_waiting_for_a_person_is_not_execution_time() -> None:
     async def slow(question: Question) -> Any:
-        loop.skipped_s += 10_000
+        loop.skipped_s += 100
         await asyncio.sleep(0)
         return True
 

@@ -305,6 +305,15 @@ def test_a_ledger_that_cannot_be_used_refuses_the_call(folder: Path, counter: Co
     assert counter.runs == []
 
 
+def test_a_ledger_that_was_emptied_lets_nothing_run_twice(folder: Path, counter: Counter) -> None:
+    with opened(folder, counter) as keep:
+        assert call(keep).ok
+    (folder / "ledger.db").write_bytes(b"")
+    with opened(folder, counter) as keep:
+        assert call(keep).code is Code.NOT_RECORDED
+    assert len(counter.runs) == 1
+
+
 @pytest.mark.parametrize("spoilt", ["result = x'ff00'", "result = x'7b7d'", "result = NULL, owner = 'x-y'"])
 def test_a_claim_that_cannot_be_read_is_unknown_and_never_run_again(
     folder: Path, counter: Counter, spoilt: str

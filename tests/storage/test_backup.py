@@ -175,6 +175,24 @@ def test_a_folder_that_holds_nothing_yet_gives_way_and_leaves_nothing(used: Path
     assert (place / "keys").is_dir()
 
 
+def test_what_is_restored_is_durable_with_its_names_before_it_is_in_place(
+    used: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_backup(used, tmp_path / "backup")
+    steps: list[str] = []
+    genuine = Path.rename
+
+    def rename(path: Path, target: Path) -> Path:
+        steps.append(f"{path.name} is {target.name}")
+        return genuine(path, target)
+
+    monkeypatch.setattr("toolkeep.storage.backup.sync_folder", lambda folder: steps.append(folder.name))
+    monkeypatch.setattr(Path, "rename", rename)
+    restore_backup(tmp_path / "backup", tmp_path / "new" / "home")
+    assert sorted(steps[:-2]) == ["audit", "keys", "segments", "state"]
+    assert steps[-2:] == ["state is home", "new"]
+
+
 def test_a_state_in_use_is_not_replaced(used: Path, tmp_path: Path) -> None:
     file = tmp_path / "backup.tar"
     make_backup(used, file)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from toolkeep.audit.errors import BodyState, BodyUnavailable
+from toolkeep.errors import StateUnusable
 from toolkeep.storage.bodies import Bodies
 from toolkeep.storage.body_writer import BodyWriter
 
@@ -78,6 +79,21 @@ def test_nothing_of_an_erased_body_is_left_in_any_file(bodies: Bodies, tmp_path:
     assert any(b"very private" in path.read_bytes() for path in tmp_path.iterdir())
     bodies.erase(digest)
     assert not any(b"very private" in path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_a_body_that_somebody_reads_is_not_called_erased_before_nothing_of_it_is_left(
+    bodies: Bodies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolkeep.storage.database._BUSY_SECONDS", 0.01)
+    digest = bodies.put(b"somebody's name" * 100)
+    with contextlib.closing(sqlite3.connect(tmp_path / "bodies.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM bodies").fetchone()
+        with pytest.raises(StateUnusable, match="still in its journal"):
+            bodies.erase(digest)
+    assert not bodies.erase(digest)
+    assert state_of(bodies, digest) is BodyState.ERASED
+    assert not any(b"somebody's name" in path.read_bytes() for path in tmp_path.iterdir())
 
 
 def test_bodies_that_were_not_used_for_long_are_erased(tmp_path: Path) -> None:
@@ -186,3 +202,20 @@ def test_a_fork_of_the_process_keeps_bodies_of_its_own_and_waits_for_no_thread_o
     with contextlib.closing(sqlite3.connect(tmp_path / "bodies.db")) as connection:
         kept = sorted(body for (body,) in connection.execute("SELECT body FROM bodies"))
     assert kept == [b"of the child", b"of the parent"]
+
+
+def test_where_no_thread_can_be_started_a_body_is_not_kept_and_the_next_one_is(
+    bodies: Bodies, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = BodyWriter(tmp_path)
+    digests = [hashlib.sha256(body).hexdigest() for body in (b"first", b"second")]
+    before = threading.stack_size(1 << 46)  # more than there is
+    try:
+        writer.put_later(digests[0], b"first")
+    finally:
+        threading.stack_size(before)
+    writer.put_later(digests[1], b"second")
+    writer.close()
+    assert state_of(bodies, digests[0]) is BodyState.MISSING
+    assert bodies.get(digests[1]) == b"second"
+    assert [record.message for record in caplog.records] == ["bodies were not kept"]

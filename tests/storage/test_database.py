@@ -11,8 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from toolkeep.approval.question import Rule
 from toolkeep.errors import StateUnusable
+from toolkeep.storage.approvals import FileApprovals
+from toolkeep.storage.backup import make_backup
+from toolkeep.storage.bodies import Bodies
 from toolkeep.storage.database import Database
+from toolkeep.storage.ledger import FileLedger
+from toolkeep.storage.places import EmbeddedPlace
+from toolkeep.storage.state import KeepState
+from toolkeep.storage.tokens import FileTokens
 
 SCRIPT = "PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS words (word TEXT) STRICT;"
 
@@ -160,3 +168,77 @@ def test_what_the_system_says_is_told_once(file: Path, monkeypatch: pytest.Monke
     with pytest.raises(StateUnusable) as refused, Database(file, SCRIPT).using():
         pass
     assert refused.value.message == f"{file}: cannot be used: Read-only file system"
+
+
+def claim(folder: Path) -> None:
+    FileLedger(folder).claim("key", "call", "hash")
+
+
+def ask(folder: Path) -> None:
+    FileApprovals(folder).add_rule(rule())
+
+
+def make_token(folder: Path) -> None:
+    FileTokens(folder).note_use("token", 1.0)
+
+
+def put_body(folder: Path) -> None:
+    Bodies(folder).put(b"body")
+
+
+def switch_off(folder: Path) -> None:
+    KeepState(folder).put_switch("tool", enabled=False)
+
+
+def store(folder: Path) -> None:
+    EmbeddedPlace(folder).connect().close()
+
+
+def rule() -> Rule:
+    names = dict.fromkeys(("id", "text", "agent", "tool", "definition_hash", "approver"), "x")
+    return Rule(**names, made_at=0.0, ends_at=1.0)
+
+
+STORES = {
+    "ledger.db": claim,
+    "approvals.db": ask,
+    "tokens.db": make_token,
+    "bodies.db": put_body,
+    "state.db": switch_off,
+    "store.db": store,
+}
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_database_that_was_emptied_is_no_new_one(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    STORES[name](tmp_path)
+    for side in (file, tmp_path / f"{name}-wal", tmp_path / f"{name}-shm"):
+        side.unlink(missing_ok=True)
+    file.touch()
+    for use in (lambda: STORES[name](tmp_path), lambda: make_backup(tmp_path, tmp_path / "backup")):
+        with pytest.raises(StateUnusable, match="was emptied"):
+            use()
+    assert file.stat().st_size == 0
+    file.unlink()
+    STORES[name](tmp_path)
+    assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_switches_and_pins_of_an_emptied_state_are_not_read_as_none(tmp_path: Path) -> None:
+    (tmp_path / "state.db").touch()
+    for read in (KeepState(tmp_path).switches, KeepState(tmp_path).pins):
+        with pytest.raises(StateUnusable, match="was emptied"):
+            read()
+
+
+def test_who_is_stopped_while_a_database_is_made_leaves_none(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "hardlink_to", stop)
+    with pytest.raises(KeyboardInterrupt), Database(file, SCRIPT).using():
+        pass
+    assert list(file.parent.iterdir()) == []

@@ -197,7 +197,7 @@ def test_a_link_to_nowhere_is_refused_and_not_followed(tmp_path: Path) -> None:
 def test_a_file_in_its_place_is_refused_and_stays(tmp_path: Path) -> None:
     file = tmp_path / "state"
     file.write_text("mine")
-    assert unusable(file).hint == "set TOOLKEEP_HOME to a folder of yours"
+    assert unusable(file).hint == "move it away, or set TOOLKEEP_HOME"
     assert file.read_text() == "mine"
     with pytest.raises(StateUnusable):
         check_private(file)

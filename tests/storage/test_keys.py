@@ -11,6 +11,8 @@ from toolkeep.audit.checkpoint import open_checkpoint
 from toolkeep.audit.errors import NoteInvalid
 from toolkeep.audit.note import Note, VerifierKey
 from toolkeep.errors import StateUnusable
+from toolkeep.storage.appender import Appender
+from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.keys import Keys
 from toolkeep.storage.log import AuditLog
 from toolkeep.storage.verify import verify
@@ -86,6 +88,17 @@ def test_old_and_new_key_sign_the_checkpoint_of_the_hand_over(tmp_path: Path) ->
         assert open_checkpoint(log.checkpoint(), [new]).size == 3
 
 
+def test_after_a_rotation_no_key_is_left_of_a_process_that_was_killed(tmp_path: Path) -> None:
+    with AuditLog(tmp_path / "keep") as log:
+        log.append({"n": 1}).result()
+        log.checkpoint()
+        keys = tmp_path / "keep" / "keys"
+        for name in ("log.key", "log.next"):
+            (keys / f".{name}.0123456789abcdef").write_bytes((keys / "log.key").read_bytes())
+        log.rotate_key()
+    assert {path.name for path in keys.iterdir()} == {"log.key"}
+
+
 def test_another_process_signs_with_the_new_key_at_once(tmp_path: Path) -> None:
     with AuditLog(tmp_path / "keep") as one, AuditLog(tmp_path / "keep") as two:
         one.append({"n": 1}).result()
@@ -96,24 +109,24 @@ def test_another_process_signs_with_the_new_key_at_once(tmp_path: Path) -> None:
     assert verify(tmp_path / "keep").is_intact
 
 
-@pytest.mark.parametrize("step", ["announce", "sign", "promote"])
-def test_a_rotation_stopped_at_any_step_is_finished_or_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    from toolkeep.storage.appender import Appender
-    from toolkeep.storage.checkpoints import Checkpoints
+class Stopped(Exception):
+    """The process ends here."""
 
-    class Stopped(Exception):
-        pass
 
-    def stop(*_: object, **__: object) -> None:
-        raise Stopped
+def stop(*_: object, **__: object) -> None:
+    raise Stopped
 
-    folder = tmp_path / "keep"
-    with AuditLog(folder) as log:
-        log.append({"n": 1}).result()
-        old = log.public_key()
-    log = AuditLog(folder)
+
+STEPS = {"announce": 0, "sign": 1, "promote": 2, "forget": 1}
+"""What a rotation does one after the other; how often both keys sign if it is stopped before that."""
+
+
+@pytest.fixture(params=STEPS)
+def stopped_before(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The step before which the rotation of a key of the log in `keep` was stopped."""
+    step = str(request.param)
+    log = AuditLog(tmp_path / "keep")
+    log.append({"n": 1}).result()
     log.checkpoint()
     with monkeypatch.context() as stopped:
         if step == "announce":
@@ -124,19 +137,44 @@ def test_a_rotation_stopped_at_any_step_is_finished_or_forgotten(
         elif step == "sign":
             stopped.setattr(Checkpoints, "sign", stop)
         else:
-            stopped.setattr(Keys, "promote_next", stop)
+            stopped.setattr(Keys, "promote_next" if step == "promote" else "drop_next", stop)
         with pytest.raises(Stopped):
             log.rotate_key()
-    with AuditLog(folder, checkpoint_seconds=0) as other:
+        log._writer._let_go()  # without the last checkpoint, as if it were killed
+    return step
+
+
+def first_key(folder: Path) -> VerifierKey:
+    """The key that the log began with, as its first announcement says."""
+    with AuditLog(folder) as log:
+        announced = [entry.record for entry in log.read() if entry.record.get("event") == "KeyRotated"]
+        return VerifierKey.parse(announced[0]["key"]) if announced else log.public_key()
+
+
+def test_a_rotation_stopped_at_any_step_is_finished_or_forgotten(tmp_path: Path, stopped_before: str) -> None:
+    folder = tmp_path / "keep"
+    old = first_key(folder)
+    assert verify(folder).is_intact
+    with AuditLog(folder, checkpoint_seconds=0) as log:
         for number in range(3):  # the writer signs between two groups
-            other.append({"n": number}).result()
-        both = [note for note in other.kept_checkpoints() if note.count("—") == 2]
-        assert len(both) == (step != "announce") + (step == "promote")
-    log.close()
-    assert (other.public_key() == old) == (step == "announce")
+            log.append({"n": number}).result()
+        both = [note for note in log.kept_checkpoints() if note.count("—") == 2]
+        assert len(both) == STEPS[stopped_before]
+    assert (log.public_key() == old) == (stopped_before == "announce")
     assert not (folder / "keys" / "log.next").exists()
     assert verify(folder, public_key=old).is_intact
     assert verify(folder).is_intact
+
+
+def test_a_rotation_after_one_that_was_stopped_loses_no_key(tmp_path: Path, stopped_before: str) -> None:
+    folder = tmp_path / "keep"
+    with AuditLog(folder, checkpoint_seconds=3600) as log:
+        log.append({"n": 2}).result()
+        new = log.rotate_key()
+        rotated = [entry for entry in log.read() if entry.record.get("event") == "KeyRotated"]
+    assert len(rotated) == 1 + (stopped_before != "announce")
+    for key in (first_key(folder), new):
+        assert verify(folder, public_key=key).is_intact
 
 
 def test_a_key_does_not_show_in_what_is_printed(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from toolkeep.audit.entry import Leaf
 from toolkeep.audit.errors import AuditBroken, LogClosed, LogUnwritable
 from toolkeep.audit.findings import Kind
 from toolkeep.canonical import canonical_bytes
+from toolkeep.errors import StateUnusable
 from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.log import AuditLog
 from toolkeep.storage.segments import Place
@@ -567,11 +568,26 @@ def test_a_new_segment_is_durable_with_its_name(folder: Path, synced: list[str])
         log.append({"n": 0}).result()
         log.append({"n": 1}).result()
         assert [name for name in synced if name != "keys" and ".key" not in name] == [
+            folder.parent.name,
+            "keep",
+            "audit",
             "segments",
             "00000000.jsonl",
+            "keep",
             "segments",
             "00000001.jsonl",
         ]
+
+
+def test_a_segment_whose_maker_was_stopped_is_durable_with_its_name_before_it_is_used(
+    folder: Path, synced: list[str]
+) -> None:
+    fill(folder, 1)
+    segment(folder, 1).touch(mode=0o600)
+    synced.clear()
+    with AuditLog(folder, checkpoint_seconds=NEVER) as log:
+        assert log.append({"n": 1}).result().index == 1
+        assert synced == ["segments", "00000001.jsonl"]
 
 
 def test_a_segment_without_its_zeros_is_durable_before_the_next_one_is_there(
@@ -632,9 +648,10 @@ def test_the_first_checkpoint_is_kept_at_once(folder: Path) -> None:
         assert len(log.kept_checkpoints()) == 1
 
 
-def test_what_a_process_left_that_was_stopped_while_it_signed_is_removed(folder: Path) -> None:
+@pytest.mark.parametrize("name", ["checkpoint", "resume.json"])
+def test_what_a_process_left_that_was_stopped_while_it_signed_is_removed(folder: Path, name: str) -> None:
     fill(folder, 1)
-    left = folder / "audit" / ".checkpoint.0123456789abcdef"
+    left = folder / "audit" / f".{name}.0123456789abcdef"
     left.write_text("half")
     fill(folder, 1)
     assert not left.exists()
@@ -836,8 +853,8 @@ def test_futures_are_ordinary_ones(log: AuditLog) -> None:
     assert done == [0]
 
 
-def test_a_checkpoint_that_cannot_be_signed_for_whatever_reason_ends_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_checkpoint_that_cannot_be_signed_for_whatever_reason_ends_nothing_and_is_said_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried = threading.Semaphore(0)
 
@@ -853,6 +870,9 @@ def test_a_checkpoint_that_cannot_be_signed_for_whatever_reason_ends_nothing(
             assert log.append({"n": number}).result(30).index == number
         broken.undo()
     assert verify(folder).covered == 4
+    assert [record.message for record in caplog.records] == [
+        "no checkpoint can be signed; new records are covered by none"
+    ]
 
 
 @pytest.mark.parametrize("gap", [50, 200_000])
@@ -909,3 +929,50 @@ def test_where_no_thread_can_be_started_nothing_waits(folder: Path) -> None:
         threading.stack_size(before)
     assert log.append({"n": 1}).result(30).index == 0
     log.close()
+
+
+def test_a_disk_that_does_not_say_how_old_the_checkpoint_is_ends_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = threading.Semaphore(0)
+
+    def fail(_: Checkpoints) -> float:
+        tried.release()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with AuditLog(folder, checkpoint_seconds=0.0) as log, monkeypatch.context() as broken:
+        broken.setattr(Checkpoints, "seconds_old", fail)
+        log.append({"n": 0}).result(30)
+        assert tried.acquire(timeout=30)
+        assert log.append({"n": 1}).result(30).index == 1
+    assert verify(folder).covered == 2
+
+
+def test_a_key_that_is_gone_is_replaced_by_no_other_while_the_log_is_written(folder: Path) -> None:
+    log = AuditLog(folder, checkpoint_seconds=NEVER)
+    log.append({"n": 0}).result()
+    log.checkpoint()
+    key = folder / "keys" / "log.key"
+    kept = key.read_bytes()
+    key.unlink()
+    log.append({"n": 1}).result()
+    with pytest.raises(StateUnusable, match=r"log\.key: is gone"):
+        log.checkpoint()
+    key.write_bytes(kept)
+    log.close()
+    assert (verify(folder).is_intact, verify(folder).covered) == (True, 2)
+
+
+def test_a_signed_log_without_its_key_gets_no_other(folder: Path) -> None:
+    fill(folder, 2)
+    key = folder / "keys" / "log.key"
+    kept = key.read_bytes()
+    key.unlink()
+    log = AuditLog(folder)
+    for use in (lambda: log.append({"n": 2}).result(), log.public_key):
+        with pytest.raises(StateUnusable, match=r"log\.key: is gone"):
+            use()
+    log.close()
+    assert not key.exists()
+    key.write_bytes(kept)
+    assert verify(folder).is_intact

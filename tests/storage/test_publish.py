@@ -1,6 +1,7 @@
 """Checkpoints go to a file elsewhere and to a webhook."""
 
 import http.server
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from toolkeep import open_keep
+from toolkeep.storage.log import AuditLog
 from toolkeep.storage.publish import Publisher
 from toolkeep.storage.verify import verify
 
@@ -70,6 +72,54 @@ def test_a_configured_file_holds_the_last_checkpoint_when_a_keep_is_closed(tmp_p
     state = call_something(tmp_path / "project")
     report = verify(state, outside_checkpoints={"elsewhere": outside.read_text()})
     assert (report.is_intact, report.covered, list(report.outside)) == (True, report.records, ["elsewhere"])
+
+
+def test_a_file_that_shows_that_the_log_was_put_back_or_begun_anew_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    outside, state = tmp_path / "elsewhere.txt", tmp_path / "state"
+
+    def grow(count: int) -> None:
+        with AuditLog(state) as log:
+            for number in range(count):
+                log.append({"n": number}).result()
+        publisher = Publisher(state, file=str(outside), every_s=3600)
+        publisher.publish()
+        publisher.close()
+
+    grow(2)
+    shutil.copytree(state, tmp_path / "earlier")
+    grow(2)
+    kept = outside.read_text()
+    assert verify(state, outside_checkpoints={"elsewhere": kept}).is_intact
+    for again in ("put back", "begun anew"):
+        shutil.rmtree(state)
+        if again == "put back":
+            shutil.copytree(tmp_path / "earlier", state)
+        grow(1)
+        assert outside.read_text() == kept
+    assert [record.message for record in caplog.records] == 2 * [
+        "the checkpoint elsewhere is of a longer or another log, and is left there"
+    ]
+    outside.unlink()
+    grow(1)
+    assert verify(state, outside_checkpoints={"elsewhere": outside.read_text()}).is_intact
+
+
+def test_closing_does_not_wait_for_a_webhook_that_never_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolkeep.storage.publish._CLOSE_SECONDS", 0.01)
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit" / "checkpoint").write_bytes(b"signed")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        publisher = Publisher(tmp_path, webhook=f"http://127.0.0.1:{listener.getsockname()[1]}/", every_s=0.0)
+        connection, _ = listener.accept()
+        publisher.close()
+        assert publisher._thread.is_alive()
+        connection.close()
+    publisher._thread.join(30)
+    assert not publisher._thread.is_alive()
 
 
 def test_a_configured_webhook_gets_the_checkpoint(tmp_path: Path, server: Server) -> None:

@@ -443,16 +443,20 @@ def test_processes_that_write_at_once_lose_nothing(folder: Path) -> None:
     assert_nothing_is_lost(folder)
 
 
-def test_reading_goes_on_while_somebody_else_is_in_the_middle_of_the_first_write(folder: Path) -> None:
-    folder.mkdir(mode=0o700)
-    writer = sqlite3.connect(folder / "state.db", isolation_level=None)
-    writer.execute("CREATE TABLE begun (something TEXT)")
-    writer.execute("BEGIN IMMEDIATE")
-    try:
+def test_reading_goes_on_while_somebody_else_is_in_the_middle_of_the_first_write(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine, seen = Path.hardlink_to, []
+
+    def look_first(path: Path, target: Path) -> None:
         state = KeepState(folder)
-        assert (dict(state.switches()), list(state.pins()), state.is_accepted("a", "b")) == ({}, [], False)
-    finally:
-        writer.close()
+        seen.append((dict(state.switches()), list(state.pins()), state.is_accepted("a", "b")))
+        genuine(path, target)
+
+    monkeypatch.setattr(Path, "hardlink_to", look_first)
+    KeepState(folder).put_switch("tool", enabled=False)
+    assert seen == [({}, [], False)]
+    assert KeepState(folder).switches() == {"tool": False}
 
 
 def test_of_many_that_are_the_first_to_write_none_fails(tmp_path: Path) -> None:

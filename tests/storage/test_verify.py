@@ -164,6 +164,23 @@ def test_a_missing_segment_is_named(copy: Path) -> None:
     assert (Kind.MISSING, 20, "00000002", 1) in found(report)
 
 
+def test_a_segment_far_behind_the_last_is_named_once(copy: Path) -> None:
+    segment(copy, 99_999_999).write_bytes(b"")
+    missing = [each.message for each in verify(copy).findings if "missing" in each.message]
+    assert missing == ["segments 00000003 to 99999998 are missing"]
+
+
+def test_a_log_whose_segments_are_gone_is_cut_off(copy: Path) -> None:
+    shutil.rmtree(copy / "audit" / "segments")
+    assert {each.kind for each in verify(copy).findings} == {Kind.CUT}
+
+
+def test_a_log_that_was_killed_in_its_first_moment_is_intact(tmp_path: Path) -> None:
+    (tmp_path / "audit").mkdir()
+    report = verify(tmp_path)
+    assert (report.is_intact, report.records) == (True, 0)
+
+
 def test_a_segment_put_in_place_of_another_is_found(copy: Path) -> None:
     shutil.copy(segment(copy, 0), segment(copy, 1))
     kinds = {each.kind for each in verify(copy).findings}

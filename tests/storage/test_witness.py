@@ -219,3 +219,16 @@ def test_what_is_no_file_is_no_request_and_holds_nothing_up(
     (box / "b.request").write_text("nonsense")
     assert witness.answer_requests(box) == 1
     assert sorted(path.name for path in box.iterdir()) == ["a.request", "b.refused"]
+
+
+def test_a_request_whose_answer_cannot_be_written_keeps_no_other_from_its_answer(
+    tmp_path: Path, witness: Witness, caplog: pytest.LogCaptureFixture
+) -> None:
+    box = tmp_path / "box"
+    box.mkdir()
+    long = "a" * 245 + ".request"
+    for name in (long, "b.request"):
+        (box / name).write_text("nonsense")
+    assert witness.answer_requests(box) == 1
+    assert sorted(path.name for path in box.iterdir()) == [long, "b.refused"]
+    assert [record.message for record in caplog.records] == ["a request to the witness could not be answered"]

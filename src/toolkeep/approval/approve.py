@@ -23,7 +23,7 @@ from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, St
 from toolkeep.approval.store import Approvals
 from toolkeep.calls import Approval, ApprovedCall, PermittedCall, Refusal
 from toolkeep.definitions.vocabulary import Danger
-from toolkeep.errors import Code
+from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import ApprovalDecided, ApprovalRequested, Event
 from toolkeep.limits import APPROVAL_POLL_SECONDS, APPROVAL_WAIT_SECONDS, MODEL_TEXT_CHARS, RULE_DAYS
 from toolkeep.refusals import refuse
@@ -113,19 +113,26 @@ class Asker:
             async with waiting():
                 standing = await self._answered(question)
         except BaseException:
-            self.store.withdraw(question.id)
+            self._withdraw(question)
             self._tell_decided(question, None, "withdrawn")
             raise
         if standing is None or standing.answer is None or standing.state == "waiting":
-            self.store.withdraw(question.id)
+            self._withdraw(question)
             self._tell_decided(question, None, "expired")
             message = f"Nobody agreed to this call of '{question.tool}' in time"
             return refuse(call.request, Code.APPROVAL_NEEDED, message, "Do without it, or tell the user.")
         self._tell_decided(question, standing.answer, standing.state)
         if standing.state == "denied":
-            self.store.withdraw(question.id)
+            self._withdraw(question)
             return _denied(call, standing.answer)
         return Asked(question=standing.question)
+
+    def _withdraw(self, question: Question) -> None:
+        """Nobody waits any more; a question whose store fails just now ends with its time."""
+        try:
+            self.store.withdraw(question.id)
+        except ToolkeepError as error:
+            log.warning("a question was not withdrawn", extra={"error_code": error.code.value})
 
     def _tell_requested(self, question: Question) -> None:
         self._tell(
@@ -225,11 +232,14 @@ class Asker:
     async def _answered(self, question: Question) -> Standing | None:
         """Where the question stands once somebody answered, or time is up."""
         asking: asyncio.Future[Answer | None] | None = None
+        loop = asyncio.get_running_loop()
+        until = loop.time() + question.expires_at - question.asked_at  # also where the clock is put back
         if self._approver is not None:
             asking = asyncio.ensure_future(self._from_approver(question))
         try:
             while True:
-                if not self.store.is_waiting(question.id) or self._clock() >= question.expires_at:
+                is_over = self._clock() >= question.expires_at or loop.time() >= until
+                if is_over or not self.store.is_waiting(question.id):
                     return self.store.standing(question.id)
                 if asking is not None and asking.done():
                     # Cancelled by itself, not by the caller of the call: it has not agreed.

@@ -234,11 +234,10 @@ class Appender:
 
     def _use(self, number: int) -> None:
         path = segment_path(self._audit, number)
-        is_new = not path.exists()
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(path, flags, 0o600)
         try:
-            if is_new:
+            if not os.fstat(descriptor).st_size:  # new; who made it may have been stopped before this
                 sync_folder(path.parent)
         except OSError:
             os.close(descriptor)

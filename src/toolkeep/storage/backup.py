@@ -24,6 +24,7 @@ import msgspec
 
 from toolkeep.errors import BackupRefused, ToolkeepError
 from toolkeep.storage.atomic import sync_folder
+from toolkeep.storage.database import check_not_empty
 from toolkeep.storage.folder import check_private, make_private
 from toolkeep.storage.segments import segment_ends, segment_path, standing_still
 
@@ -81,9 +82,12 @@ def restore_backup(source: Path, folder: Path, *, replaces: bool = False) -> Pat
     if not folder.parent.exists():
         make_private(folder.parent)
     with _scratch(folder) as scratch:
-        _unpack(source, scratch / "state")
+        unpacked = scratch / "state"
+        _unpack(source, unpacked)
+        for made in (unpacked, *filter(Path.is_dir, unpacked.rglob("*"))):
+            sync_folder(made)
         aside = _move_aside(folder) if is_there else None
-        (scratch / "state").rename(folder)  # an empty folder gives way
+        unpacked.rename(folder)  # an empty folder gives way
     sync_folder(folder.parent)
     return aside
 
@@ -127,6 +131,7 @@ def _snapshot(database: Path, copy: Path) -> Path:
     """A database as it is at one moment, whoever writes to it meanwhile."""
     import sqlite3
 
+    check_not_empty(database)
     try:
         with (
             contextlib.closing(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from toolkeep.audit.errors import BodyState, BodyUnavailable
+from toolkeep.errors import StateUnusable
 from toolkeep.storage.database import Database
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -72,7 +73,10 @@ class Bodies:
         return body
 
     def erase(self, digest: str) -> bool:
-        """Erase a body, and say from now on that it was; whether there was one."""
+        """Erase a body, and say from now on that it was; whether there was one.
+
+        Raises `StateUnusable` while somebody reads the file: the bytes are gone after the next time.
+        """
         _check(digest)
         return bool(self._erase("digest = ?", digest))
 
@@ -89,7 +93,14 @@ class Bodies:
                 (value,),
             ).fetchall()
             # Not in the file any more, and not in what is yet to be written to it.
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (is_read, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if is_read:
+            hint = "erase again when nobody reads it any more; a backup may take a while"
+            raise StateUnusable(
+                str(self._database.file),
+                "is read by somebody, so that what was erased is still in its journal",
+                hint=hint,
+            )
         return sorted(digest for (digest,) in erased)
 
     def close(self) -> None:

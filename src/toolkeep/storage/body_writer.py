@@ -43,12 +43,11 @@ class BodyWriter:
             is_full = len(self._waiting) >= BODIES_WAITING or self._bytes > BODIES_WAITING_BYTES
             if is_full or digest in self._waiting or self._is_closing.is_set():
                 return
+            if self._thread is None and not self._start():
+                return
             was_empty = not self._waiting
             self._waiting[digest] = body
             self._bytes += len(body)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="toolkeep-bodies", daemon=True)
-                self._thread.start()
         if was_empty:
             self._bell.put(None)
 
@@ -66,6 +65,17 @@ class BodyWriter:
         """In a fork of the process: the parent has the thread, and writes what waits."""
         self._lock, self._bell, self._thread = threading.Lock(), queue.SimpleQueue(), None
         self._waiting, self._bytes = {}, 0
+
+    def _start(self) -> bool:
+        """Start the thread; False where there can be none: no call fails for a body that is not kept."""
+        thread = threading.Thread(target=self._run, name="toolkeep-bodies", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            log.warning("bodies were not kept", extra={"error_type": type(error).__name__, "bodies": 1})
+            return False
+        self._thread = thread
+        return True
 
     def _run(self) -> None:
         while self._waiting or not self._is_closing.is_set():

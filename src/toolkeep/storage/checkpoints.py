@@ -97,9 +97,10 @@ class Checkpoints:
             self._keep(written)
 
     def tidy(self) -> None:
-        """Remove what a process left that was stopped while it wrote a checkpoint."""
-        for path in self._audit.glob(f".{self._newest.name}.*"):
-            path.unlink()
+        """Remove what a process left that was stopped while it wrote a checkpoint, or where to read on."""
+        for pattern in (f".{self._newest.name}.*", ".resume.json.*"):
+            for path in self._audit.glob(pattern):
+                path.unlink()
 
     def _announced(self) -> Signer | None:
         """The key that takes over with the next signature, if its announcement is in the log."""
@@ -107,6 +108,9 @@ class Checkpoints:
         if following is None:
             return None
         index, signer = following
+        if signer.verifier == self._keys.public_key():  # handed over, and stopped before that was noted
+            self._keys.drop_next()
+            return None
         for entry in read_entries_within(self._audit, segment_ends(self._audit), index, index + 1):
             if entry.record.get("next_key") == str(signer.verifier):
                 return signer

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from toolkeep.errors import StateUnusable
 from toolkeep.forks import tell_in_forks
+from toolkeep.storage.atomic import sync_folder
 from toolkeep.storage.folder import make_private
 
 if TYPE_CHECKING:
@@ -99,10 +101,10 @@ def open_file(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":
     import sqlite3
 
     make_private(file.parent)
-    _make(file)
     until = time.monotonic() + busy_s
     while True:
         try:
+            make_whole(file, script)
             return _prepared(file, script, busy_s)
         except sqlite3.OperationalError as error:
             # While another makes the file, SQLite does not wait where the journal mode is to be changed.
@@ -111,17 +113,39 @@ def open_file(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":
             time.sleep(_BUSY_PAUSE_SECONDS)
 
 
-def _make(file: Path) -> None:
-    """Make the file where it is missing: SQLite would make it readable by others, and its side files like it.
+def make_whole(file: Path, script: str) -> None:
+    """Make the file where it is missing, with all its tables: one that is empty was emptied, and is refused.
 
     One that is there is not opened: to close it again would end every lock that this process has on it, and
     whoever else closes the database then removes the journal that is written here.
     """
     try:
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        if file.is_symlink():
-            raise OSError(errno.ELOOP, "Is a link") from None
+        check_not_empty(file)
+    except FileNotFoundError:
+        _make(file, script)
+    if file.is_symlink():
+        raise OSError(errno.ELOOP, "Is a link")
+
+
+def check_not_empty(file: Path) -> None:
+    """Raise for a file without a byte: to SQLite it is a new database, and all that it held is forgotten."""
+    if not file.lstat().st_size:
+        hint = "bring it back from a backup, or remove it to begin anew"
+        raise StateUnusable(str(file), "was emptied: what it remembered is lost", hint=hint)
+
+
+def _make(file: Path, script: str) -> None:
+    """Make it beside its place: SQLite would make it empty first, and readable by others."""
+    made = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        _prepared(made, script, 0.0).close()
+        with contextlib.suppress(FileExistsError):  # another was faster
+            file.hardlink_to(made)
+    finally:
+        for left in file.parent.glob(f"{made.name}*"):
+            left.unlink(missing_ok=True)
+    sync_folder(file.parent)
 
 
 def _prepared(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":

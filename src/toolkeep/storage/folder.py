@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from toolkeep.errors import StateUnusable
+from toolkeep.storage.atomic import sync_folder
 
 
 def state_folder(project: Path, environment: Mapping[str, str], home: Path | None) -> Path | None:
@@ -52,9 +53,9 @@ def make_private(folder: Path) -> None:
     """Make the folder if it is missing; raise where it is not this user's alone."""
     try:
         # Missing parents too: `parents=True` would leave them open to others.
-        for missing in [parent for parent in reversed(folder.parents) if not parent.exists()]:
+        for missing in [one for one in reversed((folder, *folder.parents)) if not one.exists()]:
             missing.mkdir(mode=0o700, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
+            sync_folder(missing.parent)  # else all that is durable in it may be gone with its name
     except OSError as error:
         reason = f"cannot be made: {error.strerror}"
         raise StateUnusable(str(folder), reason, hint="set TOOLKEEP_HOME to a folder of yours") from error

@@ -25,6 +25,7 @@ class Keys:
         self.folder = folder / "keys"
         self._file = self.folder / "log.key"
         self._next = self.folder / "log.next"
+        self._signed = folder / "audit" / "checkpoint"
         self._signer: Signer | None = None
         self._read_from: tuple[int, int] | None = None
 
@@ -33,9 +34,7 @@ class Keys:
         try:
             status = self._file.stat()
         except FileNotFoundError:
-            make_private(self.folder)
-            name = f"toolkeep/{secrets.token_hex(_ORIGIN_BYTES)}"
-            write_once(self._file, _new_key(name).to_text().encode())
+            self._make_first()
             status = self._file.stat()
         found = (status.st_ino, status.st_mtime_ns)
         if self._signer is None or self._read_from != found:
@@ -43,6 +42,15 @@ class Keys:
             self._signer = Signer.parse(_text(self._file))
             self._read_from = found
         return self._signer
+
+    def _make_first(self) -> None:
+        """Make the log's key, unless the log has been signed: another key would be that of another log."""
+        if self._signed.exists() and not self.has_key():
+            hint = "bring it back from a backup, or move the whole folder away to begin anew"
+            raise StateUnusable(str(self._file), "is gone, and the log was signed with it", hint=hint)
+        make_private(self.folder)
+        name = f"toolkeep/{secrets.token_hex(_ORIGIN_BYTES)}"
+        write_once(self._file, _new_key(name).to_text().encode())
 
     @property
     def origin(self) -> str:
@@ -89,8 +97,9 @@ class Keys:
         self.drop_next()
 
     def drop_next(self) -> None:
-        """Forget the key that would have followed."""
-        self._next.unlink(missing_ok=True)
+        """Forget the key that would have followed, and keys that a process left which was stopped."""
+        for left in (self._next, *self.folder.glob(".log.*")):
+            left.unlink(missing_ok=True)
         sync_folder(self.folder)
 
 

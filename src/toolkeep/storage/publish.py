@@ -1,7 +1,8 @@
 """Checkpoints to where the log's owner cannot rewrite them: a file elsewhere, or a webhook (AUD-2).
 
 A thread looks once a second for a newer checkpoint and hands it on. It may fail and tries again; it never
-holds up a call. What it protects is only as good as the place it publishes to.
+holds up a call. A file that holds the checkpoint of a longer or another log is left alone: it is what shows
+that this one was put back, or begun anew. What it protects is only as good as the place it publishes to.
 """
 
 import logging
@@ -10,12 +11,17 @@ import urllib.request
 from pathlib import Path
 from typing import Final
 
+from toolkeep.audit.checkpoint import Checkpoint
+from toolkeep.audit.errors import NoteInvalid
+from toolkeep.audit.note import Note
 from toolkeep.storage.atomic import write_whole
 
 log = logging.getLogger("toolkeep.audit")
 
 EVERY_SECONDS: Final = 1.0
 _TIMEOUT_SECONDS: Final = 5.0
+_CLOSE_SECONDS: Final = 10.0
+"""How long closing waits for a server that takes its time with the last one."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -34,6 +40,7 @@ class Publisher:
         self._webhook = webhook
         self._every_s = every_s
         self._published = b""
+        self._is_left = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="toolkeep-publisher", daemon=True)
         self._thread.start()
@@ -41,7 +48,7 @@ class Publisher:
     def close(self) -> None:
         """Hand on the last one, and end."""
         self._stop.set()
-        self._thread.join()
+        self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
         while not self._stop.wait(self._every_s):
@@ -50,6 +57,7 @@ class Publisher:
 
     def publish(self) -> None:
         """Hand on the newest checkpoint if it is new; a failure is logged and tried again."""
+        elsewhere = _parsed(self._file)  # before the newest is read: other processes publish too
         try:
             newest = self._checkpoint.read_bytes()
         except OSError:
@@ -58,13 +66,38 @@ class Publisher:
             return
         try:
             if self._file is not None:
-                write_whole(self._file, newest)
+                self._replace(self._file, elsewhere, newest)
             if self._webhook:
                 _post(self._webhook, newest)
         except Exception as error:  # noqa: BLE001 -- whatever a server answers, the next one is handed on
             log.warning("a checkpoint was not published", extra={"error_type": type(error).__name__})
             return
         self._published = newest
+
+    def _replace(self, file: Path, elsewhere: Checkpoint | None, newest: bytes) -> None:
+        if elsewhere is None or _goes_on(elsewhere, _parsed(self._checkpoint)):
+            write_whole(file, newest)
+        elif not self._is_left:
+            self._is_left = True
+            fields = {"file": str(file), "records": elsewhere.size}
+            log.warning(
+                "the checkpoint elsewhere is of a longer or another log, and is left there", extra=fields
+            )
+
+
+def _parsed(file: Path | None) -> Checkpoint | None:
+    """What the checkpoint in a file says, whoever signed it; None where there is none."""
+    try:
+        return None if file is None else Checkpoint.parse(Note.parse(file.read_bytes().decode()).text)
+    except (OSError, ValueError, NoteInvalid):
+        return None
+
+
+def _goes_on(elsewhere: Checkpoint, here: Checkpoint | None) -> bool:
+    """Whether the log of what was handed on before may have become this one, as far as the sizes say."""
+    if here is None or elsewhere.origin != here.origin:
+        return False
+    return elsewhere.size < here.size or elsewhere == here
 
 
 def _post(url: str, body: bytes) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from toolkeep.canonical import canonical_bytes
 from toolkeep.errors import StateUnusable
 from toolkeep.registry.state import Pin, accepted
+from toolkeep.storage.database import check_not_empty, make_whole
 from toolkeep.storage.folder import check_private, make_private
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ CREATE TABLE IF NOT EXISTS pins (
 CREATE TABLE IF NOT EXISTS acceptances (
     path TEXT NOT NULL, file_hash TEXT NOT NULL, accepted_at TEXT NOT NULL, PRIMARY KEY (path, file_hash)
 ) STRICT;
+PRAGMA user_version = 1;
 """
-_LAYOUT = 1
 _BUSY_SECONDS = 10.0
 
 
@@ -124,25 +125,26 @@ class KeepState:
     def _read(self, query: str, *values: str) -> list[tuple[str, ...]]:
         """Rows, without making anything that is not there."""
         try:
-            if not self._file.exists():
-                return []
+            check_not_empty(self._file)
+        except FileNotFoundError:
+            return []
         except OSError as error:
             raise self._unusable(error) from error
         check_private(self.folder)
         with self._connection() as connection:
-            if not connection.execute("PRAGMA user_version").fetchone()[0]:
-                return []  # somebody is about to write for the first time
             return connection.execute(query, values).fetchall()
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator["sqlite3.Connection"]:
+        import sqlite3
+
         make_private(self.folder)
+        try:
+            make_whole(self._file, _TABLES)
+        except (sqlite3.Error, OSError) as error:
+            raise self._unusable(error) from error
         with self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
-            if not connection.execute("PRAGMA user_version").fetchone()[0]:
-                for statement in _TABLES.split(";"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {_LAYOUT}")
             yield connection
             connection.execute("COMMIT")
 

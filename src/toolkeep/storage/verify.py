@@ -5,6 +5,7 @@ Safe beside running writers: the lock is held only to see how long each file is.
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -110,9 +111,13 @@ def _readable(read: Callable[[], Found], findings: list[Finding]) -> Found | Non
 
 def _stray(audit: Path) -> Iterator[Finding]:
     numbers = segment_numbers(audit)
-    for number in sorted(set(range(max(numbers, default=-1) + 1)) - set(numbers)):
-        yield Finding(kind=Kind.SEGMENT, message=f"segment {number:08d} is missing")
+    for before, after in pairwise([-1, *numbers]):
+        if after == before + 2:
+            yield Finding(kind=Kind.SEGMENT, message=f"segment {before + 1:08d} is missing")
+        elif after > before + 2:
+            missing = f"segments {before + 1:08d} to {after - 1:08d} are missing"
+            yield Finding(kind=Kind.SEGMENT, message=missing)
     names = {segment_path(audit, number).name for number in numbers}
-    for path in sorted(segments_folder(audit).iterdir()):
+    for path in sorted(segments_folder(audit).glob("*")):
         if path.name not in names:
             yield Finding(kind=Kind.SEGMENT, message=f"{path.name} is no segment")

@@ -7,6 +7,7 @@ witness back too. Requests come through `submit`, or as files through `answer_re
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 import stat
 import time
@@ -19,6 +20,8 @@ from toolkeep.audit.note import NOTE_BYTES, Algorithm, Note, Signature, Signer, 
 from toolkeep.audit.witness import Request, consider, origin_of
 from toolkeep.storage.atomic import write_once, write_whole
 from toolkeep.storage.folder import make_private
+
+log = logging.getLogger("toolkeep.audit")
 
 _KEY_BYTES = 32
 _REQUEST_BYTES = 2 * NOTE_BYTES
@@ -65,20 +68,29 @@ class Witness:
     def answer_requests(self, folder: Path) -> int:
         """Answer each `*.request` file in the folder by a `.cosignature` or `.refused` file; how many.
 
-        Others write to the folder: what is no file of its own there is left alone, and never waited for.
+        Others write to the folder: what is no file of its own there is left alone, and never waited for. One
+        that cannot be read, or whose answer cannot be written, keeps no other from its answer.
         """
-        requests = [
-            path for path in sorted(folder.glob(f"*{_REQUEST}")) if stat.S_ISREG(path.lstat().st_mode)
-        ]
-        for path in requests:
+        answered = 0
+        for path in sorted(folder.glob(f"*{_REQUEST}")):
             try:
-                answer = str(self._answer(Request.parse(_read(path))))
-                suffix = _COSIGNATURE
-            except WitnessRefused as refusal:
-                answer, suffix = f"{refusal.held}\n{refusal.message}\n", _REFUSED
-            write_whole(path.with_suffix(suffix), answer.encode())
-            path.unlink()
-        return len(requests)
+                answered += self._answer_file(path)
+            except OSError as error:
+                fields = {"request": path.name, "reason": error.strerror}
+                log.warning("a request to the witness could not be answered", extra=fields)
+        return answered
+
+    def _answer_file(self, path: Path) -> bool:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        try:
+            answer = str(self._answer(Request.parse(_read(path))))
+            suffix = _COSIGNATURE
+        except WitnessRefused as refusal:
+            answer, suffix = f"{refusal.held}\n{refusal.message}\n", _REFUSED
+        write_whole(path.with_suffix(suffix), answer.encode())
+        path.unlink()
+        return True
 
     def _answer(self, request: Request) -> Signature:
         origin = origin_of(request.checkpoint)

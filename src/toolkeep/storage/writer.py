@@ -8,6 +8,7 @@ which every process respects. Whoever waits is told when the group is durable, n
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import threading
 import time
@@ -27,6 +28,8 @@ from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.folder import make_private
 from toolkeep.storage.keys import Keys
 from toolkeep.storage.waiting import Loop, Waiting, tell_failure, tell_places
+
+log = logging.getLogger("toolkeep.audit")
 
 Result = TypeVar("Result")
 Order: TypeAlias = "tuple[Callable[[], Any], Future[Any]]"
@@ -62,6 +65,7 @@ class Writer:
         self._appender: Appender | None = None
         self._covered_segment = 0
         self._due = 0.0
+        self._is_unsigned = False  # the last checkpoint that was due failed, and that was said
 
     def put(self, *waiting: Waiting) -> None:
         """Append these, next to each other."""
@@ -131,6 +135,8 @@ class Writer:
     def rotate_key(self) -> VerifierKey:
         """Announce a new key in the log, sign with both, and go on with the new one."""
         with self._locked() as appender:
+            if self.keys.following():  # of a rotation that was stopped: its key is announced already
+                self._sign(appender, is_kept=True)
             appender.append([])
             old, new = self.keys.signer(), self.keys.prepare_next(appender.size)
             record = {
@@ -250,14 +256,18 @@ class Writer:
         return max(0.0, self._due - time.monotonic()) if self._due else None
 
     def _sign_in_time(self) -> None:
-        age = self.checkpoints.seconds_old()
-        if 0 <= age < self._checkpoint_seconds:
-            self._due = time.monotonic() + self._checkpoint_seconds - age  # another process was faster
-            return
         try:
-            self.sign_checkpoint(is_kept=False)
-        except Exception:  # noqa: BLE001 -- without this thread nobody would be told anything any more
+            age = self.checkpoints.seconds_old()
+            if 0 <= age < self._checkpoint_seconds:
+                self._due = time.monotonic() + self._checkpoint_seconds - age  # another process was faster
+            else:
+                self.sign_checkpoint(is_kept=False)
+        except Exception as error:  # noqa: BLE001 -- without this thread nobody would be told anything any more
             # No append depends on it: the entries are durable, only not covered yet. It is tried again.
+            if not self._is_unsigned:
+                fields = {"error_type": type(error).__name__, "reason": str(error)}
+                log.warning("no checkpoint can be signed; new records are covered by none", extra=fields)
+            self._is_unsigned = True
             self._due = time.monotonic() + max(self._checkpoint_seconds, 0.1)
 
     def _sign(self, appender: Appender, *, is_kept: bool) -> str:
@@ -276,7 +286,7 @@ class Writer:
             self.checkpoints.keep_newest()
         if is_kept:
             appender.save_place(newest)
-        self._covered_segment, self._due = appender.segment, 0.0
+        self._covered_segment, self._due, self._is_unsigned = appender.segment, 0.0, False
         return newest
 
     @contextlib.contextmanager

@@ -114,8 +114,9 @@ class Webhook:
         """A thread, made by the first event: who only lists tools has none."""
         with self._lock:
             if self._thread is None and not self._is_over.is_set():
-                self._thread = threading.Thread(target=self._run, name="toolkeep-webhook", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="toolkeep-webhook", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def _run(self) -> None:
         while (item := self._next()) is not None:
