@@ -32,8 +32,6 @@ STOPPED_AT: Final[Mapping[str, AbstractSet[Isolation]]] = {
     "host-sound": _ALL,
 }
 
-BEYOND_GUARANTEES: Final = frozenset({"bounded", "host-sound"})
-
 NOT_PROMISED: Final[Mapping[Isolation, tuple[str, ...]]] = {
     Isolation.STANDARD: (
         "files: it reads, changes and deletes whatever its user may, in shared memory folders too",

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from toolkeep.providers.losses import Losses
-from toolkeep.validation.keywords import types_of
 from toolkeep.validation.references import look_up
 
 MOST_STEPS: Final = 64
@@ -173,12 +172,6 @@ def _either(first: Any, second: Any) -> Any:
         return first
     alternatives = first["anyOf"] if isinstance(first, dict) and set(first) == {"anyOf"} else [first]
     return first if second in alternatives else {"anyOf": [*alternatives, second]}
-
-
-def has_types(schema: dict[str, Any], *names: str) -> bool:
-    """Whether the schema declares nothing but these types."""
-    declared = types_of(schema)
-    return declared is not None and declared <= set(names)
 
 
 def local_references(schema: Any) -> Iterator[str]:
