@@ -22,7 +22,7 @@ from toolkeep.calls import Violation
 from toolkeep.canonical import canonical_hash
 from toolkeep.config.check import violations
 from toolkeep.config.effects import LEVELS, LIMIT_FIELDS, Effects, at
-from toolkeep.config.environment import TOOL_LISTS, Substitution, escaped
+from toolkeep.config.environment import TOOL_LISTS, Substitution
 from toolkeep.config.paths import ConfigPaths
 from toolkeep.config.settings import (
     DEFAULT_SETTINGS,
@@ -40,6 +40,7 @@ from toolkeep.definitions.vocabulary import Tier
 from toolkeep.documents import Document, Place, read_yaml
 from toolkeep.errors import Code, ConfigurationInvalid, FileUnreadable
 from toolkeep.limits import CONFIG_FILE_BYTES, CUSTOM_TOOLS, DEFINITION_FILE_BYTES, ERRORS
+from toolkeep.pointers import child, escaped, steps_of
 from toolkeep.policy.holdings import check_scopes
 from toolkeep.policy.settings import KNOWN_PERMISSIONS
 from toolkeep.validation.nearest import nearest_name
@@ -437,13 +438,13 @@ def _locate(document: Document, pointer: str, field: str) -> Place:
 def _pointer_in(data: Any, shown: str) -> str:
     """The pointer that an error shows, where it stands for a name too long or too odd to be shown."""
     pointer = ""
-    for token in shown.split("/")[1:]:
-        key = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(data, dict):
-            key = next((name for name in data if key in (name, echo_name(name))), key)
-            data = data.get(key)
-        elif isinstance(data, list) and key.isdecimal() and int(key) < len(data):
-            data = data[int(key)]
+    for step in steps_of(shown):
+        named = (name for name in data if step in (name, echo_name(name))) if isinstance(data, dict) else ()
+        key = next(iter(named), step)
+        try:
+            data = child(data, key)
+        except KeyError:
+            data = None
         pointer = f"{pointer}/{escaped(key)}"
     return pointer
 

@@ -15,6 +15,7 @@ from toolkeep.calls import PermittedCall, RecordedCall, TouchedThing
 from toolkeep.limits import PROTECTED_ENTRIES
 from toolkeep.network.hosts import WEB_PORTS, HostScope
 from toolkeep.network.reaching import HostReach
+from toolkeep.pointers import steps_of
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.plan import NOTHING, Grant
 
@@ -153,7 +154,7 @@ def resolved_arguments(call: RecordedCall, *, is_built_in: bool = False) -> dict
     arguments: dict[str, Any] = json.loads(json.dumps(call.checked.arguments))
     for one in call.approved.permitted.touched:
         if one.pointer and (one.kind.startswith("fs.") or (is_built_in and one.kind == SPAWN)):
-            *way, last = (part.replace("~1", "/").replace("~0", "~") for part in one.pointer.split("/")[1:])
+            *way, last = steps_of(one.pointer)
             holder: Any = arguments
             for part in way:
                 holder = holder[int(part)] if isinstance(holder, list) else holder[part]

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, Final
 
 from toolkeep.definitions.parameter import TOUCHES_KEY, is_secret
+from toolkeep.pointers import referred
 
 LONGS: Final = (-(2**63), 2**63 - 1)
 """The integers that Cedar can hold."""
@@ -226,23 +227,17 @@ class _Reader:
             raise _Inexpressible
 
     def _follow(self, reference: Any, parts: _Parts) -> None:
-        is_pointer = isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))
-        if not is_pointer or self._has_bases or reference in parts.followed:
+        target = self._look_up(reference)
+        if self._has_bases or reference in parts.followed:
             raise _Inexpressible
         parts.followed |= {reference}
-        self._gather(self._look_up(reference), parts)
+        self._gather(target, parts)
 
-    def _look_up(self, reference: str) -> Any:
-        node: Any = self._root
-        for step in reference.split("/")[1:]:
-            key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, dict) and key in node:
-                node = node[key]
-            elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-                node = node[int(key)]
-            else:
-                raise _Inexpressible
-        return node
+    def _look_up(self, reference: Any) -> Any:
+        try:
+            return referred(self._root, reference)
+        except KeyError:
+            raise _Inexpressible from None
 
     def _choose(self, alternatives: Sequence[Any], parts: _Parts) -> None:
         """One alternative beside null says what the value is; of several each only narrows it."""

@@ -6,6 +6,7 @@ and items; a mark anywhere else cannot be read from a call, and its kind then co
 scope.
 """
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -16,6 +17,7 @@ from toolkeep.definitions.parameter import TOUCH_FORMS, TOUCHES_KEY, Touches
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import TouchForm
 from toolkeep.network.hosts import Host, HostRefused, HostScope, read_host, read_url
+from toolkeep.pointers import escaped, referred
 from toolkeep.policy.folders import Folder
 from toolkeep.policy.places import Place, PlaceRefused, resolve
 from toolkeep.policy.programs import resolve_program
@@ -210,28 +212,14 @@ class _Marks:
                 self._follow(schema[keyword], path, followed, is_plain=keyword == "$ref")
 
     def _follow(self, reference: Any, path: Path, followed: frozenset[str], *, is_plain: bool) -> None:
-        target = _look_up(self._root, reference) if is_plain else None
+        target = None
+        with contextlib.suppress(KeyError):
+            target = referred(self._root, reference) if is_plain else None
         if target is None or reference in followed or len(path) > _DEPTH:
             # A schema that holds itself has marks at every depth.
             self._cut.update(*(_kinds(schema[TOUCHES_KEY]) for schema in _inside(self._root)))
         else:
             self._walk(target, path, followed | {reference})
-
-
-def _look_up(root: Mapping[str, Any], reference: Any) -> Any:
-    """What a reference leads to; None where it is no pointer from the root, or leads nowhere."""
-    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-        return None
-    target: Any = root
-    for step in reference.split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(target, dict):
-            target = target.get(key)
-        elif isinstance(target, (list, tuple)) and key.isdecimal() and int(key) < len(target):
-            target = target[int(key)]
-        else:
-            return None
-    return target
 
 
 def _inside(schema: Any) -> Iterator[dict[str, Any]]:
@@ -266,8 +254,7 @@ def _values(value: Any, path: Path, pointer: str) -> Iterator[tuple[str, Any]]:
         for index, item in enumerate(value if isinstance(value, list) else ()):
             yield from _values(item, path[1:], f"{pointer}/{index}")
     elif isinstance(value, dict) and path[0] in value:
-        name = path[0].replace("~", "~0").replace("/", "~1")
-        yield from _values(value[path[0]], path[1:], f"{pointer}/{name}")
+        yield from _values(value[path[0]], path[1:], f"{pointer}/{escaped(path[0])}")
 
 
 def _texts(mark: Touches, values: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, str]]:

@@ -7,8 +7,8 @@ says raises `CannotMerge`; a root is always made plain, and what that weakens is
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from toolkeep.pointers import look_up
 from toolkeep.providers.losses import Losses
-from toolkeep.validation.references import look_up
 
 MOST_STEPS: Final = 64
 """References followed from one place; a longer chain is a loop."""
