@@ -146,7 +146,7 @@ def touches_of(holder: Holder, checked: CheckedCall) -> Iterator[Touch]:
     if plan.touches_nothing:
         return
     try:
-        named = plan.touched(checked.arguments, os.getcwd(), search)  # noqa: PTH109 -- text is wanted
+        named = plan.touched(checked.arguments, os.getcwd(), search)
     except TouchRefused as refused:
         change = f"name something else in {refused.pointer or 'the arguments'}: {refused.reason}"
         objection = Objection(what=refused.reason, change=change)

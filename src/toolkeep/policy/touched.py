@@ -101,7 +101,7 @@ class Touched:
         if descriptor is None:
             return None
         try:
-            with open(descriptor, "rb") as file:  # noqa: PTH123 -- a descriptor
+            with open(descriptor, "rb") as file:
                 data = file.read(limit + 1)
         except OSError:
             return None
