@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from toolkeep.definitions.frozen import objects_in
 from toolkeep.definitions.parameter import TOUCHES_KEY, is_secret
 from toolkeep.pointers import referred
 
@@ -194,7 +195,7 @@ class _Reader:
         self._root = root
         self._steps = STEPS
         self._attributes = ATTRIBUTES
-        self._has_bases = any("$id" in schema for schema in _inside(root) if schema is not root)
+        self._has_bases = any("$id" in schema for schema in objects_in(root) if schema is not root)
         self._secret_names = frozenset(self._find_secret_names())
 
     def read(self, schemas: Sequence[Any], *, depth: int, followed: Refs) -> Shape | None:
@@ -267,7 +268,7 @@ class _Reader:
 
     def _find_secret_names(self) -> Iterator[str]:
         """The properties that some part of the schema calls secret, whatever the other parts say."""
-        for part in _inside(self._root):
+        for part in objects_in(self._root):
             properties = part.get("properties")
             for name, schema in properties.items() if isinstance(properties, dict) else ():
                 if any(map(is_secret, self._reached(schema, _applied))):
@@ -396,15 +397,3 @@ def _applied(schema: Mapping[str, Any]) -> list[Any]:
 def _dependent(schema: Mapping[str, Any]) -> list[Any]:
     dependents = schema.get("dependentSchemas")
     return list(dependents.values()) if isinstance(dependents, dict) else []
-
-
-def _inside(schema: Any) -> Iterator[dict[str, Any]]:
-    """Every object inside a schema, itself first."""
-    waiting = [schema]
-    while waiting:
-        here = waiting.pop()
-        if isinstance(here, dict):
-            yield here
-            waiting.extend(here.values())
-        elif isinstance(here, list):
-            waiting.extend(here)

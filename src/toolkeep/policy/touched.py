@@ -6,13 +6,13 @@ and items; a mark anywhere else cannot be read from a call, and its kind then co
 scope.
 """
 
-import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.command_line import NoCommand, split_command
+from toolkeep.definitions.frozen import objects_in
 from toolkeep.definitions.parameter import TOUCH_FORMS, TOUCHES_KEY, Touches
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import TouchForm
@@ -187,7 +187,7 @@ class _Marks:
         self._cut: set[str] = set()
         self.found: dict[tuple[Path, Touches], None] = {}
         self._walk(root, (), frozenset())
-        if any(_REFERENCES & here.keys() and id(here) not in self._walked for here in _objects(root)):
+        if any(_REFERENCES & here.keys() and id(here) not in self._walked for here in objects_in(root)):
             # From a place that no call is read by, a reference may lead to a mark that is read elsewhere.
             self._cut.update(*(_kinds(schema[TOUCHES_KEY]) for schema in _inside(root)))
         unreached = (schema for schema in _inside(root) if id(schema) not in self._reached)
@@ -212,9 +212,7 @@ class _Marks:
                 self._follow(schema[keyword], path, followed, is_plain=keyword == "$ref")
 
     def _follow(self, reference: Any, path: Path, followed: frozenset[str], *, is_plain: bool) -> None:
-        target = None
-        with contextlib.suppress(KeyError):
-            target = referred(self._root, reference) if is_plain else None
+        target = _look_up(self._root, reference) if is_plain else None
         if target is None or reference in followed or len(path) > _DEPTH:
             # A schema that holds itself has marks at every depth.
             self._cut.update(*(_kinds(schema[TOUCHES_KEY]) for schema in _inside(self._root)))
@@ -222,20 +220,17 @@ class _Marks:
             self._walk(target, path, followed | {reference})
 
 
+def _look_up(root: Mapping[str, Any], reference: Any) -> Any:
+    """What a reference leads to; None where it is no pointer from the root, or leads nowhere."""
+    try:
+        return referred(root, reference)
+    except KeyError:
+        return None
+
+
 def _inside(schema: Any) -> Iterator[dict[str, Any]]:
     """Every object in a schema that has a mark."""
-    return (here for here in _objects(schema) if TOUCHES_KEY in here)
-
-
-def _objects(schema: Any) -> Iterator[dict[str, Any]]:
-    waiting = [schema]
-    while waiting:
-        here = waiting.pop()
-        if isinstance(here, dict):
-            yield here
-            waiting.extend(here.values())
-        elif isinstance(here, (list, tuple)):
-            waiting.extend(here)
+    return (here for here in objects_in(schema) if TOUCHES_KEY in here)
 
 
 def _kinds(mark: Any) -> frozenset[str]:

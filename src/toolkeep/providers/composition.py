@@ -7,6 +7,7 @@ says raises `CannotMerge`; a root is always made plain, and what that weakens is
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from toolkeep.definitions.frozen import objects_in
 from toolkeep.pointers import look_up
 from toolkeep.providers.losses import Losses
 
@@ -176,12 +177,4 @@ def _either(first: Any, second: Any) -> Any:
 
 def local_references(schema: Any) -> Iterator[str]:
     """Every reference in a schema."""
-    stack = [schema]
-    while stack:
-        here = stack.pop()
-        if isinstance(here, dict):
-            if isinstance(here.get("$ref"), str):
-                yield here["$ref"]
-            stack.extend(here.values())
-        elif isinstance(here, list):
-            stack.extend(here)
+    return (here["$ref"] for here in objects_in(schema) if isinstance(here.get("$ref"), str))

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import jiter
 import msgspec
 
+from toolkeep.definitions.frozen import objects_in
 from toolkeep.definitions.parameter import is_secret
 from toolkeep.pointers import steps_of
 from toolkeep.server.page.request import Form
@@ -126,16 +127,7 @@ def _is_plain_object(schema: Any) -> bool:
 
 def has_secret(schema: Any) -> bool:
     """Whether something in a part of a schema is secret."""
-    stack = [schema]
-    while stack:
-        here = stack.pop()
-        if isinstance(here, dict):
-            if is_secret(here):
-                return True
-            stack.extend(here.values())
-        elif isinstance(here, list):
-            stack.extend(here)
-    return False
+    return any(map(is_secret, objects_in(schema)))
 
 
 # --- values --------------------------------------------------------------------------------------
