@@ -18,6 +18,7 @@ from toolkeep.limits import (
     DOCUMENT_DEPTH,
     INTEGER_DIGITS,
 )
+from toolkeep.pointers import child, steps_of
 from toolkeep.wording import echo_name, visible
 
 if TYPE_CHECKING:
@@ -69,11 +70,11 @@ class Document:
 
     def _walk(self, pointer: str) -> tuple["_Node", bool]:
         node = self._root
-        for token in pointer.split("/")[1:]:
-            child = node.child(token.replace("~1", "/").replace("~0", "~"))
-            if child is None:
+        for step in steps_of(pointer):
+            try:
+                node = child(node.members, step)
+            except KeyError:
                 return node, False
-            node = child
         return node, True
 
 
@@ -245,17 +246,6 @@ class _Node:
         self.is_plain = is_plain
         self.key: tuple[int, int] | None = None
 
-    def child(self, token: str) -> "_Node | None":
-        """The member of that name or index."""
-        if isinstance(self.members, dict):
-            return self.members.get(token)
-        if isinstance(self.members, list) and _INDEX.fullmatch(token) and int(token) < len(self.members):
-            return self.members[int(token)]
-        return None
-
-
-_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
-
 
 class _Open:
     """A list or an object that is still being read."""
@@ -417,7 +407,8 @@ class _Reader:
         if type(key) is not str:
             shown = f"the key {echo_name(event.value)} is not text" if event.value else "the key is empty"
             raise self._refuse(event, f"{shown}; write it in quotes")
-        if first := container.node.child(key):
+        members: Any = container.node.members
+        if first := members.get(key):
             line, column = first.key or (first.line, first.column)
             twice = f"the key {echo_name(key)} is written twice, first at line {line}, column {column}"
             raise self._refuse(event, f"{twice}; keep one of the two")

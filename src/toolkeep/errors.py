@@ -1,4 +1,4 @@
-"""Every exception of toolkeep, and every code that a refusal or a problem can carry.
+"""The exceptions of toolkeep, and every code that a refusal or a problem can carry.
 
     ToolkeepError
     ├── UnknownTool            ACODE-TSR-001   no tool of that name
@@ -17,10 +17,14 @@
     ├── ConfigurationInvalid   ACODE-TSR-021   a configuration file says something that cannot be
     ├── ProviderFailed         ACODE-TSR-022   a provider of tools could not be loaded
     ├── StateUnusable          ACODE-TSR-023   the folder that holds the keep's state cannot be used
+    ├── AuditBroken, …         ACODE-TSR-023   nor its log, or what proves from it: `audit/errors.py`
     ├── NotAccepted            ACODE-TSR-024   a person did not accept what was shown
     ├── FeatureClosed          ACODE-TSR-025   the configuration switches a feature off
     ├── CalledAtImport         ACODE-TSR-038   a file makes calls while a worker imports it for its tools
+    ├── Sandbox…               ACODE-TSR-037   nothing can be confined here, or now: `sandbox/errors.py`
     ├── NotRecorded            ACODE-TSR-041   there is no record to prove
+    ├── PoliciesRefused        ACODE-TSR-044   policies cannot be used: `policy/policies.py`
+    ├── NotAnswered            ACODE-TSR-047   an answer that does not count: `cli/approve/queue.py`
     ├── UnknownProvider        ACODE-TSR-051   no model provider of that name is spoken here
     ├── ResponseUnreadable     ACODE-TSR-052   what should be a model's response is none
     ├── ExtraMissing           ACODE-TSR-054   an optional package is not installed
@@ -32,7 +36,7 @@
     ├── LockInvalid            ACODE-TSR-075   toolkeep.lock cannot be read
     ├── ImportRefused          ACODE-TSR-076   nothing can be imported from a document or server
     ├── SignInFailed           ACODE-TSR-087   nobody was signed in to an upstream server
-    └── RequestRefused         060 … 086       server: a request that cannot be answered; a problem document
+    └── RequestRefused         060 … 086       a request that cannot be answered: `server/problems.py`
 
 An exception is for an author, an operator or a bug. What a better call could have avoided is a value,
 `toolkeep.calls.Refusal`, with one of the same codes.

@@ -173,7 +173,7 @@ class Keep(KeepsTools):
         wrong with one.
         """
         grant = Grant(capabilities=tuple(map(Capability.read, capabilities)), permissions=tuple(permissions))
-        self._authorization.declare(name, grant)
+        self.authorizer.declare(name, grant)
         self._grants[name] = grant
         self._bus.tell(AgentDeclared(agent=name))
 
@@ -184,14 +184,42 @@ class Keep(KeepsTools):
     def use_policies(self, *texts: str) -> None:
         """Decide by these Cedar policies from now on; raises `PoliciesRefused`, and the ones before stay."""
         sources = [PolicySource(name=f"policies {n}", text=text) for n, text in enumerate(texts, start=1)]
-        self._authorization.use(sources)
-        changed = PoliciesChanged(policy_set_hash=self._authorization.rulebook.engine.policies.hash)
+        self.authorizer.use(sources)
+        changed = PoliciesChanged(policy_set_hash=self.authorizer.rulebook.engine.policies.hash)
         self._bus.tell(changed)
 
     @property
     def authorizer(self) -> "Authorizer":
-        """Who decides about calls; made by the first that asks."""
-        return self._authorization
+        """Who decides about calls; made by the first call, or whoever asks what an agent may know."""
+        if self._authorizer is None:
+            with self._authorizing:
+                if self._authorizer is None:
+                    self._authorizer = self._new_authorizer()
+        return self._authorizer
+
+    def _new_authorizer(self) -> "Authorizer":
+        from toolkeep.policy.authorize import Authorizer
+        from toolkeep.policy.rulebook import Rulebook
+
+        policy = self._policy
+        return Authorizer(
+            Rulebook(policy.sources, held_back=policy.held_back),
+            agents=self._grants,
+            project=self._project,
+            state_folder=policy.state_folder,
+            tools=self._known_tools,
+            examples=policy.examples,
+            check=lambda tool, arguments: validate(tool, dict(arguments), self._refusals, "example"),
+        )
+
+    def _known_tools(self) -> Iterable[RegisteredTool]:
+        """What policies and examples may name: a tool that is switched off still exists."""
+        return self._registry.snapshot.all()
+
+    @property
+    def _project(self) -> str:
+        """The folder that grants are relative to."""
+        return self._policy.project or os.getcwd()  # noqa: PTH109 -- text is wanted
 
     @property
     def record(self) -> "KeepRecord":
@@ -205,7 +233,7 @@ class Keep(KeepsTools):
         return Holder(
             name=agent,
             grant=self._grants.get(agent),
-            project=self._policy.project or os.getcwd(),  # noqa: PTH109 -- text is wanted
+            project=self._project,
             state_folder=self._policy.state_folder,
         )
 
@@ -227,34 +255,6 @@ class Keep(KeepsTools):
         """From now on, a call that is cancelled after it began has an unknown outcome: we cut it short."""
         self._pipeline.is_ending = True
 
-    def _known_tools(self) -> Iterable[RegisteredTool]:
-        """What policies and examples may name: a tool that is switched off still exists."""
-        return self._registry.snapshot.all()
-
-    @property
-    def _authorization(self) -> "Authorizer":
-        """Made by the first call, or whoever asks what an agent may know."""
-        if self._authorizer is None:
-            with self._authorizing:
-                if self._authorizer is None:
-                    self._authorizer = self._new_authorizer()
-        return self._authorizer
-
-    def _new_authorizer(self) -> "Authorizer":
-        from toolkeep.policy.authorize import Authorizer
-        from toolkeep.policy.rulebook import Rulebook
-
-        policy = self._policy
-        return Authorizer(
-            Rulebook(policy.sources, held_back=policy.held_back),
-            agents=self._grants,
-            project=policy.project or os.getcwd(),  # noqa: PTH109 -- text is wanted
-            state_folder=policy.state_folder,
-            tools=self._known_tools,
-            examples=policy.examples,
-            check=lambda tool, arguments: validate(tool, dict(arguments), self._refusals, "example"),
-        )
-
     # --- calls -----------------------------------------------------------------------------------
 
     @property
@@ -262,31 +262,31 @@ class Keep(KeepsTools):
         """Made by the first call: who only lists or checks pays nothing for it."""
         if self._made is None:
             refuse_calls()
-            from toolkeep.pipeline import Pipeline
-
             with self._making:
                 if self._made is None:
-                    made = Pipeline(
-                        registry=self._registry,
-                        refusals=self._refusals,
-                        bus=self._bus,
-                        record=self._opened_record(),
-                        limits=self._call_limits,
-                        authorizer=self._authorization,
-                        project=self._policy.project,
-                        state_folder=self._policy.state_folder or "",
-                        approver=self._approver,
-                        answerer=self._answerer,
-                        is_paranoid=self._policy.is_paranoid,
-                        approval_wait_s=self._policy.wait_s,
-                        normalizers=self._normalizers,
-                        tool_secrets=self._tool_secrets,
-                        sign_ins=self._sign_ins,
-                    )
-                    if self._is_closed:
-                        made.close()
-                    self._made = made
+                    self._made = self._new_pipeline()
         return self._made
+
+    def _new_pipeline(self) -> "Pipeline":
+        from toolkeep.pipeline import Pipeline
+
+        made = Pipeline(
+            registry=self._registry,
+            refusals=self._refusals,
+            bus=self._bus,
+            record=self._opened_record(),
+            limits=self._call_limits,
+            authorizer=self.authorizer,
+            policy=self._policy,
+            approver=self._approver,
+            answerer=self._answerer,
+            normalizers=self._normalizers,
+            tool_secrets=self._tool_secrets,
+            sign_ins=self._sign_ins,
+        )
+        if self._is_closed:
+            made.close()
+        return made
 
     def _opened_record(self) -> "KeepRecord":
         from toolkeep.records import MemoryRecord
@@ -392,17 +392,17 @@ class Keep(KeepsTools):
 
         if result.leaf is None:
             raise NotRecorded("the result has no record in the log")
-        return await asyncio.to_thread(self._pipeline.record.receipt, result.leaf)
+        return await asyncio.to_thread(self.record.receipt, result.leaf)
 
     async def replay(self, call_id: str, *, agent: str = LOCAL_AGENT) -> "Replay":
         """Make a recorded call of a deterministic tool again, and compare; raises `NotRecorded`."""
         from toolkeep.replay import replay
 
-        return await replay(self, self._pipeline.record, call_id, agent=agent)
+        return await replay(self, self.record, call_id, agent=agent)
 
     def read_output(self, reference: str) -> bytes:
         """The whole output that a truncated result refers to."""
-        return self._pipeline.record.bodies.get(reference.removeprefix("sha256:"))
+        return self.record.bodies.get(reference.removeprefix("sha256:"))
 
     # --- what an agent may know ------------------------------------------------------------------
 
@@ -410,7 +410,7 @@ class Keep(KeepsTools):
         """Whether an agent may know of a tool; None where every agent may know of all."""
         if self._authorizer is None and not self._policy.sources:
             return None
-        return partial(self._authorization.sees, agent) if self._authorization.hides_tools else None
+        return partial(self.authorizer.sees, agent) if self.authorizer.hides_tools else None
 
     def tools(
         self,

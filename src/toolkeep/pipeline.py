@@ -49,6 +49,7 @@ from toolkeep.journey import Journey
 from toolkeep.limits import NAMED_CHARS, CallLimits
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.rules import RuleJudge
+from toolkeep.policy.settings import PolicySettings
 from toolkeep.records import KeepRecord, MemoryRecord
 from toolkeep.refusals import refuse
 from toolkeep.registry.registry import ToolRegistry
@@ -90,15 +91,12 @@ class Pipeline:
         record: KeepRecord,
         limits: CallLimits,
         authorizer: Authorizer,
-        project: str,
-        state_folder: str,
+        policy: PolicySettings,
         approver: Approver | None,
-        is_paranoid: bool,
-        approval_wait_s: float,
+        answerer: "Answerer | None",
         normalizers: Normalizers,
         tool_secrets: Mapping[str, Mapping[str, str]],
-        sign_ins: KeptTokens | None = None,
-        answerer: "Answerer | None" = None,
+        sign_ins: KeptTokens | None,
     ) -> None:
         self.record = record
         self.authorizer = authorizer
@@ -106,11 +104,12 @@ class Pipeline:
             record.approvals,
             RuleJudge(),
             approver=approver,
-            is_paranoid=is_paranoid,
-            wait_s=approval_wait_s,
+            is_paranoid=policy.is_paranoid,
+            wait_s=policy.wait_s,
             tell=bus.tell,
         )
         self.admission = Admission(limits)
+        project, state_folder = policy.project, policy.state_folder or ""
         machine, contacts = Machine(), Contacts(bus)
         self.sandbox = SandboxRunner(project, state_folder, machine, contacts)
         self.residents = Residents()
@@ -275,8 +274,7 @@ class Pipeline:
         return found if found is not None and self.authorizer.sees(request.agent, found) else None
 
     def _answering(self, request: ToolCall) -> RegisteredTool | Refusal:
-        authorizer = self.authorizer
-        sees = partial(authorizer.sees, request.agent) if authorizer.rulebook.hides_tools else None
+        sees = partial(self.authorizer.sees, request.agent) if self.authorizer.hides_tools else None
         return answering_tool(request, self._registry.snapshot, self._bus, sees)
 
     def _still_permitted(self, permitted: PermittedCall, asked: Asked) -> PermittedCall | Refusal:

@@ -11,6 +11,7 @@ import pytest
 
 import toolkeep
 from tests.docs.markdown import PAGES, ROOT, anchors_of, blocks_of, headings_of, links_of
+from toolkeep import errors
 from toolkeep.errors import TITLES, Code
 
 ERRORS = ROOT / "docs" / "errors"
@@ -25,6 +26,20 @@ def name_of(path: Path) -> str:
 def test_every_code_has_a_page_and_every_page_a_code() -> None:
     pages = {path.stem for path in ERRORS.glob("*.md")} - {"README"}
     assert pages == {code.value for code in Code}
+
+
+def test_the_tree_of_errors_draws_all_of_its_module() -> None:
+    source = Path(errors.__file__).read_text(encoding="utf-8")
+    made = re.findall(r"^class (\w+)\((?:ToolkeepError|DefinitionError)\):", source, re.MULTILINE)
+    assert set(made) <= set(re.findall(r"[├└]── (\w+) ", source))
+
+
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_every_file_of_code_that_is_named_exists(name: str) -> None:
+    tops = (ROOT / top for top in ("src", "tests", "bench"))
+    files = [str(path) for top in tops for path in top.rglob("*.py")]
+    named = set(re.findall(r"[\w/]+\.py\b", (ROOT / name).read_text(encoding="utf-8")))
+    assert {one for one in named if not any(file.endswith(f"/{one}") for file in files)} == set()
 
 
 @pytest.mark.spec("DOC-1")

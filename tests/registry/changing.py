@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolkeep.limits import DEFAULT_LIMITS
-from toolkeep.registry.changes.effects import Effect, joint_effect
+from toolkeep.registry.changes.effects import Effect, SchemaChange
 from toolkeep.registry.schema_changes import schema_changes
 from toolkeep.validation.compiler import compile_arguments, compile_output
 
@@ -39,6 +39,14 @@ def run(seed: int, *, changes: int) -> Found:
         after = Changer(chance).changed_root(before)
         _compare(before, after, chance, found)
     return found
+
+
+def joint_effect(changes: tuple[SchemaChange, ...]) -> Effect:
+    """What all changes of a schema mean together."""
+    effects = {change.effect for change in changes} - {Effect.WORDS}
+    if not effects:
+        return Effect.WORDS
+    return effects.pop() if len(effects) == 1 else Effect.CHANGED
 
 
 def _compare(before: Schema, after: Schema, chance: random.Random, found: Found) -> None:

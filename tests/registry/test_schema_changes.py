@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.registry import changing
+from tests.registry.changing import joint_effect
 from toolkeep.limits import DEFAULT_LIMITS
-from toolkeep.registry.changes.effects import Effect, joint_effect
+from toolkeep.registry.changes.effects import Effect
 from toolkeep.registry.schema_changes import schema_changes
 from toolkeep.validation.compiler import compile_arguments, compile_output
 

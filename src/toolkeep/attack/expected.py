@@ -32,7 +32,7 @@ STOPPED_AT: Final[Mapping[str, AbstractSet[Isolation]]] = {
     "host-sound": _ALL,
 }
 
-BEYOND_GUARANTEES: Final = frozenset({"bounded", "host-sound"})
+_WATCHED: Final = "memory of several processes where no cgroup bounds it: more can be had between two looks"
 
 NOT_PROMISED: Final[Mapping[Isolation, tuple[str, ...]]] = {
     Isolation.STANDARD: (
@@ -41,13 +41,14 @@ NOT_PROMISED: Final[Mapping[Isolation, tuple[str, ...]]] = {
         "what it leaves behind: files, and jobs that other programs run for it later",
         "other processes of its user through what they listen to; their numbers and memory are out of reach",
         "the kernel: only the calls that reach beyond the process or outlive it are refused",
-        "memory in all: each of its processes may take the whole grant, and files in memory are not counted",
+        _WATCHED,
         "the answer: the tool may lie about its own call",
     ),
     Isolation.STRICT: (
         "what is granted: a folder for writing can be emptied, filled and set with links and traps of text",
         "code and the system's folders: they can be read, and their names learnt",
-        "memory in all: each of its processes may take the whole grant; pipes, locks and scratch come on top",
+        _WATCHED,
+        "memory of the kernel: pipes, locks and scratch come on top of what is granted",
         "hidden channels: locks on files that two calls can read, timing, load, caches of the processor",
         "faults of the kernel in the calls that ordinary programs need",
         "the answer: the tool may lie about its own call, and answer before it has read the request",

@@ -47,7 +47,7 @@ def _say(data: object) -> None:
 
 
 def _state(hits: list[int], memory: bytes) -> list[object]:
-    with open("/proc/self/oom_score_adj") as file:  # noqa: PTH123 -- a short life
+    with open("/proc/self/oom_score_adj") as file:
         score = file.read()
     return [
         hits,

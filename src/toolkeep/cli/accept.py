@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from toolkeep.assembly import open_state, project_folder, project_origins, read_configuration
-from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say
+from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say, say_done
 from toolkeep.config.settings import ConfigFile
 from toolkeep.definitions.suspicion import Suspicion, suspicions_of
 from toolkeep.definitions.tool import ToolDefinition
@@ -242,4 +242,4 @@ def _finish(data: dict[str, Any], text: str, as_json: bool) -> None:  # noqa: FB
     if as_json:
         print_json(data)
     else:
-        say(f" {text}", label="✓", color="green")
+        say_done(text)

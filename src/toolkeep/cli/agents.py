@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from toolkeep.cli.options import say
+from toolkeep.cli.options import warn
 
 
 def say_if_undeclared(agent: str, root: Path) -> None:
@@ -12,6 +12,6 @@ def say_if_undeclared(agent: str, root: Path) -> None:
 
     if agent not in KNOWN_AGENTS and agent not in read_configuration(root, open_state(root)).agents:
         text = (
-            f" no agent {agent!r} is declared: its calls are refused until a configuration that counts has it"
+            f"no agent {agent!r} is declared: its calls are refused until a configuration that counts has it"
         )
-        say(f"{text} under `agents`", label="!", color="yellow", err=True)
+        warn(f"{text} under `agents`")

@@ -19,7 +19,7 @@ import click
 
 from toolkeep.approval.question import Answer, Question, Reach
 from toolkeep.approval.view import Line, duration, view
-from toolkeep.cli.options import is_terminal, say
+from toolkeep.cli.options import is_terminal, say, warn
 from toolkeep.limits import RULE_DAYS
 
 YES: Final = frozenset({"y", "yes"})
@@ -87,8 +87,8 @@ class TerminalApprover:
 def announce(question: Question) -> None:
     """Say that a call waits for somebody at another terminal; no answer by itself."""
     wait = duration(question.expires_at - question.asked_at)
-    text = f" the call waits up to {wait} for a person: toolkeep approve approve {question.id}"
-    say(text, label="!", color="yellow", err=True)
+    text = f"the call waits up to {wait} for a person: toolkeep approve approve {question.id}"
+    warn(text)
 
 
 def offer(question: Question) -> str:

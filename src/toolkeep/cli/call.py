@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolkeep.calls import ToolResult
-from toolkeep.cli.options import common, files, print_json, project, say
+from toolkeep.cli.options import common, files, print_json, project, say, say_failed
 from toolkeep.cli.tools import complete_name, keep_with, read_arguments
 from toolkeep.errors import Code
 
@@ -93,7 +93,7 @@ def _approver(project: Path | None) -> "Approver | None":
 
 def _print(result: ToolResult) -> None:
     if result.error is not None:
-        say(f" {result.error.text}", label="✗", color="red")
+        say_failed(result.error.text)
         if result.error.code is Code.NOT_PERMITTED:
             say(f"\nWhy, and what would have to change: toolkeep policy explain {result.tool} ARGUMENTS")
         if result.error.code is Code.NOT_RECORDED:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from toolkeep.cli.init_files import CONFIG, EXAMPLES, POLICIES
-from toolkeep.cli.options import common, print_json, project, say, write_new
+from toolkeep.cli.options import common, print_json, project, say, say_done, write_new
 from toolkeep.config.paths import PROJECT_FILE
 from toolkeep.config.schema import editor_schema
 from toolkeep.errors import FileUnreadable
@@ -40,7 +40,7 @@ def command(project: Path | None, *, as_json: bool) -> None:
         print_json({"written": list(map(str, texts))})
         return
     for path in texts:
-        say(f" wrote {path}", label="✓", color="green")
+        say_done(f"wrote {path}")
     say("\nNext: read the policies and accept them with `toolkeep accept`; until then no call is permitted.")
     say("Then describe tools in config.yml, and see them with `toolkeep list`.")
     say("`toolkeep new NAME` writes a tool in Python, which your own code registers.")

@@ -16,7 +16,7 @@ import click
 
 from toolkeep.cli.agents import say_if_undeclared
 from toolkeep.cli.json_text import with_member, without_member
-from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say
+from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say, say_done
 from toolkeep.errors import FileUnreadable
 from toolkeep.limits import CONFIG_FILE_BYTES
 
@@ -119,7 +119,7 @@ def command(
     if not remove:
         say_if_undeclared(agent, root)
     if before == after:
-        say(f" {done}: {path}", label="✓", color="green")
+        say_done(f"{done}: {path}")
         return
     if not as_json:
         _show(path, before, after)
@@ -130,7 +130,7 @@ def command(
     if as_json:
         print_json({**shown, "written": True})
     else:
-        say(f" wrote {path}; restart {which.title} {next_step}", label="✓", color="green")
+        say_done(f"wrote {path}; restart {which.title} {next_step}")
 
 
 def _entry(client: McpClient, root: Path, agent: str, *, find_tools: bool) -> dict[str, Any]:

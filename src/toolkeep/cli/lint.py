@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from toolkeep.cli.options import common, files, print_json, project, say
+from toolkeep.cli.options import common, files, print_json, project, say, say_done
 from toolkeep.definitions.lint import lint_definition
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Problem
@@ -138,7 +138,7 @@ def _without_code(problem: Problem) -> dict[str, str]:
 def _print(report: dict[str, Any]) -> None:
     count = len(report["problems"]) + len(report["findings"])
     if not count:
-        say(f" {report['tool']}: nothing to improve", label="✓", color="green")
+        say_done(f"{report['tool']}: nothing to improve")
         return
     say(f"{report['tool']}: {count} to improve")
     for problem in report["problems"]:

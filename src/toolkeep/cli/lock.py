@@ -14,7 +14,7 @@ from toolkeep.assembly import (
     project_folder,
     read_configuration,
 )
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say, say_done, say_failed
 from toolkeep.config.settings import Settings
 from toolkeep.errors import ImportRefused, LockInvalid
 from toolkeep.registry.locking import (
@@ -96,9 +96,9 @@ def _check(root: Path, offered: Lock, *, as_json: bool) -> None:
         for one in found:
             for line in one.lines():
                 say(line)
-        say(f" {len(found)} differences from {LOCK_FILE}", label="✗", color="red", err=True)
+        say_failed(f"{len(found)} differences from {LOCK_FILE}", err=True)
     else:
-        say(f" {LOCK_FILE} agrees: {len(offered.tools)} tools are offered", label="✓", color="green")
+        say_done(f"{LOCK_FILE} agrees: {len(offered.tools)} tools are offered")
     sys.exit(1 if found else 0)
 
 
@@ -113,6 +113,6 @@ def _write(root: Path, offered: Lock, *, as_json: bool) -> None:
     if as_json:
         print_json({"path": str(path), "tools": len(lock.tools), "waiting": waiting})
         return
-    say(f" wrote {len(lock.tools)} tools to {visible(str(path))}", label="✓", color="green")
+    say_done(f"wrote {len(lock.tools)} tools to {visible(str(path))}")
     for name in waiting:
         say(f"  '{visible(name)}' waits to be accepted: toolkeep accept {visible(name)}", err=True)

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from toolkeep.cli.listening import address, listen, whole
-from toolkeep.cli.options import common, files, project, say
+from toolkeep.cli.options import common, files, project, say_done
 
 if TYPE_CHECKING:
     from toolkeep.keep import Keep
@@ -105,7 +105,7 @@ def _serve_http(server: "McpServer", host: str, port: int) -> None:
         raise click.UsageError("Serving over HTTP needs the extra `server`: toolkeep[server]") from error
     with listen(host, port, option="--http") as sock, contextlib.suppress(KeyboardInterrupt):
         where = f"http://{address(host, sock.getsockname()[1])}{PATH}"
-        say(f" serving at {where}", label="✓", color="green", err=True)
+        say_done(f"serving at {where}", err=True)
         serve_http(server, host, sock=sock)
 
 

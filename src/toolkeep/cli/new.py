@@ -8,7 +8,7 @@ from string import Template
 
 import click
 
-from toolkeep.cli.options import common, print_json, say, write_new
+from toolkeep.cli.options import common, print_json, say, say_done, write_new
 from toolkeep.definitions.names import wrong_with_author_name
 from toolkeep.errors import FileUnreadable
 
@@ -187,7 +187,7 @@ def command(name: str, folder: Path, *, is_class: bool, as_json: bool) -> None:
         print_json({"written": list(map(str, made))})
         return
     for path in made:
-        say(f" wrote {path}", label="✓", color="green")
+        say_done(f"wrote {path}")
     what = words["class_name"] if is_class else name
     say(f"\nRun its tests: pytest {next(reversed(made))}")
     say(f"Use it:        from {name} import {what}; keep.register({what})")

@@ -44,7 +44,7 @@ def common(command: Callable[P, R]) -> Callable[P, R]:
             except OSError as error:
                 what = error.filename or type(error).__name__
                 reason = error.strerror or "input or output failed"
-                say(f" {what}: {reason}", label="✗", color="red", err=True)
+                say_failed(f"{what}: {reason}", err=True)
                 sys.exit(1)
 
     return wrapped  # type: ignore[return-value]  # click adds the parameters
@@ -124,7 +124,7 @@ def fail(error: ToolkeepError, *, as_json: bool) -> NoReturn:
             data["problems"] = [problem.to_dict() for problem in error.problems]
         print_json(data)
     else:
-        say(str(error), label="✗ ", color="red", err=True)
+        say_failed(str(error), err=True)
     sys.exit(1)
 
 
@@ -132,6 +132,21 @@ def say(text: str, *, label: str = "", color: str | None = None, err: bool = Fal
     """Text for a person, after a coloured label; what tools and models wrote cannot control the terminal."""
     shown = click.style(label, fg=color) if color else label
     click.echo(shown + visible_lines(text), err=err)
+
+
+def say_done(text: str, *, err: bool = False) -> None:
+    """What came about."""
+    say(f" {text}", label="✓", color="green", err=err)
+
+
+def say_failed(text: str, *, err: bool = False) -> None:
+    """What did not."""
+    say(f" {text}", label="✗", color="red", err=err)
+
+
+def warn(text: str, *, err: bool = True) -> None:
+    """What a person should look at."""
+    say(f" {text}", label="!", color="yellow", err=err)
 
 
 def say_columns(rows: Sequence[Sequence[str]]) -> None:

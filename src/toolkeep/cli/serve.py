@@ -8,7 +8,7 @@ import click
 
 from toolkeep.cli.listening import address as address_of
 from toolkeep.cli.listening import listen, whole
-from toolkeep.cli.options import common, files, is_terminal, project, say
+from toolkeep.cli.options import common, files, is_terminal, project, say, say_done, warn
 
 if TYPE_CHECKING:
     from toolkeep.keep import Keep
@@ -114,12 +114,7 @@ def command(
             has_traces=has_traces,
         )
         if not is_loopback(host):
-            say(
-                f" {host} can be reached by others, and nothing is encrypted here",
-                label="!",
-                color="yellow",
-                err=True,
-            )
+            warn(f"{host} can be reached by others, and nothing is encrypted here")
         public = base_url.rstrip("/") or address
 
         def say_begun() -> None:
@@ -172,7 +167,7 @@ def _say_begun(address: str, *, has_token: bool, as_json: bool) -> None:
     if as_json:
         say(json.dumps({"address": address}))
     else:
-        say(f" serving at {address}", label="✓", color="green", err=True)
+        say_done(f"serving at {address}", err=True)
     if not has_token:
         say("  Nobody has a token yet. Make the first in another terminal:", err=True)
         say("  toolkeep token make me --scope admin --agent operator", err=True)

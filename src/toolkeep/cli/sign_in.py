@@ -9,7 +9,7 @@ import click
 
 from toolkeep.assembly import open_state, project_folder, read_configuration
 from toolkeep.cli.add.signing import show, tokens_of, wanted_of
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say_done
 from toolkeep.errors import SignInFailed, ToolkeepError
 from toolkeep.sources.mcp.looking import look
 from toolkeep.sources.mcp.speaking import UpstreamFailed
@@ -83,4 +83,4 @@ def _tell(data: dict[str, Any], text: str, *, as_json: bool) -> None:
     if as_json:
         print_json(data)
     else:
-        say(f" {text}", label="✓", color="green")
+        say_done(text)

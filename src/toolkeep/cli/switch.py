@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolkeep.cli.options import print_json, say
+from toolkeep.cli.options import print_json, say_done
 from toolkeep.cli.tools import keep_with
 from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.registry.versions import split_version
@@ -27,4 +27,4 @@ def switch(names: Sequence[str], project: Path | None, *, enabled: bool, as_json
         held = [tool] if split_version(name)[1] else keep.versions(tool.name)
         for one in held:
             why = f": {one.why}" if one.state is ToolState.QUARANTINED else ""
-            say(f" {one.name} {one.version} is {one.state.value}{why}", label="✓", color="green")
+            say_done(f"{one.name} {one.version} is {one.state.value}{why}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolkeep.assembly import open_keep
-from toolkeep.cli.options import say
+from toolkeep.cli.options import warn
 from toolkeep.errors import ToolkeepError
 from toolkeep.keep import Keep
 from toolkeep.limits import DEFAULT_LIMITS, LISTED_NAMES
@@ -34,17 +34,12 @@ def keep_with(
     for skipped in keep.start_up.skipped[:LISTED_NAMES]:
         _say_skipped(skipped.tool or f"provider {skipped.provider}", skipped.error)
     if (more := len(keep.start_up.skipped) - LISTED_NAMES) > 0:
-        say(f" and {more} more were skipped", label="!", color="yellow", err=True)
+        warn(f"and {more} more were skipped")
     for name, place in keep.start_up.unmatched:
-        say(
-            f" {visible(name)}: no tool is called that ({visible(place)})",
-            label="!",
-            color="yellow",
-            err=True,
-        )
+        warn(f"{visible(name)}: no tool is called that ({visible(place)})")
     for held_back in keep.start_up.held_back:
-        text = f" {visible(held_back)} does not count yet: it would run, grant or loosen something."
-        say(f"{text}\n  See what, and accept it: toolkeep accept", label="!", color="yellow", err=True)
+        text = f"{visible(held_back)} does not count yet: it would run, grant or loosen something."
+        warn(f"{text}\n  See what, and accept it: toolkeep accept")
     for path in files:
         _add_file(keep, path)
     return keep
@@ -64,7 +59,7 @@ def _add_file(keep: Keep, path: Path) -> None:
 
 
 def _say_skipped(name: str, error: ToolkeepError | None) -> None:
-    say(f" skipped '{name}': {error}", label="!", color="yellow", err=True)
+    warn(f"skipped '{name}': {error}")
 
 
 def read_arguments(arguments: str | None) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from toolkeep.calls import CheckedCall, Refusal
-from toolkeep.cli.options import common, files, print_json, project, say
+from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed
 from toolkeep.cli.tools import complete_name, keep_with, read_arguments
 from toolkeep.keep import Keep
 
@@ -50,13 +50,13 @@ def _data(check: CheckedCall | Refusal) -> dict[str, Any]:
 
 
 def _print_passed(check: CheckedCall) -> None:
-    say(f" Validation passed for tool '{check.tool}'", label="✓", color="green")
+    say_done(f"Validation passed for tool '{check.tool}'")
     say("\nParsed arguments:")
     say(json.dumps(_shown(check), indent=2, ensure_ascii=False))
 
 
 def _print_refusal(keep: Keep, refusal: Refusal) -> None:
-    say(f" Validation failed for tool '{refusal.tool}'", label="✗", color="red")
+    say_failed(f"Validation failed for tool '{refusal.tool}'")
     say("\nErrors:")
     for error in refusal.errors:
         say(f"  [{error.code}] {error.message}.")

@@ -10,11 +10,12 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from toolkeep.config.environment import TOOL_LISTS, escaped
+from toolkeep.config.environment import TOOL_LISTS
 from toolkeep.config.settings import Effect, EffectKind, Settings
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.documents import Document
 from toolkeep.limits import Limits
+from toolkeep.pointers import escaped
 from toolkeep.wording import visible
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from toolkeep.documents import Document, ScalarRefused, plain_scalar
 from toolkeep.limits import ERRORS
+from toolkeep.pointers import escaped
 
 TOOL_LISTS: Final = ("/tool_registry/custom_tools", "/tools/custom", "/tools/custom_tools")
 
@@ -100,8 +101,3 @@ def _without(value: Any, pointer: str, unresolved: set[str]) -> Any:
         for key, place in inside.items()
         if place not in unresolved
     }
-
-
-def escaped(key: str) -> str:
-    """A key as a token of a JSON Pointer."""
-    return key.replace("~", "~0").replace("/", "~1")

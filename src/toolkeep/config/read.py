@@ -22,7 +22,7 @@ from toolkeep.calls import Violation
 from toolkeep.canonical import canonical_hash
 from toolkeep.config.check import violations
 from toolkeep.config.effects import LEVELS, LIMIT_FIELDS, Effects, at
-from toolkeep.config.environment import TOOL_LISTS, Substitution, escaped
+from toolkeep.config.environment import TOOL_LISTS, Substitution
 from toolkeep.config.paths import ConfigPaths
 from toolkeep.config.settings import (
     DEFAULT_SETTINGS,
@@ -39,7 +39,9 @@ from toolkeep.definitions.data import OTHER_SPELLINGS
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.documents import Document, Place, read_yaml
 from toolkeep.errors import Code, ConfigurationInvalid, FileUnreadable
+from toolkeep.files import read_ordinary
 from toolkeep.limits import CONFIG_FILE_BYTES, CUSTOM_TOOLS, DEFINITION_FILE_BYTES, ERRORS
+from toolkeep.pointers import child, escaped, steps_of
 from toolkeep.policy.holdings import check_scopes
 from toolkeep.policy.settings import KNOWN_PERMISSIONS
 from toolkeep.validation.nearest import nearest_name
@@ -75,23 +77,9 @@ def read_settings(
 
 
 def _bytes(path: Path, *, is_users: bool) -> bytes | None:
-    try:
-        # Without blocking: a pipe in the place of the file would keep the start waiting for a writer.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 -- the same
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise FileUnreadable(str(path), "is no ordinary file")
-            raw = file.read(CONFIG_FILE_BYTES + 1)
-            if is_users:
-                _check_owner(path, os.fstat(file.fileno()))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if path.is_symlink():
-            raise FileUnreadable(str(path), "is a link that leads nowhere") from error
-        return None
-    except OSError as error:
-        raise FileUnreadable(str(path), error.strerror or "cannot be opened") from error
-    if len(raw) > CONFIG_FILE_BYTES:
-        raise FileUnreadable(str(path), f"is over {CONFIG_FILE_BYTES} bytes")
-    return raw
+    if is_users:
+        return read_ordinary(path, CONFIG_FILE_BYTES, partial(_check_owner, path))
+    return read_ordinary(path, CONFIG_FILE_BYTES)
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:
@@ -407,13 +395,10 @@ def _shown_document(data: dict[str, Any], name: str, digest: str) -> str:
 def document_hash(path: Path) -> str:
     """The SHA-256 of an ordinary file that is not too large; empty where there is none."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 -- the same
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return ""
-            raw = file.read(DEFINITION_FILE_BYTES + 1)
-    except OSError:
+        raw = read_ordinary(path, DEFINITION_FILE_BYTES)
+    except FileUnreadable:
         return ""
-    return hashlib.sha256(raw).hexdigest() if len(raw) <= DEFINITION_FILE_BYTES else ""
+    return "" if raw is None else hashlib.sha256(raw).hexdigest()
 
 
 def _wrong_with_url(url: str) -> str | None:
@@ -437,13 +422,13 @@ def _locate(document: Document, pointer: str, field: str) -> Place:
 def _pointer_in(data: Any, shown: str) -> str:
     """The pointer that an error shows, where it stands for a name too long or too odd to be shown."""
     pointer = ""
-    for token in shown.split("/")[1:]:
-        key = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(data, dict):
-            key = next((name for name in data if key in (name, echo_name(name))), key)
-            data = data.get(key)
-        elif isinstance(data, list) and key.isdecimal() and int(key) < len(data):
-            data = data[int(key)]
+    for step in steps_of(shown):
+        named = (name for name in data if step in (name, echo_name(name))) if isinstance(data, dict) else ()
+        key = next(iter(named), step)
+        try:
+            data = child(data, key)
+        except KeyError:
+            data = None
         pointer = f"{pointer}/{escaped(key)}"
     return pointer
 

@@ -15,6 +15,7 @@ import msgspec
 
 from toolkeep.characters import UNSEEN, Unseen, unseen
 from toolkeep.definitions.parameter import TOUCHES_KEY
+from toolkeep.pointers import escaped
 
 _BY_NAME: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
 _EXACT: Final = frozenset(
@@ -119,7 +120,7 @@ def words_of(value: Any, place: str) -> Iterator[tuple[str, str]]:
         yield place, value
     elif isinstance(value, dict):
         for key, inside in value.items():
-            here = f"{place}/{_token(key)}"
+            here = f"{place}/{escaped(key)}"
             yield here, key
             yield from words_of(inside, here)
     elif isinstance(value, list):
@@ -144,7 +145,7 @@ def _schema(schema: Any, place: str, removed: list[Removal]) -> Any:
         return _annotation(schema, place, removed)
     cleaned: dict[str, Any] = {}
     for keyword, value in schema.items():
-        here = f"{place}/{_token(keyword)}"
+        here = f"{place}/{escaped(keyword)}"
         if keyword == TOUCHES_KEY:
             continue  # what an argument touches is for the operator to say, not for whom it is handed to
         if keyword in _EXACT:
@@ -153,7 +154,7 @@ def _schema(schema: Any, place: str, removed: list[Removal]) -> Any:
         elif keyword in _BY_NAME and isinstance(value, dict):
             _note_exact(list(value), here, removed)
             cleaned[keyword] = {
-                name: _schema(inside, f"{here}/{_token(name)}", removed) for name, inside in value.items()
+                name: _schema(inside, f"{here}/{escaped(name)}", removed) for name, inside in value.items()
             }
         else:
             cleaned[keyword] = _schema(value, here, removed)
@@ -173,7 +174,3 @@ def _note_exact(value: Any, place: str, removed: list[Removal]) -> None:
     for _, text in words_of(value, place):
         counts += clean_text(text)[1]
     removed += [Removal(place, kind, count, is_left=True) for kind, count in counts.items()]
-
-
-def _token(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")

@@ -5,6 +5,7 @@ are still a dict and a list, so that every JSON and JSON Schema library reads th
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any, NoReturn, TypeAlias, cast
 
 from toolkeep.errors import Code, ToolkeepError
@@ -91,6 +92,18 @@ def thaw(value: Any) -> Any:
 
 
 _SCALARS = frozenset((str, int, float, bool, type(None)))
+
+
+def objects_in(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object inside a JSON value, itself first."""
+    waiting = [value]
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, dict):
+            yield here
+            waiting.extend(here.values())
+        elif isinstance(here, list):
+            waiting.extend(here)
 
 
 class _NotPlain(Exception):

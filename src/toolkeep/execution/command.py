@@ -30,8 +30,8 @@ class Command(NamedTuple):
 
 def find_program(word: str, base: str) -> str:
     """The real path of the program that a configuration names; ValueError where there is none."""
-    path = os.path.expanduser(word)  # noqa: PTH111 -- text
-    found = shutil.which(os.path.join(base, path) if "/" in path else path)  # noqa: PTH118 -- text
+    path = os.path.expanduser(word)
+    found = shutil.which(os.path.join(base, path) if "/" in path else path)
     if found is None:
         raise ValueError("the program that its configuration names is not there, or cannot be executed")
     return os.path.realpath(found)
@@ -49,7 +49,7 @@ def fill(words: Sequence[str], arguments: Mapping[str, Any], *, program: str) ->
             raise ValueError("an argument begins with a dash, and would be an option of the program")
         argv.append(filled)
     rest = {name: value for name, value in arguments.items() if name not in used}
-    named = os.path.basename(program)  # noqa: PTH119 -- text; where it lies is nobody's business
+    named = os.path.basename(program)
     return Command(program, (named, *argv[1:]), json.dumps(rest, ensure_ascii=False))
 
 

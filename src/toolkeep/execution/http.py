@@ -22,15 +22,15 @@ class HttpRunner:
         is_http = getattr(tool.runner, "kind", "") == "http"
         return is_http and tool.definition.constraints.required_isolation in (None, Isolation.NONE)
 
-    def isolation(self, tool: RegisteredTool) -> str:  # noqa: ARG002 -- the same for all
+    def isolation(self, tool: RegisteredTool) -> str:
         """That it is run elsewhere."""
         return REMOTE
 
-    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:  # noqa: ARG002 -- the same for all
+    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
         """No mechanism of the kernel: nothing of the tool runs here."""
         return ()
 
-    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:  # noqa: ARG002 -- nothing outlives it
+    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
         """What the server answers."""
         from toolkeep.execution.remote import ask  # with it come TLS and HTTP, which most keeps never need
 

@@ -37,11 +37,11 @@ class InProcessRunner:
         wanted = tool.definition.constraints.required_isolation
         return (wanted is None or wanted is _NONE) and isinstance(tool.runner, (FunctionTool, AgentTool))
 
-    def isolation(self, tool: RegisteredTool) -> str:  # noqa: ARG002 -- the same for all
+    def isolation(self, tool: RegisteredTool) -> str:
         """None, whatever the tool."""
         return _NAME
 
-    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:  # noqa: ARG002 -- the same for all
+    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
         """Nothing."""
         return ()
 

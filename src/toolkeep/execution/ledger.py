@@ -47,7 +47,7 @@ class MemoryLedger:
     def __init__(self) -> None:
         self._claims: dict[str, Earlier] = {}
 
-    def claim(self, key: str, call_id: str, argument_hash: str) -> Earlier | None:  # noqa: ARG002 -- as in the file
+    def claim(self, key: str, call_id: str, argument_hash: str) -> Earlier | None:
         """None if the claim is now ours; else what was there before."""
         new = Earlier(state="running", argument_hash=argument_hash)
         held = self._claims.setdefault(key, new)

@@ -101,7 +101,7 @@ def _hold(one: TouchedThing) -> _Held:
 
 
 def _copy(descriptor: int, to: Path) -> None:
-    with open(os.dup(descriptor), "rb") as file:  # noqa: PTH123 -- a descriptor
+    with open(os.dup(descriptor), "rb") as file:
         body = file.read(COPIED_BYTES + 1)
     if len(body) > COPIED_BYTES:
         raise ValueError(f"a file of more than {COPIED_BYTES} bytes is not copied for it; name its folder")

@@ -83,7 +83,7 @@ class ProcessRunner:
         """The mechanisms that confine a call of the tool."""
         return in_use(level_of(tool), self._machine.tree_bound or Mechanism.MEMORY_WATCH)
 
-    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:  # noqa: ARG002 -- nothing outlives it
+    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
         """What the program answers. It is ended when this is cancelled."""
         given = Given(context().secret)
         try:

@@ -15,6 +15,7 @@ from toolkeep.calls import PermittedCall, RecordedCall, TouchedThing
 from toolkeep.limits import PROTECTED_ENTRIES
 from toolkeep.network.hosts import WEB_PORTS, HostScope
 from toolkeep.network.reaching import HostReach
+from toolkeep.pointers import steps_of
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.plan import NOTHING, Grant
 
@@ -75,7 +76,7 @@ class _Found:
         """The folder that no tool may see, where it lies in one that is shown."""
         hidden = self._hidden and os.path.realpath(self._hidden)
         shown = (*self.read, *self.write, *self.read_roots, *self.write_roots)
-        return (hidden,) if _lies_in(hidden, shown) and os.path.isdir(hidden) else ()  # noqa: PTH112 -- text
+        return (hidden,) if _lies_in(hidden, shown) and os.path.isdir(hidden) else ()
 
 
 class Tool(NamedTuple):
@@ -153,7 +154,7 @@ def resolved_arguments(call: RecordedCall, *, is_built_in: bool = False) -> dict
     arguments: dict[str, Any] = json.loads(json.dumps(call.checked.arguments))
     for one in call.approved.permitted.touched:
         if one.pointer and (one.kind.startswith("fs.") or (is_built_in and one.kind == SPAWN)):
-            *way, last = (part.replace("~1", "/").replace("~0", "~") for part in one.pointer.split("/")[1:])
+            *way, last = steps_of(one.pointer)
             holder: Any = arguments
             for part in way:
                 holder = holder[int(part)] if isinstance(holder, list) else holder[part]
@@ -172,15 +173,15 @@ def _add_place(found: _Found, one: TouchedThing, root: str, tool: Tool) -> None:
         found.read_roots.append(root)
         return
     place = _existing(one.shown, root)
-    is_folder = os.path.isdir(place)  # noqa: PTH112 -- text
+    is_folder = os.path.isdir(place)
     if tool.writes and is_folder:
         _add_part(found, place, tool.writes)
         return
     if tool.is_built_in and not is_folder:
         # Our own tools put a new file in the place of the old one, for which they need its folder.
-        place = os.path.dirname(place)  # noqa: PTH120 -- text
+        place = os.path.dirname(place)
     found.write.append(place)
-    found.write_roots.append(root if os.path.isdir(root) else place)  # noqa: PTH112 -- text
+    found.write_roots.append(root if os.path.isdir(root) else place)
     found.frozen += _held_down(place, is_deep=not tool.is_built_in)
 
 
@@ -189,7 +190,7 @@ def _add_part(found: _Found, place: str, name: str) -> None:
     part = f"{place}/{name}"
     found.read.append(place)
     found.read_roots.append(place)
-    if os.path.isdir(part) and not os.path.islink(part):  # noqa: PTH112, PTH114 -- text
+    if os.path.isdir(part) and not os.path.islink(part):
         found.write.append(part)
         found.write_roots.append(part)
         found.frozen += [inside for inside in _of_git(part) if os.path.lexists(inside)]
@@ -214,7 +215,7 @@ def _set(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _identity(path: str) -> str:
-    status = os.stat(path)  # noqa: PTH116 -- text
+    status = os.stat(path)
     return f"{status.st_dev}:{status.st_ino}"
 
 
@@ -223,7 +224,7 @@ def _existing(path: str, root: str) -> str:
     while not os.path.lexists(path):
         if path == root or not path.startswith(f"{root.rstrip('/')}/"):
             raise ValueError("the folder that is granted does not exist; make it first")
-        path = os.path.dirname(path)  # noqa: PTH120 -- text
+        path = os.path.dirname(path)
     return path
 
 
@@ -252,10 +253,10 @@ def _held_down(folder: str, *, is_deep: bool) -> Iterator[str]:
     """What must not be written below a folder, and with a slash what must not be moved because of it."""
     for path in _protected(folder, is_deep=is_deep):
         yield path
-        above = os.path.dirname(path.rstrip("/"))  # noqa: PTH120 -- text
+        above = os.path.dirname(path.rstrip("/"))
         while len(above) > len(folder):
             yield f"{above}/"
-            above = os.path.dirname(above)  # noqa: PTH120 -- text
+            above = os.path.dirname(above)
 
 
 def _protected(folder: str, *, is_deep: bool) -> Iterator[str]:
@@ -275,8 +276,8 @@ def _protected(folder: str, *, is_deep: bool) -> Iterator[str]:
 def _refused_links(paths: Iterable[str]) -> Iterator[str]:
     """Those of these paths that are there; a link cannot be held down."""
     for path in paths:
-        if os.path.islink(path):  # noqa: PTH114 -- text
-            name = os.path.basename(path)  # noqa: PTH119 -- text
+        if os.path.islink(path):
+            name = os.path.basename(path)
             raise ValueError(f"its folder holds a link named '{name}', which no tool may write")
         if os.path.lexists(path):
             yield path

@@ -92,10 +92,10 @@ def residence_of(
 def _real(capability: Capability, base: str) -> str:
     if capability.kind.startswith("net."):
         return capability.scope
-    scope = os.path.expanduser(capability.scope)  # noqa: PTH111 -- text
+    scope = os.path.expanduser(capability.scope)
     if capability.kind == SPAWN and "/" not in scope:
         return find_staying(scope, base)
-    return os.path.realpath(os.path.join(base, scope))  # noqa: PTH118 -- text
+    return os.path.realpath(os.path.join(base, scope))
 
 
 def recipe(place: Residence, findings: Findings) -> Recipe:
@@ -149,13 +149,13 @@ def _whole(one: TouchedThing, tool: RegisteredTool, base: str) -> Any:
     if root is None or one.kind == SPAWN or not one.pointer:
         return one
     scopes = (
-        os.path.realpath(os.path.join(base, os.path.expanduser(capability.scope)))  # noqa: PTH111, PTH118 -- text
+        os.path.realpath(os.path.join(base, os.path.expanduser(capability.scope)))
         for capability in tool.definition.capabilities
         if capability.kind == one.kind and capability.scope not in ("", "*")
     )
     containing = [path for path in scopes if _lies_within(one.shown, path) and _lies_within(path, root)]
     place = max((root, *containing), key=len)
-    status = os.stat(place)  # noqa: PTH116 -- text
+    status = os.stat(place)
     return _Whole(one.kind, "", place, f"{status.st_dev}:{status.st_ino}", one.root, root)
 
 

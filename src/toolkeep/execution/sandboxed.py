@@ -102,7 +102,7 @@ class SandboxRunner:
         best = self._machine.tree_bound if has_processes else None
         return best or Mechanism.MEMORY_LIMIT
 
-    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:  # noqa: ARG002 -- nothing outlives it
+    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
         """What the tool gives back. The worker is killed when this is cancelled."""
         try:
             findings = await self._machine.findings()
@@ -204,7 +204,7 @@ class SandboxRunner:
         if _is_command(tool):
             return (self._program(tool),)
         named = tool.runner.programs if _is_built_in(tool) else ()
-        return tuple(path for path in named if os.path.exists(path))  # noqa: PTH110 -- text
+        return tuple(path for path in named if os.path.exists(path))
 
     def _program(self, tool: RegisteredTool) -> str:
         base = self._project if tool.provider == "project" and self._project else "/"

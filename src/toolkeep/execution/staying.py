@@ -63,7 +63,7 @@ class Staying(msgspec.Struct, frozen=True, kw_only=True):
         for word in self.argv[1:]:
             path = _absolute(word, base)
             # Files, and never folders: those are what a program works on, and have to be granted.
-            if path.startswith("/") and os.path.isfile(path):  # noqa: PTH113 -- text
+            if path.startswith("/") and os.path.isfile(path):
                 found.update(dict.fromkeys(_surroundings(path)))
         for name in self.code:
             path = os.path.realpath(_absolute(name, base))
@@ -76,16 +76,16 @@ class Staying(msgspec.Struct, frozen=True, kw_only=True):
 def find_staying(word: str, base: str) -> str:
     """The path of a program, links and all: Python knows its environment by the link that leads to it."""
     path = _absolute(word, base)
-    found = shutil.which(os.path.join(base, path) if "/" in path else path)  # noqa: PTH118 -- text
+    found = shutil.which(os.path.join(base, path) if "/" in path else path)
     if found is None:
         raise ValueError("the program that its configuration names is not there, or cannot be executed")
-    return os.path.abspath(found)  # noqa: PTH100 -- text
+    return os.path.abspath(found)
 
 
 def _absolute(word: str, base: str) -> str:
     """A word that names a place here as an absolute path; any other as it is."""
     if word.startswith("~/"):
-        return os.path.expanduser(word)  # noqa: PTH111 -- text
+        return os.path.expanduser(word)
     return os.path.normpath(f"{base}/{word}") if word.startswith(("./", "../")) else word
 
 
@@ -97,8 +97,8 @@ def _surroundings(path: str) -> Iterator[str]:
         before, middle, _ = place.partition("/node_modules/")
         if middle:
             yield os.path.realpath(f"{before}/node_modules")
-        above = os.path.dirname(os.path.dirname(place))  # noqa: PTH120 -- text
-        if os.path.isfile(f"{above}/pyvenv.cfg"):  # noqa: PTH113 -- text
+        above = os.path.dirname(os.path.dirname(place))
+        if os.path.isfile(f"{above}/pyvenv.cfg"):
             yield os.path.realpath(above)
             yield from _interpreter_of(above)
 
@@ -106,8 +106,8 @@ def _surroundings(path: str) -> Iterator[str]:
 def _interpreter_of(environment: str) -> Iterator[str]:
     """The installation of Python that an environment was made from."""
     real = os.path.realpath(f"{environment}/bin/python")
-    installation = os.path.dirname(os.path.dirname(real))  # noqa: PTH120 -- text
-    if not real.startswith("/usr/") and os.path.isdir(f"{installation}/lib"):  # noqa: PTH112 -- text
+    installation = os.path.dirname(os.path.dirname(real))
+    if not real.startswith("/usr/") and os.path.isdir(f"{installation}/lib"):
         yield installation
 
 

@@ -83,11 +83,11 @@ class WasmRunner:
         """Whether it is a module; what else is in the way is said when it is called."""
         return getattr(tool.runner, "kind", "") == WASM
 
-    def isolation(self, tool: RegisteredTool) -> str:  # noqa: ARG002 -- the same for all
+    def isolation(self, tool: RegisteredTool) -> str:
         """What confines the tool."""
         return WASM
 
-    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:  # noqa: ARG002 -- the same for all
+    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
         """No mechanism of the kernel: wasmtime confines it."""
         return ()
 
@@ -134,8 +134,8 @@ class WasmRunner:
     def _path(self, tool: RegisteredTool, path: str) -> str:
         """Only a project's tools lie beside something; those of the user lead from everywhere to one file."""
         if tool.provider == "project" and self._project:
-            return os.path.join(self._project, path)  # noqa: PTH118 -- text is wanted
-        expanded = os.path.expanduser(path)  # noqa: PTH111 -- text is wanted
+            return os.path.join(self._project, path)
+        expanded = os.path.expanduser(path)
         if not expanded.startswith("/"):
             raise WasmEnded(Ending.UNUSABLE, "the path of its module is relative; write it from / or ~")
         return expanded

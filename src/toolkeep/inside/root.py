@@ -80,7 +80,7 @@ def veil(folder: str, shown: Sequence[str]) -> None:
     """
     # A link among the system's paths is not needed here, and a granted path that became one is not followed.
     # Without pathlib: a fresh fork pays for each page of memory that it touches.
-    wanted = [path for path in sorted(shown) if not os.path.islink(path)]  # noqa: PTH114 -- as above
+    wanted = [path for path in sorted(shown) if not os.path.islink(path)]
     trees = [(path, kernel.clone_granted_tree(path)) for path in wanted]
     kernel.mount("tmpfs", folder, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=64k,mode=755")
     for path, tree in trees:
@@ -96,13 +96,13 @@ def _make_place(path: str, *, is_folder: bool) -> None:
     try:
         _make(path, is_folder=is_folder)
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(path))  # noqa: PTH103, PTH120 -- as above
+        os.makedirs(os.path.dirname(path))
         _make(path, is_folder=is_folder)
 
 
 def _make(path: str, *, is_folder: bool) -> None:
     if is_folder:
-        os.mkdir(path)  # noqa: PTH102 -- as above
+        os.mkdir(path)
     else:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 

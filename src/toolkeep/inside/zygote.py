@@ -274,7 +274,7 @@ def _veils(zygote: dict[str, Any], grant: worker.Grant) -> Iterator[tuple[str, t
     for folder in sorted(folders):
         is_granted = any(_is_within(folder, path) for path in granted)
         is_inside_another = any(_is_within(folder, other) for other in folders - {folder})
-        if not is_granted and not is_inside_another and os.path.isdir(folder):  # noqa: PTH112 -- see root.veil
+        if not is_granted and not is_inside_another and os.path.isdir(folder):
             yield folder, _outermost(path for path in shown if _is_within(path, folder))
 
 

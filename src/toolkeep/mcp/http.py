@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jiter
 
@@ -62,6 +62,21 @@ class TooLong(Exception):
 
 class Gone(Exception):
     """The client closed before it had sent everything."""
+
+
+class Asked(NamedTuple):
+    """One HTTP request: whose it is, what its head says, and the reply to it."""
+
+    agent: str
+    head: Head
+    headers: Headers
+    receive: Receive
+    reply: Reply
+
+    @property
+    def session(self) -> bytes:
+        """The session that it names; empty where it names none."""
+        return self.headers.raw(SESSION_HEADER)
 
 
 class McpApp:
@@ -123,26 +138,32 @@ class McpApp:
         if agent is None:
             return await reply.status(401)
         self._server.hub.attend()
+        asked = Asked(agent, head, headers, receive, reply)
         match scope["method"]:
             case "POST" if head.is_json:
-                await self._post(agent, head, headers, receive, reply)
+                await self._post(asked)
             case "POST":
                 await reply.status(415)
-            case "GET" if self._sessions.find(headers.raw(SESSION_HEADER), agent) is not None:
-                await self._stream(agent, headers, receive, reply)
-            case "DELETE" if self._sessions.end(headers.raw(SESSION_HEADER), agent):
+            case "GET" if (connection := self._session(asked)) is not None:
+                await self._stream(connection, asked)
+            case "DELETE" if self._sessions.end(asked.session, agent):
                 await reply.status(204)
-            case "GET" | "DELETE" if headers.raw(SESSION_HEADER):
+            case "GET" | "DELETE" if asked.session:
                 await reply.status(404)
             case _:
                 await reply.status(405, [(b"allow", b"POST")])
         return None
 
-    async def _post(self, agent: str, head: Head, headers: Headers, receive: Receive, reply: Reply) -> None:
+    def _session(self, asked: Asked) -> Connection | None:
+        """The client that shook hands before, by the session that it names."""
+        return self._sessions.find(asked.session, asked.agent)
+
+    async def _post(self, asked: Asked) -> None:
+        reply = asked.reply
         try:
-            body = await read_body(receive, headers, self._server.limits.message_bytes)
-            if is_batch(body) and (batcher := self._batcher(agent, head, headers)) is not None:
-                return await self._answer_batch(read_batch(body), batcher, receive, reply)
+            body = await read_body(asked.receive, asked.headers, self._server.limits.message_bytes)
+            if is_batch(body) and (batcher := self._batcher(asked)) is not None:
+                return await self._answer_batch(read_batch(body), batcher, asked)
             message = read_message(body)
         except TooLong:
             return await reply.status(413, [(b"connection", b"close")])
@@ -151,50 +172,47 @@ class McpApp:
         except Unreadable as error:
             return await reply.json(400, refusal(error.id, error))
         if message.method and message.id is not None:
-            return await self._answer(message, agent, head, headers, receive, reply)
-        return await self._take(message, agent, headers, reply, is_modern=head.is_modern)
+            return await self._answer(message, message.id, asked)
+        return await self._take(message, asked)
 
-    async def _take(
-        self, message: Message, agent: str, headers: Headers, reply: Reply, *, is_modern: bool
-    ) -> None:
+    async def _take(self, message: Message, asked: Asked) -> None:
         """A notification, or the answer to a request of ours; neither is answered."""
-        if is_modern:
+        reply = asked.reply
+        if asked.head.is_modern:
             # There are none in this era, and none may touch what another client does.
             error = ProtocolError(INVALID_REQUEST, "There is nothing to answer")
             return await reply.status(202) if message.method else await reply.json(400, refusal(None, error))
-        connection = self._sessions.find(headers.raw(SESSION_HEADER), agent)
+        connection = self._session(asked)
         if connection is None:
-            return await reply.status(404 if headers.raw(SESSION_HEADER) else 400)
+            return await reply.status(404 if asked.session else 400)
         if not message.method:
             return await reply.status(202 if connection.answered(message) else 400)
         self._server.notice(message, connection)
         return await reply.status(202)
 
-    async def _answer(
-        self, message: Message, agent: str, head: Head, headers: Headers, receive: Receive, reply: Reply
-    ) -> None:
+    async def _answer(self, message: Message, message_id: Id, asked: Asked) -> None:
         """A request."""
-        if message.id is None:
-            return None
+        reply, is_modern = asked.reply, asked.head.is_modern
         extra: list[tuple[bytes, bytes]] = []
         stream: Stream | None = None
         try:
-            if head.is_modern:
-                connection = self._modern(message, agent, head, headers)
+            if is_modern:
+                connection = self._modern(message, asked)
             else:
-                found = self._handshaken(message, agent, headers)
+                found = Connection(asked.agent) if message.method == "initialize" else self._session(asked)
                 if found is None:
-                    return await reply.status(404 if headers.raw(SESSION_HEADER) else 400)
+                    return await reply.status(404 if asked.session else 400)
                 connection = found
-                _check_new(message, connection)
+                if message_id in connection.running:
+                    raise _under_way()
                 stream = _resumable(connection, reply)
-            frame = await self._handled(message, connection, receive, reply, stream)
+            frame = await self._handled(message, message_id, connection, asked, stream)
             if message.method == "initialize":
                 extra = [(SESSION_HEADER, self._sessions.add(connection).encode())]
             status = 200
         except ProtocolError as error:
-            frame = refusal(message.id, error)
-            status = 429 if error.code == OVERLOADED else http_status(error, is_modern=head.is_modern)
+            frame = refusal(message_id, error)
+            status = 429 if error.code == OVERLOADED else http_status(error, is_modern=is_modern)
         except asyncio.CancelledError:
             if not reply.is_gone:
                 raise
@@ -207,21 +225,21 @@ class McpApp:
         await reply.finish(status, frame, extra)
         return None
 
-    def _batcher(self, agent: str, head: Head, headers: Headers) -> Connection | None:
+    def _batcher(self, asked: Asked) -> Connection | None:
         """The client, if it is one that may send batches."""
-        connection = None if head.is_modern else self._sessions.find(headers.raw(SESSION_HEADER), agent)
+        connection = None if asked.head.is_modern else self._session(asked)
         return connection if connection is not None and connection.version == BATCH_VERSION else None
 
     async def _answer_batch(
-        self, batch: list[Message | Unreadable], connection: Connection, receive: Receive, reply: Reply
+        self, batch: list[Message | Unreadable], connection: Connection, asked: Asked
     ) -> None:
         """Several messages at once: the answers together, or nothing where there is nothing to answer."""
         frames: list[bytes] = []
         begun: list[Id] = []
-        task = asyncio.current_task()
+        reply, task = asked.reply, asyncio.current_task()
         if task is None:
             return
-        reply.await_answer(receive, task)
+        reply.await_answer(asked.receive, task)
         self._watch.add(reply)
         try:
             async with asyncio.TaskGroup() as group:
@@ -267,23 +285,23 @@ class McpApp:
     async def _handled(
         self,
         message: Message,
+        message_id: Id,
         connection: Connection,
-        receive: Receive,
-        reply: Reply,
+        asked: Asked,
         stream: Stream | None,
     ) -> bytes:
         """The answer; whoever goes away meanwhile cancels it, unless there is a stream to come back to."""
-        task = asyncio.current_task()
-        if message.id is None or task is None:
+        reply, task = asked.reply, asyncio.current_task()
+        if task is None:
             raise ProtocolError(INTERNAL_ERROR, "Internal error")
-        reply.await_answer(receive, task)
+        reply.await_answer(asked.receive, task)
         self._watch.add(reply)
-        connection.running[message.id] = task
+        connection.running[message_id] = task
         if message.method == LISTEN:
             self._listening.add(task)
         emit = reply.emit if stream is None else stream.emit
         try:
-            return answer(message.id, await self._server.handle(message, connection, emit))
+            return answer(message_id, await self._server.handle(message, connection, emit))
         except asyncio.CancelledError:
             has_stream = stream is not None and stream.has_begun
             if (reply.is_gone and not has_stream) or asyncio.get_running_loop().is_closed():
@@ -298,30 +316,35 @@ class McpApp:
         finally:
             self._watch.discard(reply)
             reply.stop_watching()
-            connection.running.pop(message.id, None)
+            connection.running.pop(message_id, None)
             self._listening.discard(task)
 
-    def _modern(self, message: Message, agent: str, head: Head, headers: Headers) -> Connection:
-        version = head.version if head.agrees(message) else check_modern(headers, message)
+    def _modern(self, message: Message, asked: Asked) -> Connection:
+        head = asked.head
+        version = head.version if head.agrees(message) else check_modern(asked.headers, message)
         if message.method == "tools/call":
-            self._check_params(message, agent, headers)
+            self._check_params(message, asked)
         meta = message.meta
-        connection = Connection.of_request(agent, version, meta)
+        connection = Connection.of_request(asked.agent, version, meta)
         if self._server.features.has_logging:
             connection.log_level = log_level_of(meta)
         return connection
 
-    def _check_params(self, message: Message, agent: str, headers: Headers) -> None:
+    def _check_params(self, message: Message, asked: Asked) -> None:
         name = message.params.get("name")
         keep = self._server.keep
         tool = keep.try_get(name) if isinstance(name, str) else None
-        if tool is None or not self._wants_headers(tool) or keep.look_up(tool.name, agent=agent) is None:
+        if (
+            tool is None
+            or not self._wants_headers(tool)
+            or keep.look_up(tool.name, agent=asked.agent) is None
+        ):
             return
         arguments: Any = message.arguments
         if isinstance(arguments, bytes):
             with contextlib.suppress(ValueError):  # the door says what is wrong with them
                 arguments = jiter.from_json(arguments)
-        check_params(headers, tool.definition.parameters, arguments)
+        check_params(asked.headers, tool.definition.parameters, arguments)
 
     def _wants_headers(self, tool: RegisteredTool) -> bool:
         """Whether arguments of a tool are repeated in headers."""
@@ -333,18 +356,12 @@ class McpApp:
             self._has_headers[tool.definition_hash] = known
         return known
 
-    def _handshaken(self, message: Message, agent: str, headers: Headers) -> Connection | None:
-        if message.method == "initialize":
-            return Connection(agent)
-        return self._sessions.find(headers.raw(SESSION_HEADER), agent)
-
-    async def _stream(self, agent: str, headers: Headers, receive: Receive, reply: Reply) -> None:
+    async def _stream(self, connection: Connection, asked: Asked) -> None:
         """What belongs to no request, or what came on a stream that broke, while the client listens."""
-        connection = self._sessions.find(headers.raw(SESSION_HEADER), agent)
-        task = asyncio.current_task()
-        if connection is None or connection.streams is None or task is None:
+        reply, task = asked.reply, asyncio.current_task()
+        if connection.streams is None or task is None:
             return
-        last = headers.raw(LAST_EVENT_HEADER).decode("latin-1").strip()
+        last = asked.headers.raw(LAST_EVENT_HEADER).decode("latin-1").strip()
         if last:
             found = connection.streams.find(last)
             if found is None:
@@ -355,7 +372,7 @@ class McpApp:
             stream, after = _listening(connection, connection.streams), 0
         stream.take_up(reply, after)
         stream.prime()
-        reply.watch(receive, task)
+        reply.watch(asked.receive, task)
         self._listening.add(task)
         try:
             await reply.until_closed()
@@ -399,11 +416,6 @@ def _resumable(connection: Connection, reply: Reply) -> Stream | None:
 
     reply.goes_on = goes_on
     return stream
-
-
-def _check_new(message: Message, connection: Connection) -> None:
-    if message.id in connection.running:
-        raise _under_way()
 
 
 def _cancelled() -> ProtocolError:

@@ -32,7 +32,6 @@ _RESERVED: Final = ":/?@!$'()*,;[]"
 _SEPARATORS: Final = {"form": ",", "simple": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}
 _HEADER_VALUE: Final = re.compile(r"[\t -~]*")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_COOKIE_NAME: Final = _HEADER_NAME
 _DEEP: Final = 8
 """How deep a `deepObject` may be."""
 

@@ -151,7 +151,7 @@ class Authorizer:
             return []
         try:
             plan = self._plan(checked.registered)
-            touched = plan.touched(checked.arguments, os.getcwd(), self._search)  # noqa: PTH109 -- text is wanted
+            touched = plan.touched(checked.arguments, os.getcwd(), self._search)
             for capability in list(plan.wholes(touched)):
                 if capability.scope not in ANY_SCOPE:
                     touched.append(whole_scope(capability, self._project, self._search))
@@ -219,7 +219,7 @@ class Authorizer:
         return plan
 
     def _touched(self, plan: TouchPlan, checked: CheckedCall, holdings: Holdings, base: str) -> list[Touched]:
-        touched = plan.touched(checked.arguments, base or os.getcwd(), self._search)  # noqa: PTH109 -- text is wanted
+        touched = plan.touched(checked.arguments, base or os.getcwd(), self._search)
         try:
             for one in touched:
                 self._check(one, plan, holdings, is_whole=False)

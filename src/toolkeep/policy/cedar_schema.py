@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from toolkeep.definitions.frozen import objects_in
 from toolkeep.definitions.parameter import TOUCHES_KEY, is_secret
+from toolkeep.pointers import referred
 
 LONGS: Final = (-(2**63), 2**63 - 1)
 """The integers that Cedar can hold."""
@@ -193,7 +195,7 @@ class _Reader:
         self._root = root
         self._steps = STEPS
         self._attributes = ATTRIBUTES
-        self._has_bases = any("$id" in schema for schema in _inside(root) if schema is not root)
+        self._has_bases = any("$id" in schema for schema in objects_in(root) if schema is not root)
         self._secret_names = frozenset(self._find_secret_names())
 
     def read(self, schemas: Sequence[Any], *, depth: int, followed: Refs) -> Shape | None:
@@ -226,23 +228,17 @@ class _Reader:
             raise _Inexpressible
 
     def _follow(self, reference: Any, parts: _Parts) -> None:
-        is_pointer = isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))
-        if not is_pointer or self._has_bases or reference in parts.followed:
+        target = self._look_up(reference)
+        if self._has_bases or reference in parts.followed:
             raise _Inexpressible
         parts.followed |= {reference}
-        self._gather(self._look_up(reference), parts)
+        self._gather(target, parts)
 
-    def _look_up(self, reference: str) -> Any:
-        node: Any = self._root
-        for step in reference.split("/")[1:]:
-            key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, dict) and key in node:
-                node = node[key]
-            elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-                node = node[int(key)]
-            else:
-                raise _Inexpressible
-        return node
+    def _look_up(self, reference: Any) -> Any:
+        try:
+            return referred(self._root, reference)
+        except KeyError:
+            raise _Inexpressible from None
 
     def _choose(self, alternatives: Sequence[Any], parts: _Parts) -> None:
         """One alternative beside null says what the value is; of several each only narrows it."""
@@ -272,7 +268,7 @@ class _Reader:
 
     def _find_secret_names(self) -> Iterator[str]:
         """The properties that some part of the schema calls secret, whatever the other parts say."""
-        for part in _inside(self._root):
+        for part in objects_in(self._root):
             properties = part.get("properties")
             for name, schema in properties.items() if isinstance(properties, dict) else ():
                 if any(map(is_secret, self._reached(schema, _applied))):
@@ -401,15 +397,3 @@ def _applied(schema: Mapping[str, Any]) -> list[Any]:
 def _dependent(schema: Mapping[str, Any]) -> list[Any]:
     dependents = schema.get("dependentSchemas")
     return list(dependents.values()) if isinstance(dependents, dict) else []
-
-
-def _inside(schema: Any) -> Iterator[dict[str, Any]]:
-    """Every object inside a schema, itself first."""
-    waiting = [schema]
-    while waiting:
-        here = waiting.pop()
-        if isinstance(here, dict):
-            yield here
-            waiting.extend(here.values())
-        elif isinstance(here, list):
-            waiting.extend(here)

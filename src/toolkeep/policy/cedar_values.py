@@ -11,6 +11,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final
 
+from toolkeep.pointers import pointer
 from toolkeep.policy.cedar_schema import LONGS, Kind, Shape, cedar_schema, is_unicode, read_shape
 
 Path = tuple[str, ...]
@@ -136,8 +137,3 @@ def _decimal(value: float) -> str:
         raise _Lost
     text = f"{exact:f}"
     return text if "." in text else f"{text}.0"
-
-
-def pointer(path: Path) -> str:
-    """The JSON Pointer (RFC 6901) of a place."""
-    return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in path)

@@ -18,8 +18,9 @@ import orjson
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.pointers import pointer
 from toolkeep.policy.cedar_schema import CALL, SEE, cedar_schema
-from toolkeep.policy.cedar_values import ArgumentShape, Path, pointer
+from toolkeep.policy.cedar_values import ArgumentShape, Path
 from toolkeep.policy.policies import Effect, Policies, Policy, Reads, tool_ancestors
 from toolkeep.policy.recent import Recent
 

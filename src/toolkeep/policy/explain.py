@@ -14,6 +14,7 @@ import msgspec
 from toolkeep.calls import CheckedCall, PermittedCall, Refusal, ToolCall
 from toolkeep.definitions.capability import Capability
 from toolkeep.errors import Code
+from toolkeep.pointers import look_up
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.engine import Finding
 from toolkeep.policy.folders import Protected
@@ -145,7 +146,7 @@ def touches_of(holder: Holder, checked: CheckedCall) -> Iterator[Touch]:
     if plan.touches_nothing:
         return
     try:
-        named = plan.touched(checked.arguments, os.getcwd(), search)  # noqa: PTH109 -- text is wanted
+        named = plan.touched(checked.arguments, os.getcwd(), search)
     except TouchRefused as refused:
         change = f"name something else in {refused.pointer or 'the arguments'}: {refused.reason}"
         objection = Objection(what=refused.reason, change=change)
@@ -268,13 +269,10 @@ def _relative(thing: str, project: str) -> str:
 
 
 def _at(data: Any, pointer: str) -> Any:
-    for token in pointer.split("/")[1:]:
-        key = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(data, dict):
-            data = data.get(key)
-        elif isinstance(data, list) and key.isdecimal() and int(key) < len(data):
-            data = data[int(key)]
-    return data
+    try:
+        return look_up(data, pointer)
+    except KeyError:
+        return None
 
 
 # --- what the policies say -----------------------------------------------------------------------

@@ -137,7 +137,7 @@ def _marks_upward(place: Place) -> Iterator[tuple[int, int]]:
     path = place.path.removesuffix(place.missing).rstrip("/")
     while path:
         path = path.rpartition("/")[0]
-        status = os.stat(path or "/", follow_symlinks=False)  # noqa: PTH116 -- a Path costs as much again
+        status = os.stat(path or "/", follow_symlinks=False)
         yield status.st_dev, status.st_ino
 
 

@@ -315,12 +315,12 @@ def _real_path(descriptor: int, status: os.stat_result) -> str:
 
     It does not for what was deleted, or what lies below a mount that is covered or gone.
     """
-    path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 -- a Path costs as much again
+    path = os.readlink(f"/proc/self/fd/{descriptor}")
     if path.endswith(" (deleted)"):
         _fail(errno.ENOENT)
     if _is_procfs(descriptor) or f"{path}/".startswith("/proc/"):  # other systems are mounted in there
         raise PlaceRefused("the kernel's own files may not be touched")
-    there = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- as above
+    there = os.stat(path, follow_symlinks=False)
     if (there.st_dev, there.st_ino) != (status.st_dev, status.st_ino):
         raise PlaceRefused("where the path really leads cannot be told")
     return path

@@ -12,11 +12,13 @@ from typing import Any, Final, NoReturn
 
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.command_line import NoCommand, split_command
+from toolkeep.definitions.frozen import objects_in
 from toolkeep.definitions.parameter import TOUCH_FORMS, TOUCHES_KEY, Touches
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import TouchForm
 from toolkeep.limits import TOUCHED_THINGS
 from toolkeep.network.hosts import Host, HostRefused, HostScope, read_host, read_url
+from toolkeep.pointers import escaped, referred
 from toolkeep.policy.folders import Folder
 from toolkeep.policy.places import Place, PlaceRefused, resolve
 from toolkeep.policy.programs import resolve_program
@@ -103,7 +105,7 @@ class Touched:
         if descriptor is None:
             return None
         try:
-            with open(descriptor, "rb") as file:  # noqa: PTH123 -- a descriptor
+            with open(descriptor, "rb") as file:
                 data = file.read(limit + 1)
         except OSError:
             return None
@@ -194,7 +196,7 @@ class _Marks:
         self.found: dict[tuple[Path, Touches], None] = {}
         if self._marked:
             self._walk(root, (), frozenset())
-        if any(_REFERENCES & here.keys() and id(here) not in self._walked for here in _objects(root)):
+        if any(_REFERENCES & here.keys() and id(here) not in self._walked for here in objects_in(root)):
             # From a place that no call is read by, a reference may lead to a mark that is read elsewhere.
             self._cut = self._marked
         unreached = (schema for schema in _inside(root) if id(schema) not in self._reached)
@@ -230,34 +232,15 @@ class _Marks:
 
 def _look_up(root: Mapping[str, Any], reference: Any) -> Any:
     """What a reference leads to; None where it is no pointer from the root, or leads nowhere."""
-    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+    try:
+        return referred(root, reference)
+    except KeyError:
         return None
-    target: Any = root
-    for step in reference.split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(target, dict):
-            target = target.get(key)
-        elif isinstance(target, (list, tuple)) and key.isdecimal() and int(key) < len(target):
-            target = target[int(key)]
-        else:
-            return None
-    return target
 
 
 def _inside(schema: Any) -> Iterator[dict[str, Any]]:
     """Every object in a schema that has a mark."""
-    return (here for here in _objects(schema) if TOUCHES_KEY in here)
-
-
-def _objects(schema: Any) -> Iterator[dict[str, Any]]:
-    waiting = [schema]
-    while waiting:
-        here = waiting.pop()
-        if isinstance(here, dict):
-            yield here
-            waiting.extend(here.values())
-        elif isinstance(here, (list, tuple)):
-            waiting.extend(here)
+    return (here for here in objects_in(schema) if TOUCHES_KEY in here)
 
 
 def _kinds(mark: Any) -> frozenset[str]:
@@ -276,8 +259,7 @@ def _values(value: Any, path: Path, pointer: str) -> Iterator[tuple[str, Any]]:
         for index, item in enumerate(value if isinstance(value, list) else ()):
             yield from _values(item, path[1:], f"{pointer}/{index}")
     elif isinstance(value, dict) and path[0] in value:
-        name = path[0].replace("~", "~0").replace("/", "~1")
-        yield from _values(value[path[0]], path[1:], f"{pointer}/{name}")
+        yield from _values(value[path[0]], path[1:], f"{pointer}/{escaped(path[0])}")
 
 
 def _texts(mark: Touches, values: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, str]]:

@@ -7,9 +7,9 @@ says raises `CannotMerge`; a root is always made plain, and what that weakens is
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from toolkeep.definitions.frozen import objects_in
+from toolkeep.pointers import look_up
 from toolkeep.providers.losses import Losses
-from toolkeep.validation.keywords import types_of
-from toolkeep.validation.references import look_up
 
 MOST_STEPS: Final = 64
 """References followed from one place; a longer chain is a loop."""
@@ -175,20 +175,6 @@ def _either(first: Any, second: Any) -> Any:
     return first if second in alternatives else {"anyOf": [*alternatives, second]}
 
 
-def has_types(schema: dict[str, Any], *names: str) -> bool:
-    """Whether the schema declares nothing but these types."""
-    declared = types_of(schema)
-    return declared is not None and declared <= set(names)
-
-
 def local_references(schema: Any) -> Iterator[str]:
     """Every reference in a schema."""
-    stack = [schema]
-    while stack:
-        here = stack.pop()
-        if isinstance(here, dict):
-            if isinstance(here.get("$ref"), str):
-                yield here["$ref"]
-            stack.extend(here.values())
-        elif isinstance(here, list):
-            stack.extend(here)
+    return (here["$ref"] for here in objects_in(schema) if isinstance(here.get("$ref"), str))

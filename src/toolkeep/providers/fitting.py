@@ -9,13 +9,14 @@ from typing import Any, Final
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.limits import INLINED_SCHEMAS
+from toolkeep.pointers import look_up, pointer
 from toolkeep.providers.composition import CannotMerge, merged, plain_root, resolved
 from toolkeep.providers.describing import described, said
 from toolkeep.providers.losses import Losses, NotExpressible
 from toolkeep.providers.profiles import Profile
 from toolkeep.validation.dialect import dialect_of, upgrade
-from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, all_schemas, pointer, types_of
-from toolkeep.validation.references import BadReference, look_up, resolve_references
+from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, all_schemas, types_of
+from toolkeep.validation.references import BadReference, resolve_references
 
 _REFERRING: Final = frozenset(
     (

@@ -14,12 +14,12 @@ import msgspec
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.limits import CLAUDE_OPTIONAL_PARAMETERS, CLAUDE_STRICT_TOOLS, CLAUDE_UNION_PARAMETERS
+from toolkeep.pointers import look_up
 from toolkeep.providers.composition import local_references
 from toolkeep.providers.fitting import fit, plain
 from toolkeep.providers.losses import Losses, NotExpressible
 from toolkeep.providers.profiles import Profile
 from toolkeep.validation.keywords import every_schema, types_of
-from toolkeep.validation.references import look_up
 
 _FORMATS: Final = frozenset(
     ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")

@@ -30,8 +30,9 @@ from toolkeep.limits import (
     QUERY_WORK,
     WORD_CHARS,
 )
+from toolkeep.pointers import look_up
 from toolkeep.validation.keywords import all_schemas, children
-from toolkeep.validation.references import applied_in_place, look_up
+from toolkeep.validation.references import applied_in_place
 
 _NAME_WEIGHT: Final = 4.0
 _DESCRIPTION_WEIGHT: Final = 4.0

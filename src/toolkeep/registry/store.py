@@ -5,7 +5,7 @@ It decides one thing itself, in the transaction that changes something: whether 
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Any, NoReturn, Protocol
 
@@ -208,11 +208,3 @@ def names_of(family: Iterable[StoredDefinition]) -> set[str]:
 def newest_first(versions: Collection[StoredDefinition]) -> tuple[StoredDefinition, ...]:
     """Versions in the order in which they answer."""
     return tuple(sorted(versions, key=lambda one: precedence(one.definition.version), reverse=True))
-
-
-def families_of(held: Sequence[StoredDefinition]) -> dict[str, list[StoredDefinition]]:
-    """Definitions by the folded name of their tool."""
-    families: dict[str, list[StoredDefinition]] = {}
-    for one in held:
-        families.setdefault(fold(one.name), []).append(one)
-    return families

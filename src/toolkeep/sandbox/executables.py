@@ -29,7 +29,7 @@ def executables(program: str, depth: int = 0) -> Iterator[str]:
     path = os.path.realpath(program)
     yield path
     try:
-        status = os.stat(path)  # noqa: PTH116 -- text
+        status = os.stat(path)
         which = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         loaded_by = _loaded_by(path, which)
     except OSError:  # it can be executed and not read: whatever loads it, it is not known
@@ -56,7 +56,7 @@ def _loaded_by(path: str, which: tuple[int, ...]) -> list[str]:
 @functools.lru_cache(256)
 def _read(path: str, which: tuple[int, ...]) -> tuple[bytes, str]:  # noqa: ARG001 -- another file is read anew
     """How a file begins, and its loader: remembered until it changes, because each call of a program asks."""
-    with open(path, "rb") as file:  # noqa: PTH123 -- text
+    with open(path, "rb") as file:
         beginning = file.read(_LINE_BYTES)
         return beginning, _loader(file.fileno()) if beginning.startswith(_ELF_64) else ""
 
@@ -68,7 +68,7 @@ def _interpreters(beginning: bytes) -> list[str]:
     words = [word.decode("utf-8", "replace") for word in line[2:].split()]
     if not words or not words[0].startswith("/"):
         return []
-    if os.path.basename(words[0]) != "env":  # noqa: PTH119 -- text
+    if os.path.basename(words[0]) != "env":
         return words[:1]
     named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
     found = shutil.which(named[0], path=_SEARCH) if named else None

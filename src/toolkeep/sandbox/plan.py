@@ -39,7 +39,7 @@ DEFAULT_ENVIRONMENT: Final = (
 
 def interpreter_paths() -> tuple[str, ...]:
     """The folders of the running interpreter that lie outside the system's."""
-    places = {sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.__file__)}  # noqa: PTH120 -- text
+    places = {sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.__file__)}
     found = {os.path.realpath(place) for place in places}
     if any(path.startswith("/nix/store/") for path in found):
         found.add("/nix/store")

@@ -53,6 +53,11 @@ def read_data(path: Path) -> Any:
         raise FileUnreadable(str(path), error.strerror or "cannot be opened") from error
     if len(raw) > DEFINITION_FILE_BYTES:
         raise FileUnreadable(str(path), f"is over {DEFINITION_FILE_BYTES} bytes")
+    return data_of(raw, path)
+
+
+def data_of(raw: bytes, path: Path) -> Any:
+    """The JSON data in the bytes of a file; its name says whether they are JSON or YAML."""
     if path.suffix.lower() in (".yml", ".yaml"):
         return read_yaml(raw, str(path)).data
     if path.suffix.lower() in (".py", ".pyi"):

@@ -105,7 +105,7 @@ def _line(relative: str, entry: "os.DirEntry[str]") -> str:
     name = shown_name(relative)
     try:
         if entry.is_symlink():
-            return f"{name} -> {shown_name(os.readlink(entry.path))}"  # noqa: PTH115 -- text
+            return f"{name} -> {shown_name(os.readlink(entry.path))}"
         if entry.is_dir(follow_symlinks=False):
             return f"{name}/"
         status = entry.stat(follow_symlinks=False)

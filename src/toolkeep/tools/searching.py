@@ -41,7 +41,7 @@ def grep_search(
     place = Place(*path)
     search = _Search(_compiled(pattern, case_insensitive=case_insensitive))
     glob = None if file_pattern is None else Glob(file_pattern)
-    if os.path.isdir(place.real):  # noqa: PTH112 -- text
+    if os.path.isdir(place.real):
         files = search.files(place.real, glob)
     else:
         place.open().close()  # says what is wrong with it

@@ -255,7 +255,7 @@ def _encoded(place: Place, content: str, encoding: str) -> bytes:
 
 
 def _unwritten(place: Place, error: OSError, *, create_directories: bool = True) -> str:
-    if os.path.isdir(place.real):  # noqa: PTH112 -- text
+    if os.path.isdir(place.real):
         return f"'{place.named}' was not written: it is a folder"
     if isinstance(error, FileExistsError):
         return f"'{place.named}' was not written: it lies below something that is no folder"

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from toolkeep.limits import MATCHED_CHARS
+from toolkeep.pointers import look_up
 from toolkeep.validation.cost import TooCostly
 from toolkeep.validation.keywords import (
     ASSERTED_FORMATS,
@@ -29,7 +30,7 @@ from toolkeep.validation.keywords import (
     children,
     types_of,
 )
-from toolkeep.validation.references import applied_in_place, is_alone, look_up
+from toolkeep.validation.references import applied_in_place, is_alone
 
 Form = Literal["closed", "inner", "plain"]
 

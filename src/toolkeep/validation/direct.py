@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Literal, NotRequired, Required, TypedD
 
 import msgspec
 
+from toolkeep.pointers import look_up
 from toolkeep.validation.keywords import Schema, types_of
-from toolkeep.validation.references import look_up
 
 Decode = Callable[[bytes], dict[str, Any]]
 

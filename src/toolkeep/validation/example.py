@@ -4,8 +4,8 @@ from typing import Any
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.parameter import is_secret
+from toolkeep.pointers import look_up
 from toolkeep.validation.keywords import Schema, types_of
-from toolkeep.validation.references import look_up
 
 _DEPTH = 8
 _MOST = 50

@@ -13,10 +13,10 @@ import msgspec
 from jsonschema_rs import ValidationErrorKind as Kind
 
 from toolkeep.limits import FIRST_ERROR_WORK, REPORT_WORK
+from toolkeep.pointers import look_up
 from toolkeep.validation.closing import COMPOSERS
 from toolkeep.validation.compiler import CompiledSchema, compile_schema
 from toolkeep.validation.keywords import Schema
-from toolkeep.validation.references import look_up
 
 Place = tuple["str | int", ...]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from toolkeep.definitions.frozen import thaw
 from toolkeep.limits import SCHEMA_NODES
+from toolkeep.pointers import look_up
 from toolkeep.validation.closing import WORDS, in_place
 from toolkeep.validation.cost import TooCostly
 from toolkeep.validation.keywords import Schema, scalars_of, types_of
-from toolkeep.validation.references import look_up
 
 _FEW = 8
 

@@ -18,6 +18,7 @@ from toolkeep.definitions.frozen import thaw
 from toolkeep.definitions.parameter import SECRET_KEY, TOUCHES_KEY, Touches
 from toolkeep.errors import Code, Problem
 from toolkeep.limits import Limits
+from toolkeep.pointers import pointer
 from toolkeep.validation.dialect import Dialect, dialect_of, upgrade
 from toolkeep.validation.keywords import (
     DECLARES_TYPE,
@@ -25,7 +26,6 @@ from toolkeep.validation.keywords import (
     Schema,
     directly_inside,
     every_schema,
-    pointer,
     types_of,
 )
 from toolkeep.validation.references import BadReference, resolve_references

@@ -8,9 +8,9 @@ from typing import Any
 
 from toolkeep.definitions.parameter import is_secret
 from toolkeep.limits import HINT_CHARS, LISTED_NAMES
+from toolkeep.pointers import look_up
 from toolkeep.validation.closing import in_place
 from toolkeep.validation.keywords import Schema, types_of
-from toolkeep.validation.references import look_up
 from toolkeep.wording import echo, echo_name, listing, shorten
 
 _DEPTH = 3

@@ -4,8 +4,10 @@ Knows both shapes of `items` (2019-09 allows a list) and the reference forms tha
 `{"$ref": "#/pointer"}` and nothing else.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeAlias
+
+from toolkeep.pointers import pointer
 
 Schema: TypeAlias = dict[str, Any] | bool
 
@@ -128,11 +130,6 @@ def every_schema(schema: Schema, path: str = "") -> Iterator[tuple[str, dict[str
 
 def _is_schema(value: object) -> bool:
     return isinstance(value, (dict, bool))
-
-
-def pointer(path: "Iterable[str | int]") -> str:
-    """A JSON Pointer (RFC 6901)."""
-    return "".join(["/" + str(part).replace("~", "~0").replace("/", "~1") for part in path])
 
 
 def types_of(schema: dict[str, Any]) -> frozenset[str] | None:

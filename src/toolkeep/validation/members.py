@@ -8,9 +8,9 @@ the parser's own check. The count trusts the schema, so it is taken after valida
 
 from typing import Any
 
+from toolkeep.pointers import look_up
 from toolkeep.validation.closing import InPlace
 from toolkeep.validation.keywords import Schema, is_leaf, is_scalar, types_of
-from toolkeep.validation.references import look_up
 
 _SPACED_COLONS = (b" :", b"\n:", b"\t:", b"\r:")
 _FEW = 8

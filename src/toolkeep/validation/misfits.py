@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from toolkeep.errors import Code, Problem
+from toolkeep.pointers import look_up
 from toolkeep.validation.closing import WORDS
 from toolkeep.validation.keywords import every_schema
-from toolkeep.validation.references import look_up
 
 
 class Misfit(msgspec.Struct):

@@ -8,9 +8,9 @@ and the door saves the time. When in doubt the answer is yes.
 from collections.abc import Callable
 from typing import Any
 
+from toolkeep.pointers import look_up
 from toolkeep.validation.closing import InPlace
 from toolkeep.validation.keywords import Schema, is_leaf, is_scalar, types_of
-from toolkeep.validation.references import look_up
 
 
 def is_open(in_place: InPlace, *, depth: int) -> bool:

@@ -7,7 +7,8 @@ Ids, anchors and embedded resources are resolved here, once, so that everything 
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
-from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, Schema, all_schemas, children, is_leaf, pointer
+from toolkeep.pointers import look_up, pointer
+from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, Schema, all_schemas, children, is_leaf
 
 _ROOT = "toolkeep:/schema"
 _DROPPED = frozenset(("$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema", "$vocabulary"))
@@ -30,20 +31,6 @@ def resolve_references(schema: dict[str, Any]) -> dict[str, Any]:
         return schema
     resolved = _rewrite(schema, _ROOT, "", _Index(schema))
     return resolved if isinstance(resolved, dict) else {}
-
-
-def look_up(schema: Any, fragment: str) -> Any:
-    """What a pointer such as `/$defs/a` leads to; KeyError where it leads nowhere."""
-    node = schema
-    for part in fragment.split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~") if "~" in part else part
-        if isinstance(node, dict) and key in node:
-            node = node[key]
-        elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-            node = node[int(key)]
-        else:
-            raise KeyError(fragment)
-    return node
 
 
 def is_alone(schema: dict[str, Any]) -> bool:

@@ -13,9 +13,9 @@ from jsonschema_rs import ValidationErrorKind as Kind
 
 from toolkeep.definitions.frozen import thaw
 from toolkeep.limits import MATCHED_CHARS
+from toolkeep.pointers import pointer, steps_of
 from toolkeep.validation.compiler import CompiledSchema
 from toolkeep.validation.faults import Fault
-from toolkeep.validation.keywords import pointer
 from toolkeep.validation.nearest import is_slip, probable_name
 from toolkeep.validation.parse import parse_json_fully
 from toolkeep.validation.reasons import NotStrictJson
@@ -71,7 +71,7 @@ def apply_patch(value: Any, operations: Sequence[Operation]) -> Any:
 def _target(document: list[Any], path: str) -> tuple[Any, Any]:
     """The container and key that a pointer leads to."""
     here: Any = document
-    steps = ["0", *(s.replace("~1", "/").replace("~0", "~") for s in path.split("/")[1:])]
+    steps = ["0", *steps_of(path)]
     for index, step in enumerate(steps):
         key: Any = int(step) if isinstance(here, list) else step
         if index == len(steps) - 1:

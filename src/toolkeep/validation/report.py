@@ -13,10 +13,11 @@ from toolkeep.calls import Violation
 from toolkeep.definitions.parameter import is_secret
 from toolkeep.errors import Code
 from toolkeep.limits import LISTED_NAMES
+from toolkeep.pointers import pointer
 from toolkeep.validation.compiler import CompiledSchema
 from toolkeep.validation.faults import Fault, Place
 from toolkeep.validation.hint import describe
-from toolkeep.validation.keywords import Schema, pointer
+from toolkeep.validation.keywords import Schema
 from toolkeep.validation.nearest import probable_name
 from toolkeep.wording import HIDDEN, echo, echo_name, listing, type_name
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from toolkeep.definitions.parameter import is_secret
+from toolkeep.pointers import look_up
 from toolkeep.validation.keywords import Schema, all_schemas
 from toolkeep.validation.locate import Locator, Path, Spot
-from toolkeep.validation.references import look_up
 
 REDACTED = "***"
 

@@ -86,7 +86,7 @@ def _is_private(status: os.stat_result) -> bool:
 
 def _read(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:  # noqa: PTH123 -- a descriptor
+    with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or not _is_private(status):
             return b""
@@ -97,7 +97,7 @@ def _write(folder: Path, name: str, body: bytes) -> None:
     """Whole or not at all: others may read meanwhile. `mkstemp` makes files for their owner only."""
     descriptor, made = tempfile.mkstemp(dir=folder)
     try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 -- a descriptor
+        with open(descriptor, "wb") as file:
             file.write(body)
         Path(made).replace(folder / name)
     except BaseException:

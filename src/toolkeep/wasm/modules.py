@@ -71,7 +71,7 @@ class Modules:
             loading = self._loading.setdefault(path, threading.Lock())
         with loading:
             descriptor = _open(path)
-            with open(descriptor, "rb") as file:  # noqa: PTH123 -- a descriptor
+            with open(descriptor, "rb") as file:
                 identity = _identity(descriptor)
                 held = self._loaded.get(path)
                 if held is not None and held[0] == identity:

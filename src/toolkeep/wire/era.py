@@ -20,8 +20,6 @@ from toolkeep.wire.messages import (
 
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSIONS: Final = ("2026-07-28",)
-DEFAULT_HTTP_VERSION: Final = "2025-03-26"
-"""What a client speaks that has shaken hands and sends no version header (2025-11-25, Transports)."""
 
 VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY: Final = "io.modelcontextprotocol/clientCapabilities"

@@ -32,7 +32,7 @@ def read_ssh_key(key: str) -> str:
 
 @attempt("fs-metadata", "leaked")
 def list_home(home: str) -> list[str]:
-    return os.listdir(home)  # noqa: PTH208 -- text
+    return os.listdir(home)
 
 
 @attempt("fs-metadata", "leaked")
@@ -119,7 +119,7 @@ def read_sibling_of_the_grant(side: str) -> str:
 
 @attempt("fs-metadata", "leaked")
 def list_sibling_of_the_grant(side: str) -> list[str]:
-    return os.listdir(Path(side).parent)  # noqa: PTH208 -- text
+    return os.listdir(Path(side).parent)
 
 
 @attempt("fs-metadata", "leaked")
@@ -241,7 +241,7 @@ def see_mounts_of_the_host() -> str:
 
 @attempt("fs-metadata", "done")
 def see_devices_and_buses() -> str:
-    return "done" if os.listdir("/sys/class") and os.listdir("/sys/kernel") else "empty"  # noqa: PTH208 -- names
+    return "done" if os.listdir("/sys/class") and os.listdir("/sys/kernel") else "empty"
 
 
 @attempt("fs-read", "done", only_for="root", needs="a disk that is a block device")

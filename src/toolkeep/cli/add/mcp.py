@@ -12,7 +12,7 @@ from toolkeep.cli.add.clients import server_of
 from toolkeep.cli.add.looking import listed_by
 from toolkeep.cli.add.signing import access_for, add_oauth, keep_sign_in
 from toolkeep.cli.add.writing import Addition, check_agreed, propose, write_addition
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import ImportRefused
 from toolkeep.registry.admit import check_definition
@@ -110,9 +110,9 @@ def command(
         return
     count = "1 tool" if len(usable) == 1 else f"{len(usable)} tools"
     if not is_new:
-        say(f" '{name}' lists what it did before: {count}", label="✓", color="green")
+        say_done(f"'{name}' lists what it did before: {count}")
         return
-    say(f" added '{name}' with {count}", label="✓", color="green")
+    say_done(f"added '{name}' with {count}")
     say("  They answer once the file is accepted: toolkeep accept")
 
 

@@ -9,7 +9,7 @@ import click
 
 from toolkeep.assembly import offered_by_project, project_folder
 from toolkeep.cli.add.writing import Addition, propose, write_addition
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.errors import FileUnreadable, ImportRefused
 from toolkeep.limits import DEFINITION_FILE_BYTES
 from toolkeep.registry.admit import check_definition
@@ -55,7 +55,7 @@ def command(
     if as_json:
         print_json({**data, "refused": {made.operation: made.reason for made in imports if made.reason}})
         return
-    say(f" added '{visible(chosen)}' with {len(usable)} tools", label="✓", color="green")
+    say_done(f"added '{visible(chosen)}' with {len(usable)} tools")
     say("  They answer once the file is accepted: toolkeep accept")
 
 

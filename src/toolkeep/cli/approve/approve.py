@@ -12,7 +12,7 @@ from toolkeep.approval.question import Answer, Question, Reach, Standing
 from toolkeep.approval.view import moment, name, view
 from toolkeep.cli.approve.queue import NotAnswered, approvals_of, check, iso, take, waiting_question
 from toolkeep.cli.asking import YES, agreed_days, can_ask, columns, person, show, typed, typed_name
-from toolkeep.cli.options import common, is_terminal, print_json, project, say
+from toolkeep.cli.options import common, is_terminal, print_json, project, say, say_done
 from toolkeep.limits import RULE_DAYS
 
 _DAY_SECONDS = 86_400
@@ -131,7 +131,7 @@ def _finish(standing: Standing, answer: Answer, *, as_json: bool) -> None:
         rule = {"rule": f"rule-{question.id}", "ends_at": iso(ends_at)} if answer.reach == "rule" else {}
         print_json({**data, "reach": answer.reach, **rule})
         return
-    say(f" approved {name(question.tool)}, called by {name(question.agent)}", label="✓", color="green")
+    say_done(f"approved {name(question.tool)}, called by {name(question.agent)}")
     if answer.reach == "rule":
         say(f"  It adds rule-{question.id}, until {moment(ends_at)}.")
         say(f"  To end it sooner: toolkeep approve revoke rule-{question.id}")

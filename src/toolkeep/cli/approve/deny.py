@@ -8,7 +8,7 @@ from toolkeep.approval.question import Answer
 from toolkeep.approval.view import name
 from toolkeep.cli.approve.queue import approvals_of, take, waiting_question
 from toolkeep.cli.asking import person
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say_done
 
 
 @click.command("deny")
@@ -26,4 +26,4 @@ def command(question_id: str, reason: tuple[str, ...], project: Path | None, *, 
     if as_json:
         print_json({"id": question.id, "state": standing.state, "tool": question.tool, "reason": said})
     else:
-        say(f" denied {name(question.tool)}, called by {name(question.agent)}", label="✓", color="green")
+        say_done(f"denied {name(question.tool)}, called by {name(question.agent)}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from toolkeep.cli.approve.queue import NotAnswered, approvals_of
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say_done
 from toolkeep.limits import LISTED_NAMES
 from toolkeep.wording import echo_name, listing
 
@@ -30,4 +30,4 @@ def command(rule_id: str, project: Path | None, *, as_json: bool) -> None:
     if as_json:
         print_json({"revoked": found[0]})
     else:
-        say(f" revoked {found[0]}", label="✓", color="green")
+        say_done(f"revoked {found[0]}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from toolkeep.cli.audit.folder import entries_of_call, log_of, state_of
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say_done
 from toolkeep.storage.bodies import Bodies
 
 _DAY_SECONDS = 86_400
@@ -35,7 +35,7 @@ def command(call: str | None, days: float | None, project: Path | None, *, as_js
     if as_json:
         print_json({"erased": erased})
     else:
-        say(f" erased {len(erased)} {'body' if len(erased) == 1 else 'bodies'}", label="✓", color="green")
+        say_done(f"erased {len(erased)} {'body' if len(erased) == 1 else 'bodies'}")
 
 
 def _digests(project: Path | None, call: str) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from toolkeep.cli.audit.folder import entries_of_call, log_of
-from toolkeep.cli.options import common, files, print_json, project, say
+from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed
 from toolkeep.cli.tools import keep_with
 
 
@@ -30,10 +30,10 @@ def command(call: str, files: tuple[Path, ...], project: Path | None, *, as_json
         hashes = {"recorded": replayed.recorded_hash, "now": again.hash}
         print_json({"same": replayed.is_same, **hashes, "call_id": again.call_id})
     elif replayed.is_same:
-        say(f" {again.tool} gave the same result again", label="✓", color="green")
+        say_done(f"{again.tool} gave the same result again")
     else:
         why = "" if again.ok else f": {again.text}"
-        say(f" {again.tool} did not give the same result again{why}", label="✗", color="red")
+        say_failed(f"{again.tool} did not give the same result again{why}")
         say(f"  recorded {replayed.recorded_hash}\n  now      {again.hash or '(none)'}")
     if not replayed.is_same:
         sys.exit(1)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from toolkeep.cli.audit.folder import log_of
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say_done
 
 
 @click.command("rotate-key")
@@ -18,4 +18,4 @@ def command(project: Path | None, *, as_json: bool) -> None:
     if as_json:
         print_json({"key": key})
     else:
-        say(f" the log goes on with {key}", label="✓", color="green")
+        say_done(f"the log goes on with {key}")

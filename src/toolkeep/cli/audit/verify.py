@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from toolkeep.cli.audit.folder import state_of
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.errors import FileUnreadable
 
 
@@ -73,11 +73,7 @@ def _verify_receipt(path: Path, key: str | None, *, as_json: bool) -> None:
         print_json({**data, "record": verified.record, "witnesses": list(verified.witnesses)})
         return
     record = verified.record
-    say(
-        f" record {verified.index} of {verified.origin}, signed at {verified.size} records",
-        label="✓",
-        color="green",
-    )
+    say_done(f"record {verified.index} of {verified.origin}, signed at {verified.size} records")
     for field in ("type", "time", "tool", "version", "agent", "status", "result_hash", "argument_hash"):
         if record.get(field):
             say(f"  {field}: {record[field]}")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from toolkeep.cli.options import common, print_json, say
+from toolkeep.cli.options import common, print_json, say_done
 
 
 @click.command("check")
@@ -19,4 +19,4 @@ def command(file: Path, *, as_json: bool) -> None:
         print_json({"file": str(file), **manifest_data(manifest)})
         return
     count = len(manifest.members)
-    say(f" {file}: made {manifest.made_at}, {count} files, all as they were", label="✓", color="green")
+    say_done(f"{file}: made {manifest.made_at}, {count} files, all as they were")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from toolkeep.cli.backup.folder import folder_of
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say, say_done
 
 
 @click.command("make")
@@ -25,5 +25,5 @@ def command(file: Path, project: Path | None, *, as_json: bool) -> None:
         print_json({"file": str(file), **manifest_data(manifest)})
         return
     size = sum(member.size for member in manifest.members)
-    say(f" {file}: {len(manifest.members)} files, {size} bytes", label="✓", color="green")
+    say_done(f"{file}: {len(manifest.members)} files, {size} bytes")
     say("  It holds the keep's private keys. Keep it safe.")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from toolkeep.cli.backup.folder import folder_of
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say, say_done
 
 
 @click.command("restore")
@@ -26,6 +26,6 @@ def command(file: Path, project: Path | None, *, replaces: bool, as_json: bool) 
     if as_json:
         print_json({"folder": str(folder), "moved_aside": str(aside) if aside else None})
         return
-    say(f" restored to {folder}", label="✓", color="green")
+    say_done(f"restored to {folder}")
     if aside is not None:
         say(f"  What was there is in {aside}")

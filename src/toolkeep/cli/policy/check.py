@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from toolkeep.assembly import project_folder
-from toolkeep.cli.options import common, files, print_json, project, say
+from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed, warn
 from toolkeep.cli.policy.sources import PolicyTexts, configured, given, problem_of, read_texts
 from toolkeep.cli.policy.world import World
 from toolkeep.policy.cedar_schema import CALL
@@ -100,20 +100,20 @@ def _data(report: Report) -> dict[str, Any]:
 def _print(report: Report) -> None:
     print_problems(report.problems)
     for note in report.notes:
-        say(f" {note}", label="!", color="yellow")
+        warn(str(note), err=False)
     if report.problems:
         say(f"\n{_count(len(report.problems), 'problem')}")
     elif not report.texts.sources:
-        say(" no policies: what agents hold decides alone", label="✓", color="green")
+        say_done("no policies: what agents hold decides alone")
     else:
         counted = f"{_policies(len(report.policies))}, {_count(len(report.texts.examples), 'example')}"
-        say(f" {counted}: all right", label="✓", color="green")
+        say_done(f"{counted}: all right")
 
 
 def print_problems(problems: tuple[PolicyProblem, ...]) -> None:
     """Problems for a person."""
     for problem in problems:
-        say(f" {problem}", label="✗", color="red")
+        say_failed(str(problem))
 
 
 def _count(number: int, noun: str) -> str:

@@ -9,7 +9,7 @@ import click
 
 from toolkeep.asking import Asking, asking
 from toolkeep.calls import PermittedCall, Refusal, RegisteredTool, ToolCall
-from toolkeep.cli.options import common, files, print_json, project, say
+from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed
 from toolkeep.cli.policy.world import World
 from toolkeep.cli.tools import complete_name, read_arguments
 from toolkeep.policy.authorize import Authorizer
@@ -147,10 +147,10 @@ def _print(answer: Answer) -> None:
     explained = answer.explanation
     outcome = explained.outcome
     if isinstance(outcome, Refusal):
-        say(f" {answer.agent} may not make this call of {answer.tool}", label="✗", color="red")
+        say_failed(f"{answer.agent} may not make this call of {answer.tool}")
         say(f"  {outcome.errors[0].message} ({outcome.code})")
     else:
-        say(f" {answer.agent} may make this call of {answer.tool}", label="✓", color="green")
+        say_done(f"{answer.agent} may make this call of {answer.tool}")
         say(f"  permitted by {', '.join(outcome.decision.policies)}")
     if explained.touches:
         say("\nIt would touch:")

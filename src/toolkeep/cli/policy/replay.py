@@ -12,7 +12,7 @@ import msgspec
 
 from toolkeep.audit.errors import BodyUnavailable
 from toolkeep.cli.audit.folder import log_of, state_of
-from toolkeep.cli.options import common, files, print_json, project, say
+from toolkeep.cli.options import common, files, print_json, project, say, say_done
 from toolkeep.cli.policy.check import inspect, print_problems
 from toolkeep.cli.policy.sources import given, read_texts
 from toolkeep.cli.policy.world import World
@@ -106,7 +106,7 @@ def _print(replayed: Replayed, total: int) -> None:
     if replayed.differences:
         say(f"\n{len(replayed.differences)} of {judged} calls would be decided differently")
     else:
-        say(f" all {judged} calls that can be judged would be decided as they were", label="✓", color="green")
+        say_done(f"all {judged} calls that can be judged would be decided as they were")
     for reason, number in sorted(replayed.unjudged.items()):
         say(f"  {number} not judged: {reason}")
     looked_at = judged + sum(replayed.unjudged.values())

@@ -1,9 +1,8 @@
 """Files of policies and the examples beside them: read as far as can be, with every problem on the way."""
 
-import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +11,14 @@ from toolkeep.config.paths import config_paths, home_folder
 from toolkeep.config.policies import read_policy_files
 from toolkeep.documents import read_yaml
 from toolkeep.errors import ConfigurationInvalid, FileUnreadable
+from toolkeep.files import read_ordinary
 from toolkeep.limits import CONFIG_FILE_BYTES
 from toolkeep.policy.policies import PoliciesRefused, PolicyProblem
 from toolkeep.policy.reading import read_policies
 from toolkeep.policy.settings import Example, PolicySource
 
 _PLACED = re.compile(r"(?P<source>.+?):(?P<line>\d+):(?P<column>\d+): (?P<message>.*)", re.DOTALL)
+_read = partial(read_ordinary, limit=CONFIG_FILE_BYTES)
 
 
 class PolicyPath(NamedTuple):
@@ -47,7 +48,7 @@ def configured(root: Path) -> list[PolicyPath]:
 
 
 def _named_in(config: Path) -> Iterator[PolicyPath]:
-    raw = _bytes(config)
+    raw = _read(config)
     data: Any = None if raw is None else Substitution(read_yaml(raw, str(config)), None).resolved
     names = data.get("policies") if isinstance(data, dict) else None
     # Whatever else stands there is said by the check of the configuration itself.
@@ -67,7 +68,7 @@ def read_texts(paths: Sequence[PolicyPath]) -> PolicyTexts:
             source = _source(path)
             sources.append(source)
             read_policies([source])
-            for file in read_policy_files(path.folder, [path.name], _bytes):
+            for file in read_policy_files(path.folder, [path.name], _read):
                 examples.extend(file.examples)
         except PoliciesRefused as refused:
             problems.extend(refused.problems)
@@ -96,7 +97,7 @@ def problem_of(text: str, mend: str = "mend the file") -> PolicyProblem:
 
 def _source(path: PolicyPath) -> PolicySource:
     file = path.folder / path.name
-    raw = _bytes(file)
+    raw = _read(file)
     if raw is None:
         missing = PolicyProblem(source=str(file), message="does not exist", mend="write it, or name another")
         raise PoliciesRefused([missing])
@@ -104,19 +105,3 @@ def _source(path: PolicyPath) -> PolicySource:
         return PolicySource(name=str(file), text=raw.decode())
     except UnicodeDecodeError as error:
         raise FileUnreadable(str(file), "is no UTF-8") from error
-
-
-def _bytes(path: Path) -> bytes | None:
-    """What an ordinary file holds; a pipe in its place would keep us waiting for a writer."""
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 -- the same
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise FileUnreadable(str(path), "is no ordinary file")
-            raw = file.read(CONFIG_FILE_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise FileUnreadable(str(path), error.strerror or "cannot be opened") from error
-    if len(raw) > CONFIG_FILE_BYTES:
-        raise FileUnreadable(str(path), f"is over {CONFIG_FILE_BYTES} bytes")
-    return raw

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say_done
 from toolkeep.cli.store.place import store_of
 from toolkeep.storage.places import HEAD
 
@@ -34,4 +34,4 @@ def command(to: str, project: Path | None, *, yes: bool, as_json: bool) -> None:
     if as_json:
         print_json({"store": store.place.shown, "layout": to})
     else:
-        say(f" {store.place.shown} has the layout {to}", label="✓", color="green")
+        say_done(f"{store.place.shown} has the layout {to}")

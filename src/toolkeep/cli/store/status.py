@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say, warn
 from toolkeep.cli.store.place import store_of
 from toolkeep.registry.store import BrokenDefinition
 from toolkeep.storage.definition_reader import find_layout
@@ -33,4 +33,4 @@ def command(project: Path | None, *, as_json: bool) -> None:
     say(f"layout    {layout or 'none yet'}{'' if layout in (None, HEAD) else f', this toolkeep uses {HEAD}'}")
     say(f"tools     {len(names)}, in {len(held) - len(broken)} versions")
     for one in broken:
-        say(f" {one.name} {one.reason}", label="!", color="yellow")
+        warn(f"{one.name} {one.reason}", err=False)

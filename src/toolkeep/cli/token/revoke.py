@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say_done
 from toolkeep.cli.token.shown import token_data, tokens_of
 
 
@@ -19,4 +19,4 @@ def command(token_id: str, project: Path | None, *, as_json: bool) -> None:
     if as_json:
         print_json(token_data(token))
     else:
-        say(f" revoked {token.id} ({token.name})", label="✓", color="green")
+        say_done(f"revoked {token.id} ({token.name})")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from toolkeep.assembly import open_tokens, project_folder
-from toolkeep.cli.options import print_json, say
+from toolkeep.cli.options import print_json, say, say_done
 from toolkeep.tokens import MadeToken, Token, Tokens
 
 
@@ -48,6 +48,6 @@ def show_made(made: MadeToken, *, as_json: bool) -> None:
     scopes = ", ".join(scope.value for scope in token.scopes)
     ends = moment(token.expires_at)
     until = "until it is revoked" if ends is None else f"until {ends}"
-    say(f" token {token.id} ({token.name}): {scopes}", label="✓", color="green", err=True)
+    say_done(f"token {token.id} ({token.name}): {scopes}", err=True)
     say(f"  Its bearer is the agent {token.agent}, {until}. Keep it now; it is not shown again.", err=True)
     click.echo(made.text)

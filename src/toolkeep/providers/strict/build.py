@@ -11,6 +11,7 @@ from typing import Any, Final
 import jsonschema_rs
 
 from toolkeep.limits import INLINED_SCHEMAS, LONG_ENUM, STRICT_DEPTH
+from toolkeep.pointers import look_up, pointer
 from toolkeep.providers.composition import CannotMerge, merged, plain_root, resolved
 from toolkeep.providers.describing import described, said
 from toolkeep.providers.losses import Losses, NotExpressible
@@ -29,8 +30,7 @@ from toolkeep.providers.strict.nodes import (
     json_text,
 )
 from toolkeep.validation.compiler import ENGINE_OPTIONS
-from toolkeep.validation.keywords import pointer, types_of
-from toolkeep.validation.references import look_up
+from toolkeep.validation.keywords import types_of
 
 ROOT_FORBIDS: Final = ("oneOf", "anyOf", "allOf", "enum", "const", "not")
 _FORMATS: Final = frozenset(

@@ -5,11 +5,11 @@ from typing import Any
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.limits import STRICT_DEPTH, STRICT_ENUM_VALUES, STRICT_PROPERTIES, STRICT_TEXT_CHARS
+from toolkeep.pointers import look_up
 from toolkeep.providers.fitting import plain
 from toolkeep.providers.losses import Losses, NotExpressible
 from toolkeep.providers.strict.build import Builder
 from toolkeep.validation.keywords import all_schemas
-from toolkeep.validation.references import look_up
 
 
 class StrictCodec:

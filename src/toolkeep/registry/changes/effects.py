@@ -25,14 +25,6 @@ class SchemaChange(msgspec.Struct, frozen=True):
     after: Any = None
 
 
-def joint_effect(changes: tuple[SchemaChange, ...]) -> Effect:
-    """What all changes of a schema mean together."""
-    effects = {change.effect for change in changes} - {Effect.WORDS}
-    if not effects:
-        return Effect.WORDS
-    return effects.pop() if len(effects) == 1 else Effect.CHANGED
-
-
 def set_effect(before: frozenset[Any], after: frozenset[Any]) -> Effect | None:
     """What it means that other members are allowed; None where they are the same."""
     if before == after:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from toolkeep.canonical import canonical_bytes
+from toolkeep.pointers import pointer
 from toolkeep.registry.changes.effects import Effect, set_effect
 from toolkeep.registry.changes.reading import (
     allowed_values,
@@ -19,7 +20,6 @@ from toolkeep.registry.changes.reading import (
     unmatched,
 )
 from toolkeep.registry.changes.words import from_to
-from toolkeep.validation.keywords import pointer
 from toolkeep.wording import echo, echo_name
 
 if TYPE_CHECKING:

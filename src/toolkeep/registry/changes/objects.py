@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
+from toolkeep.pointers import pointer
 from toolkeep.registry.changes.effects import Effect
 from toolkeep.registry.changes.reading import bare, is_equal, map_of, required_names
-from toolkeep.validation.keywords import Schema, pointer
+from toolkeep.validation.keywords import Schema
 from toolkeep.wording import echo_name
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from toolkeep.canonical import canonical_bytes
+from toolkeep.pointers import referred
 from toolkeep.validation.keywords import MAPS, Schema, types_of
 
 ANNOTATIONS: Final = ("title", "description", "examples", "example", "$comment", "deprecated")
@@ -143,20 +144,11 @@ def map_of(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
 
 def look_up(root: dict[str, Any], reference: Any) -> Schema | None:
     """What a local reference leads to; None where that is no schema."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
+    try:
+        target = referred(root, reference)
+    except KeyError:
         return None
-    if reference != "#" and not reference.startswith("#/"):
-        return None
-    here: Any = root
-    for token in reference[1:].split("/")[1:]:
-        key = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(here, dict):
-            here = here.get(key)
-        elif isinstance(here, list) and key.isdecimal() and len(key) < 6 and int(key) < len(here):
-            here = here[int(key)]
-        else:
-            return None
-    return here if isinstance(here, (dict, bool)) else None
+    return target if isinstance(target, (dict, bool)) else None
 
 
 def references_in(value: Any) -> Iterator[str]:

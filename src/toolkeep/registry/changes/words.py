@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from toolkeep.pointers import pointer
 from toolkeep.registry.changes.effects import Effect, SchemaChange
 from toolkeep.registry.changes.reading import ANNOTATIONS, is_equal
-from toolkeep.validation.keywords import children, pointer
+from toolkeep.validation.keywords import children
 from toolkeep.wording import echo
 
 

@@ -7,12 +7,11 @@ from toolkeep.limits import SHOWN_CHARS
 from toolkeep.server import approvals
 from toolkeep.server.answers import Answer
 from toolkeep.server.page.rendering import pretty
-from toolkeep.server.page.request import PageRequest, page
+from toolkeep.server.page.request import PageRequest, page_route
 from toolkeep.server.page.sessions import Session
 from toolkeep.server.problems import RequestRefused, nothing_there
 from toolkeep.server.request import Parameter, converted
 from toolkeep.server.routes.common import ID
-from toolkeep.server.routing import Route
 from toolkeep.server.service import Service
 from toolkeep.tokens import Scope
 
@@ -127,41 +126,27 @@ async def _revoke(service: Service, request: PageRequest) -> Answer:
     return request.renderer.page(request, "parts/rules.html", rules=await approvals.list_rules(service.keep))
 
 
-def _get(path: str, handler: Any, *parameters: Parameter) -> Route:
-    return Route(
-        method="GET",
-        path=path,
-        name=path,
-        about="",
-        handler=page(handler),
-        scopes=(Scope.APPROVE,),
-        parameters=parameters,
-    )
-
-
-def _post(path: str, handler: Any) -> Route:
-    return Route(
-        method="POST",
-        path=path,
-        name=path,
-        about="",
-        handler=page(handler),
-        scopes=(Scope.APPROVE,),
-        parameters=(ID,),
-    )
-
+_SCOPES: Final = (Scope.APPROVE,)
 
 ROUTES: Final = (
-    _get("/ui/approvals", _inbox),
-    _get("/ui/approvals/count", _count),
-    _get("/ui/approvals/list", _list, Parameter(name="current", about="", shortest=0, default="")),
-    _get("/ui/approvals/{id}", _one, ID),
-    _get(
+    page_route("GET", "/ui/approvals", _inbox, _SCOPES),
+    page_route("GET", "/ui/approvals/count", _count, _SCOPES),
+    page_route(
+        "GET",
+        "/ui/approvals/list",
+        _list,
+        _SCOPES,
+        Parameter(name="current", about="", shortest=0, default=""),
+    ),
+    page_route("GET", "/ui/approvals/{id}", _one, _SCOPES, ID),
+    page_route(
+        "GET",
         "/ui/approvals/{id}/standing",
         _standing,
+        _SCOPES,
         ID,
         Parameter(name="acts", about="", kind="integer", minimum=0, maximum=2, default=0),
     ),
-    _post("/ui/approvals/{id}:decide", _decide),
-    _post("/ui/rules/{id}:revoke", _revoke),
+    page_route("POST", "/ui/approvals/{id}:decide", _decide, _SCOPES, ID),
+    page_route("POST", "/ui/rules/{id}:revoke", _revoke, _SCOPES, ID),
 )

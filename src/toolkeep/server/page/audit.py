@@ -9,13 +9,12 @@ from toolkeep.canonical import canonical_bytes
 from toolkeep.errors import TITLES, Code
 from toolkeep.server import audit
 from toolkeep.server.answers import Answer
-from toolkeep.server.page.request import PageRequest, page
+from toolkeep.server.page.request import PageRequest, page_route
 from toolkeep.server.page.security import protective
 from toolkeep.server.pagination import Page, encode_cursor
 from toolkeep.server.problems import RequestRefused
 from toolkeep.server.request import Parameter
 from toolkeep.server.routes.common import ID
-from toolkeep.server.routing import Route
 from toolkeep.server.service import Service
 from toolkeep.tokens import Scope
 
@@ -181,30 +180,21 @@ def _text(name: str) -> Parameter:
 _INDEX: Final = Parameter(name="index", place="path", about="", pattern=r"[0-9]{1,15}", longest=15)
 
 
-def _route(method: str, path: str, handler: Any, *parameters: Parameter) -> Route:
-    return Route(
-        method=method,
-        path=path,
-        name=path,
-        about="",
-        handler=page(handler),
-        scopes=(Scope.AUDIT_READ,),
-        parameters=parameters,
-    )
-
+_SCOPES: Final = (Scope.AUDIT_READ,)
 
 ROUTES: Final = (
-    _route(
+    page_route(
         "GET",
         "/ui/audit",
         _timeline,
+        _SCOPES,
         *map(_text, _TEXTS),
         Parameter(name="type", about="", choices=("", *_TYPES), shortest=0, default=""),
         Parameter(name="status", about="", choices=("", *_STATUSES), shortest=0, default=""),
         Parameter(name="cursor", about="", shortest=0, longest=1024, default=""),
     ),
-    _route("POST", "/ui/audit:verify", _verify),
-    _route("GET", "/ui/audit/{index}/receipt", _receipt, _INDEX),
-    _route("POST", "/ui/audit/{index}/receipt:verify", _verify_receipt, _INDEX),
-    _route("GET", "/ui/calls/{id}", _call, ID),
+    page_route("POST", "/ui/audit:verify", _verify, _SCOPES),
+    page_route("GET", "/ui/audit/{index}/receipt", _receipt, _SCOPES, _INDEX),
+    page_route("POST", "/ui/audit/{index}/receipt:verify", _verify_receipt, _SCOPES, _INDEX),
+    page_route("GET", "/ui/calls/{id}", _call, _SCOPES, ID),
 )

@@ -10,12 +10,10 @@ from toolkeep.server import definitions, tools
 from toolkeep.server.answers import Answer
 from toolkeep.server.page import drafts
 from toolkeep.server.page.drafts import Draft, ParameterDraft, Read, draft_of, read_draft, slot_of
-from toolkeep.server.page.request import PageRequest, page
+from toolkeep.server.page.request import PageRequest, page_route
 from toolkeep.server.page.tools import custom_lock, may_create
 from toolkeep.server.problems import nothing_there
-from toolkeep.server.request import Parameter
 from toolkeep.server.routes.common import NAME
-from toolkeep.server.routing import Route
 from toolkeep.server.service import Service
 from toolkeep.tokens import Scope
 
@@ -147,22 +145,12 @@ async def _delete(service: Service, request: PageRequest) -> Answer:
     return Answer(200, b"", b"text/plain", ((b"hx-redirect", b"/ui/tools"),))
 
 
-def _route(method: str, path: str, handler: Any, *parameters: Parameter) -> Route:
-    return Route(
-        method=method,
-        path=path,
-        name=path,
-        about="",
-        handler=page(handler),
-        scopes=(Scope.TOOLS_WRITE,),
-        parameters=parameters,
-    )
-
+_SCOPES: Final = (Scope.TOOLS_WRITE,)
 
 ROUTES: Final = (
-    _route("GET", "/ui/definitions/new", _new),
-    _route("GET", "/ui/definitions/{name}", _edit, NAME),
-    _route("POST", "/ui/definitions:check", _check),
-    _route("POST", "/ui/definitions", _save),
-    _route("POST", "/ui/definitions/{name}:delete", _delete, NAME),
+    page_route("GET", "/ui/definitions/new", _new, _SCOPES),
+    page_route("GET", "/ui/definitions/{name}", _edit, _SCOPES, NAME),
+    page_route("POST", "/ui/definitions:check", _check, _SCOPES),
+    page_route("POST", "/ui/definitions", _save, _SCOPES),
+    page_route("POST", "/ui/definitions/{name}:delete", _delete, _SCOPES, NAME),
 )

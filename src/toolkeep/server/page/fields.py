@@ -13,7 +13,9 @@ from typing import Any, Final, Literal
 import jiter
 import msgspec
 
+from toolkeep.definitions.frozen import objects_in
 from toolkeep.definitions.parameter import is_secret
+from toolkeep.pointers import steps_of
 from toolkeep.server.page.request import Form
 from toolkeep.validation.hint import describe
 
@@ -125,16 +127,7 @@ def _is_plain_object(schema: Any) -> bool:
 
 def has_secret(schema: Any) -> bool:
     """Whether something in a part of a schema is secret."""
-    stack = [schema]
-    while stack:
-        here = stack.pop()
-        if isinstance(here, dict):
-            if is_secret(here):
-                return True
-            stack.extend(here.values())
-        elif isinstance(here, list):
-            stack.extend(here)
-    return False
+    return any(map(is_secret, objects_in(schema)))
 
 
 # --- values --------------------------------------------------------------------------------------
@@ -177,7 +170,7 @@ def _value(field: Field, typed: str) -> Any:
 
 
 def _put(arguments: dict[str, Any], pointer: str, value: Any) -> None:
-    *above, last = _steps(pointer)
+    *above, last = steps_of(pointer)
     here = arguments
     for step in above:
         here = here.setdefault(step, {})
@@ -191,7 +184,7 @@ def typed_values(fields: list[Field], arguments: Any) -> dict[str, str]:
         if field.is_secret:
             continue
         here: Any = arguments
-        for step in _steps(field.pointer):
+        for step in steps_of(field.pointer):
             here = here.get(step, msgspec.UNSET) if isinstance(here, dict) else msgspec.UNSET
         if here is not msgspec.UNSET:
             is_text = field.kind in ("text", "long", "number") and isinstance(here, str)
@@ -206,7 +199,7 @@ def fits(fields: list[Field], arguments: Any) -> bool:
     rebuilt: dict[str, Any] = {}
     for field in fields:
         here: Any = arguments
-        for step in _steps(field.pointer):
+        for step in steps_of(field.pointer):
             here = here.get(step, msgspec.UNSET) if isinstance(here, dict) else msgspec.UNSET
         if here is not msgspec.UNSET:
             _put(rebuilt, field.pointer, here)
@@ -217,7 +210,3 @@ def nearest(fields: list[Field], pointer: str) -> Field | None:
     """The field at, or around, a place of the arguments."""
     around = [one for one in fields if pointer == one.pointer or pointer.startswith(f"{one.pointer}/")]
     return max(around, key=lambda one: len(one.pointer), default=None)
-
-
-def _steps(pointer: str) -> list[str]:
-    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]

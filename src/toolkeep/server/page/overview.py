@@ -6,9 +6,8 @@ from typing import Any, Final
 from toolkeep.server import approvals
 from toolkeep.server.answers import Answer
 from toolkeep.server.page.rendering import places
-from toolkeep.server.page.request import PageRequest, page
+from toolkeep.server.page.request import PageRequest, page_route
 from toolkeep.server.request import Parameter
-from toolkeep.server.routing import Route
 from toolkeep.server.service import Service
 from toolkeep.server.statistics import PERIODS, StatisticsView
 from toolkeep.tokens import Scope
@@ -74,14 +73,6 @@ def _latency(view: StatisticsView) -> dict[str, Any]:
     }
 
 
-ROUTES: Final = (
-    Route(
-        method="GET",
-        path="/ui/",
-        name="overview",
-        about="",
-        handler=page(_overview),
-        scopes=_AREAS,
-        parameters=(Parameter(name="hours", about="", choices=tuple(map(str, PERIODS)), default="24"),),
-    ),
-)
+_HOURS: Final = Parameter(name="hours", about="", choices=tuple(map(str, PERIODS)), default="24")
+
+ROUTES: Final = (page_route("GET", "/ui/", _overview, _AREAS, _HOURS),)

@@ -1,17 +1,16 @@
 """Policies: those in force, whether a text could be, and why a call would be allowed or denied."""
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 import jiter
 
 from toolkeep.errors import Code
 from toolkeep.server import policies
 from toolkeep.server.answers import Answer
-from toolkeep.server.page.request import PageRequest, page
+from toolkeep.server.page.request import PageRequest, page_route
 from toolkeep.server.problems import RequestRefused
 from toolkeep.server.request import converted
-from toolkeep.server.routing import Route
 from toolkeep.server.service import Service, sees_as
 from toolkeep.tokens import Scope
 
@@ -57,14 +56,10 @@ async def _check(service: Service, request: PageRequest) -> Answer:
     return request.renderer.page(request, "parts/policies_checked.html", report=report)
 
 
-def _route(method: str, path: str, handler: Any) -> Route:
-    return Route(
-        method=method, path=path, name=path, about="", handler=page(handler), scopes=(Scope.POLICIES_READ,)
-    )
-
+_SCOPES: Final = (Scope.POLICIES_READ,)
 
 ROUTES: Final = (
-    _route("GET", "/ui/policies", _show),
-    _route("POST", "/ui/policies:explain", _explain),
-    _route("POST", "/ui/policies:check", _check),
+    page_route("GET", "/ui/policies", _show, _SCOPES),
+    page_route("POST", "/ui/policies:explain", _explain, _SCOPES),
+    page_route("POST", "/ui/policies:check", _check, _SCOPES),
 )

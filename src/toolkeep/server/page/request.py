@@ -10,8 +10,9 @@ from toolkeep.mcp.headers import Headers
 from toolkeep.mcp.http import TooLong, read_body
 from toolkeep.server.answers import Answer
 from toolkeep.server.problems import RequestRefused
-from toolkeep.server.request import Receive, Request, Scope, Send
-from toolkeep.server.routing import Handler
+from toolkeep.server.request import Parameter, Receive, Request, Scope, Send
+from toolkeep.server.routing import Route
+from toolkeep.tokens import Scope as TokenScope
 
 if TYPE_CHECKING:
     from toolkeep.server.page.rendering import Renderer
@@ -79,12 +80,28 @@ class Form:
 PageHandler = Callable[["Service", PageRequest], Awaitable[Answer | None]]
 
 
-def page(handler: PageHandler) -> Handler:
-    """A handler of the page as the table of routes takes it."""
+def page_route(
+    method: str,
+    path: str,
+    handler: PageHandler,
+    scopes: tuple[TokenScope, ...],
+    *parameters: Parameter,
+    is_long: bool = False,
+) -> Route:
+    """A route of the page, for whoever has one of the scopes; no document speaks of it."""
 
     async def handle(service: "Service", request: Request) -> Answer | None:
         if not isinstance(request, PageRequest):
             raise TypeError("a page is asked for by a browser")
         return await handler(service, request)
 
-    return handle
+    return Route(
+        method=method,
+        path=path,
+        name=path,
+        about="",
+        handler=handle,
+        scopes=scopes,
+        parameters=parameters,
+        is_long=is_long,
+    )

@@ -5,10 +5,9 @@ from typing import Any, Final
 from toolkeep.server import tokens
 from toolkeep.server.answers import Answer
 from toolkeep.server.auth import SCOPES
-from toolkeep.server.page.request import PageRequest, page
-from toolkeep.server.request import Parameter, converted
+from toolkeep.server.page.request import PageRequest, page_route
+from toolkeep.server.request import converted
 from toolkeep.server.routes.common import ID
-from toolkeep.server.routing import Route
 from toolkeep.server.service import Service
 from toolkeep.tokens import Scope
 
@@ -57,21 +56,11 @@ async def _revoke(service: Service, request: PageRequest) -> Answer:
     return request.renderer.page(request, "parts/tokens.html", **await _data(service, request))
 
 
-def _route(method: str, path: str, handler: Any, *parameters: Parameter) -> Route:
-    return Route(
-        method=method,
-        path=path,
-        name=path,
-        about="",
-        handler=page(handler),
-        scopes=(Scope.TOKENS,),
-        parameters=parameters,
-    )
-
+_SCOPES: Final = (Scope.TOKENS,)
 
 ROUTES: Final = (
-    _route("GET", "/ui/tokens", _show),
-    _route("POST", "/ui/tokens", _make),
-    _route("POST", "/ui/tokens/{id}:rotate", _rotate, ID),
-    _route("POST", "/ui/tokens/{id}:revoke", _revoke, ID),
+    page_route("GET", "/ui/tokens", _show, _SCOPES),
+    page_route("POST", "/ui/tokens", _make, _SCOPES),
+    page_route("POST", "/ui/tokens/{id}:rotate", _rotate, _SCOPES, ID),
+    page_route("POST", "/ui/tokens/{id}:revoke", _revoke, _SCOPES, ID),
 )

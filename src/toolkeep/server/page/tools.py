@@ -15,11 +15,10 @@ from toolkeep.server import tools
 from toolkeep.server.answers import Answer
 from toolkeep.server.auth import Caller
 from toolkeep.server.page.fields import fields_of
-from toolkeep.server.page.request import PageRequest, page
+from toolkeep.server.page.request import PageRequest, page_route
 from toolkeep.server.page.trying import Attempt, attempt_data
 from toolkeep.server.request import Parameter
 from toolkeep.server.routes.common import NAME
-from toolkeep.server.routing import Route
 from toolkeep.server.service import Service, sees_as
 from toolkeep.tokens import Scope
 
@@ -175,44 +174,16 @@ def _any_of(name: str, choices: tuple[str, ...]) -> Parameter:
 
 
 ROUTES: Final = (
-    Route(
-        method="GET",
-        path="/ui/tools",
-        name="tools",
-        about="The list.",
-        handler=page(_list),
-        scopes=(Scope.TOOLS_READ,),
-        parameters=(
-            *(_any_of(name, choices) for name, _, choices in _FACETS),
-            Parameter(name="search", about="", shortest=0, longest=1024),
-            Parameter(name="cursor", about="", shortest=0, longest=1024),
-        ),
+    page_route(
+        "GET",
+        "/ui/tools",
+        _list,
+        (Scope.TOOLS_READ,),
+        *(_any_of(name, choices) for name, _, choices in _FACETS),
+        Parameter(name="search", about="", shortest=0, longest=1024),
+        Parameter(name="cursor", about="", shortest=0, longest=1024),
     ),
-    Route(
-        method="GET",
-        path="/ui/tools/{name}",
-        name="tool",
-        about="One tool.",
-        handler=page(_show),
-        scopes=(Scope.TOOLS_READ,),
-        parameters=(NAME,),
-    ),
-    Route(
-        method="POST",
-        path="/ui/tools/{name}:enable",
-        name="enable",
-        about="",
-        handler=page(_enable),
-        scopes=(Scope.TOOLS_WRITE,),
-        parameters=(NAME,),
-    ),
-    Route(
-        method="POST",
-        path="/ui/tools/{name}:disable",
-        name="disable",
-        about="",
-        handler=page(_disable),
-        scopes=(Scope.TOOLS_WRITE,),
-        parameters=(NAME,),
-    ),
+    page_route("GET", "/ui/tools/{name}", _show, (Scope.TOOLS_READ,), NAME),
+    page_route("POST", "/ui/tools/{name}:enable", _enable, (Scope.TOOLS_WRITE,), NAME),
+    page_route("POST", "/ui/tools/{name}:disable", _disable, (Scope.TOOLS_WRITE,), NAME),
 )

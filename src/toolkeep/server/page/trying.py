@@ -20,9 +20,8 @@ from toolkeep.server.page.fields import (
     nearest,
     typed_values,
 )
-from toolkeep.server.page.request import Form, PageRequest, page
+from toolkeep.server.page.request import Form, PageRequest, page_route
 from toolkeep.server.routes.common import ID, NAME
-from toolkeep.server.routing import Route
 from toolkeep.server.service import Service
 from toolkeep.server.stream import send_whole
 from toolkeep.tokens import Scope
@@ -181,23 +180,6 @@ async def _outcome(service: Service, request: PageRequest) -> Answer:
 
 
 ROUTES: Final = (
-    Route(
-        method="POST",
-        path="/ui/tools/{name}:try",
-        name="try",
-        about="",
-        handler=page(_try),
-        is_long=True,
-        scopes=(Scope.CALL,),
-        parameters=(NAME,),
-    ),
-    Route(
-        method="GET",
-        path="/ui/calls/{id}/outcome",
-        name="outcome",
-        about="",
-        handler=page(_outcome),
-        scopes=(Scope.CALL,),
-        parameters=(ID,),
-    ),
+    page_route("POST", "/ui/tools/{name}:try", _try, (Scope.CALL,), NAME, is_long=True),
+    page_route("GET", "/ui/calls/{id}/outcome", _outcome, (Scope.CALL,), ID),
 )

@@ -25,11 +25,11 @@ def whole_document() -> dict[str, Any]:
     return document(ALL)
 
 
-async def _openapi(service: Service, request: Request) -> Answer:  # noqa: ARG001 -- the same for all who may
+async def _openapi(service: Service, request: Request) -> Answer:
     return tagged(whole_document(), request.header("If-None-Match"))
 
 
-async def _metrics(service: Service, request: Request) -> Answer:  # noqa: ARG001 -- the same for all who may
+async def _metrics(service: Service, request: Request) -> Answer:
     if service.metrics is None:
         raise RequestRefused(Code.NOTHING_THERE, "metrics are switched off here")
     return Answer(200, service.metrics.page(), METRICS_TYPE.encode())

@@ -29,7 +29,7 @@ async def _decide(service: Service, request: Request) -> Answer:
     return answer(await approvals.decide(service.keep, request.caller, request.names["id"], said))
 
 
-async def _rules(service: Service, request: Request) -> Answer:  # noqa: ARG001 -- the same for all who may
+async def _rules(service: Service, request: Request) -> Answer:
     return answer(await approvals.list_rules(service.keep))
 
 

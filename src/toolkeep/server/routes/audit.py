@@ -34,15 +34,15 @@ async def _call(service: Service, request: Request) -> Answer:
     return answer(await audit.call_records(service.keep, request.caller, request.names["id"]))
 
 
-async def _checkpoint(service: Service, request: Request) -> Answer:  # noqa: ARG001 -- the same for all who may
+async def _checkpoint(service: Service, request: Request) -> Answer:
     return answer(await audit.checkpoint(service.keep))
 
 
-async def _key(service: Service, request: Request) -> Answer:  # noqa: ARG001 -- the same for all who may
+async def _key(service: Service, request: Request) -> Answer:
     return answer(await audit.public_key(service.keep))
 
 
-async def _verify(service: Service, request: Request) -> Answer:  # noqa: ARG001 -- the same for all who may
+async def _verify(service: Service, request: Request) -> Answer:
     return answer(await audit.verify_log(service.keep))
 
 

@@ -17,11 +17,11 @@ class Alive(msgspec.Struct, frozen=True, kw_only=True):
     status: str
 
 
-async def _healthz(service: Service, request: Request) -> Answer:  # noqa: ARG001 -- the same for everybody
+async def _healthz(service: Service, request: Request) -> Answer:
     return answer(Alive(status="alive"))
 
 
-async def _readyz(service: Service, request: Request) -> Answer:  # noqa: ARG001 -- the same for everybody
+async def _readyz(service: Service, request: Request) -> Answer:
     readiness = await service.health.readiness()
     return answer(readiness, 200 if readiness.is_ready else 503)
 

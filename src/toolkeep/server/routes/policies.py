@@ -10,7 +10,7 @@ from toolkeep.server.service import Service
 from toolkeep.tokens import Scope
 
 
-async def _list(service: Service, request: Request) -> Answer:  # noqa: ARG001 -- the same for all who may
+async def _list(service: Service, request: Request) -> Answer:
     return answer(policies.list_policies(service.keep))
 
 

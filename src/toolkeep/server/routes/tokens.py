@@ -11,7 +11,7 @@ from toolkeep.server.service import Service
 from toolkeep.tokens import Scope
 
 
-async def _mine(service: Service, request: Request) -> Answer:  # noqa: ARG001 -- it says all itself
+async def _mine(service: Service, request: Request) -> Answer:
     return answer(tokens.view_of(request.caller))
 
 

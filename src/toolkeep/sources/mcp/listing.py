@@ -12,8 +12,9 @@ import msgspec
 
 from toolkeep.canonical import canonical_bytes
 from toolkeep.errors import FileUnreadable
+from toolkeep.files import read_named
 from toolkeep.limits import DEFINITION_FILE_BYTES
-from toolkeep.sources.files import read_data
+from toolkeep.sources.files import data_of
 
 _FIELDS: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """What a description of a tool consists of; what else a server says of it is not looked at."""
@@ -46,12 +47,13 @@ def fingerprint(tool: dict[str, Any]) -> str:
 
 def read_listing(path: Path) -> tuple[Listing, str]:
     """The listing of a file and the hash of its bytes; `FileUnreadable` where it is none."""
-    data = read_data(path)
+    raw = read_named(path, DEFINITION_FILE_BYTES)
+    data = data_of(raw, path)
     tools = data.get("tools") if isinstance(data, dict) else None
     server = data.get("server") if isinstance(data, dict) else None
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise FileUnreadable(str(path), "holds no tools of an MCP server; run `toolkeep add mcp` again")
     named = server if isinstance(server, dict) else {}
     known = {key: value for key, value in named.items() if isinstance(value, str)}
-    digest = hashlib.sha256(path.read_bytes()[: DEFINITION_FILE_BYTES + 1]).hexdigest()
+    digest = hashlib.sha256(raw).hexdigest()
     return Listing(server=known, tools=tuple(tools)), digest

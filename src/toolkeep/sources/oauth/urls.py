@@ -7,7 +7,8 @@ from toolkeep.network.hosts import Host, HostRefused, read_url
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._~:/?@!&*+,=%\[\]-]{1,2048}")
-"""What a URL may hold that a person is shown: nothing that a shell would make something of, no fragment."""
+"""What a URL may hold that a person is shown: ASCII without spaces, quotes, backslashes or a fragment. In a
+shell it belongs in quotes: `&`, `!`, `*`, `?` and brackets may stand in it."""
 
 
 def check_https(url: object, what: str) -> str:

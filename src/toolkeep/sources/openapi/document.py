@@ -13,6 +13,7 @@ import msgspec
 
 from toolkeep.documents import read_yaml
 from toolkeep.errors import FileUnreadable
+from toolkeep.files import read_named
 from toolkeep.limits import DEFINITION_FILE_BYTES, DOCUMENT_DEPTH
 from toolkeep.validation.parse import parse_json_fully
 from toolkeep.validation.reasons import NotStrictJson
@@ -148,11 +149,7 @@ def _anchors(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def load_document(path: Path) -> tuple[Document, bytes]:
     """The document of a file, and its bytes."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(DEFINITION_FILE_BYTES + 1)
-    except OSError as error:
-        raise FileUnreadable(str(path), error.strerror or "cannot be opened") from error
+    raw = read_named(path, DEFINITION_FILE_BYTES)
     return read_document(raw, str(path)), raw
 
 
