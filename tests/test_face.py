@@ -1,9 +1,17 @@
 """The public face: what `import toolkeep` gives, and what it does not load."""
 
+import asyncio
+import gc
+import inspect
 import subprocess
 import sys
+import warnings
+from pathlib import Path
+
+import pytest
 
 import toolkeep
+from toolkeep.keep import CallKeywords, Keep
 
 FACE = {
     "ArgumentsRefused", "CallLimits", "Category", "CheckedCall", "Code", "Danger", "DefinitionError", "Determinism",
@@ -36,3 +44,48 @@ def test_a_keep_that_is_opened_loads_neither_pydantic_nor_yaml() -> None:
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     ).stdout.split()
     assert not {"pydantic", "yaml", "docstring_parser", "rapidfuzz", "click", "rich", "sqlite3"} & set(loaded)
+
+
+def test_type_checkers_know_of_call_sync_what_call_takes() -> None:
+    taken = inspect.signature(Keep.call).parameters
+    assert list(CallKeywords.__annotations__) == list(taken)[3:]
+
+
+@pytest.mark.parametrize("held", [{"capabilities": "fs.read:."}, {"permissions": "tool.system.run"}])
+def test_what_an_agent_holds_is_never_read_letter_by_letter(held: dict[str, str]) -> None:
+    keep = Keep()
+    with pytest.raises(TypeError, match="lists of text"):
+        keep.declare_agent("writer", **held)
+    assert not keep.has_agent("writer")
+
+
+def open_and_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keep:
+    monkeypatch.setenv("TOOLKEEP_HOME", str(tmp_path / "state"))
+    (tmp_path / "project").mkdir()
+    keep = toolkeep.open_keep(project=tmp_path / "project")
+    assert asyncio.run(keep.call("agent_hello_world", {"name": "Ada"})).ok
+    return keep
+
+
+def test_a_keep_that_is_dropped_open_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = [open_and_call(tmp_path, monkeypatch)]
+    kept[0].record.close()
+
+    def drop() -> None:
+        kept.clear()
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="unclosed keep"):
+        drop()
+
+
+def test_a_keep_that_was_closed_or_never_called_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        open_and_call(tmp_path, monkeypatch).close()
+        toolkeep.open_keep(project=tmp_path / "project")
+        Keep()
+        gc.collect()
+    assert [one for one in warned if one.category is ResourceWarning] == []

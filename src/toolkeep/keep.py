@@ -3,9 +3,10 @@
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from toolkeep.calls import CallOptions, CheckedCall, Refusal, RegisteredTool, ToolResult
 from toolkeep.definitions.capability import Capability
@@ -46,6 +47,22 @@ if TYPE_CHECKING:
 LOCAL_AGENT = "local"
 KNOWN_AGENTS = (LOCAL_AGENT, "operator", "mcp-local")
 """Agents that need no declaration: the host's own code, the person at the command line, an MCP client."""
+
+
+class CallKeywords(TypedDict, total=False):
+    """What `Keep.call` takes by name."""
+
+    agent: str
+    conversation: str
+    session: str
+    correlation_id: str
+    timeout_s: float | None
+    max_output_bytes: int | None
+    confirm: bool
+    idempotency_key: str
+    fresh: bool
+    on_progress: "Progress | None"
+    on_output: "Output | None"
 
 
 class Keep(KeepsTools):
@@ -127,9 +144,18 @@ class Keep(KeepsTools):
             await self._made.end_processes()
         self.close()
 
+    def __del__(self) -> None:
+        """Say that a keep was dropped with its log open; what garbage is collected in cannot close it."""
+        is_open = getattr(self, "_made", None) is not None and not self._is_closed
+        if is_open and callable(self._given_record):  # a record that the keep opened itself
+            warn = "unclosed keep: its threads stay, its newest bodies may be lost; close it, or use `with`"
+            warnings.warn(warn, ResourceWarning, source=self, stacklevel=2)
+
     def close(self) -> None:
         """Let go of everything that the keep holds open."""
         with self._making:
+            if self._loop is not None:
+                self._loop.check_elsewhere("a tool that call_sync runs cannot close the keep that runs it")
             self._is_closed = True
             loop, self._loop = self._loop, None
         if loop is not None:
@@ -172,6 +198,8 @@ class Keep(KeepsTools):
         `capabilities` are text such as `fs.read:./docs`, relative to the project; ValueError says what is
         wrong with one.
         """
+        if isinstance(capabilities, str) or isinstance(permissions, str):
+            raise TypeError("capabilities and permissions are lists of text, not one text")
         grant = Grant(capabilities=tuple(map(Capability.read, capabilities)), permissions=tuple(permissions))
         self.authorizer.declare(name, grant)
         self._grants[name] = grant
@@ -337,7 +365,7 @@ class Keep(KeepsTools):
             on_output=on_output,
         )
 
-    def call_sync(self, name: str, arguments: Arguments, **options: Any) -> ToolResult:
+    def call_sync(self, name: str, arguments: Arguments, **options: "Unpack[CallKeywords]") -> ToolResult:
         """As `call`, for code without an event loop; also inside a notebook."""
         from toolkeep.execution.loop_thread import LoopThread
 

@@ -4,15 +4,19 @@ import asyncio
 import dataclasses
 import enum
 import functools
+from collections.abc import AsyncIterator, Iterator
 from datetime import date
 from typing import Annotated, Any, Literal, NotRequired, Optional
 
 import pytest
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 from typing_extensions import TypedDict
 
 from tests.definitions.examples import fields_of
-from toolkeep import Code, Danger, FunctionTool, Secret, SideEffect, ToolContext, Touches, tool
+from toolkeep import Code, Danger, FunctionTool, Secret, SideEffect, ToolContext, ToolFailed, Touches, tool
+from toolkeep.definitions.data import KEYS
+from toolkeep.definitions.fields import ToolFields
+from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import DefinitionInvalid
 from toolkeep.registry.admit import admit
 
@@ -338,9 +342,39 @@ def test_what_the_decorator_makes_can_be_registered() -> None:
     assert admit(draw.definition).definition is draw.definition
 
 
-def test_a_validator_of_a_model_may_object() -> None:
-    with pytest.raises(ValidationError, match="ends at the origin"):
+def test_a_validator_of_a_model_may_object_and_the_model_reads_where_and_why() -> None:
+    with pytest.raises(ToolFailed) as raised:
         draw.bind({**ARGUMENTS, "line": {"start": {"x": 1}, "end": {"x": 0}}})
+    assert str(raised.value) == "/line/end: ends at the origin"
+
+
+@pytest.mark.parametrize("is_sensitive", [True, False])
+def test_a_validator_of_a_tool_with_secrets_is_not_quoted(*, is_sensitive: bool) -> None:
+    def check(pin: str) -> str:
+        raise ValueError(f"{pin} is too short")
+
+    secret = Annotated[str, AfterValidator(check), *([] if is_sensitive else [Secret()])]
+
+    class Door(BaseModel):
+        pin: secret
+
+    @tool(sensitive=is_sensitive)
+    def unlock(door: Door) -> None:
+        """Unlock."""
+
+    with pytest.raises(ToolFailed) as raised:
+        unlock.bind({"door": {"pin": "1234"}})
+    assert str(raised.value) == "/door: is not what the tool accepts"
+
+
+def test_of_many_objections_the_first_are_told() -> None:
+    @tool
+    def shift(lines: list[Line]) -> None:
+        """Shift."""
+
+    with pytest.raises(ToolFailed) as raised:
+        shift.bind({"lines": [{"start": {"x": 1}, "end": {"x": 0}}] * 100})
+    assert str(raised.value).count("ends at the origin") == 10
 
 
 def test_plain_json_is_handed_over_as_it_is() -> None:
@@ -552,3 +586,52 @@ def gives() -> str:
 )
 def test_a_tool_knows_how_its_function_gives_its_value(function: Any, kind: str) -> None:
     assert tool(function).kind == kind
+
+
+# --- what the types say ------------------------------------------------------------------------------
+
+
+def test_the_fields_that_type_checkers_know_are_those_of_a_definition() -> None:
+    assert set(ToolFields.__annotations__) == {*KEYS} - {"name", "description", "source"}
+
+
+async def bytes_later() -> bytes:
+    """Give bytes."""
+    return b""
+
+
+def pieces_of_bytes() -> Iterator[bytes]:
+    """Give bytes."""
+    yield b""
+
+
+async def pieces_of_bytes_later() -> AsyncIterator[bytes]:
+    """Give bytes."""
+    yield b""
+
+
+@pytest.mark.parametrize("function", [bytes_later, pieces_of_bytes, pieces_of_bytes_later])
+def test_a_function_that_says_it_returns_bytes_gives_bytes(function: Any) -> None:
+    assert tool(function).definition.result_type is ResultType.BINARY
+
+
+def test_what_is_said_of_the_result_counts_more_than_the_annotation() -> None:
+    assert tool(bytes_later, result_type="stream").definition.result_type is ResultType.STREAM
+    assert tool(bytes_later, normalization="custom").definition.result_type is None
+    assert tool(bytes_later, output_schema={"type": "string"}).definition.result_type is None
+
+
+def test_a_function_of_a_class_says_how_its_method_becomes_a_tool() -> None:
+    class Shop:
+        def count(self, what: str) -> int:
+            """Count."""
+            return len(what)
+
+    with pytest.raises(DefinitionInvalid) as raised:
+        tool(Shop.count)
+    (problem,) = raised.value.problems
+    assert (problem.field, problem.message) == (
+        "parameters/properties/self",
+        "belongs to a method, which has no object here",
+    )
+    assert tool(Shop().count)(what="two") == 3

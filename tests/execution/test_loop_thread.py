@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from toolkeep import Keep, tool
 from toolkeep.execution.loop_thread import LoopThread
 
 
@@ -172,6 +173,26 @@ def test_waiting_for_itself_is_an_error_not_a_deadlock(loop_thread: LoopThread) 
         loop_thread._loop = None
     assert [type(error) for error in answers] == [RuntimeError]
     assert "await" in str(answers[0])
+
+
+def test_a_tool_cannot_close_the_keep_that_runs_it_and_closes_no_half_of_it() -> None:
+    keep = Keep()
+    said: list[str] = []
+
+    @tool(side_effects=["None"])
+    async def close() -> str:
+        """Close the keep."""
+        try:
+            keep.close()
+        except RuntimeError as error:
+            said.append(str(error))
+        return "goes on"
+
+    keep.register(close)
+    with keep:
+        assert [keep.call_sync("close", {}).value for _ in range(2)] == ["goes on"] * 2
+    assert said == ["a tool that call_sync runs cannot close the keep that runs it"] * 2
+    assert ours() == []
 
 
 def test_work_that_comes_while_it_is_closed_is_answered(loop_thread: LoopThread) -> None:

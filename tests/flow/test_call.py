@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 from tests.definitions.examples import made_elsewhere
 from toolkeep import Code, InvokeResult, Keep, Secret, ToolContext, ToolDefinition, plain, tool
@@ -1213,6 +1213,28 @@ def test_only_what_cannot_change_is_answered_from_the_cache_and_says_so(
     assert [result.value for result in results] == [1, 1, 2]
     assert [result.is_cached for result in results] == [False, is_cached, False]
     assert runs == ([1, 2] if is_cached else [1, 1, 2])
+
+
+def test_the_model_reads_what_a_validator_of_a_parameter_objects_to() -> None:
+    class Trip(BaseModel):
+        nights: int
+
+        @field_validator("nights")
+        @classmethod
+        def is_long_enough(cls, nights: int) -> int:
+            if nights < 2:
+                raise ValueError("stay for two nights at least")
+            return nights
+
+    @tool
+    def book(trip: Trip) -> int:
+        """Book a trip."""
+        return trip.nights
+
+    keep = keep_with(book)
+    refused = call(keep, "book", {"trip": {"nights": 1}})
+    assert (refused.code, call(keep, "book", {"trip": {"nights": 2}}).value) == (Code.TOOL_FAILED, 2)
+    assert "/trip/nights: stay for two nights at least" in refused.text
 
 
 def test_a_tool_with_a_secret_parameter_is_never_cached() -> None:

@@ -57,7 +57,7 @@ MAY_WRITE = PolicySettings(
     }
 )
 
-WRITES = {"danger": "safe", "side_effects": ["FsWrite"], "capabilities": ["fs.write:./data"]}
+WRITES: dict[str, Any] = {"danger": "safe", "side_effects": ["FsWrite"], "capabilities": ["fs.write:./data"]}
 
 
 @tool(side_effects=["FsRead"], capabilities=["fs.read:./data"])

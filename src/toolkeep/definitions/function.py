@@ -11,18 +11,30 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, Unpack, overload
 
-from toolkeep.definitions.context import ToolContext
+from toolkeep.definitions.context import ToolContext, ToolFailed
 from toolkeep.definitions.data import definition_by_author
 from toolkeep.definitions.docstring import read_docstring
+from toolkeep.definitions.fields import ToolFields
 from toolkeep.definitions.frozen import NotJson, freeze
+from toolkeep.definitions.public import has_secrets
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Code, DefinitionInvalid, Problem
 
 if typing.TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from pydantic import TypeAdapter, ValidationError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,6 +42,9 @@ R = TypeVar("R")
 Kind: TypeAlias = Literal["async", "async generator", "generator", "plain"]
 
 _JSON_SCALARS = (str, int, float, bool, type(None))
+_SHOWN_OBJECTIONS = 10
+_RESULT_FIELDS = frozenset(("result_type", "normalization", "output_schema"))
+_PIECES = (Iterator, Generator, Iterable, AsyncIterator, AsyncGenerator, AsyncIterable)
 
 
 class FunctionTool(Generic[P, R]):
@@ -54,16 +69,34 @@ class FunctionTool(Generic[P, R]):
     def bind(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> dict[str, Any]:
         """Validated arguments as the keyword arguments that the function takes.
 
-        pydantic's `ValidationError` comes out when a validator of a model or dataclass objects.
+        `ToolFailed` says what a validator of a model or dataclass objects to: the model can mend that.
         """
         signature = self._signature
         bound = {**signature.field_defaults, **arguments}
         for name, adapter in signature.instances.items():
             if name in bound:
-                bound[name] = adapter.validate_python(bound[name])
+                bound[name] = self._instance(name, adapter, bound[name])
         if signature.context_name:
             bound[signature.context_name] = context or ToolContext()
         return bound
+
+    def _instance(self, name: str, adapter: "TypeAdapter[Any]", value: Any) -> Any:
+        import pydantic
+
+        try:
+            return adapter.validate_python(value)
+        except pydantic.ValidationError as error:
+            raise ToolFailed(self._objection(name, error)) from error
+
+    def _objection(self, name: str, error: "ValidationError") -> str:
+        """The words of validators; their texts may hold the values that they were given."""
+        if self.definition.sensitive or has_secrets(self.definition.parameters):
+            return f"/{name}: is not what the tool accepts"
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return "; ".join(
+            f"{'/'.join(map(str, ('', name, *one['loc'])))}: {one['msg'].removeprefix('Value error, ')}"
+            for one in found[:_SHOWN_OBJECTIONS]
+        )
 
     @property
     def makes_instances(self) -> bool:
@@ -77,12 +110,19 @@ class FunctionTool(Generic[P, R]):
 
 
 @overload
-def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+def tool(
+    function: Callable[P, R],
+    /,
+    *,
+    name: str | None = ...,
+    description: str | None = ...,
+    **fields: Unpack[ToolFields],
+) -> FunctionTool[P, R]: ...
 
 
 @overload
 def tool(
-    *, name: str | None = ..., description: str | None = ..., **fields: Any
+    *, name: str | None = ..., description: str | None = ..., **fields: Unpack[ToolFields]
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 
 
@@ -120,6 +160,7 @@ def _make(
         "name": tool_name,
         "description": documentation.description if description is None else description,
         "parameters": signature.parameters,
+        **({"result_type": "binary"} if signature.gives_bytes and _RESULT_FIELDS.isdisjoint(fields) else {}),
         **fields,
     }
     return FunctionTool(function, definition_by_author(data, signature.problems), signature)
@@ -146,6 +187,7 @@ class _Signature:
         self._adapters: dict[str, TypeAdapter[Any]] = {}
         signature = _signature_of(name, function)
         hints = _hints(name, function)
+        self.gives_bytes = _is_bytes(hints.get("return"))
         visible = []
         for stated in signature.parameters.values():
             hint = hints.get(stated.name, inspect.Parameter.empty)
@@ -177,6 +219,9 @@ class _Signature:
             self._note(parameter.name, "*args and **kwargs have no schema", "name each parameter")
         elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             self._note(parameter.name, "is positional-only", "let it be passed by name")
+        elif hint is inspect.Parameter.empty and parameter.name in ("self", "cls"):
+            mend = "make a tool of the method of an object: `keep.register(tool(shop.count))`"
+            self._note(parameter.name, "belongs to a method, which has no object here", mend)
         elif hint is inspect.Parameter.empty:
             self._note(parameter.name, "has no annotation", "annotate it, for example `: str`")
         else:
@@ -263,6 +308,11 @@ def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
             mend="import the name where the function is defined",
         )
         raise DefinitionInvalid(name, [problem]) from error
+
+
+def _is_bytes(hint: Any) -> bool:
+    """Whether a function says that it returns bytes, or yields them."""
+    return hint is bytes or (typing.get_origin(hint) in _PIECES and typing.get_args(hint)[0] is bytes)
 
 
 def _is_json(hint: Any) -> bool:

@@ -30,6 +30,11 @@ def public_schema(schema: dict[str, Any], *, is_sensitive: bool = False) -> dict
     return shown
 
 
+def has_secrets(schema: dict[str, Any]) -> bool:
+    """Whether anything in a schema is marked secret."""
+    return any(map(is_secret, _inside(schema)))
+
+
 def _show(schema: Any, *, hides: bool, names: set[str], references: set[str], at: str) -> Any:
     if isinstance(schema, list):
         return [
@@ -68,7 +73,7 @@ def _show(schema: Any, *, hides: bool, names: set[str], references: set[str], at
 
 def _secrets(schema: dict[str, Any]) -> tuple[set[str], set[str]]:
     """The names of secret properties, and the definitions that secrets refer to."""
-    if not any(map(is_secret, _inside(schema))):
+    if not has_secrets(schema):
         return set(), set()
     names = {name for name, inside in _properties(schema) if any(map(is_secret, _here(inside)))}
     secrets = [inside for name, inside in _properties(schema) if name in names]

@@ -24,16 +24,18 @@ class LoopThread:
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of a coroutine; works inside a notebook, whose own loop is running."""
         with self._lock:  # what is handed over before `close` stops the loop, the loop still sees
-            if threading.current_thread() is self._thread:
-                raise RuntimeError(
-                    "call_sync was called by a tool that call_sync runs; await keep.call there"
-                )
+            self.check_elsewhere("call_sync was called by a tool that call_sync runs; await keep.call there")
             future = asyncio.run_coroutine_threadsafe(make(), self._started())
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def check_elsewhere(self, otherwise: str) -> None:
+        """Raise on the thread of the loop, which cannot wait for itself."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(otherwise)
 
     def close(self, farewell: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """End the loop; what runs on it is cancelled first, and then `farewell` is run on it."""
