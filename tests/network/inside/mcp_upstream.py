@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from tests.network.inside.site import read_request
 from tests.network.world import OTHER_PUBLIC, PRIVATE, PUBLIC, World
+from tests.sources.mcp.speakers import Log
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
 from toolkeep.sources.mcp import http_session
@@ -452,7 +453,7 @@ class Listening(Streaming):
 
 
 def answering(answerer: Answerer) -> Questions:
-    return Questions(answerer, "up", "ada", lambda _: None)
+    return Questions(answerer, "up", "ada", lambda _: None, Log())
 
 
 async def test_a_question_on_a_stream_of_its_own_is_answered_during_a_call(world: World) -> None:

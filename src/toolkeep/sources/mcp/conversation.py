@@ -149,12 +149,15 @@ class Conversation:
         raise UpstreamFailed(f"its list of tools has more than {TOOLS} entries or {PAGES} pages")
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], on_progress: Progress | None = None
+        self, tool: str, arguments: dict[str, Any], on_progress: Progress | None = None, call: str = ""
     ) -> dict[str, Any]:
-        """What the server answers to a call; raises `UpstreamFailed`. Only meanwhile it may ask something."""
+        """What the server answers to a call; raises `UpstreamFailed`. Only meanwhile it may ask something.
+
+        `call` is the id under which the log has it.
+        """
         if self._is_answered:
             await self._speaker.listen()
-        with self._questions.during_call() if self._questions is not None else nullcontext():
+        with self._questions.during_call(call) if self._questions is not None else nullcontext():
             return await self._called(tool, arguments, on_progress)
 
     async def _called(

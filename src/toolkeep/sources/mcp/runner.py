@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from toolkeep.sources.mcp.http_session import Access
-    from toolkeep.sources.mcp.questions import Answerer, Questions
+    from toolkeep.sources.mcp.questions import Answerer, Questions, Record
     from toolkeep.sources.mcp.speaking import UpstreamFailed
     from toolkeep.sources.mcp.talk import Talk
 
@@ -54,15 +54,18 @@ class McpRunner:
         machine: Machine,
         contacts: Contacts,
         tell: Callable[[Event], None],
+        record: "Record",
         hidden: str = "",
         sign_ins: KeptTokens | None = None,
         answerer: "Answerer | None" = None,
     ) -> None:
         """No server sees `hidden`; `sign_ins` holds the tokens that servers are shown.
 
-        `answerer` answers what servers ask a person; without one, that is declined. `tell` hears of both.
+        `answerer` answers what servers ask a person; without one, that is declined. `tell` hears of both,
+        and `record` writes them into the log.
         """
         self._tell = tell
+        self._record = record
         self._answerer = answerer
         self._sign_ins = sign_ins or MemoryTokens()
         self._contacts = contacts
@@ -123,7 +126,7 @@ class McpRunner:
             if talk.way_out is not None:
                 talk.way_out.begin(call.tool, self._contacts.of(call))
             arguments = json.loads(json.dumps(call.checked.arguments))
-            return await talk.conversation.call(target["tool"], arguments, known.on_progress)
+            return await talk.conversation.call(target["tool"], arguments, known.on_progress, call.request.id)
 
     async def _wanted(
         self, call: RecordedCall, known: ToolContext
@@ -179,7 +182,7 @@ class McpRunner:
         from toolkeep.sources.mcp.questions import Questions
 
         upstream = call.tool.runner.target["upstream"]
-        return Questions(self._answerer, upstream, call.request.agent, self._tell)
+        return Questions(self._answerer, upstream, call.request.agent, self._tell, self._record)
 
     def _access(self, target: Mapping[str, Any], known: ToolContext) -> "Access | None":
         """What lets the calls of a server in, where its upstream says that there is something."""
