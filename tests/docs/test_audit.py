@@ -14,7 +14,7 @@ from toolkeep.audit.findings import Kind
 from toolkeep.audit.record import Recorder
 from toolkeep.cli.audit import COMMANDS
 from toolkeep.records import MemoryRecord
-from toolkeep.sources.mcp.questions import Questions
+from toolkeep.sources.mcp.questions import Questions, UnderWay
 from toolkeep.storage.log import AuditLog
 
 PAGE = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ async def asked_something(record: MemoryRecord) -> None:
     """A server asks for something while it has a call."""
     recorder = Recorder(record.log, record.bodies, record.secret_key)
     questions = Questions(None, "shelf", "ada", lambda _: None, recorder.asked)
-    with questions.during_call("a call"):
+    with questions.during_call(UnderWay("a call")):
         questions.refuse("roots/list")
     await asyncio.sleep(0)
 

@@ -17,6 +17,7 @@ from toolkeep.sources.mcp.questions import (
     Answerer,
     Questions,
     Tell,
+    UnderWay,
     UpstreamAnswer,
     UpstreamQuestion,
 )
@@ -47,7 +48,7 @@ def asked(
 
     async def main() -> list[dict[str, Any]]:
         questions = put_to(answerer, tell, log)
-        with questions.during_call("one"):
+        with questions.during_call(UnderWay("one")):
             return [await questions.answer(one) for one in params]
 
     return asyncio.run(main())
@@ -136,7 +137,7 @@ def test_of_questions_without_end_the_first_are_told() -> None:
     async def main() -> None:
         questions = put_to(None, told.append, log)
         for call in ("one", "two"):
-            with questions.during_call(call):
+            with questions.during_call(UnderWay(call)):
                 for _ in range(1_000):
                     questions.refuse("sampling/createMessage")
 
@@ -160,6 +161,8 @@ def test_who_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         {"message": "x", "requestedSchema": {"type": "object", "properties": {"a": SCHEMA}}},
         {**ASKED, "mode": "url", "url": "https://evil.example", "elicitationId": "1"},
         {**ASKED, "mode": None},
+        {**ASKED, "message": "What is your password?"},
+        {**ASKED, "requestedSchema": {"type": "object", "properties": {"token": {"type": "string"}}}},
     ],
 )
 def test_what_is_no_flat_form_is_put_to_nobody(params: object) -> None:
@@ -182,7 +185,7 @@ def test_a_question_outside_of_a_call_is_put_to_nobody() -> None:
     async def main() -> None:
         questions = put_to(heard.append)
         assert await questions.answer(ASKED) == NO
-        with questions.during_call("one"):
+        with questions.during_call(UnderWay("one")):
             pass
         assert await questions.answer(ASKED) == NO
         assert not questions.take(ASKED, replies([]))
@@ -202,9 +205,9 @@ def test_calls_that_are_over_leave_no_questions_to_those_that_go_on() -> None:
 
     async def main() -> None:
         questions = put_to(heard.append)
-        with questions.during_call("one"):
+        with questions.during_call(UnderWay("one")):
             for number in range(10):
-                with questions.during_call(str(number)):
+                with questions.during_call(UnderWay(str(number))):
                     pass
             for _ in range(QUESTIONS + 3):
                 await questions.answer(ASKED)
@@ -233,7 +236,7 @@ def test_a_question_ends_with_the_call_and_its_late_answer_is_not_sent() -> None
 
     async def main() -> None:
         questions = put_to(stubborn)
-        with questions.during_call("one"):
+        with questions.during_call(UnderWay("one")):
             assert questions.take(ASKED, replies(told))
             await settle()
         late.set()
@@ -248,8 +251,8 @@ def test_a_question_that_nobody_answers_ends_with_the_last_call() -> None:
 
     async def main() -> None:
         questions = put_to(never)
-        with questions.during_call("one"):
-            with questions.during_call("two"):
+        with questions.during_call(UnderWay("one")):
+            with questions.during_call(UnderWay("two")):
                 assert questions.take(ASKED, replies(told))
             await settle()
             assert told == []
@@ -269,7 +272,7 @@ def test_a_person_is_asked_one_thing_at_a_time() -> None:
 
     async def main() -> None:
         questions = put_to(busy)
-        with questions.during_call("one"):
+        with questions.during_call(UnderWay("one")):
             assert all(questions.take(ASKED, replies(told)) for _ in range(3))
             await settle()
 
@@ -283,7 +286,7 @@ def test_nothing_is_asked_or_said_once_the_conversation_is_over() -> None:
 
     async def main() -> None:
         questions = put_to(never)
-        with questions.during_call("one"):
+        with questions.during_call(UnderWay("one")):
             assert questions.take(ASKED, replies(told))
             await settle()
             questions.close()
@@ -345,7 +348,7 @@ def test_a_question_for_one_of_several_calls_is_recorded_with_each() -> None:
 
     async def main() -> None:
         questions = put_to(agree, log=log)
-        with questions.during_call("one"), questions.during_call("two"):
+        with questions.during_call(UnderWay("one")), questions.during_call(UnderWay("two")):
             reader = contextvars.Context()  # of a task that reads for all calls
             assert reader.run(questions.take, ASKED, replies([]))
             await settle()
@@ -361,7 +364,7 @@ def test_a_question_in_the_answer_to_a_call_is_recorded_with_that_one() -> None:
         questions = put_to(lambda _: {}, log=log)
 
         async def one(call: str) -> None:
-            with questions.during_call(call):
+            with questions.during_call(UnderWay(call)):
                 await asyncio.sleep(0)
                 await questions.answer(ASKED)
 
@@ -376,8 +379,8 @@ def test_a_question_that_its_call_does_not_outlast_is_recorded_before_the_call_e
 
     async def main() -> None:
         questions = put_to(never, log=log)
-        with questions.during_call("one"):
-            with questions.during_call("two"):
+        with questions.during_call(UnderWay("one")):
+            with questions.during_call(UnderWay("two")):
                 reader = contextvars.Context()
                 assert reader.run(questions.take, ASKED, replies([]))
                 await settle()
@@ -394,7 +397,7 @@ def test_a_question_is_recorded_when_the_conversation_ends_before_its_answer() -
 
     async def main() -> None:
         questions = put_to(never, log=log)
-        with questions.during_call("one"):
+        with questions.during_call(UnderWay("one")):
             assert questions.take(ASKED, replies([]))
             await settle()
             questions.close()
@@ -410,7 +413,7 @@ def test_what_is_asked_outside_of_calls_is_in_no_call_s_log() -> None:
 
     async def main() -> None:
         questions = put_to(lambda _: {}, log=log)
-        with questions.during_call("one"):
+        with questions.during_call(UnderWay("one")):
             pass
         assert await questions.answer(ASKED) == NO
         questions.refuse("sampling/createMessage")

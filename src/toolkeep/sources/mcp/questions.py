@@ -10,8 +10,9 @@ into telling a server what it should not know.
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from toolkeep.canonical import canonical_hash
 from toolkeep.errors import ToolkeepError
 from toolkeep.events import UpstreamAsked
 from toolkeep.sources.mcp.forms import FORM_BYTES, Form, FormRefused, read_form
+from toolkeep.sources.mcp.secret_words import wants_secret
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.wording import excerpt_lines
 
@@ -31,7 +33,7 @@ log = logging.getLogger("toolkeep.execution")
 QUESTIONS: Final = 5
 """That a server may put during one call."""
 ANSWER_SECONDS: Final = 300.0
-"""How long an answer is waited for; a call has its own deadline besides."""
+"""How long an answer is waited for; the time of the call stands still meanwhile."""
 MESSAGE_CHARS: Final = 2_000
 ELICITATION: Final = "elicitation/create"
 PROGRAM: Final = "program"
@@ -52,8 +54,17 @@ Tell = Callable[[UpstreamAsked], None]
 Record = Callable[[ServerAsked], "asyncio.Future[Any]"]
 DECLINED: Final[Result] = {"action": "decline"}
 _CANCELLED: Final[Result] = {"action": "cancel"}
-_call: ContextVar[str] = ContextVar("the call whose server is heard")
+_call: ContextVar["UnderWay | None"] = ContextVar("the call whose server is heard", default=None)
 """Set where an answer to one call is read; what reads for all calls has none of this conversation."""
+
+
+class UnderWay(msgspec.Struct, frozen=True, eq=False):
+    """A call that a server has."""
+
+    id: str
+    """Under which the log has it."""
+    pause: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Held while a person is asked, so that this is none of its time."""
 
 
 class UpstreamQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +78,8 @@ class UpstreamQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """Its words, with everything unseen made visible."""
     schema: dict[str, Any]
     """The flat form that it wants filled in, as JSON Schema."""
+    expires_at: float
+    """When nobody waits for the answer any more, in POSIX seconds."""
 
 
 class UpstreamAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +104,7 @@ class _Wish(msgspec.Struct, eq=False):
     """Something that the server wants, and the calls that it may want it for."""
 
     method: str
-    calls: list[str]
+    calls: list[UnderWay]
     """Those whose log does not say yet what became of it."""
     of_calls: int
     hash: str = ""
@@ -129,7 +142,7 @@ class Questions:
         self._tell = tell
         self._record = record
         self._untold = _REFUSALS_TOLD
-        self._calls: list[str] = []
+        self._calls: list[UnderWay] = []
         self._left = 0
         self._turn = asyncio.Lock()
         """A person is asked one thing at a time."""
@@ -137,7 +150,7 @@ class Questions:
         self._replying: set[asyncio.Task[None]] = set()
 
     @contextmanager
-    def during_call(self, call: str) -> Iterator[None]:
+    def during_call(self, call: UnderWay) -> Iterator[None]:
         """A call is under way; questions that nobody answered end with the last one that they may be of."""
         within = _call.set(call)
         self._calls.append(call)
@@ -182,8 +195,8 @@ class Questions:
 
     def _wish(self, method: str) -> _Wish:
         """What is wanted now: for the call whose answer is being read, or else for one of them all."""
-        own = _call.get("")
-        calls = [own] if own in self._calls else list(self._calls)
+        own = _call.get()
+        calls = [own] if own is not None and own in self._calls else list(self._calls)
         return _Wish(method, calls, len(calls))
 
     def _refuse(self, wish: _Wish, params: object, reason: str) -> None:
@@ -216,8 +229,14 @@ class Questions:
             raise FormRefused("it wants something else than a form filled in")
         form = read_form(params.get("requestedSchema"))
         words = excerpt_lines(message, MESSAGE_CHARS)
+        if wants_secret(words, form.schema):
+            raise FormRefused("it asks for a secret, which no server may do in a form")
         shown = UpstreamQuestion(
-            upstream=self._upstream, agent=self._agent, message=words, schema=form.schema
+            upstream=self._upstream,
+            agent=self._agent,
+            message=words,
+            schema=form.schema,
+            expires_at=time.time() + ANSWER_SECONDS,
         )
         return _Question(wish, shown, form)
 
@@ -249,7 +268,10 @@ class Questions:
         asking.add_done_callback(lambda task: task.cancelled() or task.exception())
         question.asking = asking
         try:
-            await asyncio.wait({asking}, timeout=ANSWER_SECONDS)
+            with ExitStack() as paused:
+                for call in question.wish.calls:
+                    paused.enter_context(call.pause())
+                await asyncio.wait({asking}, timeout=ANSWER_SECONDS)
         finally:
             asking.cancel()  # nobody waits for it any more
         if not asking.done() or asking.cancelled() or not question.wish.calls:
@@ -268,7 +290,7 @@ class Questions:
             answer: Answer = await said if isinstance(said, Awaitable) else said
             return answer
 
-    def _end(self, question: _Question, calls: list[str]) -> None:
+    def _end(self, question: _Question, calls: list[UnderWay]) -> None:
         """These calls are over, and the question with the last that it may be of."""
         wish = question.wish
         self._write(wish, [call for call in calls if call in wish.calls], "cancel")
@@ -276,7 +298,7 @@ class Questions:
             question.asking.cancel()
 
     def _write(
-        self, wish: _Wish, calls: list[str], outcome: str, by: str = ""
+        self, wish: _Wish, calls: list[UnderWay], outcome: str, by: str = ""
     ) -> "list[asyncio.Future[Any]]":
         """What the log says of these calls, from here on."""
         wish.calls = [call for call in wish.calls if call not in calls]
@@ -284,7 +306,7 @@ class Questions:
             self._record(
                 ServerAsked(
                     answerer=by,
-                    call=call,
+                    call=call.id,
                     method=wish.method,
                     of_calls=wish.of_calls,
                     outcome=outcome,
