@@ -110,6 +110,9 @@ class Pipeline:
         )
         self.admission = Admission(limits)
         project, state_folder = policy.project, policy.state_folder or ""
+        self.recorder = Recorder(
+            record.log, record.bodies, record.secret_key, is_alone=self.admission.has_one
+        )
         machine, contacts = Machine(), Contacts(bus)
         self.sandbox = SandboxRunner(project, state_folder, machine, contacts)
         self.residents = Residents()
@@ -120,12 +123,18 @@ class Pipeline:
             WasmRunner(project, state_folder, _compiled_modules(record), self._threads),
             HttpRunner(),
             ProcessRunner(self.residents, machine, contacts, project, state_folder),
-            McpRunner(self.residents, machine, contacts, bus.tell, state_folder, sign_ins, answerer),
+            McpRunner(
+                self.residents,
+                machine,
+                contacts,
+                bus.tell,
+                self.recorder.asked,
+                state_folder,
+                sign_ins,
+                answerer,
+            ),
         ]
         self.executor = Executor(runners, Breaker(limits), ResultCache())
-        self.recorder = Recorder(
-            record.log, record.bodies, record.secret_key, is_alone=self.admission.has_one
-        )
         self._registry = registry
         self._refusals = refusals
         self._bus = bus

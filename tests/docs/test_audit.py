@@ -1,5 +1,6 @@
 """The page about the log names every kind of record with its fields, and everything that verifying can find."""
 
+import asyncio
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 from tests.docs.markdown import ROOT
 from toolkeep import Keep
 from toolkeep.audit.findings import Kind
+from toolkeep.audit.record import Recorder
 from toolkeep.cli.audit import COMMANDS
 from toolkeep.records import MemoryRecord
+from toolkeep.sources.mcp.questions import Questions, UnderWay
 from toolkeep.storage.log import AuditLog
 
 PAGE = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
@@ -34,8 +37,17 @@ def double(number: int) -> int:
     return 2 * number
 
 
+async def asked_something(record: MemoryRecord) -> None:
+    """A server asks for something while it has a call."""
+    recorder = Recorder(record.log, record.bodies, record.secret_key)
+    questions = Questions(None, "shelf", "ada", lambda _: None, recorder.asked)
+    with questions.during_call(UnderWay("a call")):
+        questions.refuse("roots/list")
+    await asyncio.sleep(0)
+
+
 def records(tmp_path: Path) -> list[Mapping[str, Any]]:
-    """Records of every kind: of a call that runs, of some that do not, and of a new key."""
+    """Records of every kind: of a call that runs, of some that do not, of a server that asks, and of a new key."""
     record = MemoryRecord()
     answers = iter((True, False))
     keep = Keep(record=record, approver=lambda _: next(answers))
@@ -47,6 +59,7 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
     for _ in range(2):
         keep.call_sync("double", {"number": 1}, confirm=True)
     keep.close()
+    asyncio.run(asked_something(record))
     with AuditLog(tmp_path / "state") as log:
         log.rotate_key()
         return [entry.record for entry in (*record.log.entries, *log.read())]

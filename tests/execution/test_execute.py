@@ -13,6 +13,7 @@ from tests.flow.test_order import HeldLog
 from toolkeep import Code, Keep, ToolContext, ToolDefinition, tool
 from toolkeep.calls import ToolResult
 from toolkeep.execution import execute as execute_module
+from toolkeep.execution.admission import Admission, Slot
 from toolkeep.limits import CallLimits
 from toolkeep.records import MemoryRecord
 
@@ -486,3 +487,24 @@ def test_a_progress_listener_that_fails_does_not_fail_the_tool() -> None:
     keep = Keep()
     keep.register(work)
     assert asyncio.run(keep.call("work", {}, on_progress=broken)).value == 1
+
+
+def test_what_a_person_takes_is_none_of_the_time_of_a_call() -> None:
+    async def scenario() -> None:
+        slot, answered = Slot(Admission(CallLimits()), ()), asyncio.Event()
+
+        async def run() -> None:
+            with slot.pause(), slot.pause():
+                await answered.wait()
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(run())
+        deadline = asyncio.create_task(execute_module._in_time(task, SOON, slot))
+        await asyncio.sleep(20 * SOON)
+        assert not deadline.done()
+        answered.set()
+        await deadline  # its own time goes on
+        assert not task.done()
+        task.cancel()
+
+    asyncio.run(scenario())

@@ -63,7 +63,7 @@ def view(question: Question, *, now: float, width: int = 80) -> list[Line]:
 def rows(text: str, width: int) -> Iterator[Line]:
     """Foreign text of several lines, each behind a margin and none wider than the screen."""
     for line in text.split("\n"):
-        yield from _wrapped(MARGIN, steady(line), width, "foreign")
+        yield from _wrapped(MARGIN, steady(line), max(width, _NARROWEST), "foreign")
 
 
 def steady(text: str) -> str:

@@ -82,6 +82,25 @@ class ApprovalGiven(Record, frozen=True, kw_only=True, gc=False):
     way: str
 
 
+class ServerAsked(Record, frozen=True, kw_only=True, gc=False):
+    """What the upstream server of the tool wanted while the call ran, and was told. Never in its words."""
+
+    answerer: str
+    """Who said yes or no; empty where nobody did."""
+    call: str
+    method: str
+    """As MCP calls it; `other` for what it does not know."""
+    of_calls: int
+    """How many calls the server had then, where it does not say for which it asks; each has such a record."""
+    outcome: str
+    """What the server was told: `accept`, `decline`, `cancel`, or `refused` where nobody was asked."""
+    question_hash: str
+    """Of all that it sent along; empty where that is too much to be looked at."""
+    time: str
+    type: str = "ServerAsked"
+    upstream: str
+
+
 class ToolCompleted(Record, frozen=True, gc=False):
     """What became of the call: everything that a receipt shows."""
 

@@ -5,6 +5,7 @@ output is heard as it comes, does not start before its intent is durable; no res
 outcome is. Records hold hashes; what they hash lies beside the log, without secrets, or nowhere.
 """
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -22,6 +23,7 @@ from toolkeep.audit.kinds import (
     CapabilityCheck,
     PolicyDecision,
     Record,
+    ServerAsked,
     ToolCompleted,
     ToolInvoked,
     written,
@@ -155,6 +157,16 @@ class Recorder:
             except ToolkeepError as error:
                 return _unrecorded(recorded.request, error, "nothing was run")
         return recorded
+
+    def asked(self, record: ServerAsked) -> "asyncio.Future[Leaf]":
+        """Append what a server wanted during a call: it has its place now, and is durable once awaited."""
+        try:
+            appended: asyncio.Future[Leaf] = asyncio.ensure_future(self._append([record], may_be_alone=False))
+        except ToolkeepError as error:
+            appended = asyncio.get_running_loop().create_future()
+            appended.set_exception(error)
+        appended.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return appended
 
     async def outcome(self, result: ToolResult, trail: Trail) -> ToolResult:
         """The result with its place in the log; an error in its place where that cannot be written."""

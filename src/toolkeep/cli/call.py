@@ -15,6 +15,7 @@ from toolkeep.errors import Code
 
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
+    from toolkeep.sources.mcp.questions import Answerer, UpstreamAnswer, UpstreamQuestion
 
 
 def _key(_: click.Context, __: click.Parameter, key: str | None) -> str:
@@ -57,11 +58,11 @@ def command(
 ) -> None:
     """Call the tool NAME with ARGUMENTS (JSON; from standard input if absent or -), as `operator`.
 
-    The call is checked, decided, recorded and run inside its limits. Where a person has to agree, you are
-    asked on the terminal. Exit status 0 if it worked.
+    The call is checked, decided, recorded and run inside its limits. Where a person has to agree, or the
+    upstream server of the tool asks something, you are asked on the terminal. Exit status 0 if it worked.
     """
     text = read_arguments(arguments)
-    with keep_with(files, project, approver=_approver(project)) as keep:
+    with keep_with(files, project, approver=_approver(project), answerer=_answerer()) as keep:
         result = asyncio.run(
             keep.call(
                 name,
@@ -89,6 +90,18 @@ def _approver(project: Path | None) -> "Approver | None":
         return TerminalApprover(project)
     root = project_folder(project)
     return announce if read_configuration(root, open_state(root)).approval_wait_s else None
+
+
+def _answerer() -> "Answerer | None":
+    """The person at the terminal, whom an upstream server may ask something."""
+    from toolkeep.cli.asking import can_ask
+
+    async def ask(question: "UpstreamQuestion") -> "UpstreamAnswer":
+        from toolkeep.cli.answering import answer
+
+        return await answer(question)
+
+    return ask if can_ask() else None
 
 
 def _print(result: ToolResult) -> None:

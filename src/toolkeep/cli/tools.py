@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from toolkeep.approval.approve import Approver
+    from toolkeep.sources.mcp.questions import Answerer
 
 _HELP_CHARS = 60
 
@@ -27,10 +28,17 @@ def keep_with(
     project: Path | None = None,
     *,
     approver: "Approver | None" = None,
+    answerer: "Answerer | None" = None,
     approval_wait_s: float | None = None,
 ) -> Keep:
     """A keep with the tools of project and files; what cannot be used is named on stderr and left out."""
-    keep = open_keep(project=project, approver=approver, approval_wait_s=approval_wait_s, follow_store=False)
+    keep = open_keep(
+        project=project,
+        approver=approver,
+        answerer=answerer,
+        approval_wait_s=approval_wait_s,
+        follow_store=False,
+    )
     for skipped in keep.start_up.skipped[:LISTED_NAMES]:
         _say_skipped(skipped.tool or f"provider {skipped.provider}", skipped.error)
     if (more := len(keep.start_up.skipped) - LISTED_NAMES) > 0:

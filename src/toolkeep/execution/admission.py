@@ -9,7 +9,7 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 import msgspec
 
@@ -49,6 +49,9 @@ class Slot(msgspec.Struct, eq=False):
     _admission: "Admission"
     _gates: tuple[_Gate, ...]
     _holders: int = 1
+    _pauses: int = 0
+    _paused_at: float = 0.0
+    _paused_s: float = 0.0
 
     def hold(self) -> None:
         """Hold it once more: something of the call goes on after its answer."""
@@ -68,6 +71,24 @@ class Slot(msgspec.Struct, eq=False):
             raise
         await self._admission.step_in(tool)
         self._gates = agent, tool
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Around what a person takes while the call runs: its place stays taken, its time stands still."""
+        if not self._pauses:
+            self._paused_at = time.monotonic()
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._paused_s, self._paused_at = self.paused_s, time.monotonic()
+            self._pauses -= 1
+
+    @property
+    def paused_s(self) -> float:
+        """How long the call waited for people since it began to run."""
+        now = time.monotonic() - self._paused_at if self._pauses else 0.0
+        return self._paused_s + now
 
     @property
     def is_shared(self) -> bool:

@@ -10,7 +10,7 @@ import time
 import types
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jiter
 import msgspec
@@ -28,6 +28,9 @@ from toolkeep.refusals import refuse
 from toolkeep.wording import excerpt_lines
 
 log = logging.getLogger("toolkeep.execution")
+
+_GLANCE_SECONDS: Final = 0.05
+"""How often it is looked whether a person still takes time, where a call has none left of its own."""
 
 
 class _Failure(NamedTuple):
@@ -123,7 +126,7 @@ class Executor:
         try:
             await _turn()  # many end in their first step, and need no timer
             if not task.done():
-                await _end_of(task, call.deadline_s)
+                await _in_time(task, call.deadline_s, slot)
         except asyncio.CancelledError:
             run.is_given_up = True
             await _stop(task, slot)
@@ -139,6 +142,15 @@ class Executor:
 def _turn() -> Generator[None, None, None]:
     """Let the event loop go round once: what `asyncio.sleep(0)` awaits, without the layer around it."""
     yield
+
+
+async def _in_time(task: "asyncio.Future[Any]", deadline_s: float, slot: Slot) -> None:
+    """Wait until the task ends, or has had its time; what a person took of it is given back."""
+    granted_s = deadline_s
+    await _end_of(task, deadline_s)
+    while not task.done() and (more_s := deadline_s + slot.paused_s - granted_s) > 0:
+        granted_s += more_s
+        await _end_of(task, max(more_s, _GLANCE_SECONDS))
 
 
 async def _end_of(task: "asyncio.Future[Any]", timeout_s: float) -> None:

@@ -1,6 +1,7 @@
 """`Runner`: the seam behind which a tool runs, in this process or in a confined one."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from toolkeep.calls import RecordedCall, RegisteredTool
@@ -16,6 +17,13 @@ class Held(Protocol):
 
     def release(self) -> None:
         """Let go once."""
+
+
+class Timed(Held, Protocol):
+    """The slot of a call that runs."""
+
+    def pause(self) -> AbstractContextManager[None]:
+        """Around what a person takes while the call runs: it is none of the call's time."""
 
 
 class RunRefused(Exception):
@@ -39,7 +47,7 @@ class Runner(Protocol):
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it can run this tool as its definition demands."""
 
-    def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Awaitable[Any]:
+    def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Timed) -> Awaitable[Any]:
         """What the tool gives back; raises whatever the tool raises. May be cancelled.
 
         `context` makes what the tool may ask of its call, for a tool that wants it.

@@ -41,7 +41,7 @@ def executables(program: str, depth: int = 0) -> Iterator[str]:
 
 def _is_executable(path: str) -> bool:
     try:
-        mode = os.stat(path).st_mode  # noqa: PTH116 -- text
+        mode = os.stat(path).st_mode
     except (OSError, ValueError):  # it is not there, or no path
         return False
     return stat.S_ISREG(mode) and bool(mode & _ANY_EXECUTE)

@@ -258,7 +258,7 @@ def _check_canonical(path: str) -> None:
 
 def _identity(path: str) -> tuple[int, int]:
     try:
-        status = os.stat(path, follow_symlinks=False)  # noqa: PTH116 -- each call asks, and a Path costs as much
+        status = os.stat(path, follow_symlinks=False)
     except OSError as error:
         raise NotThere(f"{path!r} does not exist") from error
     return status.st_dev, status.st_ino

@@ -139,7 +139,7 @@ def _summary(entry: Entry, owners: dict[str, tuple[str, str]]) -> RecordSummary:
     said = entry.record
     call = str(said.get("call", ""))
     agent, tool = owners.get(call, ("", ""))
-    status = said.get("status") or said.get("decision") or ""
+    status = said.get("status") or said.get("decision") or said.get("outcome") or ""
     return RecordSummary(
         index=entry.index,
         time=str(said.get("time", "")),

@@ -19,6 +19,7 @@ from toolkeep.network import exchange
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
 from toolkeep.sources.mcp.answers import value_of
+from toolkeep.sources.mcp.questions import UnderWay
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.mcp.talk import Talk, start_by_http
 
@@ -100,7 +101,7 @@ async def begun() -> Talk:
 
 async def called(talk: Talk) -> str:
     try:
-        found = await talk.conversation.call("echo", {"text": "x"})
+        found = await talk.conversation.call("echo", {"text": "x"}, UnderWay("call"))
         return f"ok: {value_of(found, wants_structure=False)}"
     except UpstreamFailed as failed:
         return failed.reason
@@ -187,7 +188,7 @@ async def test_a_stream_that_says_nothing_for_ever_ends_with_the_call(world: Wor
     talk = await begun()
     with suppress(TimeoutError):
         async with asyncio.timeout(0.3):
-            await talk.conversation.call("echo", {"text": "x"})
+            await talk.conversation.call("echo", {"text": "x"}, UnderWay("call"))
     await upstream.left.wait()
     assert talk.is_alive
     await talk.close()

@@ -25,6 +25,7 @@ from toolkeep.network.reaching import HostReach
 from toolkeep.sign_ins import Client, Kept, MemoryTokens
 from toolkeep.sources.mcp.answers import value_of
 from toolkeep.sources.mcp.http_session import Access
+from toolkeep.sources.mcp.questions import UnderWay
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.mcp.talk import Talk, start_by_http
 from toolkeep.sources.oauth.access import OwnSecret, SignedIn, SigningIn
@@ -146,7 +147,7 @@ async def talk(access: Access) -> Talk:
 
 
 async def called(access: Access) -> Any:
-    said = await (await talk(access)).conversation.call("echo", {})
+    said = await (await talk(access)).conversation.call("echo", {}, UnderWay("call"))
     return value_of(said, wants_structure=False)
 
 

@@ -10,11 +10,12 @@ from unittest.mock import patch
 
 from tests.network.inside.site import read_request
 from tests.network.world import OTHER_PUBLIC, PRIVATE, PUBLIC, World
+from tests.sources.mcp.speakers import Log
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
 from toolkeep.sources.mcp import http_session
 from toolkeep.sources.mcp.answers import value_of
-from toolkeep.sources.mcp.questions import Answerer, Questions
+from toolkeep.sources.mcp.questions import Answerer, Questions, UnderWay
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.mcp.talk import Talk, start_by_http
 
@@ -82,7 +83,9 @@ async def begun(questions: Questions | None = None, secrets: tuple[str, ...] = (
 
 
 async def said(talk: Talk, text: str = "hello") -> Any:
-    return value_of(await talk.conversation.call("echo", {"text": text}), wants_structure=False)
+    return value_of(
+        await talk.conversation.call("echo", {"text": text}, UnderWay("call")), wants_structure=False
+    )
 
 
 async def why_not(work: Any) -> str:
@@ -243,7 +246,7 @@ async def test_progress_is_told_while_the_stream_goes_on_and_the_answer_ends_it(
 
     await serve(world, Streaming(slowly))
     talk = await begun()
-    said = await talk.conversation.call("echo", {"text": "x"}, lambda *_: told.set())
+    said = await talk.conversation.call("echo", {"text": "x"}, UnderWay("call"), lambda *_: told.set())
     assert value_of(said, wants_structure=False) == "hello"
     await gone.wait()
 
@@ -452,7 +455,7 @@ class Listening(Streaming):
 
 
 def answering(answerer: Answerer) -> Questions:
-    return Questions(answerer, "up", "ada", lambda _: None)
+    return Questions(answerer, "up", "ada", lambda _: None, Log())
 
 
 async def test_a_question_on_a_stream_of_its_own_is_answered_during_a_call(world: World) -> None:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from toolkeep.audit.kinds import ServerAsked
+from toolkeep.errors import NotRecorded
 from toolkeep.events import UpstreamAsked
 from toolkeep.sources.mcp.speaking import Progress
 
@@ -53,3 +55,25 @@ class Told:
 
     def abandon(self) -> None:
         pass
+
+
+class Log:
+    """What was recorded, durable at once unless the disk is full."""
+
+    def __init__(self, *, is_full: bool = False) -> None:
+        self.records: list[ServerAsked] = []
+        self._is_full = is_full
+
+    def __call__(self, record: ServerAsked) -> "asyncio.Future[Any]":
+        self.records.append(record)
+        written: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self._is_full:
+            written.set_exception(NotRecorded("the disk is full"))
+            written.exception()
+        else:
+            written.set_result(None)
+        return written
+
+    @property
+    def lines(self) -> list[tuple[str, str, int]]:
+        return [(one.call, one.outcome, one.of_calls) for one in self.records]

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.config.projects import accept
 from tests.sources.mcp.servers import add, call_all, listing
 from toolkeep import Code
+from toolkeep.cli.main import cli
 from toolkeep.sandbox.zygote import interpreter
 from toolkeep.sources.mcp.questions import UpstreamQuestion
 
@@ -186,3 +188,34 @@ def test_a_server_may_ask_a_person_only_where_the_host_names_who_answers(
         ("up", "ada", "refused"),
         ("up", "ada", "accept"),
     ]
+
+
+@pytest.mark.spec("AUD-1", "AUD-4", "AUD-5")
+def test_the_signed_log_says_that_a_server_asked_and_what_became_of_it(tmp_path: Path) -> None:
+    add(tmp_path, *server("elicits"))
+    calls = [("echo", {"text": "When?"})]
+    (alone,) = call_all(tmp_path, calls)
+    (helped,) = call_all(tmp_path, calls, answerer=lambda _: {"why": "s3cret"})
+
+    def audit(*words: str) -> Any:
+        done = CliRunner().invoke(cli, ["audit", *words, "--json", "--project", str(tmp_path)])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.output)
+
+    chains = [audit("show", one.call_id) for one in (alone, helped)]
+    assert [[record["type"] for record in chain] for chain in chains] == [
+        ["ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ServerAsked", "ToolCompleted"]
+    ] * 2
+    refused, accepted = (chain[-2] for chain in chains)
+    assert [(one["outcome"], one["answerer"]) for one in (refused, accepted)] == [
+        ("refused", ""),
+        ("accept", "program"),
+    ]
+    assert refused["question_hash"] == accepted["question_hash"] != ""
+    assert {(one["upstream"], one["method"], one["of_calls"]) for one in (refused, accepted)} == {
+        ("up", "elicitation/create", 1)
+    }
+    assert "s3cret" not in json.dumps([chain[:-1] for chain in chains])
+    assert audit("receipt", helped.call_id)["record"]["type"] == "ToolCompleted"
+    audit("verify")
+    assert [row["status"] for row in audit("list") if row["type"] == "ServerAsked"] == ["refused", "accept"]

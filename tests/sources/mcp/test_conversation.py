@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.sources.mcp.speakers import Answering, Told
+from tests.sources.mcp.speakers import Answering, Log, Told
 from toolkeep.sources.mcp import conversation as conversing
 from toolkeep.sources.mcp.conversation import Conversation
-from toolkeep.sources.mcp.questions import Answerer, Questions
+from toolkeep.sources.mcp.questions import Answerer, Questions, UnderWay
 from toolkeep.sources.mcp.speaking import UpstreamError, UpstreamFailed
 
 ASKS = {
@@ -27,10 +27,10 @@ def refusing(code: int, data: Any = None) -> Answering:
 
 def called(told: Told, protocol: str = "2026-07-28", answerer: Answerer | None = None) -> Any:
     async def main() -> Any:
-        questions = Questions(answerer, "up", "ada", told.events.append)
+        questions = Questions(answerer, "up", "ada", told.events.append, Log())
         conversation = Conversation(told, protocol, questions)
         await conversation.begin()
-        return await conversation.call("echo", {"x": 1})
+        return await conversation.call("echo", {"x": 1}, UnderWay("call"))
 
     return asyncio.run(main())
 

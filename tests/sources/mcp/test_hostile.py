@@ -15,6 +15,7 @@ from toolkeep.sandbox.probe import Findings, probe
 from toolkeep.sandbox.zygote import interpreter
 from toolkeep.sources.mcp import talk as talking
 from toolkeep.sources.mcp.answers import value_of
+from toolkeep.sources.mcp.questions import UnderWay
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.mcp.talk import Talk, start_by_lines
 
@@ -52,7 +53,7 @@ def said_to(mode: str, findings: Findings, *texts: str) -> list[Any]:
         async with talk_with(mode, findings) as talk:
             for text in texts:
                 try:
-                    said = await talk.conversation.call("echo", {"text": text})
+                    said = await talk.conversation.call("echo", {"text": text}, UnderWay("call"))
                     found.append(value_of(said, wants_structure=False))
                 except UpstreamFailed as failed:
                     found.append(failed)
@@ -65,7 +66,7 @@ def said_to(mode: str, findings: Findings, *texts: str) -> list[Any]:
 def test_both_eras_are_spoken(mode: str, findings: Findings) -> None:
     async def main() -> tuple[dict[str, str], list[str], Any]:
         async with talk_with(mode, findings) as talk:
-            said = await talk.conversation.call("echo", {"text": "hello"})
+            said = await talk.conversation.call("echo", {"text": "hello"}, UnderWay("call"))
             return talk.conversation.server, list(talk.pins), value_of(said, wants_structure=False)
 
     server, tools, value = asyncio.run(main())
@@ -151,11 +152,16 @@ def test_a_call_that_is_given_up_is_cancelled_there_and_its_late_answer_harms_no
 ) -> None:
     async def main() -> Any:
         async with talk_with("slow", findings) as talk:
-            waiting = asyncio.ensure_future(talk.conversation.call("echo", {"text": "wait"}))
+            waiting = asyncio.ensure_future(
+                talk.conversation.call("echo", {"text": "wait"}, UnderWay("call"))
+            )
             await asyncio.sleep(0)
             waiting.cancel()
             await asyncio.wait({waiting})
-            return value_of(await talk.conversation.call("echo", {"text": "next"}), wants_structure=False)
+            return value_of(
+                await talk.conversation.call("echo", {"text": "next"}, UnderWay("call")),
+                wants_structure=False,
+            )
 
     assert asyncio.run(main()) == "heard ['notifications/cancelled']"
 
@@ -165,7 +171,9 @@ def test_progress_is_handed_on_cleaned(findings: Findings) -> None:
 
     async def main() -> None:
         async with talk_with("progress", findings) as talk:
-            await talk.conversation.call("echo", {"text": "a"}, lambda *one: told.append(one))
+            await talk.conversation.call(
+                "echo", {"text": "a"}, UnderWay("call"), lambda *one: told.append(one)
+            )
 
     asyncio.run(main())
     assert told == [(1.0, 2.0, "on\\u001b[31m"), (2.0, 2.0, "on\\u001b[31m")]

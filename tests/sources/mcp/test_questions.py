@@ -1,15 +1,26 @@
 """Questions of hostile servers to a person, and people who fail, hang or give what does not fit."""
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from tests.sources.mcp.speakers import Log
+from toolkeep.canonical import canonical_hash
 from toolkeep.events import UpstreamAsked
 from toolkeep.sources.mcp import questions as asking
-from toolkeep.sources.mcp.questions import QUESTIONS, Answerer, Questions, Tell, UpstreamQuestion
+from toolkeep.sources.mcp.questions import (
+    QUESTIONS,
+    Answerer,
+    Questions,
+    Tell,
+    UnderWay,
+    UpstreamAnswer,
+    UpstreamQuestion,
+)
 
 pytestmark = pytest.mark.spec("MCP-2", "POL-4")
 
@@ -26,12 +37,18 @@ def unheard(_: UpstreamAsked) -> None:
     """Nobody listens."""
 
 
-def asked(answerer: Answerer | None, *params: Any, tell: Tell = unheard) -> list[dict[str, Any]]:
+def put_to(answerer: Answerer | None, tell: Tell = unheard, log: Log | None = None) -> Questions:
+    return Questions(answerer, "shelf", "ada", tell, log or Log())
+
+
+def asked(
+    answerer: Answerer | None, *params: Any, tell: Tell = unheard, log: Log | None = None
+) -> list[dict[str, Any]]:
     """What a server is told that asks all of this during one call."""
 
     async def main() -> list[dict[str, Any]]:
-        questions = Questions(answerer, "shelf", "ada", tell)
-        with questions.during_call():
+        questions = put_to(answerer, tell, log)
+        with questions.during_call(UnderWay("one")):
             return [await questions.answer(one) for one in params]
 
     return asyncio.run(main())
@@ -41,6 +58,10 @@ async def settle() -> None:
     """Let everything run that can."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+async def agree(_: UpstreamQuestion) -> dict[str, Any]:
+    return {}
 
 
 async def never(_: UpstreamQuestion) -> None:
@@ -98,7 +119,7 @@ def test_an_answer_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
 def test_what_nobody_is_asked_is_told_too() -> None:
     told: list[UpstreamAsked] = []
     assert asked(None, ASKED, tell=told.append) == [NO]
-    questions = Questions(None, "shelf", "ada", told.append)
+    questions = put_to(None, told.append)
     for method in ("sampling/createMessage", "roots/list", "evil\x1b[2J"):
         questions.refuse(method)
     assert [(event.method, event.outcome, event.reason) for event in told] == [
@@ -111,12 +132,18 @@ def test_what_nobody_is_asked_is_told_too() -> None:
 
 def test_of_questions_without_end_the_first_are_told() -> None:
     told: list[UpstreamAsked] = []
-    questions = Questions(None, "shelf", "ada", told.append)
-    for _ in range(2):
-        with questions.during_call():
-            for _ in range(1_000):
-                questions.refuse("sampling/createMessage")
+    log = Log()
+
+    async def main() -> None:
+        questions = put_to(None, told.append, log)
+        for call in ("one", "two"):
+            with questions.during_call(UnderWay(call)):
+                for _ in range(1_000):
+                    questions.refuse("sampling/createMessage")
+
+    asyncio.run(main())
     assert len(told) == 40
+    assert log.lines == [("one", "refused", 1)] * 20 + [("two", "refused", 1)] * 20
 
 
 def test_who_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,6 +161,8 @@ def test_who_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         {"message": "x", "requestedSchema": {"type": "object", "properties": {"a": SCHEMA}}},
         {**ASKED, "mode": "url", "url": "https://evil.example", "elicitationId": "1"},
         {**ASKED, "mode": None},
+        {**ASKED, "message": "What is your password?"},
+        {**ASKED, "requestedSchema": {"type": "object", "properties": {"token": {"type": "string"}}}},
     ],
 )
 def test_what_is_no_flat_form_is_put_to_nobody(params: object) -> None:
@@ -154,9 +183,9 @@ def test_a_question_outside_of_a_call_is_put_to_nobody() -> None:
     heard: list[UpstreamQuestion] = []
 
     async def main() -> None:
-        questions = Questions(heard.append, "shelf", "ada", unheard)
+        questions = put_to(heard.append)
         assert await questions.answer(ASKED) == NO
-        with questions.during_call():
+        with questions.during_call(UnderWay("one")):
             pass
         assert await questions.answer(ASKED) == NO
         assert not questions.take(ASKED, replies([]))
@@ -175,10 +204,10 @@ def test_calls_that_are_over_leave_no_questions_to_those_that_go_on() -> None:
     heard: list[UpstreamQuestion] = []
 
     async def main() -> None:
-        questions = Questions(heard.append, "shelf", "ada", unheard)
-        with questions.during_call():
-            for _ in range(10):
-                with questions.during_call():
+        questions = put_to(heard.append)
+        with questions.during_call(UnderWay("one")):
+            for number in range(10):
+                with questions.during_call(UnderWay(str(number))):
                     pass
             for _ in range(QUESTIONS + 3):
                 await questions.answer(ASKED)
@@ -206,8 +235,8 @@ def test_a_question_ends_with_the_call_and_its_late_answer_is_not_sent() -> None
         return {"why": "late"}
 
     async def main() -> None:
-        questions = Questions(stubborn, "shelf", "ada", unheard)
-        with questions.during_call():
+        questions = put_to(stubborn)
+        with questions.during_call(UnderWay("one")):
             assert questions.take(ASKED, replies(told))
             await settle()
         late.set()
@@ -221,9 +250,9 @@ def test_a_question_that_nobody_answers_ends_with_the_last_call() -> None:
     told: list[dict[str, Any]] = []
 
     async def main() -> None:
-        questions = Questions(never, "shelf", "ada", unheard)
-        with questions.during_call():
-            with questions.during_call():
+        questions = put_to(never)
+        with questions.during_call(UnderWay("one")):
+            with questions.during_call(UnderWay("two")):
                 assert questions.take(ASKED, replies(told))
             await settle()
             assert told == []
@@ -242,8 +271,8 @@ def test_a_person_is_asked_one_thing_at_a_time() -> None:
         await asyncio.sleep(0)
 
     async def main() -> None:
-        questions = Questions(busy, "shelf", "ada", unheard)
-        with questions.during_call():
+        questions = put_to(busy)
+        with questions.during_call(UnderWay("one")):
             assert all(questions.take(ASKED, replies(told)) for _ in range(3))
             await settle()
 
@@ -256,8 +285,8 @@ def test_nothing_is_asked_or_said_once_the_conversation_is_over() -> None:
     told: list[dict[str, Any]] = []
 
     async def main() -> None:
-        questions = Questions(never, "shelf", "ada", unheard)
-        with questions.during_call():
+        questions = put_to(never)
+        with questions.during_call(UnderWay("one")):
             assert questions.take(ASKED, replies(told))
             await settle()
             questions.close()
@@ -267,3 +296,127 @@ def test_nothing_is_asked_or_said_once_the_conversation_is_over() -> None:
 
     asyncio.run(main())
     assert told == []
+
+
+@pytest.mark.spec("AUD-1", "AUD-5")
+def test_the_log_says_who_asked_what_and_what_became_of_it_in_no_words_of_theirs() -> None:
+    log = Log()
+    asked(lambda _: UpstreamAnswer(content={"why": "s3cret"}, by="terminal:ada"), ASKED, log=log)
+    (record,) = log.records
+    assert (record.call, record.upstream, record.method) == ("one", "shelf", "elicitation/create")
+    assert (record.outcome, record.answerer, record.of_calls) == ("accept", "terminal:ada", 1)
+    assert record.question_hash == canonical_hash(ASKED)
+    assert not any(word in str(record) for word in ("s3cret", "At which hour"))
+
+
+@pytest.mark.spec("AUD-1")
+@pytest.mark.parametrize(
+    ("answerer", "params", "outcome", "by"),
+    [
+        (None, ASKED, "refused", ""),
+        (lambda _: None, ASKED, "decline", "program"),
+        (lambda _: {"hour": "x"}, ASKED, "decline", "program"),
+        (raising, ASKED, "decline", ""),
+        (lambda _: {}, ASKED, "accept", "program"),
+        (lambda _: {}, {**ASKED, "mode": "url"}, "refused", ""),
+    ],
+)
+def test_the_log_says_how_each_question_ended(
+    answerer: Answerer | None, params: Any, outcome: str, by: str
+) -> None:
+    log = Log()
+    asked(answerer, params, log=log)
+    assert [(one.outcome, one.answerer) for one in log.records] == [(outcome, by)]
+
+
+@pytest.mark.spec("AUD-3")
+def test_an_answer_that_cannot_be_recorded_is_not_sent() -> None:
+    told: list[UpstreamAsked] = []
+    assert asked(lambda _: {}, ASKED, tell=told.append, log=Log(is_full=True)) == [NO]
+    assert [event.outcome for event in told] == ["decline"]
+
+
+@pytest.mark.parametrize("params", [{"data": "x" * 100_000}, {"data": float("inf")}, {"data": [1e999]}])
+def test_what_is_too_much_or_has_no_canonical_form_is_recorded_without_its_hash(params: Any) -> None:
+    log = Log()
+    asked(lambda _: {}, params, log=log)
+    assert [(one.outcome, one.question_hash) for one in log.records] == [("refused", "")]
+
+
+def test_a_question_for_one_of_several_calls_is_recorded_with_each() -> None:
+    log = Log()
+
+    async def main() -> None:
+        questions = put_to(agree, log=log)
+        with questions.during_call(UnderWay("one")), questions.during_call(UnderWay("two")):
+            reader = contextvars.Context()  # of a task that reads for all calls
+            assert reader.run(questions.take, ASKED, replies([]))
+            await settle()
+
+    asyncio.run(main())
+    assert log.lines == [("one", "accept", 2), ("two", "accept", 2)]
+
+
+def test_a_question_in_the_answer_to_a_call_is_recorded_with_that_one() -> None:
+    log = Log()
+
+    async def main() -> None:
+        questions = put_to(lambda _: {}, log=log)
+
+        async def one(call: str) -> None:
+            with questions.during_call(UnderWay(call)):
+                await asyncio.sleep(0)
+                await questions.answer(ASKED)
+
+        await asyncio.gather(one("one"), one("two"))
+
+    asyncio.run(main())
+    assert sorted(log.lines) == [("one", "accept", 1), ("two", "accept", 1)]
+
+
+def test_a_question_that_its_call_does_not_outlast_is_recorded_before_the_call_ends() -> None:
+    log = Log()
+
+    async def main() -> None:
+        questions = put_to(never, log=log)
+        with questions.during_call(UnderWay("one")):
+            with questions.during_call(UnderWay("two")):
+                reader = contextvars.Context()
+                assert reader.run(questions.take, ASKED, replies([]))
+                await settle()
+            assert log.lines == [("two", "cancel", 2)]
+        assert log.lines == [("two", "cancel", 2), ("one", "cancel", 2)]
+        await settle()
+
+    asyncio.run(main())
+    assert len(log.records) == 2
+
+
+def test_a_question_is_recorded_when_the_conversation_ends_before_its_answer() -> None:
+    log = Log()
+
+    async def main() -> None:
+        questions = put_to(never, log=log)
+        with questions.during_call(UnderWay("one")):
+            assert questions.take(ASKED, replies([]))
+            await settle()
+            questions.close()
+            assert log.lines == [("one", "cancel", 1)]
+            await settle()
+
+    asyncio.run(main())
+    assert len(log.records) == 1
+
+
+def test_what_is_asked_outside_of_calls_is_in_no_call_s_log() -> None:
+    log = Log()
+
+    async def main() -> None:
+        questions = put_to(lambda _: {}, log=log)
+        with questions.during_call(UnderWay("one")):
+            pass
+        assert await questions.answer(ASKED) == NO
+        questions.refuse("sampling/createMessage")
+
+    asyncio.run(main())
+    assert log.records == []

@@ -89,6 +89,25 @@ def elicit(request: dict[str, Any], words: str) -> None:
     answer(request, text(json.dumps([CAPABILITIES, json.loads(sys.stdin.readline())["result"]])))
 
 
+def rush(request: dict[str, Any], words: str) -> None:
+    """Ask, and answer the call without waiting for what is said to that."""
+    form = {"type": "object", "properties": {"hour": {"type": "integer"}}}
+    say({"id": "q", "method": "elicitation/create", "params": {"message": words, "requestedSchema": form}})
+    for number in range(2):  # whoever answers these has heard the question
+        say({"id": number, "method": "ping"})
+        sys.stdin.readline()
+    answer(request, text("done"))
+
+
+def put(request: dict[str, Any], words: str) -> None:
+    """Ask whatever the call says, several questions at once, and answer with what was answered."""
+    questions = json.loads(words)
+    for number, params in enumerate(questions):
+        say({"id": f"q{number}", "method": "elicitation/create", "params": params})
+    heard = [json.loads(sys.stdin.readline()) for _ in questions]
+    answer(request, text(json.dumps([one["result"] for one in sorted(heard, key=lambda one: one["id"])])))
+
+
 def dawdle(request: dict[str, Any], words: str) -> None:
     if words == "wait":
         HEARD.append(json.loads(sys.stdin.readline()).get("method", ""))
@@ -130,6 +149,8 @@ WAYS: dict[str, Callable[[dict[str, Any], str], object]] = {
     "endless": endless,
     "asks": ask,
     "elicits": elicit,
+    "puts": put,
+    "rushes": rush,
     "slow": dawdle,
     "twice": repeat,
     "changes": change,

@@ -58,6 +58,6 @@ def summary(entry: Entry) -> dict[str, Any]:
         "call": record.get("call", ""),
         "tool": record.get("tool", ""),
         "agent": record.get("agent", ""),
-        "status": record.get("status") or record.get("decision", ""),
+        "status": record.get("status") or record.get("decision") or record.get("outcome", ""),
         "codes": record.get("codes", []),
     }

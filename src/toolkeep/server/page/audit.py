@@ -21,7 +21,9 @@ from toolkeep.tokens import Scope
 _SHOWN: Final = 160
 _CUT: Final = 12
 """How near the end of a page a call must begin to be left for the next one, where all of it stands."""
-_TYPES: Final = ("ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ToolCompleted")
+_TYPES: Final = (
+    "ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ServerAsked", "ToolCompleted",
+)  # fmt: skip
 _STATUSES: Final = ("ok", "error", "pending", "allow", "deny")
 _TEXTS: Final = ("agent", "tool")
 _LEFT_OUT: Final = frozenset(("type", "time", "call"))

@@ -32,6 +32,7 @@ _KINDS: Final = {
     "CapabilityCheck": "Capabilities checked",
     "PolicyDecision": "Policy decided",
     "Approval": "A person answered",
+    "ServerAsked": "Its server asked",
     "ToolCompleted": "Completed",
 }
 """The kinds of records, in words."""

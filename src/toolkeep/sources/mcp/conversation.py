@@ -23,7 +23,7 @@ from toolkeep.wire.mirrored import mirrored
 from toolkeep.wording import excerpt
 
 if TYPE_CHECKING:
-    from toolkeep.sources.mcp.questions import Questions
+    from toolkeep.sources.mcp.questions import Questions, UnderWay
 
 PAGES: Final = 200
 TOOLS: Final = 2_000
@@ -149,12 +149,12 @@ class Conversation:
         raise UpstreamFailed(f"its list of tools has more than {TOOLS} entries or {PAGES} pages")
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], on_progress: Progress | None = None
+        self, tool: str, arguments: dict[str, Any], call: "UnderWay", on_progress: Progress | None = None
     ) -> dict[str, Any]:
         """What the server answers to a call; raises `UpstreamFailed`. Only meanwhile it may ask something."""
         if self._is_answered:
             await self._speaker.listen()
-        with self._questions.during_call() if self._questions is not None else nullcontext():
+        with self._questions.during_call(call) if self._questions is not None else nullcontext():
             return await self._called(tool, arguments, on_progress)
 
     async def _called(

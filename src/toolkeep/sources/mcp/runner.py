@@ -20,7 +20,7 @@ from toolkeep.execution.hiding import hidden
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.residence import level_of, recipe, residence
 from toolkeep.execution.residents import Residents
-from toolkeep.execution.runner import Held, RunRefused
+from toolkeep.execution.runner import RunRefused, Timed
 from toolkeep.execution.staying import Staying
 from toolkeep.limits import DEFAULT_RESIDENT_IDLE_SECONDS
 from toolkeep.sandbox.errors import SandboxBroken
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from toolkeep.sources.mcp.http_session import Access
-    from toolkeep.sources.mcp.questions import Answerer, Questions
+    from toolkeep.sources.mcp.questions import Answerer, Questions, Record
     from toolkeep.sources.mcp.speaking import UpstreamFailed
     from toolkeep.sources.mcp.talk import Talk
 
@@ -54,15 +54,18 @@ class McpRunner:
         machine: Machine,
         contacts: Contacts,
         tell: Callable[[Event], None],
+        record: "Record",
         hidden: str = "",
         sign_ins: KeptTokens | None = None,
         answerer: "Answerer | None" = None,
     ) -> None:
         """No server sees `hidden`; `sign_ins` holds the tokens that servers are shown.
 
-        `answerer` answers what servers ask a person; without one, that is declined. `tell` hears of both.
+        `answerer` answers what servers ask a person; without one, that is declined. `tell` hears of both,
+        and `record` writes them into the log.
         """
         self._tell = tell
+        self._record = record
         self._answerer = answerer
         self._sign_ins = sign_ins or MemoryTokens()
         self._contacts = contacts
@@ -87,14 +90,14 @@ class McpRunner:
             return ()
         return in_use(level_of(tool), self._machine.tree_bound or Mechanism.MEMORY_WATCH)
 
-    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:  # noqa: ARG002 -- nothing outlives it
+    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Timed) -> Any:
         """What the server answers."""
         from toolkeep.sources.mcp.answers import value_of
         from toolkeep.sources.mcp.speaking import UpstreamFailed
 
         known = context()
         try:
-            said = await self._said(call, known)
+            said = await self._said(call, known, slot)
         except UpstreamFailed as failed:
             raise _failed(call, failed, known) from failed
         except SandboxBroken as error:
@@ -113,7 +116,9 @@ class McpRunner:
             reason = f"Tool '{call.tool.name}' gave no result: of its server, {failed.reason}"
             raise RunRefused(Code.OUTPUT_INVALID, reason) from failed
 
-    async def _said(self, call: RecordedCall, known: ToolContext) -> dict[str, Any]:
+    async def _said(self, call: RecordedCall, known: ToolContext, slot: Timed) -> dict[str, Any]:
+        from toolkeep.sources.mcp.questions import UnderWay
+
         target = call.tool.runner.target
         key, start = await self._wanted(call, known)
         idle_s = float(target.get("idle_s", DEFAULT_RESIDENT_IDLE_SECONDS))
@@ -123,7 +128,8 @@ class McpRunner:
             if talk.way_out is not None:
                 talk.way_out.begin(call.tool, self._contacts.of(call))
             arguments = json.loads(json.dumps(call.checked.arguments))
-            return await talk.conversation.call(target["tool"], arguments, known.on_progress)
+            under_way = UnderWay(call.request.id, slot.pause)
+            return await talk.conversation.call(target["tool"], arguments, under_way, known.on_progress)
 
     async def _wanted(
         self, call: RecordedCall, known: ToolContext
@@ -179,7 +185,7 @@ class McpRunner:
         from toolkeep.sources.mcp.questions import Questions
 
         upstream = call.tool.runner.target["upstream"]
-        return Questions(self._answerer, upstream, call.request.agent, self._tell)
+        return Questions(self._answerer, upstream, call.request.agent, self._tell, self._record)
 
     def _access(self, target: Mapping[str, Any], known: ToolContext) -> "Access | None":
         """What lets the calls of a server in, where its upstream says that there is something."""

@@ -166,7 +166,7 @@ class Heard:
             if message.method == "elicitation/create":
                 return self._elicited(message.id, message.params)
             if self._questions is not None:
-                self._questions.refuse(message.method)
+                self._questions.refuse(message.method, message.params)
             return refusal(message.id, ProtocolError(METHOD_NOT_FOUND, "Method not found"))
         if message.method == "notifications/progress":
             self._progress(message.params)

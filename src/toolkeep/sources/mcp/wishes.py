@@ -47,7 +47,7 @@ async def answers_to(said: dict[str, Any], questions: "Questions | None" = None)
 def _no_to(wish: Any, questions: "Questions | None") -> dict[str, Any]:
     method = wish.get("method") if isinstance(wish, dict) else None
     if questions is not None and method != _ELICITATION:
-        questions.refuse(str(method))
+        questions.refuse(str(method), wish.get("params") if isinstance(wish, dict) else None)
     if method not in _NO:
         raise UpstreamFailed("it wants the answer of a model, which is not given to it", is_over=False)
     return _NO[method]
