@@ -9,7 +9,7 @@ import pytest
 
 from tests.config.projects import never_waits
 from toolkeep.errors import FileUnreadable
-from toolkeep.files import read_named, read_ordinary
+from toolkeep.files import is_there, read_named, read_ordinary
 from toolkeep.sources.files import data_of
 from toolkeep.sources.mcp.listing import read_listing
 from toolkeep.sources.openapi.document import load_document
@@ -52,6 +52,17 @@ def test_who_asks_may_refuse_the_very_file_that_is_read(tmp_path: Path) -> None:
 
     with pytest.raises(FileUnreadable, match="is another's"):
         read_ordinary(tmp_path / "a", 4, refuse)
+
+
+def test_what_cannot_be_looked_at_is_not_taken_for_absent(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    assert is_there(tmp_path / "a")
+    assert not is_there(tmp_path / "gone")
+    assert not is_there(tmp_path / "a" / "below_a_file")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("n" * 300, "loop"):
+        with pytest.raises(OSError, match=name):
+            is_there(tmp_path / name)
 
 
 @pytest.mark.parametrize("read", [load_document, read_listing])

@@ -41,6 +41,18 @@ def read_named(path: Path, limit: int) -> bytes:
     return raw
 
 
+def is_there(path: Path) -> bool:
+    """Whether a path leads to something; raises `OSError` where that cannot be told.
+
+    `Path.exists` takes for absent what it cannot look at, whatever the reason, from Python 3.14 on.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def _without_waiting(path: str, flags: int) -> int:
     """A pipe would keep whoever opens it waiting for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -19,6 +19,7 @@ from toolkeep.config.settings import ConfigFile
 from toolkeep.definitions.suspicion import Suspicion, suspicions_of
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import NotAccepted
+from toolkeep.files import is_there
 from toolkeep.limits import LISTED_NAMES
 from toolkeep.registry.difference import Change, changes_between
 from toolkeep.registry.locking import LOCK_FILE, Difference, differences, of_origins, pinned_lock, read_lock
@@ -178,7 +179,7 @@ def _accept_tool(name: str, root: Path, state: KeepState, given_hash: str | None
         raise NotAccepted(f"{pin.name!r} changed again meanwhile", hint="look at it again")
     data = {"accepted": True, "tool": pin.name, "version": taken.version, "hash": taken.definition_hash}
     _finish(data, f"accepted {pin.name} {taken.version}; it answers from the next start", as_json)
-    if not as_json and (root / LOCK_FILE).exists():
+    if not as_json and is_there(root / LOCK_FILE):
         say("  toolkeep.lock still names the definition before; write it anew: toolkeep lock", err=True)
 
 

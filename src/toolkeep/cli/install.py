@@ -18,6 +18,7 @@ from toolkeep.cli.agents import say_if_undeclared
 from toolkeep.cli.json_text import with_member, without_member
 from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say, say_done
 from toolkeep.errors import FileUnreadable
+from toolkeep.files import is_there
 from toolkeep.limits import CONFIG_FILE_BYTES
 
 
@@ -230,7 +231,7 @@ def _write(path: Path, text: str) -> None:
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+        mode = path.stat().st_mode & 0o777 if is_there(path) else 0o600
         write_whole(path, text.encode(), mode=mode)
     except OSError as error:
         raise FileUnreadable(str(path), error.strerror or "cannot be written") from error

@@ -11,6 +11,7 @@ import click
 from toolkeep.cli.options import common, print_json, say, say_done, write_new
 from toolkeep.definitions.names import wrong_with_author_name
 from toolkeep.errors import FileUnreadable
+from toolkeep.files import is_there
 
 _FUNCTION = Template('''\
 """The tool `$name`."""
@@ -179,7 +180,7 @@ def command(name: str, folder: Path, *, is_class: bool, as_json: bool) -> None:
     tool, test = (_CLASS, _CLASS_TEST) if is_class else (_FUNCTION, _FUNCTION_TEST)
     made = {folder / f"{name}.py": tool, folder / f"test_{name}.py": test}
     for path in made:
-        if path.exists():
+        if is_there(path):
             raise FileUnreadable(str(path), "exists already; choose another name, or move it away")
     for path, text in made.items():
         write_new(path, text.substitute(words))

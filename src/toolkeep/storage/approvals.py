@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, Standing
 from toolkeep.approval.store import advance, bound, has_room, in_time, session_key
+from toolkeep.files import is_there
 from toolkeep.storage.database import Database
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class FileApprovals:
 
     def is_waiting(self, question_id: str) -> bool:
         """Whether nobody has answered a question yet."""
-        if not self._database.file.exists():
+        if not is_there(self._database.file):
             return False
         with self._database.using() as connection:
             query = "SELECT 1 FROM questions WHERE id = ? AND state = 'waiting'"
@@ -84,7 +85,7 @@ class FileApprovals:
 
     def standing(self, question_id: str) -> Standing | None:
         """Where a question stands."""
-        if not self._database.file.exists():
+        if not is_there(self._database.file):
             return None
         with self._database.using() as connection:
             return _find(connection, question_id)
@@ -108,7 +109,7 @@ class FileApprovals:
 
     def waiting(self) -> list[Standing]:
         """The questions that wait for an answer, oldest first."""
-        if not self._database.file.exists():
+        if not is_there(self._database.file):
             return []
         query = f"{_SELECT} WHERE state = 'waiting' AND expires_at > ? ORDER BY asked_at"
         with self._database.using() as connection:
@@ -116,7 +117,7 @@ class FileApprovals:
 
     def session_answer(self, question: Question) -> Answer | None:
         """The yes for the rest of the session that covers a question."""
-        if not question.session or not self._database.file.exists():
+        if not question.session or not is_there(self._database.file):
             return None
         names = "definition_hash, agent, session, grant_hash"
         query = f"SELECT answer FROM sessions WHERE ({names}) = (?, ?, ?, ?)"  # noqa: S608 -- our own words
@@ -127,7 +128,7 @@ class FileApprovals:
 
     def rules(self) -> list[Rule]:
         """The rules that have not ended."""
-        if not self._database.file.exists():
+        if not is_there(self._database.file):
             return []
         with self._database.using() as connection:
             rows = connection.execute(

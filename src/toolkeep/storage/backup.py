@@ -23,6 +23,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from toolkeep.errors import BackupRefused, ToolkeepError
+from toolkeep.files import is_there
 from toolkeep.storage.atomic import sync_folder
 from toolkeep.storage.database import check_not_empty
 from toolkeep.storage.folder import check_private, make_private
@@ -57,7 +58,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_backup(folder: Path, target: Path) -> Manifest:
     """Write a backup of a state folder to a file that does not exist yet; readable by this user alone."""
-    if not folder.exists():
+    if not is_there(folder):
         raise BackupRefused(str(folder), "holds nothing yet", hint="there is a state after the first call")
     check_private(folder)
     with _scratch(target) as scratch, _new_file(target) as file:
@@ -72,21 +73,21 @@ def check_backup(source: Path) -> Manifest:
 
 def restore_backup(source: Path, folder: Path, *, replaces: bool = False) -> Path | None:
     """Put a checked backup where a state folder is or will be; where what was there was moved to, if any."""
-    is_there = folder.exists() and any(folder.iterdir())
-    if is_there and not replaces:
+    has_state = is_there(folder) and any(folder.iterdir())
+    if has_state and not replaces:
         hint = "say --replace to move it aside, or set TOOLKEEP_HOME to another folder"
         raise BackupRefused(str(folder), "holds a state already", hint=hint)
-    if is_there and (users := _users(folder)):
+    if has_state and (users := _users(folder)):
         hint = f"stop what uses it first: process {', '.join(map(str, users[:5]))}"
         raise BackupRefused(str(folder), "is in use", hint=hint)
-    if not folder.parent.exists():
+    if not is_there(folder.parent):
         make_private(folder.parent)
     with _scratch(folder) as scratch:
         unpacked = scratch / "state"
         _unpack(source, unpacked)
         for made in (unpacked, *filter(Path.is_dir, unpacked.rglob("*"))):
             sync_folder(made)
-        aside = _move_aside(folder) if is_there else None
+        aside = _move_aside(folder) if has_state else None
         unpacked.rename(folder)  # an empty folder gives way
     sync_folder(folder.parent)
     return aside
@@ -105,7 +106,7 @@ def _write(folder: Path, file: IO[bytes], scratch: Path) -> Manifest:
             with (folder / name).open("rb") as source:
                 members.append(_add(archive, name, source, size))
         for name in DATABASES:
-            if (folder / name).exists():
+            if is_there(folder / name):
                 copy = _snapshot(folder / name, scratch / name)
                 with copy.open("rb") as source:
                     members.append(_add(archive, name, source, copy.stat().st_size))
@@ -119,7 +120,7 @@ def _write(folder: Path, file: IO[bytes], scratch: Path) -> Manifest:
 def _cut(folder: Path) -> tuple[dict[str, int], dict[str, bytes]]:
     """How long each segment is, and the small files that belong to exactly that, of one moment."""
     audit = folder / "audit"
-    with standing_still(audit) if audit.exists() else contextlib.nullcontext():
+    with standing_still(audit) if is_there(audit) else contextlib.nullcontext():
         ends = segment_ends(audit)
         sizes = {str(segment_path(audit, number).relative_to(folder)): end for number, end in ends.items()}
         found = [*(folder / "keys").glob("*"), *(folder / "audit").glob("*")]
@@ -263,7 +264,7 @@ def _check_databases(manifest: Manifest, folder: Path, source: Path) -> None:
 
 
 def _check_log(folder: Path, source: Path) -> None:
-    if not (folder / "audit" / "segments").exists():
+    if not is_there(folder / "audit" / "segments"):
         return
     from toolkeep.storage.verify import verify
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from toolkeep.audit.errors import BodyState, BodyUnavailable
 from toolkeep.errors import StateUnusable
+from toolkeep.files import is_there
 from toolkeep.storage.database import Database
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -60,7 +61,7 @@ class Bodies:
         """A body by its hash; raises `BodyUnavailable` where it was erased, is missing or was changed."""
         _check(digest)
         row = None
-        if self._database.file.exists():
+        if is_there(self._database.file):
             with self._database.using() as connection:
                 row = connection.execute("SELECT body FROM bodies WHERE digest = ?", (digest,)).fetchone()
         if row is None:
@@ -85,7 +86,7 @@ class Bodies:
         return self._erase("put_at < ?", than)
 
     def _erase(self, which: str, value: str | float) -> list[str]:
-        if not self._database.file.exists():
+        if not is_there(self._database.file):
             return []
         with self._database.using() as connection:
             erased = connection.execute(

@@ -13,6 +13,7 @@ import orjson
 from toolkeep.audit.checkpoint import Checkpoint, open_checkpoint
 from toolkeep.audit.errors import AuditBroken, NoteInvalid
 from toolkeep.audit.note import NOTE_BYTES, Note, Signer, VerifierKey
+from toolkeep.files import is_there
 from toolkeep.storage.atomic import sync_folder, write_all, write_whole
 from toolkeep.storage.keys import Keys
 from toolkeep.storage.segments import read_entries_within, segment_ends
@@ -81,7 +82,7 @@ class Checkpoints:
         checkpoint = Checkpoint(origin=signer.name, size=size, root=root)
         following = self._announced()
         note = checkpoint.sign(signer, following) if following else checkpoint.sign(signer)
-        is_first = not self._newest.exists()
+        is_first = not is_there(self._newest)
         matters_later = is_kept or is_first or following is not None
         write_whole(self._newest, str(note).encode(), is_soon_replaced=not matters_later)
         if matters_later:
@@ -120,7 +121,7 @@ class Checkpoints:
 
     def _keep(self, written: str) -> None:
         line = orjson.dumps(written) + b"\n"
-        is_new = not self._kept.exists()
+        is_new = not is_there(self._kept)
         descriptor = os.open(self._kept, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             size = os.fstat(descriptor).st_size

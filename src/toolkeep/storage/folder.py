@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from toolkeep.errors import StateUnusable
+from toolkeep.files import is_there
 from toolkeep.storage.atomic import sync_folder
 
 
@@ -53,7 +54,7 @@ def make_private(folder: Path) -> None:
     """Make the folder if it is missing; raise where it is not this user's alone."""
     try:
         # Missing parents too: `parents=True` would leave them open to others.
-        for missing in [one for one in reversed((folder, *folder.parents)) if not one.exists()]:
+        for missing in [one for one in reversed((folder, *folder.parents)) if not is_there(one)]:
             missing.mkdir(mode=0o700, exist_ok=True)
             sync_folder(missing.parent)  # else all that is durable in it may be gone with its name
     except OSError as error:

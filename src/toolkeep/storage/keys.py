@@ -11,6 +11,7 @@ from pathlib import Path
 from toolkeep.audit.checkpoint import parse_size
 from toolkeep.audit.note import Algorithm, Signer, VerifierKey
 from toolkeep.errors import StateUnusable
+from toolkeep.files import is_there
 from toolkeep.storage.atomic import sync_folder, write_once, write_whole
 from toolkeep.storage.folder import check_private, make_private
 
@@ -45,7 +46,7 @@ class Keys:
 
     def _make_first(self) -> None:
         """Make the log's key, unless the log has been signed: another key would be that of another log."""
-        if self._signed.exists() and not self.has_key():
+        if is_there(self._signed) and not self.has_key():
             hint = "bring it back from a backup, or move the whole folder away to begin anew"
             raise StateUnusable(str(self._file), "is gone, and the log was signed with it", hint=hint)
         make_private(self.folder)
@@ -63,12 +64,12 @@ class Keys:
 
     def has_key(self) -> bool:
         """Whether there is a key of the log already; asking makes none."""
-        return self._file.exists()
+        return is_there(self._file)
 
     def secret_key(self) -> bytes:
         """The key for the HMAC that stands for a secret; 32 random bytes."""
         path = self.folder / "secrets.key"
-        if not path.exists():
+        if not is_there(path):
             make_private(self.folder)
             write_once(path, secrets.token_bytes(_KEY_BYTES))
         check_private(self.folder)

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from toolkeep.errors import StateUnusable, StoreUnavailable, ToolkeepError
+from toolkeep.files import is_there
 from toolkeep.limits import STORE_BUSY_SECONDS, STORE_CONNECT_SECONDS
 from toolkeep.storage.database import open_file
 from toolkeep.storage.folder import check_private
@@ -61,7 +62,7 @@ class EmbeddedPlace:
     def exists(self) -> bool:
         """Whether there is anything to read; asking makes nothing."""
         try:
-            if not self._file.exists():
+            if not is_there(self._file):
                 return False
             check_private(self._file.parent)
         except OSError as error:

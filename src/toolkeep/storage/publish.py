@@ -7,6 +7,7 @@ that this one was put back, or begun anew. What it protects is only as good as t
 
 import logging
 import threading
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Final
@@ -103,5 +104,8 @@ def _goes_on(elsewhere: Checkpoint, here: Checkpoint | None) -> bool:
 def _post(url: str, body: bytes) -> None:
     request = urllib.request.Request(url, data=body, headers={"Content-Type": "text/plain"})  # noqa: S310 -- checked
     opener = urllib.request.build_opener(_NoRedirect)
-    with opener.open(request, timeout=_TIMEOUT_SECONDS):
-        pass
+    try:
+        opener.open(request, timeout=_TIMEOUT_SECONDS).close()
+    except urllib.error.HTTPError as refused:
+        refused.close()  # which is an answer as well
+        raise

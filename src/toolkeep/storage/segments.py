@@ -17,6 +17,7 @@ from typing import BinaryIO, Final
 
 from toolkeep.audit.entry import NO_PREVIOUS, Entry, follow, parse_entry
 from toolkeep.audit.errors import AuditBroken
+from toolkeep.files import is_there
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 """When a segment is full: it can be read at once, and a year of an ordinary keep is a handful of files."""
@@ -115,7 +116,7 @@ def read_leaves(audit: Path, place: Place, stop: int) -> Iterator[bytes]:
         leaves, rest = place.take(data, stop - place.size)  # what comes behind may be half written
         yield b"".join(leaves)
         if place.size < stop:
-            if rest or not segment_path(audit, place.number + 1).exists():
+            if rest or not is_there(segment_path(audit, place.number + 1)):
                 raise AuditBroken(str(place), f"the log ends or breaks here, before record {stop}")
             place.next_segment()
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from toolkeep.files import is_there
 from toolkeep.storage.database import Database
 from toolkeep.tokens import KeptToken, Scope, Token
 
@@ -39,7 +40,7 @@ class FileTokens:
 
     def find(self, token_id: str) -> KeptToken | None:
         """The token of an id."""
-        if not self._database.file.exists():
+        if not is_there(self._database.file):
             return None
         query = f"SELECT {_FIELDS}, secret_hash FROM tokens WHERE id = ?"  # noqa: S608 -- our own words
         with self._database.using() as connection:
@@ -48,7 +49,7 @@ class FileTokens:
 
     def all(self) -> Sequence[Token]:
         """Every token, oldest first."""
-        if not self._database.file.exists():
+        if not is_there(self._database.file):
             return ()
         query = f"SELECT {_FIELDS} FROM tokens ORDER BY created_at, id"  # noqa: S608 -- our own words
         with self._database.using() as connection:

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from toolkeep.errors import StateUnusable
+from toolkeep.files import is_there
 from toolkeep.sign_ins import Kept
 from toolkeep.storage.atomic import sync_folder, write_whole
 from toolkeep.storage.folder import check_private, make_private
@@ -32,7 +33,7 @@ class FileTokens:
     def get(self, upstream: str) -> Kept | None:
         """What is kept of a sign-in; raises `StateUnusable` where others may read or write it."""
         path = self._path(upstream)
-        if not self._folder.exists():
+        if not is_there(self._folder):
             return None
         check_private(self._folder)
         raw = self._raw(path)

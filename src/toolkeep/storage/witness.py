@@ -18,6 +18,7 @@ from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.errors import WitnessReason, WitnessRefused
 from toolkeep.audit.note import NOTE_BYTES, Algorithm, Note, Signature, Signer, VerifierKey
 from toolkeep.audit.witness import Request, consider, origin_of
+from toolkeep.files import is_there
 from toolkeep.storage.atomic import write_once, write_whole
 from toolkeep.storage.folder import make_private
 
@@ -37,7 +38,7 @@ class Witness:
         self._clock = clock
         make_private(folder)
         key = folder / "witness.key"
-        if not key.exists():
+        if not is_there(key):
             made = Signer(name=name, algorithm=Algorithm.COSIGNATURE, seed=os.urandom(_KEY_BYTES))
             write_once(key, made.to_text().encode())
         self._signer = Signer.parse(key.read_text())

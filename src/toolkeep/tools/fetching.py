@@ -75,6 +75,7 @@ def web_search(query: str, max_results: int = 10, *, endpoint: str = "") -> str:
             said = json.loads(answer.read(_BYTES))
             found = [_result(one) for one in said["results"][:max_results]]
     except urllib.error.HTTPError as error:
+        error.close()
         hint = "; it must allow the format json" if error.code == http.HTTPStatus.FORBIDDEN else ""
         raise ToolFailed(f"The search engine answered with {error.code} {error.reason}{hint}") from error
     except (OSError, http.client.HTTPException) as error:

@@ -15,6 +15,7 @@ import msgspec
 from toolkeep.cli.options import is_agreed, is_terminal
 from toolkeep.documents import read_yaml
 from toolkeep.errors import FileUnreadable, ImportRefused, NotAccepted
+from toolkeep.files import is_there
 from toolkeep.storage.atomic import write_whole
 from toolkeep.wording import visible
 
@@ -50,7 +51,7 @@ def propose(
     """The configuration with one more upstream; `ImportRefused` where it cannot be written there."""
     path = root / ".agent" / "config.yml"
     try:
-        before = path.read_text() if path.exists() else ""
+        before = path.read_text() if is_there(path) else ""
     except (OSError, UnicodeDecodeError) as error:
         raise FileUnreadable(str(path), "cannot be read") from error
     data = read_yaml(before.encode(), str(path)).data if before.strip() else {}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from toolkeep.approval.question import Question
 from toolkeep.approval.view import Line, fit, moment, rows
+from toolkeep.files import is_there
 
 if TYPE_CHECKING:
     from toolkeep.calls import RegisteredTool
@@ -96,7 +97,7 @@ def _recorded(question: Question, folder: Path) -> tuple[int, list[Earlier]]:
 
     count = 0
     found: dict[str, Earlier] = {}
-    for entry in read_entries(folder / "audit", 0, 1 << 62) if (folder / "audit").exists() else ():
+    for entry in read_entries(folder / "audit", 0, 1 << 62) if is_there(folder / "audit") else ():
         record = entry.record
         if record.get("type") == "ToolInvoked":
             count += 1

@@ -8,6 +8,7 @@ from typing import Any, Final
 from toolkeep.assembly import open_state, project_folder
 from toolkeep.audit.entry import Entry
 from toolkeep.errors import NotRecorded
+from toolkeep.files import is_there
 from toolkeep.storage.log import AuditLog
 
 _PREFIX: Final = 8
@@ -17,7 +18,7 @@ _PREFIX: Final = 8
 def state_of(project: Path | None) -> Path:
     """The state folder of a project; raises where nothing was ever recorded."""
     state = open_state(project_folder(project))
-    if state is None or not (state.folder / "audit").exists():
+    if state is None or not is_there(state.folder / "audit"):
         hint = "there is a log after the first call; --project names the folder of another project"
         raise NotRecorded("no call of this project was recorded yet", hint)
     return state.folder
