@@ -291,6 +291,13 @@ RULE_CHARS: Final = VIEW_CHARS
 RULE_DAYS: Final = 365
 """The longest that an "always" holds; people and tools change."""
 
+TOUCHED: Final = 100
+"""Things that one call may name: each is looked at before the call, which takes some 60 µs for a path."""
+
+HELD_PLACES: Final = 400
+"""Files and folders that the calls of one agent hold open together, also while they wait for a person: each
+is a descriptor of the host's process, which often has 1,024 in all."""
+
 PROTECTED_ENTRIES: Final = 20_000
 """Names that are looked through below a folder before a worker may write it: a tenth of a second."""
 

@@ -15,9 +15,10 @@ from toolkeep.definitions.command_line import NoCommand, split_command
 from toolkeep.definitions.parameter import TOUCH_FORMS, TOUCHES_KEY, Touches
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import TouchForm
+from toolkeep.limits import TOUCHED
 from toolkeep.network.hosts import Host, HostRefused, HostScope, read_host, read_url
 from toolkeep.policy.folders import Folder
-from toolkeep.policy.places import Place, PlaceRefused, resolve
+from toolkeep.policy.places import Place, PlaceRefused, Share, resolve
 from toolkeep.policy.programs import resolve_program
 from toolkeep.wording import echo_name
 
@@ -115,6 +116,11 @@ class Touched:
         except OSError:
             return None
 
+    def count(self, share: Share) -> None:
+        """Count a place among those that an agent holds, until it is closed; raises `NoRoom`."""
+        if isinstance(self.thing, Place):
+            self.thing.count(share)
+
     def close(self) -> None:
         """Let go of a place."""
         if isinstance(self.thing, Place):
@@ -149,6 +155,7 @@ class TouchPlan:
         try:
             for path, mark in self.marks:
                 for pointer, text in _texts(mark, _values(arguments, path, "")):
+                    _check_number(found, pointer)
                     found.append(_touch(mark, pointer, text, base, search))
         except BaseException:
             for touched in found:
@@ -296,6 +303,12 @@ def _checked_text(mark: Touches, pointer: str, value: Any) -> str:
     if not isinstance(value, str):
         raise TouchRefused(pointer, f"only text can name what {mark.kind} touches")
     return value
+
+
+def _check_number(found: list[Touched], pointer: str) -> None:
+    if len(found) >= TOUCHED:
+        reason = f"the call names more than {TOUCHED} files, hosts or programs"
+        raise TouchRefused(pointer, reason, can_be_mended=True)
 
 
 def _touch(mark: Touches, pointer: str, text: str, base: str, search: str) -> Touched:
