@@ -294,15 +294,18 @@ DIFFERENCE_STEPS: Final = 1_000_000
 VIEW_CHARS: Final = 20_000
 """What of each part of a question a terminal shows, four screens or so; the number left out is said."""
 
-TOUCHED_THINGS: Final = 2_000
-"""What the arguments of one call may name that it touches: each place holds a descriptor until the call ends,
-and a process has a thousand to some ten thousand of them."""
-
 RULE_CHARS: Final = VIEW_CHARS
 """Text in the arguments of a call that a rule can be made for: who says "always" reads all of it."""
 
 RULE_DAYS: Final = 365
 """The longest that an "always" holds; people and tools change."""
+
+TOUCHED: Final = 100
+"""Things that one call may name: each is looked at before the call, which takes some 60 µs for a path."""
+
+HELD_PLACES: Final = 400
+"""Files and folders that the calls of one agent hold open together, also while they wait for a person: each
+is a descriptor of the host's process, which often has 1,024 in all."""
 
 PROTECTED_ENTRIES: Final = 20_000
 """Names that are looked through below a folder before a worker may write it: a tenth of a second."""

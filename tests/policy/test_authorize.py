@@ -12,6 +12,7 @@ from tests.definitions.examples import made, with_properties
 from toolkeep import Code
 from toolkeep.calls import CheckedCall, PermittedCall, Refusal, RegisteredTool, ToolCall
 from toolkeep.definitions.capability import Capability
+from toolkeep.limits import HELD_PLACES, TOUCHED
 from toolkeep.policy import authorize as authorize_module
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.engine import Engine
@@ -267,6 +268,39 @@ def test_every_place_is_let_go_when_a_policy_or_a_grant_refuses(root: Path) -> N
         judged(authorizer(root, holds="fs.read:./docs/a"), INDEX),
     ]
     assert [outcome.code for outcome in kept] == [Code.NOT_PERMITTED] * 3
+
+
+def test_a_call_that_names_very_many_things_is_refused(root: Path) -> None:
+    """Each is looked at, on the event loop, and each place is a descriptor of the host."""
+    judge = authorizer(root)
+    code, path, said = reason(judged(judge, MANY, paths=["docs/a"] * (TOUCHED + 1)))
+    assert (code, path) == (Code.NOT_PERMITTED, f"/paths/{TOUCHED}")
+    assert f"more than {TOUCHED}" in said
+    let_go(permitted(judge, MANY, paths=["docs/a"] * TOUCHED))
+
+
+def test_what_the_calls_of_one_agent_hold_together_is_bounded(root: Path) -> None:
+    """Those that wait for a person hold what they name for as long."""
+    grant = Grant(capabilities=(Capability.read("fs.read:."),))
+    judge = authorizer(root, agents={"local": grant, "other": grant})
+    many = ["docs/a"] * TOUCHED
+    held = [permitted(judge, MANY, paths=many) for _ in range(HELD_PLACES // TOUCHED)]
+    for tool, arguments in ((PEEK, {"path": "docs/a"}), (INDEX, {})):
+        assert reason(judged(judge, tool, **arguments))[0] is Code.QUEUE_FULL
+    let_go(judged(judge, PEEK, agent="other", path="docs/a"))
+    for _ in range(2):  # once more makes no more room
+        let_go(held[0])
+    held[0] = permitted(judge, MANY, paths=many)
+    assert reason(judged(judge, PEEK, path="docs/a"))[0] is Code.QUEUE_FULL
+    for call in held:
+        let_go(call)
+
+
+def test_calls_that_are_refused_hold_nothing(root: Path) -> None:
+    judge = authorizer(root, NO)
+    for _ in range(HELD_PLACES // 2 + 1):
+        assert reason(judged(judge, MANY, paths=["docs/a", "../outside"]))[0] is Code.NOT_PERMITTED
+        assert reason(judged(judge, MANY, paths=["docs/a", "docs/b"]))[0] is Code.NOT_PERMITTED
 
 
 def test_every_place_is_let_go_when_policy_breaks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from tests.definitions.examples import made, with_properties
 from toolkeep.definitions.capability import Capability
-from toolkeep.limits import TOUCHED_THINGS
 from toolkeep.policy.places import Place
 from toolkeep.policy.touched import Touched, TouchPlan, TouchRefused, whole_scope
 
@@ -278,13 +277,6 @@ def test_every_text_of_a_marked_array_is_touched(folder: Path) -> None:
         ("fs.read", "/it/0", "ROOT/a"),
         ("fs.read", "/it/1", "ROOT/b"),
     ]
-
-
-def test_a_call_cannot_take_every_descriptor_of_the_process(folder: Path) -> None:
-    planned, most = plan(marked("fs.read")), ["a"] * TOUCHED_THINGS
-    assert len(found(planned, folder, it=most)) == TOUCHED_THINGS
-    reason = "the call names more than 2000 things; send less in one call"
-    assert refused(planned, folder, it=[*most, "b"]) == ("/it/2000", reason)
 
 
 def test_of_a_command_only_the_program_is_touched(folder: Path) -> None:

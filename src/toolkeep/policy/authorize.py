@@ -24,10 +24,11 @@ from toolkeep.calls import (
 from toolkeep.canonical import canonical_hash
 from toolkeep.definitions.capability import Capability
 from toolkeep.errors import Code
+from toolkeep.limits import HELD_PLACES
 from toolkeep.policy.engine import AgentEntity, CallFacts, Finding, Verdict
 from toolkeep.policy.folders import Protected
 from toolkeep.policy.holdings import Holdings, requirement_contains
-from toolkeep.policy.places import Place
+from toolkeep.policy.places import NoRoom, Place, Share
 from toolkeep.policy.policies import Policies
 from toolkeep.policy.rulebook import Rulebook
 from toolkeep.policy.settings import Example, Grant, PolicySource
@@ -64,6 +65,8 @@ class Agent:
         self.entity = AgentEntity(
             id=name, permissions=self.holdings.permissions, capabilities=self.holdings.capabilities
         )
+        self.share = Share(HELD_PLACES)
+        """How much its calls may hold open."""
         self._bound = ("", "")
 
     def grant_hash(self, policy_set_hash: str) -> str:
@@ -175,11 +178,14 @@ class Authorizer:
         try:
             plan = self._plan(checked.registered)
             if not plan.touches_nothing:
-                touched += self._touched(plan, checked, agent.holdings, base)
+                touched += self._touched(plan, checked, agent, base)
             return self._decided(request, checked, agent, plan, touched)
         except TouchRefused as refused:
             _close(touched)
             return self._denied(checked, _of_touch(request, checked.registered, refused))
+        except NoRoom:
+            message = f"The calls of agent '{request.agent}' hold {HELD_PLACES} files and folders already"
+            return refuse(request, Code.QUEUE_FULL, message, "Try again when some of them have ended.")
         except BaseException:
             _close(touched)
             raise
@@ -218,10 +224,12 @@ class Authorizer:
                 self._plans[tool.definition_hash] = plan
         return plan
 
-    def _touched(self, plan: TouchPlan, checked: CheckedCall, holdings: Holdings, base: str) -> list[Touched]:
+    def _touched(self, plan: TouchPlan, checked: CheckedCall, agent: Agent, base: str) -> list[Touched]:
         touched = plan.touched(checked.arguments, base or os.getcwd(), self._search)
+        holdings = agent.holdings
         try:
             for one in touched:
+                one.count(agent.share)
                 self._check(one, plan, holdings, is_whole=False)
             for capability in list(plan.wholes(touched)):
                 if capability.scope in ANY_SCOPE:
@@ -229,6 +237,7 @@ class Authorizer:
                     continue
                 whole = whole_scope(capability, self._project, self._search)
                 touched.append(whole)
+                whole.count(agent.share)
                 self._check(whole, plan, holdings, is_whole=True)
         except BaseException:
             _close(touched)

@@ -14,6 +14,7 @@ import errno
 import os
 import stat
 import struct
+from collections import deque
 from typing import Final, NoReturn, Self
 
 from toolkeep.wording import echo_name
@@ -59,10 +60,34 @@ class PlaceRefused(Exception):
         """The reason says something of the disk, and not only of the text."""
 
 
+class NoRoom(Exception):
+    """As many places are held as may be."""
+
+
+class Share:
+    """How many places may be held at once. Safe from any thread, and where a place is dropped."""
+
+    __slots__ = ("_free",)
+
+    def __init__(self, most: int) -> None:
+        self._free = deque([None] * most)  # without a lock: the last reference to a place may go anywhere
+
+    def take(self) -> None:
+        """One more; raises `NoRoom`."""
+        try:
+            self._free.pop()
+        except IndexError:
+            raise NoRoom from None
+
+    def give_back(self) -> None:
+        """One less."""
+        self._free.append(None)
+
+
 class Place:
     """What a path stood for when it was resolved; while it is held, its inode's number is not reused."""
 
-    __slots__ = ("_base", "_may_be_missing", "_status", "descriptor", "missing", "path", "text")
+    __slots__ = ("_base", "_may_be_missing", "_share", "_status", "descriptor", "missing", "path", "text")
 
     def __init__(
         self,
@@ -86,6 +111,7 @@ class Place:
         self._base = base
         self._status = status
         self._may_be_missing = may_be_missing
+        self._share: Share | None = None
 
     @property
     def device(self) -> int:
@@ -136,11 +162,18 @@ class Place:
         reason = f"'{echo_name(self.text)}' is no longer what it was when it was checked"
         return PlaceRefused(reason, is_changed=True)
 
+    def count(self, share: Share) -> None:
+        """Let it count as one of a share until it is closed; raises `NoRoom`."""
+        share.take()
+        self._share = share
+
     def close(self) -> None:
         """Let go of it. Closing twice is fine."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+            if self._share is not None:
+                self._share.give_back()
 
     def __del__(self) -> None:
         self.close()  # for a call that was dropped halfway

@@ -8,7 +8,7 @@ scope.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.command_line import NoCommand, split_command
@@ -16,11 +16,11 @@ from toolkeep.definitions.frozen import objects_in
 from toolkeep.definitions.parameter import TOUCH_FORMS, TOUCHES_KEY, Touches
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import TouchForm
-from toolkeep.limits import TOUCHED_THINGS
+from toolkeep.limits import TOUCHED
 from toolkeep.network.hosts import Host, HostRefused, HostScope, read_host, read_url
 from toolkeep.pointers import escaped, referred
 from toolkeep.policy.folders import Folder
-from toolkeep.policy.places import Place, PlaceRefused, resolve
+from toolkeep.policy.places import Place, PlaceRefused, Share, resolve
 from toolkeep.policy.programs import resolve_program
 from toolkeep.wording import echo_name
 
@@ -121,6 +121,11 @@ class Touched:
         except OSError:
             return None
 
+    def count(self, share: Share) -> None:
+        """Count a place among those that an agent holds, until it is closed; raises `NoRoom`."""
+        if isinstance(self.thing, Place):
+            self.thing.count(share)
+
     def close(self) -> None:
         """Let go of a place."""
         if isinstance(self.thing, Place):
@@ -155,8 +160,7 @@ class TouchPlan:
         try:
             for path, mark in self.marks:
                 for pointer, text in _texts(mark, _values(arguments, path, "")):
-                    if len(found) == TOUCHED_THINGS:
-                        _refuse_more(pointer)
+                    _check_number(found, pointer)
                     found.append(_touch(mark, pointer, text, base, search))
         except BaseException:
             for touched in found:
@@ -276,11 +280,6 @@ def _texts(mark: Touches, values: Iterable[tuple[str, Any]]) -> Iterator[tuple[s
             yield f"{pointer}/{index}", _checked_text(mark, pointer, item)
 
 
-def _refuse_more(pointer: str) -> NoReturn:
-    reason = f"the call names more than {TOUCHED_THINGS} things; send less in one call"
-    raise TouchRefused(pointer, reason, can_be_mended=True)
-
-
 def _program_of(pointer: str, command: str) -> str:
     """The first word of a command line."""
     try:
@@ -293,6 +292,12 @@ def _checked_text(mark: Touches, pointer: str, value: Any) -> str:
     if not isinstance(value, str):
         raise TouchRefused(pointer, f"only text can name what {mark.kind} touches")
     return value
+
+
+def _check_number(found: list[Touched], pointer: str) -> None:
+    if len(found) >= TOUCHED:
+        reason = f"the call names more than {TOUCHED} files, hosts or programs"
+        raise TouchRefused(pointer, reason, can_be_mended=True)
 
 
 def _touch(mark: Touches, pointer: str, text: str, base: str, search: str) -> Touched:
