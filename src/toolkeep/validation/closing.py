@@ -30,6 +30,7 @@ from toolkeep.validation.keywords import (
     children,
     types_of,
 )
+from toolkeep.validation.patterns import as_meant
 from toolkeep.validation.references import applied_in_place, is_alone
 
 Form = Literal["closed", "inner", "plain"]
@@ -158,7 +159,8 @@ class _Closer:
         if (keyword in LISTS or keyword == "items") and isinstance(value, list):
             return [self.make(item, form) for item in value]
         if keyword in MAPS and isinstance(value, dict):
-            return {name: self.make(item, form) for name, item in value.items()}
+            made = {name: self.make(item, form) for name, item in value.items()}
+            return _as_meant(made) if keyword == "patternProperties" else made
         return value
 
 
@@ -175,11 +177,24 @@ def _guard_matching(body: dict[str, Any]) -> dict[str, Any]:
     matched = {k: body[k] for k in ("pattern", "format") if k in body and _is_asserted(k, body[k])}
     if not matched:
         return body
+    if "pattern" in matched:
+        matched["pattern"] = as_meant(matched["pattern"])
     rest = {key: value for key, value in body.items() if key not in matched}
     condition = {"if": {"maxLength": MATCHED_CHARS}, "then": matched}
     if "if" in rest:
         return {**rest, "allOf": [*rest.get("allOf", []), condition]}
     return {**rest, **condition}
+
+
+def _as_meant(by_pattern: dict[str, Schema]) -> dict[str, Schema]:
+    """The same under patterns for the engine; two that become the same one stay two."""
+    made: dict[str, Schema] = {}
+    for pattern, schema in by_pattern.items():
+        meant = as_meant(pattern)
+        while meant in made:
+            meant += "(?:)"
+        made[meant] = schema
+    return made
 
 
 def _is_asserted(keyword: str, value: object) -> bool:

@@ -19,6 +19,7 @@ from toolkeep.validation.faults import Fault, Place
 from toolkeep.validation.hint import describe
 from toolkeep.validation.keywords import Schema
 from toolkeep.validation.nearest import probable_name
+from toolkeep.validation.patterns import as_meant
 from toolkeep.wording import HIDDEN, echo, echo_name, listing, type_name
 
 _LIMITS: dict[type[Kind], tuple[str, str]] = {
@@ -228,10 +229,15 @@ class _Report:
             return self._violation(
                 place, Code.CONSTRAINT, "has the wrong form", "text of the right form", "Send another text"
             )
-        expected = f"text matching {echo_name(str(getattr(kind, 'pattern', '')))}"
+        expected = f"text matching {echo_name(self._written(place, str(getattr(kind, 'pattern', ''))))}"
         return self._violation(
             place, Code.CONSTRAINT, "does not match its pattern", expected, f"Send {expected}"
         )
+
+    def _written(self, place: Place, meant: str) -> str:
+        """A pattern as its author wrote it."""
+        patterns = (part.get("pattern") for part in self.compiled.locator.parts_at(place))
+        return next((one for one in patterns if isinstance(one, str) and as_meant(one) == meant), meant)
 
     def _format(self, place: Place, kind: Kind) -> Violation:
         name = echo_name(str(getattr(kind, "format", "")))
