@@ -602,3 +602,69 @@ def test_rules_of_two_connections_are_all_kept(files: tuple[FileApprovals, FileA
     for number, store in zip(range(10), itertools.cycle(files), strict=False):
         store.add_rule(rule(number))
     assert files[0].rules() == files[1].rules() == [rule(number) for number in range(10)]
+
+
+ASKER = """
+import sys
+from pathlib import Path
+from tests.approval.examples import Clock, question
+from toolkeep.storage.approvals import FileApprovals
+
+store = FileApprovals(Path(sys.argv[1]), Clock())
+store.ask(question(id="question-0", call_id="call-0"))
+print("ready", flush=True)
+input()
+"""
+
+
+@pytest.fixture
+def asker(folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A process that has asked a question and waits for the answer."""
+    command = [sys.executable, "-c", ASKER, str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert said(process) == "ready"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_question_of_a_process_that_was_killed_waits_for_nobody(
+    folder: Path, clock: Clock, asker: "subprocess.Popen[str]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "APPROVALS_WAITING", 1)
+    store = FileApprovals(folder, clock)
+    assert [standing.question.id for standing in store.waiting()] == ["question-0"]
+    assert not store.ask(numbered(1))
+    asker.kill()
+    asker.wait()
+    assert store.waiting() == []
+    with pytest.raises(AnswerRefused, match="nobody waits"):
+        store.answer("question-0", YES)
+    assert store.ask(numbered(1))
+    assert state_of(store, "question-0") == "withdrawn"
+    assert [standing.question.id for standing in store.waiting()] == ["question-1"]
+    store.close()
+
+
+def test_a_question_of_a_process_that_cannot_be_seen_waits_like_any_other(
+    folder: Path, clock: Clock, asker: "subprocess.Popen[str]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asker.kill()
+    asker.wait()
+    monkeypatch.setattr("toolkeep.storage.processes._namespace", lambda: "another")
+    store = FileApprovals(folder, clock)
+    assert [standing.question.id for standing in store.waiting()] == ["question-0"]
+    assert store.answer("question-0", YES).state == "approved"
+    store.close()
+
+
+def test_a_queue_of_an_earlier_toolkeep_is_read_on(folder: Path, clock: Clock) -> None:
+    store = FileApprovals(folder, clock)
+    store.ask(numbered(0))
+    with store._database.using() as connection:
+        connection.execute("DROP TABLE askers")
+    store.close()
+    again = FileApprovals(folder, clock)
+    assert [standing.question.id for standing in again.waiting()] == ["question-0"]
+    assert again.answer("question-0", YES).state == "approved"
+    again.close()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.entry import NO_PREVIOUS, Entry
 from toolkeep.audit.errors import ReceiptInvalid
-from toolkeep.audit.note import Algorithm, Signer
+from toolkeep.audit.note import Algorithm, Note, Signer
 from toolkeep.audit.proof import Proof
 from toolkeep.audit.receipt import Receipt, verify_receipt
 from toolkeep.audit.tree import Tree, leaf_hash
@@ -135,3 +135,14 @@ def test_another_key_proves_nothing() -> None:
 def test_what_is_no_receipt_proves_nothing(text: str | bytes) -> None:
     with pytest.raises(ReceiptInvalid):
         verify_receipt(text, LOG.verifier)
+
+
+def test_a_receipt_names_the_key_of_the_log_wherever_witnesses_stand() -> None:
+    receipt = make()
+    proof = Proof.parse(receipt.proof)
+    note = Note.parse(proof.checkpoint)
+    first = Note(text=note.text, signatures=(WITNESS.sign(note.text, timestamp=1), *note.signatures))
+    again = Receipt.of(receipt.entry, Proof(index=proof.index, path=proof.path, checkpoint=str(first)))
+    assert again.key == receipt.key
+    assert verify_receipt(again, LOG.verifier, witnesses=[WITNESS.verifier]).witnesses == (WITNESS.name,)
+    assert verify_receipt(again, LOG.verifier, witnesses=[LOG.verifier]).witnesses == ()

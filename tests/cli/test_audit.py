@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from toolkeep.cli.audit.folder import entries_of_call
+from toolkeep.cli.audit.folder import entries_of_call, log_of
 from toolkeep.cli.main import cli
 from toolkeep.errors import NotRecorded
+from toolkeep.storage.witness import Witness
 
 pytestmark = pytest.mark.spec("AUD-4")
 
@@ -145,6 +146,49 @@ def test_a_receipt_is_checked_offline_with_the_public_key_alone(project: Path, t
     assert run(elsewhere, "audit", "verify", str(receipt)).exit_code == 2
     receipt.write_text(receipt.read_text().replace('"status": "ok"', '"status": "error"'))
     assert run(elsewhere, "audit", "verify", str(receipt), "--key", key).exit_code == 1
+
+
+def cosigned(project: Path, tmp_path: Path) -> tuple[Path, str]:
+    """A checkpoint over the whole log that a witness cosigned, in a file, and the key of the witness."""
+    with log_of(project) as log:
+        proof, checkpoint = log.prove_growth(0)
+        witness = Witness(tmp_path / "witness", name="library")
+        witness.trust(log.public_key())
+    cosignature = witness.submit(0, proof, checkpoint)
+    (tmp_path / "cosigned.txt").write_text(f"{checkpoint}{cosignature}")
+    return tmp_path / "cosigned.txt", str(witness.public_key)
+
+
+def test_a_receipt_carries_the_signatures_of_witnesses(project: Path, tmp_path: Path) -> None:
+    call = greeted(project)
+    checkpoint, witness = cosigned(project, tmp_path)
+    greeted(project)
+    key = run(project, "audit", "key").stdout.strip()
+    receipt, bare = tmp_path / "receipt.json", tmp_path / "bare.json"
+    receipt.write_text(run(project, "audit", "receipt", call, "--checkpoint", str(checkpoint)).stdout)
+    bare.write_text(run(project, "audit", "receipt", call).stdout)
+    verify = ("audit", "verify", str(receipt), "--key", key)
+    assert data(project, *verify, "--witness", witness)["witnesses"] == ["library"]
+    assert "cosigned by: library" in run(project, *verify, "--witness", witness).stdout
+    for unproven in (
+        run(project, "audit", "verify", str(bare), "--key", key, "--witness", witness),
+        run(project, *verify, "--witness", witness, "--witness", key),
+    ):
+        assert (unproven.exit_code, "did not cosign it" in unproven.stderr) == (1, True)
+    assert run(project, "audit", "verify", "--witness", witness).exit_code == 2
+
+
+def test_a_receipt_is_proven_under_no_checkpoint_that_does_not_cover_it(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greeted(project)
+    earlier, _ = cosigned(project, tmp_path)
+    call = greeted(project)
+    refused = run(project, "audit", "receipt", call, "--checkpoint", str(earlier))
+    assert (refused.exit_code, "over 4 records, and this is record 7" in refused.stderr) == (1, True)
+    monkeypatch.setenv("TOOLKEEP_HOME", str(tmp_path / "other"))
+    refused = run(project, "audit", "receipt", greeted(project), "--checkpoint", str(earlier))
+    assert (refused.exit_code, "of another log" in refused.stderr) == (1, True)
 
 
 @pytest.mark.spec("AUD-2")

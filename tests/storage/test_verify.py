@@ -339,6 +339,18 @@ def test_the_old_key_signs_nothing_after_it_was_handed_over(copy: Path, original
     assert "no known key signed" in str(verify(copy))
 
 
+def test_the_key_of_a_log_signs_in_the_name_of_no_other(copy: Path) -> None:
+    from toolkeep.audit.checkpoint import Checkpoint
+    from toolkeep.audit.note import Note
+    from toolkeep.storage.keys import Keys
+
+    path = copy / "audit" / "checkpoint"
+    newest = Checkpoint.parse(Note.parse(path.read_text()).text)
+    other = Checkpoint(origin="toolkeep/another", size=newest.size, root=newest.root)
+    path.write_text(str(other.sign(Keys(copy).signer())))
+    assert "no known key signed" in str(verify(copy))
+
+
 LINE_EDITS: dict[str, Callable[[Lines, int, int], Lines]] = {
     "delete": lambda lines, a, _: lines[:a] + lines[a + 1 :],
     "duplicate": lambda lines, a, b: [*lines[:b], lines[a], *lines[b:]],

@@ -178,10 +178,8 @@ def test_what_the_witness_holds_is_an_outside_checkpoint(keep: Path, witness: Wi
 
 def test_a_cosigned_checkpoint_makes_a_witnessed_receipt(keep: Path, witness: Witness) -> None:
     with AuditLog(keep) as log:
-        proof = log.prove(2)
         note = witness.last(log.public_key().name)
-        assert note
-        receipt = Receipt.of(log.read(2, 3)[0], type(proof)(index=2, path=proof.path, checkpoint=note))
+        receipt = Receipt.of(log.read(2, 3)[0], log.prove(2, note))
         proven = verify_receipt(receipt, log.public_key(), witnesses=[witness.public_key])
     assert proven.witnesses == ("example.com/witness",)
 
@@ -232,3 +230,11 @@ def test_a_request_whose_answer_cannot_be_written_keeps_no_other_from_its_answer
     assert witness.answer_requests(box) == 1
     assert sorted(path.name for path in box.iterdir()) == [long, "b.refused"]
     assert [record.message for record in caplog.records] == ["a request to the witness could not be answered"]
+
+
+def test_a_record_is_not_proven_under_what_only_a_witness_signed(keep: Path, witness: Witness) -> None:
+    with AuditLog(keep) as log:
+        note = Note.parse(witness.last(log.public_key().name) or "")
+        alone = Note(text=note.text, signatures=note.signatures[1:])
+        with pytest.raises(NoteInvalid, match="the log itself"):
+            log.prove(2, str(alone))

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkeep.audit.checkpoint import open_checkpoint
+from toolkeep.audit.checkpoint import Checkpoint, open_checkpoint
 from toolkeep.audit.entry import Entry
 from toolkeep.audit.errors import NoteInvalid, ReceiptInvalid
 from toolkeep.audit.note import Note, VerifierKey
@@ -34,7 +34,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, entry: Entry, proof: Proof) -> "Receipt":
         """The receipt for an entry."""
-        signature = Note.parse(proof.checkpoint).signatures[0]
+        note = Note.parse(proof.checkpoint)
+        origin = Checkpoint.parse(note.text).origin
+        # Witnesses may stand in front of the log.
+        signature = next((one for one in note.signatures if one.name == origin), note.signatures[0])
         return cls(entry=entry, key=f"{signature.name}+{signature.key_id.hex()}", proof=str(proof))
 
     @classmethod
@@ -100,5 +103,5 @@ def verify_receipt(
         index=proof.index,
         size=checkpoint.size,
         record=receipt.entry.record,
-        witnesses=tuple(witness.name for witness in cosigned if witness is not key),
+        witnesses=tuple(witness.name for witness in cosigned if witness != key),
     )

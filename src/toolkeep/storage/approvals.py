@@ -12,6 +12,7 @@ from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, St
 from toolkeep.approval.store import advance, bound, has_room, in_time, session_key
 from toolkeep.files import is_there
 from toolkeep.storage.database import Database
+from toolkeep.storage.processes import is_gone, this_process
 
 if TYPE_CHECKING:
     import sqlite3
@@ -27,6 +28,7 @@ CREATE TABLE IF NOT EXISTS questions (
     expires_at REAL NOT NULL, definition_hash TEXT NOT NULL, argument_hash TEXT NOT NULL, agent TEXT NOT NULL,
     grant_hash TEXT NOT NULL, call_id TEXT NOT NULL
 ) STRICT;
+CREATE TABLE IF NOT EXISTS askers (question TEXT PRIMARY KEY, process TEXT NOT NULL) STRICT;
 CREATE INDEX IF NOT EXISTS questions_of_agents ON questions (agent, state, expires_at);
 CREATE INDEX IF NOT EXISTS questions_by_end ON questions (expires_at);
 CREATE TABLE IF NOT EXISTS sessions (
@@ -50,6 +52,9 @@ class FileApprovals:
         with self._database.changing() as connection:
             # What nobody came back for holds arguments; it is not kept for long.
             connection.execute("DELETE FROM questions WHERE expires_at < ?", (now - 60,))
+            connection.execute("DELETE FROM askers WHERE question NOT IN (SELECT id FROM questions)")
+            for left in _left(connection):
+                connection.execute(_WITHDRAW, (left,))
             _forget_oldest(connection, question.agent)
             if not has_room(_waiting_sizes(connection, question.agent, now), len(encoded)):
                 return False
@@ -57,6 +62,7 @@ class FileApprovals:
             connection.execute(
                 "INSERT INTO questions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, *bound(question))
             )
+            connection.execute("INSERT INTO askers VALUES (?, ?)", (question.id, this_process()))
             return True
 
     def answer(self, question_id: str, answer: Answer) -> Standing:
@@ -65,6 +71,8 @@ class FileApprovals:
             standing = _find(connection, question_id)
             if standing is None:
                 raise AnswerRefused("there is no such question")
+            if question_id in _left(connection):
+                raise AnswerRefused("nobody waits for it any more")
             standing = advance(standing, answer, self._clock())
             connection.execute(
                 "UPDATE questions SET state = ?, question = ?, answer = ? WHERE id = ?",
@@ -103,9 +111,7 @@ class FileApprovals:
     def withdraw(self, question_id: str) -> None:
         """Nobody waits for the answer any more."""
         with self._database.using() as connection:
-            connection.execute(
-                "UPDATE questions SET state = 'withdrawn' WHERE id = ? AND state != 'used'", (question_id,)
-            )
+            connection.execute(_WITHDRAW, (question_id,))
 
     def waiting(self) -> list[Standing]:
         """The questions that wait for an answer, oldest first."""
@@ -113,7 +119,9 @@ class FileApprovals:
             return []
         query = f"{_SELECT} WHERE state = 'waiting' AND expires_at > ? ORDER BY asked_at"
         with self._database.using() as connection:
-            return [_standing(*row) for row in connection.execute(query, (self._clock(),))]
+            left = _left(connection)
+            standings = [_standing(*row) for row in connection.execute(query, (self._clock(),))]
+        return [one for one in standings if one.question.id not in left]
 
     def session_answer(self, question: Question) -> Answer | None:
         """The yes for the rest of the session that covers a question."""
@@ -153,7 +161,17 @@ class FileApprovals:
 
 
 _SELECT = "SELECT state, question, answer FROM questions"
+_WITHDRAW = "UPDATE questions SET state = 'withdrawn' WHERE id = ? AND state != 'used'"
 _SIZES = "SELECT id, length(question) FROM questions"
+
+
+def _left(connection: "sqlite3.Connection") -> set[str]:
+    """The questions of processes that were killed while they waited for an answer."""
+    joined = "askers JOIN questions ON questions.id = askers.question"
+    query = f"SELECT id, process FROM {joined} WHERE state = 'waiting'"  # noqa: S608 -- our own words
+    askers: list[tuple[str, str]] = connection.execute(query).fetchall()
+    gone = {process for process in {process for _, process in askers} if is_gone(process)}
+    return {question_id for question_id, process in askers if process in gone}
 
 
 def _waiting_sizes(connection: "sqlite3.Connection", agent: str, now: float) -> list[int]:

@@ -1,14 +1,13 @@
 """Claims in SQLite, `ledger.db` in the state folder, shared by the processes of a keep.
 
-A claim names the process that holds it, by its number and start: a claim without a result whose process is
-gone has an unknown outcome.
+A claim names the process that holds it: one without a result whose process is gone has an unknown outcome.
 """
 
-import os
 from pathlib import Path
 
 from toolkeep.execution.ledger import Earlier
 from toolkeep.storage.database import Database
+from toolkeep.storage.processes import is_alive, this_process
 
 # FULL: a claim outlives even a crash of the machine, else a call could run twice.
 _SCRIPT = """
@@ -30,7 +29,7 @@ class FileLedger:
     def claim(self, key: str, call_id: str, argument_hash: str) -> Earlier | None:
         """None if the claim is now ours, durably; else what was there before."""
         with self._database.using() as connection:
-            row = (key, call_id, argument_hash, _this_process())
+            row = (key, call_id, argument_hash, this_process())
             made = connection.execute(
                 "INSERT INTO claims VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING", row
             ).rowcount
@@ -43,7 +42,7 @@ class FileLedger:
         digest, owner, result = held
         if result is not None:
             return Earlier(state="done", argument_hash=digest, result=result)
-        return Earlier(state="running" if _is_alive(owner) else "unknown", argument_hash=digest)
+        return Earlier(state="running" if is_alive(owner) else "unknown", argument_hash=digest)
 
     def finish(self, key: str, result: bytes) -> None:
         """Remember the result of a claimed call."""
@@ -58,23 +57,3 @@ class FileLedger:
     def close(self) -> None:
         """Let go of everything."""
         self._database.close()
-
-
-def _this_process() -> str:
-    return f"{os.getpid()}-{_started(os.getpid())}"
-
-
-def _started(pid: int) -> str:
-    """When a process started, in ticks since the machine did; empty where it is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return ""
-    fields = stat.rpartition(b")")[2].split()
-    return "" if fields[0] in (b"Z", b"X") else fields[19].decode()  # dead, and not yet waited for
-
-
-def _is_alive(owner: str) -> bool:
-    """Whether the very process still runs that made a claim; its number alone may be another's by now."""
-    pid, _, started = owner.partition("-")
-    return bool(started) and pid.isdecimal() and _started(int(pid)) == started

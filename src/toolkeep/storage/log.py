@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.entry import RECORD_BYTES, Entry, Leaf, record_bytes
-from toolkeep.audit.errors import AuditBroken
+from toolkeep.audit.errors import AuditBroken, NoteInvalid
 from toolkeep.audit.note import Note, VerifierKey
 from toolkeep.audit.proof import Proof
 from toolkeep.audit.tree import Tree
@@ -95,11 +95,12 @@ class AuditLog:
         """The checkpoints that were kept, oldest first."""
         return self._writer.checkpoints.kept()
 
-    def prove(self, index: int) -> Proof:
-        """The proof that a record is in the log; signs a checkpoint if none covers the record yet."""
-        note = self._writer.checkpoints.newest()
-        if note is None or _size(note) <= index:
-            note = self._writer.order(lambda: self._writer.sign_checkpoint(is_kept=False)).result()
+    def prove(self, index: int, checkpoint: str | None = None) -> Proof:
+        """The proof that a record is in the log; signs a checkpoint if none covers the record yet.
+
+        A given checkpoint of this log is proven under instead, such as one that witnesses cosigned.
+        """
+        note = self._covering(index) if checkpoint is None else self._checked(checkpoint, index)
         with self._proving:
             tree, size = self._tree_of(note), _size(note)
             return Proof(index=index, path=tuple(tree.inclusion(index, size)), checkpoint=note)
@@ -129,6 +130,27 @@ class AuditLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _covering(self, index: int) -> str:
+        note = self._writer.checkpoints.newest()
+        if note is None or _size(note) <= index:
+            note = self._writer.order(lambda: self._writer.sign_checkpoint(is_kept=False)).result()
+        return note
+
+    def _checked(self, note: str, index: int) -> str:
+        """A checkpoint that somebody gave, if it can prove the record."""
+        parsed = Note.parse(note)
+        given = Checkpoint.parse(parsed.text)
+        if given.origin != self._writer.keys.origin:
+            raise NoteInvalid(f"it is a checkpoint of another log, {given.origin}")
+        if given.origin not in {signature.name for signature in parsed.signatures}:
+            raise NoteInvalid("the log itself did not sign the checkpoint")
+        if given.size <= index:
+            hint = "let the witness cosign a newer one"
+            raise NoteInvalid(
+                f"it is a checkpoint over {given.size} records, and this is record {index}", hint
+            )
+        return note
 
     def _tree_of(self, note: str) -> Tree:
         checkpoint = Checkpoint.parse(Note.parse(note).text)

@@ -6,13 +6,20 @@ from pathlib import Path
 import click
 
 from toolkeep.cli.audit.folder import state_of
+from toolkeep.cli.audit.reading import read_checkpoint, read_text
 from toolkeep.cli.options import common, print_json, project, say, say_done
-from toolkeep.errors import FileUnreadable
 
 
 @click.command("verify")
 @click.argument("receipt", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--key", metavar="KEY", help="The public key to check with; a receipt needs it.")
+@click.option(
+    "--witness",
+    "witnesses",
+    multiple=True,
+    metavar="KEY",
+    help="The key of a witness that must have cosigned the receipt; may be given several times.",
+)
 @click.option(
     "--checkpoint",
     "checkpoints",
@@ -32,6 +39,7 @@ from toolkeep.errors import FileUnreadable
 def command(
     receipt: Path | None,
     key: str | None,
+    witnesses: tuple[str, ...],
     checkpoints: tuple[Path, ...],
     folders: tuple[Path, ...],
     project: Path | None,
@@ -44,11 +52,13 @@ def command(
     by a checkpoint that was kept elsewhere.
     """
     if receipt is not None:
-        _verify_receipt(receipt, key, as_json=as_json)
+        _verify_receipt(receipt, key, witnesses, as_json=as_json)
         return
+    if witnesses:
+        raise click.UsageError("--witness is for a RECEIPT; for the log, name its checkpoint: --checkpoint.")
     from toolkeep.storage.verify import verify
 
-    outside = {str(path): _checkpoint(path) for path in checkpoints}
+    outside = {str(path): read_checkpoint(path) for path in checkpoints}
     reports = [
         verify(folder, outside_checkpoints=outside, public_key=key)
         for folder in folders or (state_of(project),)
@@ -62,12 +72,18 @@ def command(
         sys.exit(1)
 
 
-def _verify_receipt(path: Path, key: str | None, *, as_json: bool) -> None:
+def _verify_receipt(path: Path, key: str | None, witnesses: tuple[str, ...], *, as_json: bool) -> None:
+    from toolkeep.audit.errors import ReceiptInvalid
+    from toolkeep.audit.note import VerifierKey
     from toolkeep.audit.receipt import verify_receipt
 
     if key is None:
         raise click.UsageError("A receipt is checked with --key: the log's public key.")
-    verified = verify_receipt(_read(path), key)
+    text, wanted = read_text(path), [VerifierKey.parse(witness) for witness in witnesses]
+    verified = verify_receipt(text, key, witnesses=wanted)
+    for witness in wanted:
+        if not verify_receipt(text, key, witnesses=[witness]).witnesses:
+            raise ReceiptInvalid(f"{witness.name} did not cosign it")
     if as_json:
         data = {"origin": verified.origin, "index": verified.index, "size": verified.size}
         print_json({**data, "record": verified.record, "witnesses": list(verified.witnesses)})
@@ -77,25 +93,5 @@ def _verify_receipt(path: Path, key: str | None, *, as_json: bool) -> None:
     for field in ("type", "time", "tool", "version", "agent", "status", "result_hash", "argument_hash"):
         if record.get(field):
             say(f"  {field}: {record[field]}")
-
-
-def _checkpoint(path: Path) -> str:
-    """The text of a file; one that holds no checkpoint says nothing about the log."""
-    from toolkeep.audit.checkpoint import Checkpoint
-    from toolkeep.audit.errors import NoteInvalid
-    from toolkeep.audit.note import Note
-
-    text = _read(path)
-    try:
-        Checkpoint.parse(Note.parse(text).text)
-    except NoteInvalid as error:
-        reason = f"is no checkpoint: {error.message}; `toolkeep audit checkpoint` prints one"
-        raise FileUnreadable(str(path), reason) from error
-    return text
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileUnreadable(str(path), getattr(error, "strerror", None) or "is not text") from error
+    for name in verified.witnesses:
+        say(f"  cosigned by: {name}")
