@@ -197,6 +197,11 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 NO_OPTIONS = CallOptions()
 
+Progress = Callable[[float, float | None, str], None]
+"""Who hears how far a tool has come: how much of how much, and a word on it."""
+Output = Callable[[Any], None]
+"""Who hears each piece of what a tool gives, as it comes."""
+
 
 class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A call as it was asked for; nothing about it was looked at yet."""
@@ -209,8 +214,8 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     session: str = ""
     correlation_id: str = ""
     options: CallOptions = NO_OPTIONS
-    on_progress: Callable[[float, float | None, str], None] | None = None
-    on_output: Callable[[Any], None] | None = None
+    on_progress: Progress | None = None
+    on_output: Output | None = None
     began_ns: int = 0
     """On the monotonic clock."""
 

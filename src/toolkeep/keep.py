@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from toolkeep.calls import CallOptions, CheckedCall, Refusal, RegisteredTool, ToolResult
+from toolkeep.calls import CallOptions, CheckedCall, Output, Progress, Refusal, RegisteredTool, ToolResult
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Category, Tier
 from toolkeep.errors import ArgumentsRefused, NotRecorded
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
     from toolkeep.audit.receipt import Receipt
     from toolkeep.execution.loop_thread import LoopThread
-    from toolkeep.pipeline import Output, Pipeline, Progress, Spans
+    from toolkeep.pipeline import Pipeline, Spans
     from toolkeep.policy.authorize import Authorizer
     from toolkeep.policy.explain import Holder
     from toolkeep.providers.export import Exported
@@ -336,8 +336,8 @@ class Keep(KeepsTools):
         confirm: bool = False,
         idempotency_key: str = "",
         fresh: bool = False,
-        on_progress: "Progress | None" = None,
-        on_output: "Output | None" = None,
+        on_progress: Progress | None = None,
+        on_output: Output | None = None,
     ) -> ToolResult:
         """Call a tool. What goes wrong is in the result, never raised.
 

@@ -19,7 +19,9 @@ from toolkeep.audit.record import Recorder
 from toolkeep.calls import (
     CallOptions,
     CheckedCall,
+    Output,
     PermittedCall,
+    Progress,
     RawOutput,
     RecordedCall,
     Refusal,
@@ -68,8 +70,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("toolkeep.execution")
 
 T = TypeVar("T")
-Progress = Callable[[float, float | None, str], None]
-Output = Callable[[Any], None]
 
 
 class Spans(Protocol):

@@ -419,7 +419,7 @@ def test_the_owner_is_that_of_the_file_that_was_read_not_of_one_put_there_after(
 
     def open_and_swap(opened: Any, *arguments: Any, **options: Any) -> int:
         descriptor = really_open(opened, *arguments, **options)
-        if opened == path and path.stat().st_uid == NOBODY:
+        if Path(opened) == path and path.stat().st_uid == NOBODY:
             path.unlink()
             path.touch()
         return descriptor

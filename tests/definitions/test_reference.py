@@ -57,12 +57,20 @@ def test_functions_and_classes_of_a_module_are_registered() -> None:
     }
 
 
+def registered(given: object) -> str:
+    """The name under which a worker finds what was registered."""
+    keep = Keep()
+    keep.register(given)
+    (made,) = keep.tools()
+    return find_reference(made.runner)
+
+
 def test_a_tool_that_was_made_again_from_the_same_function_is_registered() -> None:
-    Keep().register(strict(shelf.lend.function, "lend_again"))
+    assert registered(strict(shelf.lend.function, "lend_again")) == "tests.definitions.shelf:lend"
 
 
 def test_a_stateless_instance_is_registered() -> None:
-    Keep().register(shelf.Bell())
+    assert registered(shelf.Bell()) == "tests.definitions.shelf:Bell"
 
 
 @pytest.mark.spec("SBX-1")
@@ -87,7 +95,9 @@ def test_the_same_without_isolation_is_registered() -> None:
     def local() -> int:
         return 1
 
-    Keep().register(tool(description="A tool.")(local))
+    keep = Keep()
+    keep.register(tool(description="A tool.")(local))
+    assert "local" in keep
 
 
 def test_a_name_that_leads_to_something_else_is_not_registered() -> None:

@@ -118,9 +118,12 @@ def test_a_claim_that_cannot_be_settled_is_logged_and_does_not_raise(
 
 
 @pytest.mark.parametrize("claim", [Claim(None, ""), Claim(Broken(), "")], ids=["no ledger", "no key"])
-def test_the_claim_of_a_call_without_a_key_does_nothing(claim: Claim) -> None:
+def test_the_claim_of_a_call_without_a_key_does_nothing(
+    claim: Claim, caplog: pytest.LogCaptureFixture
+) -> None:
     claim.finish(RESULT)
     claim.release()
+    assert caplog.records == []  # a ledger that was asked would have failed, and said so
 
 
 VALUES: dict[str, Any] = {

@@ -1,6 +1,7 @@
 """Tools that ask for isolation run in fresh, confined processes; the result says so."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.execution import broken, isolated
+from tests.sandbox.workers import descendants, until
 from toolkeep import Code, Keep, ToolResult
 from toolkeep.audit.memory import MemoryLog
 from toolkeep.execution import machine, sandboxed
@@ -349,7 +351,7 @@ def test_places_to_run_in_are_counted_by_agent(keep: Keep, monkeypatch: pytest.M
 def test_a_cancelled_call_leaves_nobody(keep: Keep) -> None:
     async def scenario() -> None:
         running = asyncio.create_task(keep.call("misbehave", {"how": "sleep"}, agent="ada"))
-        await asyncio.sleep(0.5)
+        assert await until(lambda: len(descendants(os.getpid())) > len(before) + 1, 60)  # zygote and worker
         running.cancel()
         await asyncio.wait({running})
         assert running.cancelled()

@@ -97,7 +97,8 @@ def test_a_folder_whose_name_only_begins_like_the_project_is_outside(project: Pa
 
 def test_the_home_folder_can_be_opened_as_a_project_of_its_own(home: Path) -> None:
     folder = state_folder(home, {}, home)
-    assert folder is None or folder.parent == home / ".local" / "state" / "toolkeep"
+    assert folder is not None
+    assert folder.parent == home / ".local" / "state" / "toolkeep"
 
 
 def test_a_keep_opens_in_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,8 @@ def test_what_was_not_taken_is_sent_again_and_a_redirect_is_not_followed(
 
 def test_a_webhook_that_is_not_there_holds_nothing_up(tmp_path: Path) -> None:
     configure(tmp_path, "audit:\n  checkpoint_webhook: http://127.0.0.1:1/nobody\n")
-    call_something(tmp_path / "project")
+    report = verify(call_something(tmp_path / "project"))
+    assert (report.is_intact, report.covered) == (True, report.records)
 
 
 def test_what_is_no_answer_ends_nothing(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tests.mcp.talk import modern_request
 from tests.server.conftest import open_served_keep
 from tests.server.talk import Client, served
-from toolkeep import Keep, tool
+from toolkeep import DefinitionError, Keep, tool
 from toolkeep.server.assemble import start_traces
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -129,7 +129,7 @@ def test_definitions_are_observed_by_the_four_instruments(keep: Keep) -> None:
     keep.create_definition(
         {"name": "greet", "description": "Greet.", "version": "1.0.0", "client_executed": True}
     )
-    with pytest.raises(Exception, match="cannot be used"):
+    with pytest.raises(DefinitionError, match="cannot be used"):
         keep.create_definition({"name": "greet2", "description": "", "version": "1.0.0"})
     data = reader.get_metrics_data()
     assert data is not None

@@ -46,7 +46,9 @@ def read(data: bytes, folder: Path, **arguments: Any) -> str:
         (b"a" * 8192 + b"\0\n", {}, "a" * 8192 + "\0\n"),
     ],
 )  # fmt: skip
-def test_text(folder: Path, data: bytes, arguments: dict[str, Any], answer: str | None) -> None:
+def test_a_text_is_read_by_its_encoding_and_its_lines(
+    folder: Path, data: bytes, arguments: dict[str, Any], answer: str | None
+) -> None:
     if answer is None:
         assert refusal(lambda: read(data, folder, **arguments)) == (
             "'f' is not ascii; it may be in another encoding, or no text"

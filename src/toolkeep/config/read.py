@@ -34,6 +34,7 @@ from toolkeep.config.settings import (
     SecretSource,
     Settings,
 )
+from toolkeep.config.upstreams import document_of, wrong_with_upstream
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.data import OTHER_SPELLINGS
 from toolkeep.definitions.vocabulary import Tier
@@ -113,45 +114,45 @@ class _File:
         """The settings with this file over them."""
         unseen = Substitution(self._document, None)
         data = self._checked(unseen)
-        policy_files = self._policy_files(data)
+        policies = self._policy_files(data)
         hashes = self._document_hashes(data)
+        file = self._judged(data, unseen.variables, policies, hashes, is_accepted)
+        if file.counts and unseen.variables:
+            data = self._checked(Substitution(self._document, self._environment))
+        if file.counts or takes_proposals:
+            said = data if file.counts else _to_look_at(data, unseen.unresolved)
+            merged = _with_policies(self._merged(said, hashes), policies)
+            tools = self._tools(said, held_back="")
+        else:
+            why = f"{self._path} names policies that nobody accepted yet; run `toolkeep accept`"
+            merged = replace(self._before, policies_held_back=why) if policies else self._before
+            tools = self._tools(data, held_back=f"{self._path} is not accepted yet")
+        return replace(merged, files=(*merged.files, file), tools=(*merged.tools, *tools))
+
+    def _judged(
+        self,
+        data: dict[str, Any],
+        variables: Sequence[tuple[str, str]],
+        policies: "Sequence[PolicyFile]",
+        hashes: Mapping[str, str],
+        is_accepted: IsAccepted,
+    ) -> ConfigFile:
+        """What the file would bring about, and whether it counts."""
         documents = {name: _shown_document(data, name, digest) for name, digest in hashes.items()}
-        effects = Effects(self._document, data, unseen.variables, self._before, policy_files, documents).all()
+        effects = Effects(self._document, data, variables, self._before, policies, documents).all()
         # Where the project really is, not where a link in it leads: that file may be accepted elsewhere.
         path = Path(self._path)
         real_path = str(Path(os.path.realpath(path.parent.parent)) / path.parent.name / path.name)
         seal = canonical_hash([self._hash, *([effect.kind, effect.what] for effect in effects)])
-        counts = not self._is_project or not effects or is_accepted(real_path, seal)
-        if counts and unseen.variables:
-            data = self._checked(Substitution(self._document, self._environment))
-        file = ConfigFile(
+        return ConfigFile(
             path=real_path,
             # What a person names to accept it must change with every file that it brings into force.
-            file_hash=seal if policy_files or documents else self._hash,
+            file_hash=seal if policies or documents else self._hash,
             seal=seal,
             is_project=self._is_project,
             effects=effects,
-            counts=counts,
+            counts=not self._is_project or not effects or is_accepted(real_path, seal),
         )
-        is_taken = counts or takes_proposals
-        if not counts and takes_proposals:
-            data = _to_look_at(data, unseen.unresolved)
-        tools = tuple(self._tools(data, held_back="" if is_taken else f"{self._path} is not accepted yet"))
-        merged = self._merged(data, hashes) if is_taken else self._before
-        if is_taken:
-            merged = replace(
-                merged,
-                policies=(*merged.policies, *(file.source for file in policy_files)),
-                examples=(*merged.examples, *(one for file in policy_files for one in file.examples)),
-            )
-            if policy_files and len(merged.policies) > 1:
-                from toolkeep.config.policies import check_together
-
-                check_together(merged.policies)
-        elif policy_files:
-            why = f"{self._path} names policies that nobody accepted yet; run `toolkeep accept`"
-            merged = replace(merged, policies_held_back=why)
-        return replace(merged, files=(*merged.files, file), tools=(*merged.tools, *tools))
 
     def _policy_files(self, data: dict[str, Any]) -> "Sequence[PolicyFile]":
         if not data.get("policies"):
@@ -165,7 +166,7 @@ class _File:
         """Of the document of each upstream: what is accepted with the file is its content, too."""
         folder = Path(self._path).parent
         upstreams = (data.get("upstreams") or {}).items()
-        return {name: document_hash(folder / _document_of(said)) for name, said in upstreams}
+        return {name: document_hash(folder / document_of(said)) for name, said in upstreams}
 
     def _checked(self, substitution: Substitution) -> dict[str, Any]:
         """The data; raises `ConfigurationInvalid` with everything that is wrong with it."""
@@ -216,7 +217,7 @@ class _File:
             place = self._document.key_place(f"/upstreams/{escaped(name)}")
             if name in self._before.upstreams:
                 yield f"{place}: '{name}' is an upstream of yours already; give this one another name"
-            if wrong := _wrong_with_upstream(said):
+            if wrong := wrong_with_upstream(said):
                 yield f"{place}: upstream '{name}' {wrong}"
 
     def _unknown_permissions(self, data: dict[str, Any], unresolved: set[str]) -> Iterator[str]:
@@ -297,6 +298,18 @@ class _File:
                 )
 
 
+def _with_policies(merged: Settings, files: "Sequence[PolicyFile]") -> Settings:
+    if not files:
+        return merged
+    policies = (*merged.policies, *(file.source for file in files))
+    if len(policies) > 1:
+        from toolkeep.config.policies import check_together
+
+        check_together(policies)
+    examples = (*merged.examples, *(one for file in files for one in file.examples))
+    return replace(merged, policies=policies, examples=examples)
+
+
 def _to_look_at(data: dict[str, Any], unresolved: set[str]) -> dict[str, Any]:
     """What a file that nobody accepted says about tools and agents; whom it would tell things is left out."""
     kept = {key: value for key, value in data.items() if key not in _TELLS_OTHERS}
@@ -317,78 +330,8 @@ def _known_of(grant: dict[str, Any], agent: str, unresolved: set[str]) -> dict[s
     return {**grant, "capabilities": known}
 
 
-def _document_of(said: Mapping[str, Any]) -> str:
-    """The path of what describes an upstream."""
-    return str(said.get("openapi") or said.get("mcp") or "")
-
-
-_OF_OPENAPI = frozenset(("operations", "check_answers"))
-_OF_MCP = frozenset(
-    ("command", "environment", "code", "idle_s", "headers", "capabilities", "tools", "protocol", "oauth")
-)
-
-
-def _wrong_with_upstream(said: Mapping[str, Any]) -> str:
-    """What does not go together in an upstream; empty where nothing is wrong."""
-    if ("openapi" in said) == ("mcp" in said):
-        return "has neither openapi nor mcp, or both; it has a document, or the list of an MCP server's tools"
-    odd = sorted((_OF_MCP if "openapi" in said else _OF_OPENAPI) & said.keys())
-    if odd:
-        return f"has {odd[0]}, which is not for its kind"
-    if "openapi" in said:
-        return "" if "url" in said else "has no url; say where calls go"
-    if ("command" in said) == ("url" in said):
-        return "has neither command nor url, or both; an MCP server is a program or an address"
-    if wrong := _wrong_with_server(said) or _wrong_with_oauth(said):
-        return wrong
-    for capability in said.get("capabilities") or ():
-        try:
-            if not Capability.read(capability).scope.strip("*"):
-                return f"is granted {capability} without saying of what"
-        except ValueError as error:
-            return f"has a capability that cannot be: {error}"
-    return ""
-
-
-def _wrong_with_server(said: Mapping[str, Any]) -> str:
-    """What is wrong with how an MCP server is reached; what a variable will hold is looked at later."""
-    from toolkeep.execution.staying import Staying
-    from toolkeep.network.endpoint import Endpoint
-
-    if "${" in str(said):
-        return ""
-    try:
-        if "url" in said:
-            Endpoint.read({"url": said["url"], "headers": said.get("headers") or {}})
-        else:
-            words = {key: said[key] for key in ("environment", "code", "idle_s") if key in said}
-            Staying.read({"argv": said["command"], **words})
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def _wrong_with_oauth(said: Mapping[str, Any]) -> str:
-    """What does not go together in how a server is signed in to; empty where nothing is wrong."""
-    if "oauth" not in said:
-        return ""
-    told, names = said["oauth"], {str(name).lower() for name in said.get("headers") or {}}
-    if not str(said.get("url", "")).startswith(("https://", "${")):
-        return "has oauth, which takes an address with https"
-    if "authorization" in names:
-        return "has oauth beside a header Authorization; keep one of the two"
-    if "client_secret" not in told:
-        is_own = told.get("grant") == "client_credentials"
-        return "has the grant client_credentials without client_secret" if is_own else ""
-    if "client_id" not in told or "issuer" not in told:
-        return "has a client_secret without client_id and issuer, so that any server could ask for it"
-    if told["client_secret"] not in (said.get("secrets") or {}):
-        return "has a client_secret that is none of its secrets"
-    return ""
-
-
 def _shown_document(data: dict[str, Any], name: str, digest: str) -> str:
-    shown = visible(_document_of(data["upstreams"][name]))
+    shown = visible(document_of(data["upstreams"][name]))
     return f"{shown} with the SHA-256 {digest}" if digest else f"{shown}, which is not there,"
 
 

@@ -29,7 +29,7 @@ from toolkeep.definitions.data import definition_by_author
 from toolkeep.definitions.docstring import read_docstring
 from toolkeep.definitions.fields import ToolFields
 from toolkeep.definitions.frozen import NotJson, freeze
-from toolkeep.definitions.public import has_secrets
+from toolkeep.definitions.secret_parts import has_secret
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Code, DefinitionInvalid, Problem
 
@@ -90,7 +90,7 @@ class FunctionTool(Generic[P, R]):
 
     def _objection(self, name: str, error: "ValidationError") -> str:
         """The words of validators; their texts may hold the values that they were given."""
-        if self.definition.sensitive or has_secrets(self.definition.parameters):
+        if self.definition.sensitive or has_secret(self.definition.parameters):
             return f"/{name}: is not what the tool accepts"
         found = error.errors(include_url=False, include_context=False, include_input=False)
         return "; ".join(

@@ -112,11 +112,7 @@ class Editor:
     def create(self, data: Mapping[str, Any], *, by: str, may_run: bool) -> StoredDefinition:
         """Keep a new definition and register it."""
         _check_name(by)
-        self._refuse_closed()
-        definition, run = _read(data)
-        self._refuse_built_in(definition.name, action="overwritten")
-        if run is not None and not may_run:
-            raise _runs(definition.name)
+        definition, run = self._readable(data, may_run=may_run)
         now = self._now()
         new = self._sized(
             StoredDefinition(
@@ -149,11 +145,7 @@ class Editor:
 
     def check(self, data: Mapping[str, Any], *, may_run: bool) -> None:
         """Raise as `create`, or `update` to this whole definition, would; nothing is changed."""
-        self._refuse_closed()
-        definition, run = _read(data)
-        self._refuse_built_in(definition.name, action="overwritten")
-        if run is not None and not may_run:
-            raise _runs(definition.name)
+        definition, run = self._readable(data, may_run=may_run)
         now = self._now()
         new = self._sized(
             StoredDefinition(id="", definition=definition, run=run, created_at=now, updated_at=now)
@@ -166,6 +158,17 @@ class Editor:
                 self._registry.exchange(definition.name, [tool, *others], provider=STORE, is_trial=True)
             else:
                 self._registry.add_all([tool], is_trial=True)
+
+    def _readable(
+        self, data: Mapping[str, Any], *, may_run: bool
+    ) -> tuple[ToolDefinition, dict[str, Any] | None]:
+        """A whole definition and what runs it; raises for what may not be kept here."""
+        self._refuse_closed()
+        definition, run = _read(data)
+        self._refuse_built_in(definition.name, action="overwritten")
+        if run is not None and not may_run:
+            raise _runs(definition.name)
+        return definition, run
 
     def update(
         self, name: str, changes: Mapping[str, Any], *, by: str, revision: int | None, may_run: bool

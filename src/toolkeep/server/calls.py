@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from toolkeep.approval.question import Answer, Question
-from toolkeep.calls import ToolResult
+from toolkeep.calls import Output, Progress, ToolResult
 from toolkeep.keep import Keep
 from toolkeep.limits import OPEN_CALL_SECONDS, OPEN_CALLS
 from toolkeep.mcp.approvals import ask_client
@@ -23,8 +23,6 @@ from toolkeep.server.auth import Caller
 from toolkeep.server.problems import nothing_there
 
 Asked = Callable[[Question], Awaitable[None]]
-Progress = Callable[[float, float | None, str], None]
-Output = Callable[[Any], None]
 
 _asked: ContextVar[Asked | None] = ContextVar("toolkeep_asked", default=None)
 

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from toolkeep.approval.question import Question
-from toolkeep.calls import ToolResult
+from toolkeep.calls import Output, Progress, ToolResult
 from toolkeep.mcp.calling import from_any_thread
 from toolkeep.mcp.stream import Reply
 from toolkeep.server.answers import Answer, answer, json_bytes
-from toolkeep.server.calls import OpenCall, OpenCalls, Output, Progress, view_of
+from toolkeep.server.calls import OpenCall, OpenCalls, view_of
 from toolkeep.server.problems import of_result, problem
 from toolkeep.server.request import Request
 

@@ -13,8 +13,7 @@ from typing import Any, Final, Literal
 import jiter
 import msgspec
 
-from toolkeep.definitions.frozen import objects_in
-from toolkeep.definitions.parameter import is_secret
+from toolkeep.definitions.secret_parts import has_secret
 from toolkeep.pointers import steps_of
 from toolkeep.server.page.request import Form
 from toolkeep.validation.hint import describe
@@ -123,11 +122,6 @@ def _is_plain_object(schema: Any) -> bool:
         and isinstance(schema.get("properties"), dict)
         and not schema.keys() & {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"}
     )
-
-
-def has_secret(schema: Any) -> bool:
-    """Whether something in a part of a schema is secret."""
-    return any(map(is_secret, objects_in(schema)))
 
 
 # --- values --------------------------------------------------------------------------------------

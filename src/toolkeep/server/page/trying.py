@@ -8,6 +8,7 @@ import msgspec
 
 from toolkeep.approval.question import Question
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool, ToolResult
+from toolkeep.definitions.secret_parts import has_secret
 from toolkeep.server import calls, tools
 from toolkeep.server.answers import Answer, json_bytes
 from toolkeep.server.page.fields import (
@@ -16,7 +17,6 @@ from toolkeep.server.page.fields import (
     collect,
     fields_of,
     fits,
-    has_secret,
     nearest,
     typed_values,
 )
