@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.errors import WitnessReason, WitnessRefused
@@ -24,6 +25,13 @@ _KEY_BYTES = 32
 _REQUEST_BYTES = 2 * NOTE_BYTES
 """A checkpoint, and more than the longest proof."""
 _REQUEST, _COSIGNATURE, _REFUSED = ".request", ".cosignature", ".refused"
+
+
+class Answered(NamedTuple):
+    """How many requests were answered, and how."""
+
+    cosigned: int = 0
+    refused: int = 0
 
 
 class Witness:
@@ -44,6 +52,11 @@ class Witness:
         """What others check its cosignatures with."""
         return self._signer.verifier
 
+    @property
+    def knows_a_log(self) -> bool:
+        """Whether it was told of any key; else it can only refuse."""
+        return any(self._folder.glob("*.keys"))
+
     def trust(self, key: VerifierKey | str) -> None:
         """Accept checkpoints signed with this key, of the log that it names; beside its keys known before."""
         key = VerifierKey.parse(key) if isinstance(key, str) else key
@@ -62,7 +75,7 @@ class Witness:
         """Cosign a checkpoint that extends the last one, of size `old_size`; else raise `WitnessRefused`."""
         return self._answer(Request(old_size=old_size, proof=tuple(proof), checkpoint=checkpoint))
 
-    def answer_requests(self, folder: Path) -> int:
+    def answer_requests(self, folder: Path) -> Answered:
         """Answer each `*.request` file in the folder by a `.cosignature` or `.refused` file; how many.
 
         Others write to the folder: what is no file of its own there is left alone, and never waited for.
@@ -70,15 +83,17 @@ class Witness:
         requests = [
             path for path in sorted(folder.glob(f"*{_REQUEST}")) if stat.S_ISREG(path.lstat().st_mode)
         ]
+        refused = 0
         for path in requests:
             try:
                 answer = str(self._answer(Request.parse(_read(path))))
                 suffix = _COSIGNATURE
             except WitnessRefused as refusal:
                 answer, suffix = f"{refusal.held}\n{refusal.message}\n", _REFUSED
+                refused += 1
             write_whole(path.with_suffix(suffix), answer.encode())
             path.unlink()
-        return len(requests)
+        return Answered(cosigned=len(requests) - refused, refused=refused)
 
     def _answer(self, request: Request) -> Signature:
         origin = origin_of(request.checkpoint)
