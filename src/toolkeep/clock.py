@@ -1,4 +1,4 @@
-"""The time, as the log writes it: UTC in milliseconds, `2026-11-15T13:13:15.396+00:00`."""
+"""The time, as the log writes it: UTC in milliseconds, `2026-11-15T13:13:15.396+00:00`; and for JSON."""
 
 import time
 from datetime import UTC, datetime
@@ -18,6 +18,11 @@ def now() -> str:
         words = f"{_words(milliseconds // 1000)}.{str(milliseconds)[-3:]}+00:00"
         _millisecond = (milliseconds, words)
     return words
+
+
+def iso(seconds: float) -> str:
+    """A time since 1970 for JSON, in whole seconds: `2026-11-15T13:13:15+00:00`."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _words(seconds: int) -> str:

@@ -418,6 +418,7 @@ def token_file(project: Path, *scopes: str, agent: str) -> str:
         text = tokens.make("ci", scopes, agent=agent).text
     file = project.parent / "token"
     file.write_text(f"{text}\n")
+    file.chmod(0o600)
     return str(file)
 
 
@@ -452,10 +453,26 @@ def test_a_token_of_the_calling_agent_or_without_the_scope_approves_nothing(
     assert [standing.question.id for standing in approvals.waiting()] == [asked.id]
 
 
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644])
+def test_a_token_that_others_may_know_approves_nothing(
+    project: Path, approvals: FileApprovals, mode: int
+) -> None:
+    asked = question()
+    approvals.ask(asked)
+    file = token_file(project, "approve", agent="alice")
+    Path(file).chmod(mode)
+    result = run(project, "approve", asked.id, "--token-file", file)
+    assert result.stderr == (
+        f"✗ ACODE-TSR-047: the file with the token is open to other users\nhint: run: chmod 600 {file}\n"
+    )
+    assert len(approvals.waiting()) == 1
+
+
 def test_what_is_no_token_approves_nothing_and_is_not_shown(project: Path, approvals: FileApprovals) -> None:
     asked = question()
     approvals.ask(asked)
     (project.parent / "token").write_text("tk_0123456789abcdef_" + "S" * 43)
+    (project.parent / "token").chmod(0o600)
     result = run(project, "approve", asked.id, "--token-file", str(project.parent / "token"))
     assert result.exit_code == 1
     assert "SSS" not in result.output

@@ -260,7 +260,17 @@ def test_a_witness_trusts_keys_and_answers_requests(project: Path, tmp_path: Pat
         "key": json.loads(result.stdout)["key"],
         "trusted": [key],
         "answered": 0,
+        "refused": 0,
     }
+
+
+def test_a_witness_says_what_is_to_be_done_next(tmp_path: Path) -> None:
+    (tmp_path / "exchange").mkdir()
+    (tmp_path / "exchange" / "a.request").write_text("nonsense")
+    words = ["audit", "witness", str(tmp_path / "witness"), "--requests", str(tmp_path / "exchange")]
+    result = CliRunner().invoke(cli, words)
+    assert result.stdout.endswith("\n1 request answered, 1 of them refused: see the .refused files\n")
+    assert result.stderr == "  It knows no log yet: give --trust the key that `toolkeep audit key` prints.\n"
 
 
 def test_what_promises_no_determinism_is_not_replayed(project: Path) -> None:

@@ -174,6 +174,16 @@ def test_nothing_that_lies_in_the_project_is_imported_by_what_a_client_starts(pr
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_entry_of_another_project_goes_not_unseen(project: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    warned = "! 'toolkeep' is the entry of another project or server there, which goes; --name keeps both\n"
+    assert warned not in install(project, "windsurf", "--yes").stderr
+    assert warned not in install(project, "windsurf", "--yes", "--find-tools").stderr
+    assert install(other, "windsurf", "--dry-run").stderr == f"{warned}Nothing was written.\n"
+    assert warned not in install(other, "windsurf", "--yes", "--name", "other").stderr
+
+
 def test_a_second_time_changes_nothing(project: Path) -> None:
     install(project, "cursor", "--yes")
     before = (project / ".cursor" / "mcp.json").read_bytes()

@@ -1,6 +1,7 @@
 """`toolkeep token`, from making to revoking."""
 
 import contextlib
+import subprocess
 import sys
 from pathlib import Path
 
@@ -47,6 +48,27 @@ def test_an_agent_that_nobody_declared_is_named_where_it_would_call() -> None:
     user.parent.mkdir()
     user.write_text("agents: {ci: {}}\n")
     assert warned not in run("token", "make", "ci", "-s", "call").stderr
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_token_that_could_not_be_shown_does_not_count(form: tuple[str, ...]) -> None:
+    first = data("token", "make", "ci", "-s", "call")
+    for words in (("make", "ci", "-s", "call"), ("rotate", first["id"])):
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(
+                [sys.executable, "-m", "toolkeep", "token", *words, *form],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        assert ended.returncode == 1
+        if not form:
+            assert ended.stderr == (
+                "✗ ACODE-TSR-058: the token could not be shown and was revoked: No space left on device\n"
+                "hint: a new one: toolkeep token make ci, where it can be written\n"
+            )
+    assert data("token", "list") == []
 
 
 def test_tokens_are_rotated_and_revoked_by_the_beginning_of_their_id() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.definitions.examples import made, with_properties
@@ -532,7 +533,11 @@ FAIL = {
     ),
     "by no policy": (
         example("peek", is_allowed=False, policy="no", path="/"),
-        "policy 'no' should decide it, not none",
+        "policy 'no' should decide it, not none: The agent does not hold fs.read of '/'",
+    ),
+    "by no policy, of an agent that is not there": (
+        msgspec.structs.replace(example(is_allowed=False, policy="no"), agent="wirter"),
+        "policy 'no' should decide it, not none: Agent 'wirter' is not declared",
     ),
     "arguments": (example(is_allowed=True, amount="6"), "the arguments are not valid: "),
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -97,6 +98,8 @@ def test_a_call_that_waits_for_a_person_is_answered_at_once_and_goes_on(keep: Ke
     asked, before, decided, after = talk(keep, act)
     assert (asked.status, asked.data["status"], asked.headers["retry-after"]) == (202, "pending", "1")
     assert before.status == 202
+    assert datetime.fromisoformat(asked.data["expires_at"]) > datetime.now(UTC)
+    assert before.data["expires_at"] == asked.data["expires_at"] == decided.data["expires_at"]
     assert (decided.status, decided.data["state"]) == (200, "approved")
     assert (after.status, after.data["value"]) == (200, "sent hi")
     assert after.data["approval"]["way"] == "http"

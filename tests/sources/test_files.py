@@ -214,6 +214,17 @@ def test_yaml_that_is_no_text_is_refused(tmp_path: Path, content: str | bytes) -
 
 
 @pytest.mark.parametrize(
+    "content",
+    ["tool_registry: {custom_tools: []}", "tools: {custom: []}", "agents: {}", "policies: [a.cedar]"],
+)
+def test_a_configuration_is_no_file_of_definitions(tmp_path: Path, content: str) -> None:
+    path = write(tmp_path, "config.yml", content)
+    assert unreadable(path).message == (
+        f"{path}: is a configuration, not a file of definitions; its tools are known in its project without it"
+    )
+
+
+@pytest.mark.parametrize(
     ("name", "content"), [("a.json", '"a"'), ("a.json", "5"), ("a.yaml", ""), ("a.yaml", "a")]
 )
 def test_a_file_without_definitions_is_refused(tmp_path: Path, name: str, content: str) -> None:

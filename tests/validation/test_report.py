@@ -60,7 +60,7 @@ NESTED = {
         ({"anyOf": [NESTED, {"type": "null"}]}, {"y": "a"}, ("/p/x", "003", "Required property 'x' is missing", "integer")),
         ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "x", ("/p", "004", "'p' must be an integer or null, got string", "integer | null")),
         ({"oneOf": [{"minimum": 1}, {"maximum": 5}]}, 3, ("/p", "005", "'p' fits more than one alternative", "exactly one alternative")),
-        ({"propertyNames": {"maxLength": 2}, "type": "object", "additionalProperties": True}, {"long": 1}, ("/p", "005", "'p' has a property name that is not allowed, 'long'", "allowed property names")),
+        ({"propertyNames": {"maxLength": 2}, "type": "object", "additionalProperties": True}, {"long": 1}, ("/p", "005", "'p' has a property name that is not allowed, 'long'", "property names: string (at most 2 characters)")),
         ({"prefixItems": [True], "items": False, "type": "array"}, [1, 2], ("/p/1", "005", "item 1 must not be given", "nothing")),
     ],
 )  # fmt: skip

@@ -119,6 +119,7 @@ def command(
         sys.exit(0 if before == after or dry_run else 1)
     if not remove:
         say_if_undeclared(agent, root)
+        _say_if_taken(before, path, which, name, root)
     if before == after:
         say_done(f"{done}: {path}")
         return
@@ -170,6 +171,15 @@ def _with_entry(before: str, path: Path, client: McpClient, name: str, entry: di
     if not before.strip():
         return json.dumps({client.key: {name: entry}}, indent=2, ensure_ascii=False) + "\n"
     return with_member(before, (client.key, name), entry)
+
+
+def _say_if_taken(before: str, path: Path, client: McpClient, name: str, root: Path) -> None:
+    """That the name is so far that of another project's keep, or of another server: its entry goes."""
+    held = _servers(before, path, client, "").get(name)
+    arguments = held.get("args") if isinstance(held, dict) else None
+    if held and not (isinstance(arguments, list) and str(root) in arguments):
+        text = f" '{name}' is the entry of another project or server there, which goes; --name keeps both"
+        say(text, label="!", color="yellow", err=True)
 
 
 def _without_entry(before: str, path: Path, client: McpClient, name: str) -> str:

@@ -373,7 +373,7 @@ class Authorizer:
             return f"{example.place}: the example should be {wanted}; {said}"
         decided = decision.policies if decision is not None else ()
         if example.policy and example.policy not in decided:
-            instead = ", ".join(decided) or "none"
+            instead = ", ".join(decided) or f"none: {said}"
             return f"{example.place}: policy '{example.policy}' should decide it, not {instead}"
         return ""
 

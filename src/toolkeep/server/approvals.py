@@ -6,13 +6,13 @@ name of the token's agent, and no agent answers for itself: the store refuses th
 
 import asyncio
 from collections import Counter
-from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from toolkeep.approval.question import Answer, AnswerRefused, Question, Standing
 from toolkeep.approval.store import Approvals
+from toolkeep.clock import iso
 from toolkeep.errors import Code
 from toolkeep.keep import Keep
 from toolkeep.limits import RULE_DAYS
@@ -136,8 +136,8 @@ def _waiting(question: Question) -> WaitingView:
         tool=question.tool,
         danger=question.danger,
         about=excerpt(question.arguments, _ABOUT_CHARS),
-        asked_at=_iso(question.asked_at),
-        expires_at=_iso(question.expires_at),
+        asked_at=iso(question.asked_at),
+        expires_at=iso(question.expires_at),
     )
 
 
@@ -176,8 +176,8 @@ async def list_rules(keep: Keep) -> list[RuleView]:
             agent=rule.agent,
             tool=rule.tool,
             approver=rule.approver,
-            made_at=_iso(rule.made_at),
-            ends_at=_iso(rule.ends_at),
+            made_at=iso(rule.made_at),
+            ends_at=iso(rule.ends_at),
         )
         for rule in await asyncio.to_thread(_store(keep).rules)
     ]
@@ -213,8 +213,8 @@ def view_of(standing: Standing, caller: Caller) -> ApprovalView:
         difference=question.difference,
         policies=list(question.policies),
         rule=question.rule,
-        asked_at=_iso(question.asked_at),
-        expires_at=_iso(question.expires_at),
+        asked_at=iso(question.asked_at),
+        expires_at=iso(question.expires_at),
         may_be_remembered=question.may_be_remembered,
         wants_name=question.wants_name,
         is_own=question.agent == caller.agent,
@@ -238,7 +238,3 @@ def _store(keep: Keep) -> Approvals:
 
 def _place(standing: Standing) -> tuple[float, str]:
     return standing.question.asked_at, standing.question.id
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

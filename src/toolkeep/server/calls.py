@@ -15,6 +15,7 @@ import msgspec
 
 from toolkeep.approval.question import Answer, Question
 from toolkeep.calls import Output, Progress, ToolResult
+from toolkeep.clock import iso
 from toolkeep.keep import Keep
 from toolkeep.limits import OPEN_CALL_SECONDS, OPEN_CALLS
 from toolkeep.mcp.approvals import ask_client
@@ -112,8 +113,8 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     approval: str
     """The id of the question to a person."""
-    expires_at: float
-    """When nobody waits for the answer any more; POSIX seconds."""
+    expires_at: str
+    """When nobody waits for the answer any more."""
 
 
 class OpenCalls:
@@ -188,7 +189,7 @@ def view_of(call: OpenCall) -> CallView:
         tool=call.tool,
         agent=call.agent,
         approval=call.approval,
-        expires_at=call.expires_at,
+        expires_at=iso(call.expires_at),
     )
 
 

@@ -1,12 +1,12 @@
 """Tokens over HTTP: nobody gives away more than they hold, and a token is shown once, to whoever made it."""
 
 import asyncio
-from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from toolkeep.clock import iso
 from toolkeep.errors import Code
 from toolkeep.limits import TOKEN_DAYS
 from toolkeep.server.auth import Caller
@@ -109,4 +109,4 @@ def _shown_once(made: MadeToken) -> NewTokenView:
 
 
 def _iso(seconds: float | None) -> str | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    return None if seconds is None else iso(seconds)

@@ -24,6 +24,10 @@ from toolkeep.validation.reasons import NotStrictJson
 from toolkeep.wording import echo_name
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|-?[0-9][0-9.eE+-]*+|-?[A-Za-z]++|[\[\]{}:]')
+_IS_CONFIGURATION = (
+    "is a configuration, not a file of definitions; its tools are known in its project without it"
+)
+_CONFIGURED = frozenset(("tool_registry", "tools", "agents", "policies", "upstreams", "approvals"))
 _IS_CODE = (
     "is Python, and no code is run here; name definitions in JSON or YAML, "
     "and check a tool of your code with `toolkeep.testing.check_tool`"
@@ -155,6 +159,8 @@ def _entries(path: Path, data: Any) -> list[Any]:
         return data
     if isinstance(data, dict) and isinstance(data.get("tools"), list):
         return list(data["tools"])
+    if isinstance(data, dict) and "name" not in data and not _CONFIGURED.isdisjoint(data):
+        raise FileUnreadable(str(path), _IS_CONFIGURATION)
     if isinstance(data, dict):
         return [data]
     raise FileUnreadable(

@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.errors import WitnessReason, WitnessRefused
@@ -28,6 +29,13 @@ _KEY_BYTES = 32
 _REQUEST_BYTES = 2 * NOTE_BYTES
 """A checkpoint, and more than the longest proof."""
 _REQUEST, _COSIGNATURE, _REFUSED = ".request", ".cosignature", ".refused"
+
+
+class Answered(NamedTuple):
+    """How many requests were answered, and how."""
+
+    cosigned: int = 0
+    refused: int = 0
 
 
 class Witness:
@@ -48,6 +56,11 @@ class Witness:
         """What others check its cosignatures with."""
         return self._signer.verifier
 
+    @property
+    def knows_a_log(self) -> bool:
+        """Whether it was told of any key; else it can only refuse."""
+        return any(self._folder.glob("*.keys"))
+
     def trust(self, key: VerifierKey | str) -> None:
         """Accept checkpoints signed with this key, of the log that it names; beside its keys known before."""
         key = VerifierKey.parse(key) if isinstance(key, str) else key
@@ -66,24 +79,28 @@ class Witness:
         """Cosign a checkpoint that extends the last one, of size `old_size`; else raise `WitnessRefused`."""
         return self._answer(Request(old_size=old_size, proof=tuple(proof), checkpoint=checkpoint))
 
-    def answer_requests(self, folder: Path) -> int:
+    def answer_requests(self, folder: Path) -> Answered:
         """Answer each `*.request` file in the folder by a `.cosignature` or `.refused` file; how many.
 
         Others write to the folder: what is no file of its own there is left alone, and never waited for. One
         that cannot be read, or whose answer cannot be written, keeps no other from its answer.
         """
-        answered = 0
+        cosigned = refused = 0
         for path in sorted(folder.glob(f"*{_REQUEST}")):
             try:
-                answered += self._answer_file(path)
+                if not stat.S_ISREG(path.lstat().st_mode):
+                    continue
+                if self._answer_file(path):
+                    cosigned += 1
+                else:
+                    refused += 1
             except OSError as error:
                 fields = {"request": path.name, "reason": error.strerror}
                 log.warning("a request to the witness could not be answered", extra=fields)
-        return answered
+        return Answered(cosigned=cosigned, refused=refused)
 
     def _answer_file(self, path: Path) -> bool:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            return False
+        """Whether it was cosigned; else it was refused."""
         try:
             answer = str(self._answer(Request.parse(_read(path))))
             suffix = _COSIGNATURE
@@ -91,7 +108,7 @@ class Witness:
             answer, suffix = f"{refusal.held}\n{refusal.message}\n", _REFUSED
         write_whole(path.with_suffix(suffix), answer.encode())
         path.unlink()
-        return True
+        return suffix == _COSIGNATURE
 
     def _answer(self, request: Request) -> Signature:
         origin = origin_of(request.checkpoint)

@@ -271,17 +271,17 @@ class _Report:
 
     def _property_name(self, place: Place, kind: Kind) -> Violation:
         name = echo_name(str(kind.error.instance)) if isinstance(kind, Kind.PropertyNames) else ""
-        is_secret_name = any(
-            is_secret(part["propertyNames"])
-            for part in self.compiled.locator.parts_at(place)
-            if isinstance(part.get("propertyNames"), dict)
-        )
-        shown = HIDDEN if is_secret_name or self.secrecy.hides_schema(place) else repr(name)
+        parts = [part.get("propertyNames") for part in self.compiled.locator.parts_at(place)]
+        rules = [rule for rule in parts if isinstance(rule, dict)]
+        is_hidden = any(map(is_secret, rules)) or self.secrecy.hides_schema(place)
+        expected = "allowed property names"
+        if rules and not is_hidden:
+            expected = f"property names: {describe({'type': 'string', **rules[0]}, self.root)}"
         return self._violation(
             place,
             Code.CONSTRAINT,
-            f"has a property name that is not allowed, {shown}",
-            "allowed property names",
+            f"has a property name that is not allowed, {HIDDEN if is_hidden else repr(name)}",
+            expected,
             "Rename that property",
         )
 

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from toolkeep.approval.question import Answer, Question, Reach, Standing
 from toolkeep.approval.view import moment, name, view
-from toolkeep.cli.approve.queue import NotAnswered, approvals_of, check, iso, take, waiting_question
+from toolkeep.cli.approve.queue import NotAnswered, approvals_of, check, take, waiting_question
 from toolkeep.cli.asking import YES, agreed_days, can_ask, columns, person, show, typed, typed_name
 from toolkeep.cli.options import common, is_terminal, print_json, project, say, say_done
+from toolkeep.clock import iso
 from toolkeep.limits import RULE_DAYS
 
 _DAY_SECONDS = 86_400

@@ -5,7 +5,6 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from toolkeep.approval.question import Answer, AnswerRefused, Question, Standing
 from toolkeep.approval.view import moment, name
 from toolkeep.assembly import open_state, project_folder
 from toolkeep.cli.options import is_terminal
+from toolkeep.clock import iso
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.limits import LISTED_NAMES
 from toolkeep.storage.approvals import FileApprovals
@@ -81,11 +81,6 @@ def question_data(question: Question) -> dict[str, Any]:
         "asked_at": iso(question.asked_at),
         "expires_at": iso(question.expires_at),
     }
-
-
-def iso(seconds: float) -> str:
-    """A time in JSON."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def screen_width(*, otherwise: int) -> int:

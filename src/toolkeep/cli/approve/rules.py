@@ -7,8 +7,9 @@ import click
 import msgspec
 
 from toolkeep.approval.view import moment, name, rows, until
-from toolkeep.cli.approve.queue import approvals_of, iso, screen_width
+from toolkeep.cli.approve.queue import approvals_of, screen_width
 from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.clock import iso
 
 
 @click.command("rules")

@@ -21,15 +21,26 @@ from toolkeep.cli.options import common, print_json, say
 @common
 def command(folder: Path, name: str, keys: tuple[str, ...], requests: Path | None, *, as_json: bool) -> None:
     """Keep a witness in FOLDER, which should lie where whoever owns the log cannot write."""
-    from toolkeep.storage.witness import Witness
+    from toolkeep.storage.witness import Answered, Witness
 
     witness = Witness(folder, name=name)
     for key in keys:
         witness.trust(key)
-    answered = witness.answer_requests(requests) if requests else 0
+    answered = witness.answer_requests(requests) if requests else Answered()
     if as_json:
-        print_json({"key": str(witness.public_key), "trusted": list(keys), "answered": answered})
+        print_json(
+            {
+                "key": str(witness.public_key),
+                "trusted": list(keys),
+                "answered": sum(answered),
+                "refused": answered.refused,
+            }
+        )
         return
     say(f"witness key: {witness.public_key}")
     if requests:
-        say(f"{answered} {'request' if answered == 1 else 'requests'} answered")
+        count = sum(answered)
+        why = f", {answered.refused} of them refused: see the .refused files" if answered.refused else ""
+        say(f"{count} {'request' if count == 1 else 'requests'} answered{why}")
+    if not witness.knows_a_log:
+        say("  It knows no log yet: give --trust the key that `toolkeep audit key` prints.", err=True)

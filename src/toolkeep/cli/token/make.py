@@ -48,6 +48,6 @@ def command(
     lasts = None if no_end else float(days or TOKEN_DAYS)
     with tokens_of(project) as tokens:
         made = tokens.make(name, scopes, agent=agent, days=lasts)
-    show_made(made, as_json=as_json)
+        show_made(tokens, made, as_json=as_json)
     if not _CALLING.isdisjoint(made.token.scopes):
         say_if_undeclared(made.token.agent, project_folder(project))

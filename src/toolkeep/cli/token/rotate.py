@@ -25,4 +25,4 @@ def command(token_id: str, overlap: int, project: Path | None, *, as_json: bool)
     """Make a token like the one of ID, or whose id begins so, and let the old one end."""
     with tokens_of(project) as tokens:
         made = tokens.rotate(token_id, overlap_s=overlap)
-    show_made(made, as_json=as_json)
+        show_made(tokens, made, as_json=as_json)
