@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import on_a_terminal
-from tests.cli.upstreams import DOCUMENT, accept, add, imports
+from tests.cli.upstreams import DOCUMENT, accept, add, added, imports
 from toolkeep import open_keep
 
 
@@ -146,3 +146,15 @@ def test_a_server_that_cannot_be_had_is_refused_with_what_to_do(
     result = toolkeep(tmp_path, "add", "mcp", "shelf", *server.split())
     assert (result.exit_code, result.stderr.startswith(f"✗ ACODE-TSR-076: {server}: ")) == (1, True)
     assert result.stderr.endswith(f"{next_step}\n")
+
+
+@pytest.mark.spec("MCP-2", "REG-3")
+def test_an_upstream_takes_no_name_of_one_that_was_there_before(tmp_path: Path) -> None:
+    added(tmp_path)
+    before = imports(tmp_path)
+    other = {**DOCUMENT, "info": {"title": "Other", "version": "1.0"}}
+    assert "  + GET /books/{id}: other_getBook\n" in add(tmp_path, other, "--yes").stdout
+    accept(tmp_path)
+    assert imports(tmp_path) == {**before, "other_getBook": "enabled", "other_listBooks": "enabled"}
+    owners = {tool.name: tool.provider for tool in open_keep(project=tmp_path).tools()}
+    assert (owners["getBook"], owners["other_getBook"]) == ("upstream:book_shop", "upstream:other")

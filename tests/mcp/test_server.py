@@ -11,6 +11,7 @@ import pytest
 from tests.mcp.talk import HANDSHAKE, MODERN, Lines, lines, meta, until
 from toolkeep import Keep, ToolContext, ToolDefinition, tool
 from toolkeep.limits import MCP_PAGE, McpLimits
+from toolkeep.mcp import given
 from toolkeep.mcp.client import current_client
 from toolkeep.mcp.connection import Connection
 from toolkeep.mcp.features import Prompt, Resource
@@ -405,6 +406,71 @@ def test_a_changed_list_is_told_once(keep: Keep, server: McpServer) -> None:
         return client.heard
 
     assert shaken(server, act) == [{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}]
+
+
+QUIET = tool(name="send_all", description="Send all of it.", danger="critical")(lambda: "x")
+HIDDEN_TOO = (
+    HIDES + '@id("too") forbid (principal, action == Action::"see", resource) when {resource.danger > 3};'
+)
+
+
+@pytest.mark.spec("POL-8", "MCP-1")
+@pytest.mark.parametrize(
+    ("change", "is_told"),
+    [
+        (lambda keep: keep.disable("send_money"), False),
+        (lambda keep: keep.unregister("send_money"), False),
+        (lambda keep: keep.register(QUIET), False),
+        (lambda keep: keep.use_policies(f"{HIDDEN_TOO}\n// the same in other words"), False),
+        (lambda keep: keep.disable("echo"), True),
+        (lambda keep: keep.unregister("echo"), True),
+        (lambda keep: keep.use_policies(HIDES.replace("send_money", "echo")), True),
+    ],
+    ids=["hidden off", "hidden gone", "hidden new", "same policies", "off", "gone", "other policies"],
+)
+def test_only_whose_own_list_changed_is_told(
+    keep: Keep, server: McpServer, change: Callable[[Keep], None], is_told: bool
+) -> None:
+    keep.use_policies(HIDDEN_TOO)
+
+    async def act(client: Lines) -> Any:
+        before = (await client.ask("tools/list"))["result"]["tools"]
+        client.heard.clear()
+        change(keep)
+        await client.ask("ping")
+        after = (await client.ask("tools/list"))["result"]["tools"]
+        return before != after, [one["method"] for one in client.heard]
+
+    told = ["notifications/tools/list_changed"] if is_told else []
+    assert shaken(server, act) == (is_told, told)
+
+
+def test_a_list_that_was_given_while_it_changed_is_told_of(keep: Keep, server: McpServer) -> None:
+    async def act(client: Lines) -> Any:
+        await client.ask("tools/list")
+        keep.disable("echo")
+        server._page("mcp-local", None)  # another client of the agent asks before anybody was told
+        keep.enable("echo")
+        await client.ask("ping")
+        return [one["method"] for one in client.heard]
+
+    assert shaken(server, act) == ["notifications/tools/list_changed"]
+
+
+def test_where_comparing_takes_long_everyone_is_told(
+    keep: Keep, server: McpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(given, "_COMPARED", 0)
+
+    async def act(client: Lines) -> Any:
+        await client.ask("tools/list")
+        keep.use_policies(HIDES)
+        await client.ask("ping")
+        keep.disable("send_money")
+        await client.ask("ping")
+        return [one["method"] for one in client.heard]
+
+    assert shaken(server, act) == ["notifications/tools/list_changed"] * 2
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ COMMANDS = {
     "mcp": "Serve the tools to an MCP client.",
     "new": "Write a tool with its tests.",
     "policy": "Check policies, explain decisions, replay them.",
+    "remove": "Remove an upstream and what is remembered of it.",
     "serve": "Serve the tools over HTTP.",
     "show": "Show a tool: description, parameters, schema.",
     "sign-in": "Sign in to an upstream MCP server.",

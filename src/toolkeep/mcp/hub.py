@@ -20,7 +20,8 @@ _FILTERS: dict[str, Kind] = {
 class Subscription:
     """One stream of the newer era, with what it asked for."""
 
-    def __init__(self, stream_id: Id, wanted: object, emit: Emit) -> None:
+    def __init__(self, stream_id: Id, agent: str, wanted: object, emit: Emit) -> None:
+        self.agent = agent
         asked = wanted if isinstance(wanted, dict) else {}
         uris = asked.get("resourceSubscriptions")
         self.kinds = {kind for key, kind in _FILTERS.items() if asked.get(key) is True}
@@ -48,7 +49,9 @@ class Subscription:
 class Hub:
     """Everyone who listens to one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, outdated: Callable[[set[str]], set[str]]) -> None:
+        """`outdated` says for which agents the list of tools is another than the one that they have."""
+        self._outdated = outdated
         self.connections: set[Connection] = set()
         self.subscriptions: set[Subscription] = set()
         self._changed: set[Kind] = set()
@@ -86,11 +89,15 @@ class Hub:
         for kind in changed:
             method = f"notifications/{kind}/list_changed"
             plain = notification(method)
-            for connection in list(self.connections):
-                if connection.emit is not None:
+            connections = [one for one in self.connections if one.emit is not None]
+            subscriptions = [one for one in self.subscriptions if kind in one.kinds]
+            agents = {one.agent for one in connections} | {one.agent for one in subscriptions}
+            concerned = self._outdated(agents) if kind == "tools" else agents
+            for connection in connections:
+                if connection.emit is not None and connection.agent in concerned:
                     connection.emit(plain)
-            for subscription in list(self.subscriptions):
-                if kind in subscription.kinds:
+            for subscription in subscriptions:
+                if subscription.agent in concerned:
                     subscription.tell(method, {})
 
     def _tell_updated(self, uri: str) -> None:

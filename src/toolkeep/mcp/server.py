@@ -36,6 +36,7 @@ from toolkeep.mcp.calling import Calling, from_any_thread
 from toolkeep.mcp.connection import Connection, Emit
 from toolkeep.mcp.features import Completer, Features, Prompt, Resource
 from toolkeep.mcp.finding import STANDING_FOR_ALL
+from toolkeep.mcp.given import GivenLists
 from toolkeep.mcp.hub import Hub, Subscription
 from toolkeep.mcp.tools import ToolList
 from toolkeep.wire.era import (
@@ -96,7 +97,8 @@ class McpServer:
         self.limits = limits
         self.client_answers = client_answers
         self.features = Features()
-        self.hub = Hub()
+        self._given = GivenLists(keep)
+        self.hub = Hub(self._given.outdated)
         self.calling = Calling(keep, finds_tools=find_tools)
         self.calling.tasks.tell = lambda record: self.hub.task_changed(record.id, record.view)
         self._finds_tools = find_tools
@@ -283,6 +285,7 @@ class McpServer:
         if cursor is not None and not isinstance(cursor, str):
             raise ProtocolError(INVALID_PARAMS, "cursor must be text")
         tools = sorted(self.keep.tools(enabled=True, agent=agent), key=lambda tool: tool.name)
+        self._given.note(agent, tools)
         if cursor is not None:
             tools = [tool for tool in tools if tool.name > cursor]
         shown = tools[:MCP_PAGE]
@@ -293,7 +296,7 @@ class McpServer:
         if message.id is None or len(self.hub.subscriptions) >= self.limits.in_flight:
             raise ProtocolError(OVERLOADED, "Too many subscriptions")
         wanted = message.params.get("notifications")
-        subscription = Subscription(message.id, wanted, emit)
+        subscription = Subscription(message.id, connection.agent, wanted, emit)
         if len(subscription.uris) > self.limits.watched:
             raise ProtocolError(OVERLOADED, "Too many resources are watched")
         asked = wanted.get("taskIds") if isinstance(wanted, dict) else None

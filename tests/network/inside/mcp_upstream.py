@@ -454,8 +454,53 @@ class Listening(Streaming):
             writer.write(await self.unasked.get())
 
 
-def answering(answerer: Answerer) -> Questions:
-    return Questions(answerer, "up", "ada", lambda _: None, Log())
+class AskingForOne(Listening):
+    """Has two calls at once and asks for one of them: on the stream of that call, or on its own."""
+
+    def __init__(self, *, on_its_own: bool) -> None:
+        super().__init__()
+        self._on_its_own = on_its_own
+        self._count = 0
+        self._has_both = asyncio.Event()
+
+    async def _stream(self, asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        if not asked:
+            await self._hold(writer)
+            return
+        self._count += 1
+        if self._count == 2:
+            self._has_both.set()
+        await self._has_both.wait()
+        if asked["params"]["arguments"]["text"] == "asks":
+            if self._on_its_own:
+                self.unasked.put_nowait(event(ASKS))
+            else:
+                writer.write(event(ASKS))
+                await writer.drain()
+        await self.arrived.wait()
+        writer.write(event(hello(asked["id"])))
+
+
+def answering(answerer: Answerer, log: Log | None = None) -> Questions:
+    return Questions(answerer, "up", "ada", lambda _: None, log or Log())
+
+
+async def recorded_of_two(world: World, *, on_its_own: bool) -> list[tuple[str, str, int]]:
+    log = Log()
+    await serve(world, AskingForOne(on_its_own=on_its_own))
+    talk = await begun(answering(lambda _: {}, log))
+    calls = [talk.conversation.call("echo", {"text": name}, UnderWay(name)) for name in ("asks", "waits")]
+    await asyncio.gather(*calls)
+    await talk.close()
+    return sorted(log.lines)
+
+
+async def test_a_question_on_the_stream_of_a_call_is_recorded_with_that_call(world: World) -> None:
+    assert await recorded_of_two(world, on_its_own=False) == [("asks", "accept", 1)]
+
+
+async def test_a_question_on_a_stream_of_its_own_is_recorded_with_every_call(world: World) -> None:
+    assert await recorded_of_two(world, on_its_own=True) == [("asks", "accept", 2), ("waits", "accept", 2)]
 
 
 async def test_a_question_on_a_stream_of_its_own_is_answered_during_a_call(world: World) -> None:

@@ -253,7 +253,8 @@ def test_a_question_that_nobody_answers_ends_with_the_last_call() -> None:
         questions = put_to(never)
         with questions.during_call(UnderWay("one")):
             with questions.during_call(UnderWay("two")):
-                assert questions.take(ASKED, replies(told))
+                reader = contextvars.Context()  # of a task that reads for all calls
+                assert reader.run(questions.take, ASKED, replies(told))
             await settle()
             assert told == []
         await settle()
@@ -349,7 +350,7 @@ def test_a_question_for_one_of_several_calls_is_recorded_with_each() -> None:
     async def main() -> None:
         questions = put_to(agree, log=log)
         with questions.during_call(UnderWay("one")), questions.during_call(UnderWay("two")):
-            reader = contextvars.Context()  # of a task that reads for all calls
+            reader = contextvars.Context()
             assert reader.run(questions.take, ASKED, replies([]))
             await settle()
 
@@ -420,3 +421,21 @@ def test_what_is_asked_outside_of_calls_is_in_no_call_s_log() -> None:
 
     asyncio.run(main())
     assert log.records == []
+
+
+def test_a_question_that_comes_with_the_answer_to_its_call_is_put_to_nobody() -> None:
+    heard: list[UpstreamQuestion] = []
+    told: list[dict[str, Any]] = []
+    log = Log()
+
+    async def listen(question: UpstreamQuestion) -> None:
+        heard.append(question)
+
+    async def main() -> None:
+        questions = put_to(listen, log=log)
+        with questions.during_call(UnderWay("one")):
+            assert questions.take(ASKED, replies(told))
+        await settle()
+
+    asyncio.run(main())
+    assert (heard, told, log.lines) == ([], [GIVEN_UP], [("one", "cancel", 1)])

@@ -99,6 +99,53 @@ def rush(request: dict[str, Any], words: str) -> None:
     answer(request, text("done"))
 
 
+def question(number: object, words: str = "Why?", **more: Any) -> dict[str, Any]:
+    form = {"type": "object", "properties": {"why": {"type": "string"}}}
+    params = {"message": words, "requestedSchema": form, **more}
+    return {"id": number, "method": "elicitation/create", "params": params}
+
+
+def insist(request: dict[str, Any], words: str) -> None:
+    """Ask many times at once, and wait for every answer."""
+    for number in range(int(words)):
+        say(question(number))
+    heard = [json.loads(sys.stdin.readline())["result"]["action"] for _ in range(int(words))]
+    answer(request, text(f"{heard.count('accept')} of {len(heard)}"))
+
+
+def ask_later(request: dict[str, Any], words: str) -> None:
+    """Answer the call, ask then, and tell the next call what was said to that."""
+    answer(request, text(f"heard {HEARD}"))
+    say(question("late"))
+    HEARD.append(json.loads(sys.stdin.readline())["result"]["action"])
+
+
+def ask_and_die(request: dict[str, Any], words: str) -> None:
+    say(question("last words"))
+    say({"id": 0, "method": "ping"})
+    sys.stdin.readline()
+    sys.exit(7)
+
+
+def ask_for_ever(request: dict[str, Any], words: str) -> None:
+    say(question("still there?"))
+    sys.stdin.readline()
+    time.sleep(60)
+
+
+def ask_at_length(request: dict[str, Any], words: str) -> None:
+    """Giants, each in another place."""
+    giant, brackets = "x" * 5_000_000, json.loads("[" * 100 + "]" * 100)
+    say(question(1, giant))
+    say(question(2, more=giant))
+    say(question(3, more=brackets))
+    say(question(4, requestedSchema={"type": "object", "properties": {giant: {"type": "string"}}}))
+    say(question(5, requestedSchema={"type": "object", "properties": {"x": brackets}}))
+    heard = [json.loads(sys.stdin.readline()) for _ in range(5)]
+    told = [one["result"]["action"] for one in sorted(heard, key=lambda one: int(one["id"]))]
+    answer(request, text(json.dumps(told)))
+
+
 def put(request: dict[str, Any], words: str) -> None:
     """Ask whatever the call says, several questions at once, and answer with what was answered."""
     questions = json.loads(words)
@@ -150,6 +197,11 @@ WAYS: dict[str, Callable[[dict[str, Any], str], object]] = {
     "asks": ask,
     "elicits": elicit,
     "puts": put,
+    "insists": insist,
+    "asks later": ask_later,
+    "asks and dies": ask_and_die,
+    "asks for ever": ask_for_ever,
+    "asks at length": ask_at_length,
     "rushes": rush,
     "slow": dawdle,
     "twice": repeat,

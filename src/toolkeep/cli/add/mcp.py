@@ -11,7 +11,7 @@ from toolkeep.assembly import check_accepted, offered_by_project, project_folder
 from toolkeep.cli.add.clients import server_of
 from toolkeep.cli.add.looking import listed_by
 from toolkeep.cli.add.signing import access_for, add_oauth, keep_sign_in
-from toolkeep.cli.add.writing import Addition, check_agreed, propose, write_addition
+from toolkeep.cli.add.writing import Addition, check_agreed, check_name, propose, write_addition
 from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import ImportRefused
@@ -23,7 +23,6 @@ from toolkeep.sources.mcp.provider import capabilities_of, target_of
 from toolkeep.wire.era import HANDSHAKE_VERSIONS, MODERN_VERSIONS
 from toolkeep.wording import visible
 
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 
 
@@ -75,8 +74,7 @@ def command(
     The list is kept beside .agent/config.yml. Nothing is called before `toolkeep accept`.
     """
     root = project_folder(project)
-    if not _NAME.fullmatch(name):
-        raise ImportRefused(f"'{visible(name)}'", "is no name of an upstream", hint="use a-z, 0-9, _ and -")
+    check_name(name)
     if refresh:
         entry = _known(root, name)
         given: dict[str, str] = {}

@@ -19,6 +19,7 @@ from toolkeep.files import is_there
 from toolkeep.storage.atomic import write_whole
 from toolkeep.wording import visible
 
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _SECTION = re.compile(r"^upstreams:[ \t]*(#.*)?$", re.MULTILINE)
 
 
@@ -34,15 +35,13 @@ class Addition(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def difference(self) -> list[str]:
         """The change, as a person reads it."""
-        lines = unified_diff(
-            self.before.splitlines(),
-            self.after.splitlines(),
-            str(self.path),
-            str(self.path),
-            lineterm="",
-            n=2,
-        )
-        return [visible(line) for line in lines]
+        return changed_lines(self.path, self.before, self.after)
+
+
+def changed_lines(path: Path, before: str, after: str) -> list[str]:
+    """How a file would change, as a person reads it."""
+    lines = unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), lineterm="", n=2)
+    return [visible(line) for line in lines]
 
 
 def propose(
@@ -91,6 +90,12 @@ def write_addition(addition: Addition, *, is_agreed: bool, as_json: bool) -> Non
         raise FileUnreadable(str(addition.path), error.strerror or "cannot be written") from error
 
 
+def check_name(name: str) -> None:
+    """Raise `ImportRefused` for what no upstream is called."""
+    if not _NAME.fullmatch(name):
+        raise ImportRefused(f"'{visible(name)}'", "is no name of an upstream", hint="use a-z, 0-9, _ and -")
+
+
 def check_agreed(question: str, *, as_json: bool) -> None:
     """Raise `NotAccepted` unless a person at the terminal says yes."""
     if as_json or not is_terminal(sys.stdin):
@@ -100,13 +105,29 @@ def check_agreed(question: str, *, as_json: bool) -> None:
 
 
 def _inserted(text: str, name: str, entry: dict[str, Any]) -> str:
-    """The text with the entry first under `upstreams:`, which is made where there is none."""
-    block = "".join(f"{line}\n" for line in _lines(name, entry))
-    if section := _SECTION.search(text):
-        end = section.end() + 1
-        return f"{text[:end].rstrip()}\n{block}{text[end:]}"
+    """The text with the entry last under `upstreams:`, which is made where there is none.
+
+    Those before it keep the names of their tools: of two with the same, the first one has it.
+    """
+    block = [f"{line}\n" for line in _lines(name, entry)]
     start = text if not text or text.endswith("\n") else f"{text}\n"
-    return f"{start}upstreams:\n{block}"
+    section = _SECTION.search(start)
+    if section is None:
+        return "".join([start, "upstreams:\n", *block])
+    lines = start.splitlines(keepends=True)
+    end = block_end(lines, start.count("\n", 0, section.end()) + 1, 0)
+    return "".join([*lines[:end], *block, *lines[end:]])
+
+
+def block_end(lines: list[str], after: int, indent: int) -> int:
+    """Where what belongs to a key ends: with its last line that stands further in, after so many lines."""
+    end = after
+    for number, line in enumerate(lines[after:], after):
+        if line.strip():
+            if len(line) - len(line.lstrip(" ")) <= indent:
+                break
+            end = number + 1
+    return end
 
 
 def _lines(name: str, entry: dict[str, Any]) -> list[str]:

@@ -264,6 +264,8 @@ class Questions:
         return said.result
 
     async def _answered(self, question: _Question) -> _Said:
+        if not question.wish.calls:  # it came together with the answer to its call
+            return _Said(_CANCELLED, reason="its call was over")
         asking = asyncio.get_running_loop().create_task(self._asked(question.shown))
         asking.add_done_callback(lambda task: task.cancelled() or task.exception())
         question.asking = asking

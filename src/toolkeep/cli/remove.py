@@ -1,0 +1,225 @@
+"""`toolkeep remove`: takes an upstream out of the configuration, with all that is remembered of it."""
+
+import stat
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from toolkeep.assembly import open_state, project_folder, read_configuration, sign_ins_of
+from toolkeep.cli.add.writing import block_end, changed_lines, check_agreed, check_name
+from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.documents import Document, read_yaml
+from toolkeep.errors import FileUnreadable, ImportRefused
+from toolkeep.registry.locking import LOCK_FILE, Lock, of_origins
+from toolkeep.storage.atomic import write_whole
+from toolkeep.storage.lock_file import read_lock_file, write_lock_file
+from toolkeep.storage.state import KeepState
+from toolkeep.wording import visible
+
+_KINDS: Final = ("mcp", "openapi")
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
+    """What would be removed, not yet done."""
+
+    name: str
+    root: Path
+    before: str
+    after: str
+    """The configuration, as text."""
+    listing: Path | None
+    """The list or document that `toolkeep add` wrote beside it."""
+    tools: tuple[str, ...]
+    """Those that are pinned."""
+    lock: Lock | None
+    """What would be left of the lock; None where it does not name the upstream."""
+    is_signed_in: bool
+
+    @property
+    def path(self) -> Path:
+        """The configuration."""
+        return self.root / ".agent" / "config.yml"
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Under what the upstream is pinned and locked."""
+        return tuple(f"{kind}:{self.name}" for kind in _KINDS)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to remove."""
+        has_changes = self.before != self.after or self.lock is not None or self.is_signed_in
+        return not (has_changes or self.tools or self.listing)
+
+    @property
+    def besides(self) -> list[str]:
+        """What goes with the entry, in words."""
+        count = "1 tool" if len(self.tools) == 1 else f"{len(self.tools)} tools"
+        words = [visible(str(self.listing))] if self.listing else []
+        words += [f"what was accepted of {count}: {visible(', '.join(self.tools))}"] if self.tools else []
+        words += [f"its lines of {LOCK_FILE}"] if self.lock is not None else []
+        return [*words, "the tokens of your sign-in"] if self.is_signed_in else words
+
+
+@click.command("remove")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Remove it without being asked.")
+@project
+@common
+def command(name: str, *, yes: bool, project: Path | None, as_json: bool) -> None:
+    """Remove the upstream NAME, an MCP server or an HTTP API, from .agent/config.yml.
+
+    The change is shown first, and what goes with it: the list or document that `toolkeep add` wrote, what was
+    accepted of its tools, its lines of toolkeep.lock, and the tokens of your sign-in. Records of its calls
+    stay in the log. Its server is told nothing.
+    """
+    root = project_folder(project)
+    state = open_state(root)
+    removal = _planned(root, name, state)
+    if not as_json:
+        _show(removal)
+    if not yes:
+        check_agreed("Remove this?", as_json=as_json)
+    _carry_out(removal, state)
+    if as_json:
+        print_json(_data(removal))
+        return
+    say(f" removed '{visible(name)}'", label="✓", color="green")
+    if removal.is_signed_in:
+        say("  Its server was not told: end the sign-in there too, if it lasts.")
+    if any(not file.counts for file in read_configuration(root, state).files):
+        say("  The rest of the file counts once it is accepted: toolkeep accept")
+
+
+def _planned(root: Path, name: str, state: KeepState | None) -> Removal:
+    """What there is of the upstream; raises `ImportRefused` where there is nothing, or not here."""
+    check_name(name)
+    before, document = _configuration(root)
+    upstreams = _upstreams(document)
+    if name not in upstreams and name in read_configuration(root, state).upstreams:
+        raise ImportRefused(
+            f"'{visible(name)}'", "is an upstream of your own file", hint="take it out of ~/.agent/config.yml"
+        )
+    plan = Removal(
+        name=name,
+        root=root,
+        before=before,
+        after=_without(before, document, name) if document and name in upstreams else before,
+        listing=_listing(root, name, upstreams),
+        tools=(),
+        lock=None,
+        is_signed_in=_is_signed_in(name, state),
+    )
+    pinned = sorted(pin.name for pin in state.pins() if pin.origin in plan.origins) if state else []
+    plan = msgspec.structs.replace(plan, tools=tuple(pinned), lock=_unlocked(root, plan.origins))
+    if plan.is_empty:
+        known = ", ".join(map(visible, upstreams))
+        hint = f"it has these: {known}" if known else "it has none"
+        raise ImportRefused(f"'{visible(name)}'", "is no upstream of this project", hint=hint)
+    return plan
+
+
+def _configuration(root: Path) -> tuple[str, Document | None]:
+    path = root / ".agent" / "config.yml"
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return "", None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileUnreadable(str(path), "cannot be read") from error
+    return text, read_yaml(text.encode(), str(path)) if text.strip() else None
+
+
+def _upstreams(document: Document | None) -> dict[str, Any]:
+    data = document.data if document is not None and isinstance(document.data, dict) else {}
+    found = data.get("upstreams")
+    return found if isinstance(found, dict) else {}
+
+
+def _without(text: str, document: Document, name: str) -> str:
+    """The text without the entry of an upstream; `ImportRefused` where that cannot be taken out."""
+    place = document.key_place(f"/upstreams/{name}")
+    lines = text.splitlines(keepends=True)
+    first, last = place.line - 1, block_end(lines, place.line, place.column - 1)
+    left = {key: entry for key, entry in document.data["upstreams"].items() if key != name}
+    expected = {**document.data, "upstreams": left}
+    del lines[first:last]
+    if not left:
+        head = document.key_place("/upstreams").line
+        del lines[head - 1 : head]
+        del expected["upstreams"]
+    after = "".join(lines)
+    if _read(after, document.path) != expected:
+        reason = f"'{visible(name)}' is written in a way that cannot be taken out"
+        raise ImportRefused(document.path, reason, hint="take it out by hand, then run this again")
+    return after
+
+
+def _read(text: str, path: str) -> Any:
+    try:
+        return (read_yaml(text.encode(), path).data or {}) if text.strip() else {}
+    except FileUnreadable:
+        return None
+
+
+def _listing(root: Path, name: str, upstreams: dict[str, Any]) -> Path | None:
+    """The file that `toolkeep add` wrote, by its name, unless another upstream has it too."""
+    others = [entry for key, entry in upstreams.items() if key != name and isinstance(entry, dict)]
+    named = {str(entry.get(kind)) for entry in others for kind in _KINDS}
+    written = (f"{name}.mcp.json", f"{name}.openapi.json", f"{name}.openapi.yml")
+    found = [root / ".agent" / file for file in written if file not in named]
+    return next((path for path in found if path.is_file() and not path.is_symlink()), None)
+
+
+def _unlocked(root: Path, origins: tuple[str, ...]) -> Lock | None:
+    lock = read_lock_file(root)
+    if lock is None or not lock.upstreams.keys() & set(origins):
+        return None
+    return of_origins(lock, lock.upstreams.keys() - set(origins))
+
+
+def _is_signed_in(name: str, state: KeepState | None) -> bool:
+    tokens = sign_ins_of(state)
+    return tokens is not None and tokens.get(name) is not None
+
+
+def _show(removal: Removal) -> None:
+    for line in changed_lines(removal.path, removal.before, removal.after):
+        say(line)
+    if removal.besides:
+        say("\nIt goes with:")
+        for words in removal.besides:
+            say(f"  - {words}")
+
+
+def _carry_out(removal: Removal, state: KeepState | None) -> None:
+    """The configuration first: without its pins, an upstream that is still there would be trusted anew."""
+    try:
+        if removal.before != removal.after:
+            mode = stat.S_IMODE(removal.path.stat().st_mode)
+            write_whole(removal.path, removal.after.encode(), mode=mode)
+        if removal.lock is not None and removal.lock.upstreams:
+            write_lock_file(removal.root, removal.lock)
+        elif removal.lock is not None:
+            (removal.root / LOCK_FILE).unlink()
+        if removal.listing is not None:
+            removal.listing.unlink()
+    except OSError as error:
+        raise FileUnreadable(str(error.filename or removal.path), error.strerror or "is in use") from error
+    if state is not None and removal.tools:
+        state.replace_pins(removal.origins, ())
+    if removal.is_signed_in and (tokens := sign_ins_of(state)) is not None:
+        tokens.forget(removal.name)
+
+
+def _data(removal: Removal) -> dict[str, Any]:
+    return {
+        "upstream": removal.name,
+        "path": str(removal.path),
+        "tools": list(removal.tools),
+        "listing": str(removal.listing) if removal.listing else None,
+        "lock": removal.lock is not None,
+        "sign_in": removal.is_signed_in,
+    }
