@@ -276,6 +276,10 @@ class TouchedThing(Protocol):
         """Its canonical form."""
 
     @property
+    def found(self) -> str:
+        """The absolute path by which a place was found, links and all; else its canonical form."""
+
+    @property
     def identity(self) -> str:
         """Which very thing it is, whatever it is called."""
 

@@ -2,6 +2,9 @@
 
 import json
 import os
+import shutil
+import sys
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,8 @@ import pytest
 
 from toolkeep import Code, Keep, ToolResult
 from toolkeep.config.settings import Run
-from toolkeep.execution.command import fill, find_program
+from toolkeep.execution.command import fill
+from toolkeep.execution.programs import find_program, surroundings
 from toolkeep.registry.given import Offer
 
 # --- words ------------------------------------------------------------------------------------------
@@ -36,7 +40,7 @@ from toolkeep.registry.given import Offer
 def test_words_are_filled_and_the_rest_is_read(
     words: list[str], arguments: dict[str, Any], argv: list[str], rest: dict[str, Any]
 ) -> None:
-    command = fill(words, arguments, program="/bin/x")
+    command = fill(words, arguments)
     assert (list(command.argv), json.loads(command.input)) == (argv, rest)
 
 
@@ -55,18 +59,29 @@ def test_an_argument_that_would_be_more_than_one_is_refused(
     words: list[str], arguments: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(ValueError, match=why):
-        fill(words, arguments, program="/bin/x")
+        fill(words, arguments)
 
 
 def test_a_program_is_found_by_name_by_path_and_from_the_project(tmp_path: Path) -> None:
     program = Path(os.path.realpath(tmp_path)) / "run"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    assert find_program("sh", "/") == os.path.realpath("/bin/sh")
+    assert find_program("sh", "/") == shutil.which("sh")
     assert find_program("./run", str(program.parent)) == str(program)
     for absent in ("./run", "no-such-program"):
         with pytest.raises(ValueError, match="is not there, or cannot be executed"):
             find_program(absent, "/")
+
+
+def test_a_program_is_found_with_its_link_and_shown_with_what_it_was_installed_with(tmp_path: Path) -> None:
+    """Python knows its packages by the link that leads to it."""
+    venv.create(tmp_path / "of_mine", symlinks=True)
+    found = find_program("of_mine/bin/python", str(tmp_path))
+    assert found == str(tmp_path / "of_mine" / "bin" / "python")
+    real = os.path.realpath(found)
+    shown = list(surroundings(found))
+    assert shown[:2] == [real, os.path.realpath(tmp_path / "of_mine")]
+    assert os.path.realpath(sys.base_prefix) in shown or real.startswith("/usr/")
 
 
 # --- runs -------------------------------------------------------------------------------------------
@@ -155,6 +170,20 @@ def test_a_program_that_hangs_is_ended(tmp_path: Path, level: str) -> None:
         keep.load(Provider(tmp_path, {"hangs": "while :; do :; done"}, constraints=constraints))
         result = call(keep, "hangs")
     assert (result.code, "took longer than 1 s" in result.text) == (Code.TIMED_OUT, True), result.text
+
+
+@pytest.mark.parametrize("level", ["standard", "strict"])
+def test_a_python_has_the_packages_of_its_environment(tmp_path: Path, level: str) -> None:
+    venv.create(tmp_path / "of_mine", symlinks=True)
+    program = tmp_path / "of_mine" / "bin" / "python"
+    code = "import json, sys; print(json.dumps([sys.executable, sys.prefix]))"
+    provider = Provider(tmp_path, {"which": ""}, constraints={"required_isolation": level})
+    runner = Run(kind="command", target=[str(program), "-c", code])
+    provider._offers[0] = Offer(tool=provider._offers[0].tool, runner=runner)
+    with Keep() as keep:
+        keep.load(provider)
+        result = call(keep, "which")
+    assert result.value == [str(program), str(tmp_path / "of_mine")], result.text
 
 
 def test_a_process_that_a_program_leaves_behind_ends_with_it(keep: Keep) -> None:

@@ -1,7 +1,9 @@
 """The built-in tools as a model calls them: through the keep, in the sandbox, inside what the agent holds."""
 
+import os
 import subprocess
 import time
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,6 +145,22 @@ def test_a_program_that_may_write_the_folder_cannot_write_it_either(keep: Keep, 
 
 
 # --- programs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "folder"), [("python", "."), (".venv/bin/python", "."), (".venv/bin/python", "src")]
+)
+def test_a_python_has_the_packages_of_its_environment_however_it_is_called(
+    work: Path, monkeypatch: pytest.MonkeyPatch, word: str, folder: str
+) -> None:
+    venv.create(".venv", symlinks=True)
+    monkeypatch.setenv("PATH", f"{work}/.venv/bin:{os.environ['PATH']}")
+    with open_keep(approver=agree) as keep:
+        capabilities = ["fs.read:.", "fs.write:.", "process.spawn:.venv/bin/python"]
+        keep.declare_agent("dev", capabilities=capabilities, permissions=PERMISSIONS)
+        command = f"{word} -c 'import sys; print(sys.executable, sys.prefix)'"
+        result = call(keep, "run_command", command=command, working_directory=folder)
+    assert result.value == f"{work}/.venv/bin/python {work}/.venv\n[exit status 0]", result.text
 
 
 def test_a_granted_program_runs_in_the_folder_and_sees_nothing_else(keep: Keep, work: Path) -> None:

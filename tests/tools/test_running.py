@@ -18,7 +18,7 @@ __all__ = ["folder"]
 
 
 def run(command: str, program: str, here: Path, **arguments: Any) -> str:
-    return run_command((command, program), (".", str(here)), **arguments)
+    return run_command((command, program, program), (".", str(here)), **arguments)
 
 
 def python(code: str, here: Path, **arguments: Any) -> str:
@@ -148,7 +148,7 @@ def test_what_cannot_be_run_is_told(folder: Path, command: str, program: str, an
 def test_a_folder_that_is_none_is_told(folder: Path, kind: str) -> None:
     if kind == "file":
         (folder / "x").write_text("")
-    call = ("true", "/bin/true"), ("x", str(folder / "x"))
+    call = ("true", "/bin/true", "/bin/true"), ("x", str(folder / "x"))
     assert refusal(lambda: run_command(*call)) == "'x' is no folder to run a command in"
 
 

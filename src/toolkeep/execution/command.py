@@ -6,9 +6,7 @@ word takes, the program reads from its standard input as one JSON object.
 """
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -21,23 +19,13 @@ _WORD_CHARS: Final = 100_000
 
 
 class Command(NamedTuple):
-    """A program that is ready to be started."""
+    """What a program is started with."""
 
-    program: str
     argv: tuple[str, ...]
     input: str
 
 
-def find_program(word: str, base: str) -> str:
-    """The real path of the program that a configuration names; ValueError where there is none."""
-    path = os.path.expanduser(word)
-    found = shutil.which(os.path.join(base, path) if "/" in path else path)
-    if found is None:
-        raise ValueError("the program that its configuration names is not there, or cannot be executed")
-    return os.path.realpath(found)
-
-
-def fill(words: Sequence[str], arguments: Mapping[str, Any], *, program: str) -> Command:
+def fill(words: Sequence[str], arguments: Mapping[str, Any]) -> Command:
     """The command of one call; ValueError says which argument cannot be used."""
     used: set[str] = set()
     argv: list[str] = []
@@ -49,8 +37,7 @@ def fill(words: Sequence[str], arguments: Mapping[str, Any], *, program: str) ->
             raise ValueError("an argument begins with a dash, and would be an option of the program")
         argv.append(filled)
     rest = {name: value for name, value in arguments.items() if name not in used}
-    named = os.path.basename(program)
-    return Command(program, (named, *argv[1:]), json.dumps(rest, ensure_ascii=False))
+    return Command((words[0], *argv[1:]), json.dumps(rest, ensure_ascii=False))
 
 
 def _filled(word: str, arguments: Mapping[str, Any], used: set[str]) -> str | None:

@@ -149,7 +149,8 @@ def _is_web(scope: HostScope) -> bool:
 def resolved_arguments(call: RecordedCall, *, is_built_in: bool = False) -> dict[str, Any]:
     """The arguments, with paths as they were resolved: what runs the tool has another working folder.
 
-    Our own tools get both, what the caller named and where it leads, to speak of the one and use the other.
+    Our own tools get both, what the caller named and where it leads, to speak of the one and use the other;
+    of a program also where it was found.
     """
     arguments: dict[str, Any] = json.loads(json.dumps(call.checked.arguments))
     for one in call.approved.permitted.touched:
@@ -163,7 +164,7 @@ def resolved_arguments(call: RecordedCall, *, is_built_in: bool = False) -> dict
             if not is_built_in:
                 holder[at] = one.shown
             elif isinstance(named, str):  # else it is touched in two ways, and was here before
-                holder[at] = [named, one.shown]
+                holder[at] = [named, one.shown, one.found] if one.kind == SPAWN else [named, one.shown]
     return arguments
 
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from toolkeep.calls import PermittedCall, RegisteredTool, TouchedThing
 from toolkeep.definitions.capability import Capability
+from toolkeep.execution.programs import find_program
 from toolkeep.execution.reach import SPAWN, Reach, Tool, hosts_of, reach_of, reach_of_scopes
-from toolkeep.execution.staying import find_staying
 from toolkeep.limits import DEFAULT_MEMORY_BYTES
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
@@ -94,7 +94,7 @@ def _real(capability: Capability, base: str) -> str:
         return capability.scope
     scope = os.path.expanduser(capability.scope)
     if capability.kind == SPAWN and "/" not in scope:
-        return find_staying(scope, base)
+        return find_program(scope, base)
     return os.path.realpath(os.path.join(base, scope))
 
 

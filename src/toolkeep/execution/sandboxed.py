@@ -21,10 +21,11 @@ from toolkeep.definitions.function import FunctionTool
 from toolkeep.definitions.reference import Unreachable, find_reference, is_live
 from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import Code, ToolkeepError
-from toolkeep.execution.command import COMMAND, RUNNER, fill, find_program
+from toolkeep.execution.command import COMMAND, RUNNER, fill
 from toolkeep.execution.contacts import Contacts, Told
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.pieces import joined, listener_of
+from toolkeep.execution.programs import find_program, surroundings
 from toolkeep.execution.reach import SPAWN, Reach, Tool, hosts_of, reach_of, resolved_arguments
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.tool_code import find_code
@@ -182,10 +183,11 @@ class SandboxRunner:
         return request
 
     def _command(self, call: RecordedCall, arguments: dict[str, Any]) -> dict[str, Any]:
-        command = fill(call.tool.runner.target, arguments, program=self._program(call.tool))
+        command = fill(call.tool.runner.target, arguments)
+        found = self._program(call.tool)
         return {
             "argv": command.argv,
-            "program": command.program,
+            "program": (os.path.realpath(found), found),
             "input_text": command.input,
             "seconds": call.deadline_s,
             "gives_text": call.tool.definition.result_type is ResultType.STRING,
@@ -202,11 +204,12 @@ class SandboxRunner:
     def _programs(self, tool: RegisteredTool) -> tuple[str, ...]:
         """What a tool starts beside what its definition says."""
         if _is_command(tool):
-            return (self._program(tool),)
+            return (os.path.realpath(self._program(tool)),)
         named = tool.runner.programs if _is_built_in(tool) else ()
         return tuple(path for path in named if os.path.exists(path))
 
     def _program(self, tool: RegisteredTool) -> str:
+        """Where the program of a command is found, links and all."""
         base = self._project if tool.provider == "project" and self._project else "/"
         return find_program(tool.runner.target[0], base)
 
@@ -222,7 +225,8 @@ class SandboxRunner:
         """How its workers are made, whatever they are granted; the same for all calls in the same folders."""
         started = set(reach.grant.run)
         if _is_command(tool):  # at every level: it may lie where only its owner may look
-            started.update(executables(self._program(tool)))
+            found = self._program(tool)
+            started.update(executables(found), surroundings(found))
         programs = tuple(sorted(path for path in started if not path.startswith("/usr/")))
         roots = (reach.read_roots, reach.write_roots, programs, reach.connects)
         known = (tool.definition_hash, level, *roots)

@@ -6,12 +6,12 @@ Nothing is started here. Secrets go into the environment and nowhere else.
 import math
 import os
 import re
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from toolkeep.execution.programs import absolute, find_program, surroundings
 from toolkeep.limits import DEFAULT_RESIDENT_IDLE_SECONDS, RESIDENT_IDLE_SECONDS
 from toolkeep.sandbox.resident import Program
 from toolkeep.wording import echo_name
@@ -53,62 +53,24 @@ class Staying(msgspec.Struct, frozen=True, kw_only=True):
 
     def program(self, base: str, secret: Callable[[str], str]) -> Program:
         """What is started; ValueError where it is not there. Raises whatever `secret` raises."""
-        path = find_staying(self.argv[0], base)
-        words = (_absolute(word, base) for word in self.argv[1:])
+        path = find_program(self.argv[0], base)
+        words = (absolute(word, base) for word in self.argv[1:])
         return Program(path=path, argv=(path, *words), environment=_filled(self.environment, secret))
 
     def shown(self, base: str) -> tuple[str, ...]:
         """The real paths of all that it is made of; ValueError names what is not there."""
-        found = dict.fromkeys(_surroundings(find_staying(self.argv[0], base)))
+        found = dict.fromkeys(surroundings(find_program(self.argv[0], base)))
         for word in self.argv[1:]:
-            path = _absolute(word, base)
+            path = absolute(word, base)
             # Files, and never folders: those are what a program works on, and have to be granted.
             if path.startswith("/") and os.path.isfile(path):
-                found.update(dict.fromkeys(_surroundings(path)))
+                found.update(dict.fromkeys(surroundings(path)))
         for name in self.code:
-            path = os.path.realpath(_absolute(name, base))
+            path = os.path.realpath(absolute(name, base))
             if not os.path.lexists(path):
                 raise ValueError(f"its code '{echo_name(name)}' is not there")
             found[path] = None
         return tuple(found)
-
-
-def find_staying(word: str, base: str) -> str:
-    """The path of a program, links and all: Python knows its environment by the link that leads to it."""
-    path = _absolute(word, base)
-    found = shutil.which(os.path.join(base, path) if "/" in path else path)
-    if found is None:
-        raise ValueError("the program that its configuration names is not there, or cannot be executed")
-    return os.path.abspath(found)
-
-
-def _absolute(word: str, base: str) -> str:
-    """A word that names a place here as an absolute path; any other as it is."""
-    if word.startswith("~/"):
-        return os.path.expanduser(word)
-    return os.path.normpath(f"{base}/{word}") if word.startswith(("./", "../")) else word
-
-
-def _surroundings(path: str) -> Iterator[str]:
-    """What a program needs beside itself, where its place says so: all that was installed with it."""
-    real = os.path.realpath(path)
-    yield real
-    for place in dict.fromkeys((path, real)):
-        before, middle, _ = place.partition("/node_modules/")
-        if middle:
-            yield os.path.realpath(f"{before}/node_modules")
-        above = os.path.dirname(os.path.dirname(place))
-        if os.path.isfile(f"{above}/pyvenv.cfg"):
-            yield os.path.realpath(above)
-            yield from _interpreter_of(above)
-
-
-def _interpreter_of(environment: str) -> Iterator[str]:
-    """The installation of Python that an environment was made from."""
-    real = os.path.realpath(f"{environment}/bin/python")
-    installation = os.path.dirname(os.path.dirname(real))
-    if not real.startswith("/usr/") and os.path.isdir(f"{installation}/lib"):
-        yield installation
 
 
 def _texts(value: Any, name: str) -> tuple[str, ...]:

@@ -114,6 +114,11 @@ class Place:
         self._share: Share | None = None
 
     @property
+    def found(self) -> str:
+        """The absolute path by which it was found, links and all."""
+        return os.path.join(self._base, self.text)
+
+    @property
     def device(self) -> int:
         """The number of the file system."""
         return self._status.st_dev

@@ -84,6 +84,11 @@ class Touched:
                 raise TouchRefused(self.pointer, refused.reason, is_changed=True) from refused
 
     @property
+    def found(self) -> str:
+        """The absolute path by which a place was found, links and all; else its canonical form."""
+        return self.thing.found if isinstance(self.thing, Place) else self.shown
+
+    @property
     def identity(self) -> str:
         """Device and inode of a place; else its canonical form."""
         place = self.thing

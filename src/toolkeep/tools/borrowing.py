@@ -47,7 +47,8 @@ class Lender:
     ) -> Run:
         """Run git there, or in another repository, with settings of ours that win."""
         return run_program(
-            [GIT, "--no-pager", f"--git-dir={git_dir or self.git_dir}", command, *arguments],
+            ["git", "--no-pager", f"--git-dir={git_dir or self.git_dir}", command, *arguments],
+            program=GIT,
             name="git",
             folder=self._folder,
             seconds=SECONDS,

@@ -130,7 +130,8 @@ class Repository:
         """Run one git command here."""
         here = f"--git-dir={self._place.real}/.git", f"--work-tree={self._place.real}"
         return run_program(
-            [GIT, "--no-pager", *here, command, *arguments],
+            ["git", "--no-pager", *here, command, *arguments],
+            program=GIT,
             name="git",
             folder=self._place,
             seconds=_SECONDS,

@@ -38,21 +38,36 @@ def run_command(
     *,
     capture_stderr: bool = True,
 ) -> str:
-    """What the program wrote; the last line says how it ended."""
-    line = Place(*command)
+    """What the program wrote; the last line says how it ended.
+
+    `command` is the line, the real path of its program, and the path by which that was found.
+    """
+    line, real, found = command
     try:
-        words = split_command(line.named)
+        words = split_command(line)
     except NoCommand as error:
         raise ToolFailed(f"The command cannot be run: {error}") from error
     run = run_program(
-        [line.real, *words[1:]],
+        [_name(words[0], found), *words[1:]],
+        program=real,
         name=words[0],
+        environment=_environment(found),
         folder=Place(*working_directory),
         seconds=timeout_seconds,
         capture_stderr=capture_stderr,
     )
     text = _readable(run)
     return f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}[{run.ending}]"
+
+
+def _name(word: str, found: str) -> str:
+    """What a program is told that it is called."""
+    return found if "/" in word else word
+
+
+def _environment(found: str) -> dict[str, str]:
+    """Ours, and the folder of the program first: Python knows its packages by where it was found."""
+    return {**os.environ, "PATH": f"{os.path.dirname(found)}:{os.environ.get('PATH', os.defpath)}"}
 
 
 def _readable(run: "Run") -> str:
@@ -65,24 +80,30 @@ def _readable(run: "Run") -> str:
 
 
 def run_configured(
-    argv: Sequence[str], program: str, input_text: str, seconds: float, *, gives_text: bool
+    argv: Sequence[str], program: Sequence[str], input_text: str, seconds: float, *, gives_text: bool
 ) -> Any:
-    """What a program that is a tool gives, JSON or text; `ToolFailed` where it does not end well."""
+    """What a program that is a tool gives, JSON or text; `ToolFailed` where it does not end well.
+
+    `program` is its real path, and the path by which it was found.
+    """
+    real, found = program
+    name = os.path.basename(argv[0])
     output = _Output(head_bytes=OUTPUT_CAP_BYTES)
     with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as errors:
         told.write(input_text.encode())
         told.seek(0)
         try:
             process = subprocess.Popen(  # noqa: S603 -- the program that the configuration names, in a sandbox
-                list(argv),
-                executable=program,
+                [_name(argv[0], found), *argv[1:]],
+                executable=real,
+                env=_environment(found),
                 stdin=told,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
             )
         except OSError as error:
-            raise ToolFailed(f"'{argv[0]}' cannot be run: it {reason(error)}") from error
+            raise ToolFailed(f"'{name}' cannot be run: it {reason(error)}") from error
         with process:
             is_over = output.gather(process, time.monotonic() + seconds)
             if not is_over:
@@ -90,10 +111,10 @@ def run_configured(
         run = output.run(process.returncode if is_over else None, seconds)
         if run.status != 0:
             said = _last_words(errors)
-            raise ToolFailed(f"{argv[0]}: {run.ending}{f': {said}' if said else ''}")
+            raise ToolFailed(f"{name}: {run.ending}{f': {said}' if said else ''}")
     if run.left_out or run.tail:
-        raise ToolFailed(f"{argv[0]} wrote more than {OUTPUT_CAP_BYTES:,} bytes")
-    return _value_of(argv[0], run.head, gives_text=gives_text)
+        raise ToolFailed(f"{name} wrote more than {OUTPUT_CAP_BYTES:,} bytes")
+    return _value_of(name, run.head, gives_text=gives_text)
 
 
 def _value_of(name: str, output: bytes, *, gives_text: bool) -> Any:
@@ -135,6 +156,7 @@ class Run(NamedTuple):
 def run_program(
     argv: Sequence[str],
     *,
+    program: str,
     name: str,
     folder: Place,
     seconds: float,
@@ -144,8 +166,8 @@ def run_program(
     """Run a program to its end, or to the end of its time; what it started ends with it."""
     try:
         process = subprocess.Popen(  # noqa: S603 -- a program that policy granted, in a sandbox
-            [name, *argv[1:]],
-            executable=argv[0],
+            list(argv),
+            executable=program,
             cwd=folder.real,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
