@@ -39,7 +39,7 @@ def findings() -> Findings:
 
 @pytest.fixture
 def keep(findings: Findings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keep]:
-    monkeypatch.setattr(machine, "probe", lambda: findings)
+    monkeypatch.setattr(machine, "probe", lambda **_: findings)
     for name in ("docs", "out"):
         (tmp_path / name).mkdir()
     (tmp_path / "docs" / "a.md").write_text("hello")
@@ -373,7 +373,7 @@ def test_a_level_that_this_machine_cannot_give_is_refused_by_name(
     level: str, keep: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poor = Findings(tuple(Finding(one, works=False, reason="not here") for one in Mechanism))
-    monkeypatch.setattr(machine, "probe", lambda: poor)
+    monkeypatch.setattr(machine, "probe", lambda **_: poor)
     result = call(keep, f"where_{level}")
     assert result.code is Code.ISOLATION_UNAVAILABLE
     assert f"isolation '{level}' is not available here" in result.text

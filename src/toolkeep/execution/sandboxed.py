@@ -105,7 +105,7 @@ class SandboxRunner:
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:  # noqa: ARG002 -- nothing outlives it
         """What the tool gives back. The worker is killed when this is cancelled."""
         try:
-            findings = await self._machine.findings()
+            findings = await self._machine.findings(_level(call.tool))
             key = self._admitted(call, findings)
             known = context()
             request = json.dumps(self._request(call, known), ensure_ascii=False).encode()

@@ -87,6 +87,8 @@ class ZygotePlan:
     has_proc: bool = False
     """Whether each worker sees its own processes in /proc."""
     ordinary_id: int = ORDINARY_ID
+    warms: bool = True
+    """Whether it does beforehand what every worker of a tool would do; not worth it for a single one."""
     preload: tuple[str, ...] = ()
     """Modules of ours that are imported once for all workers; never one of a tool."""
     import_paths: tuple[str, ...] = ()
@@ -119,6 +121,7 @@ class ZygotePlan:
             "closes_network": not is_standard,
             "has_proc": self.has_proc,
             "ordinary_id": self.ordinary_id,
+            "warms": self.warms,
             "preload": self.preload,
             "import_paths": self.import_paths,
             "packages": self.packages,
