@@ -105,9 +105,14 @@ class ZygotePlan:
         if self.ordinary_id <= 0:
             raise ValueError("workers are never root")
 
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """All that is mounted, beside the system and the interpreter."""
+        return (*self.code, *self.read, *self.write)
+
     def identities(self) -> tuple[tuple[int, int], ...]:
         """Device and inode of each path as it is now; raises `NotThere`."""
-        return tuple(map(_identity, (*self.code, *self.read, *self.write)))
+        return tuple(map(_identity, self.shown))
 
     def to_json(self) -> dict[str, Any]:
         """The message that a zygote starts with."""
