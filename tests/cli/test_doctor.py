@@ -283,6 +283,7 @@ ATTACKED = """
 Attempts to get out
   ✗ standard
       files_read: all 5 contained
+      files_write: all 3 contained
       processes: {processes} not run, of {processes}
         ✗ sleep_past_the_deadline and {more} more could not be run: the host failed
       results: {results} contained, 1 got out, of {all_results}

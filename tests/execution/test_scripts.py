@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 from toolkeep import Code, Keep
 from toolkeep.config.settings import Run
 from toolkeep.errors import CalledAtImport
-from toolkeep.execution import sandboxed
+from toolkeep.execution import machine
 from toolkeep.registry.given import Offer
+from toolkeep.sandbox.levels import Isolation
 from toolkeep.sandbox.probe import Findings, probe
 
 TOOL = '''
@@ -40,7 +42,7 @@ GUARD = 'belongs below `if __name__ == "__main__":`'
 @pytest.fixture(scope="module")
 def findings() -> Findings:
     found = probe()
-    lacking = [finding for finding in found.findings if not finding.works]
+    lacking = [finding for level in Isolation for finding in chain(*found.missing(level).values())]
     if lacking:
         pytest.skip(f"this machine does not give {lacking[0].mechanism}: {lacking[0].reason}")
     return found
@@ -180,7 +182,7 @@ at_the_door = Desk()
 
 @pytest.fixture
 def keep(findings: Findings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keep]:
-    monkeypatch.setattr(sandboxed, "probe", lambda: findings)
+    monkeypatch.setattr(machine, "probe", lambda **_: findings)
     (tmp_path / "named_by_reference.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     keep = Keep(tool_secrets={"named": {"key": "not-a-real-key"}})

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from tests.sandbox.workers import (
     until,
 )
 from toolkeep.sandbox.bounds import TreeBounds
-from toolkeep.sandbox.errors import SandboxExhausted
+from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.exchange import Ending, Reply
 from toolkeep.sandbox.levels import Isolation
 from toolkeep.sandbox.plan import NotThere, Recipe, ZygotePlan
@@ -341,6 +342,25 @@ def test_a_folder_that_is_replaced_while_it_is_mounted_is_not_granted(
             return not descendants(os.getpid())
 
     assert asyncio.run(main())
+
+
+def test_code_is_not_looked_for_behind_a_link_that_was_put_there_since(tmp_path: Path) -> None:
+    """The folder around it may be one that another call writes in."""
+    for name in ("project", "private"):
+        (tmp_path / name / "code").mkdir(parents=True)
+    (tmp_path / "private" / "code" / "secret").touch()
+    code = tmp_path / "project" / "code"
+    made = recipe(Isolation.STRICT, "exists")
+    made = replace(made, zygote=replace(made.zygote, code=(HERE, str(code))))
+    (tmp_path / "project").rename(tmp_path / "away")
+    (tmp_path / "project").symlink_to(tmp_path / "private")
+
+    async def main() -> None:
+        async with caller() as here:
+            with pytest.raises(SandboxBroken):
+                await here.call(made, path=str(code / "secret"))
+
+    asyncio.run(main())
 
 
 def test_a_worker_that_died_while_it_waited_is_not_used() -> None:

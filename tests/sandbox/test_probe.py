@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -133,6 +133,25 @@ def test_a_level_counts_after_its_rehearsal_only() -> None:
     ]
     with pytest.raises(SandboxUnavailable):
         findings.require(Isolation.STRICT)
+
+
+def test_for_one_level_no_more_is_tried_than_it_needs() -> None:
+    tried: list[Sequence[Mechanism]] = []
+    rehearsed: list[Isolation] = []
+
+    def attempt(mechanisms: Sequence[Mechanism]) -> list[Finding]:
+        tried.append(mechanisms)
+        return [Finding(mechanism, works=True) for mechanism in mechanisms]
+
+    def rehearse(levels: Iterable[Isolation]) -> dict[Isolation, str]:
+        rehearsed.extend(levels)
+        return {}
+
+    for level in sorted(ALL):
+        probe(attempt, rehearse, levels=(level,)).require(level, connects=level is Isolation.STRICT)
+    probe(attempt, rehearse)
+    assert rehearsed == [*sorted(ALL), *(level for level in Isolation if level in ALL)]
+    assert [len(mechanisms) for mechanisms in tried] == [9, 6, 12, len(Mechanism)]
 
 
 def test_a_rehearsal_says_why_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,9 @@
-"""What this machine can enforce: looked at once for a keep, by the first call that needs to know."""
+"""What this machine can enforce: looked at once for each level of a keep, by the first call that has it."""
 
 import asyncio
 import threading
 
-from toolkeep.sandbox.levels import Mechanism
+from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.probe import Findings, probe
 
 
@@ -12,18 +12,21 @@ class Machine:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._findings: Findings | None = None
+        self._findings: dict[Isolation, Findings] = {}
 
     @property
     def tree_bound(self) -> Mechanism | None:
         """What bounds the memory of several processes together; None as long as nobody has looked."""
-        return self._findings.tree_bound if self._findings is not None else None
+        bounds = (found.tree_bound for found in self._findings.values())
+        return next((bound for bound in bounds if bound is not None), None)
 
-    async def findings(self) -> Findings:
-        """What was found."""
-        return self._findings if self._findings is not None else await asyncio.to_thread(self._look)
+    async def findings(self, level: Isolation) -> Findings:
+        """What was found about a level."""
+        found = self._findings.get(level)
+        return found if found is not None else await asyncio.to_thread(self._look, level)
 
-    def _look(self) -> Findings:
+    def _look(self, level: Isolation) -> Findings:
         with self._lock:
-            found = self._findings = probe() if self._findings is None else self._findings
-            return found
+            if level not in self._findings:
+                self._findings = {**self._findings, level: probe(levels=(level,))}
+            return self._findings[level]

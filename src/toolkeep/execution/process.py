@@ -88,7 +88,7 @@ class ProcessRunner:
         given = Given(context().secret)
         try:
             wanted = self._wanted(call, given)
-            findings = await self._machine.findings()
+            findings = await self._machine.findings(wanted.place.level)
 
             async def start(pool: Pool) -> _Talker:
                 return await _Talker.start(pool, wanted, findings)

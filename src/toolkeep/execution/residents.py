@@ -136,13 +136,12 @@ class _LoopResidents:
         return kept
 
     async def _make_room(self) -> None:
-        if len(self._kept) < self._most:
-            return
-        idle = next((kept for kept in self._kept.values() if not kept.users), None)
-        if idle is None:
-            raise SandboxExhausted(f"{self._most} programs that stay are all in use")
-        del self._kept[idle.key]
-        await self.end(idle)
+        while len(self._kept) >= self._most:  # others may come while one ends
+            idle = next((kept for kept in self._kept.values() if not kept.users), None)
+            if idle is None:
+                raise SandboxExhausted(f"{self._most} programs that stay are all in use")
+            del self._kept[idle.key]
+            await self.end(idle)
 
     async def living(self, kept: _Kept, start: Start[Any]) -> Living:
         """Whoever lives at a place; moves in where nobody does."""

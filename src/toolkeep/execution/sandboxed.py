@@ -26,7 +26,15 @@ from toolkeep.execution.contacts import Contacts, Told
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.pieces import joined, listener_of
 from toolkeep.execution.programs import find_program, surroundings
-from toolkeep.execution.reach import SPAWN, Reach, Tool, hosts_of, reach_of, resolved_arguments
+from toolkeep.execution.reach import (
+    SPAWN,
+    Reach,
+    Tool,
+    check_code,
+    hosts_of,
+    reach_of,
+    resolved_arguments,
+)
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.tool_code import find_code
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MIB, OUTPUT_CAP_BYTES
@@ -106,7 +114,7 @@ class SandboxRunner:
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
         """What the tool gives back. The worker is killed when this is cancelled."""
         try:
-            findings = await self._machine.findings()
+            findings = await self._machine.findings(_level(call.tool))
             key = self._admitted(call, findings)
             known = context()
             request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
@@ -244,6 +252,8 @@ class SandboxRunner:
         preload = _PRELOADED if is_live_tool else _TOOLS if is_ours else ()
         reference = find_reference(tool.runner) if is_live_tool else _target(tool)
         code = find_code(reference, self._searched(tool))
+        if level is not Isolation.STANDARD:
+            check_code((*code.shown, *programs), self._hidden)
         may_spawn = _may_spawn(tool)
         worker = WorkerPlan(
             tool=reference,

@@ -5,10 +5,10 @@ In come `arguments`, and in `context` what the tool may know of its call. Out go
 else `{"raised": type, "where": place}`: another exception's text may hold values and stays here.
 """
 
-import asyncio
 import base64
 import inspect
 import json
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,8 +48,14 @@ def _called(call: Call, request: dict[str, Any], send: Send) -> Any:
     if inspect.isgenerator(value):
         return Pieces(send).take(value)
     if inspect.isasyncgen(value):
-        return asyncio.run(Pieces(send).take_soon(value))
-    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+        return _run(Pieces(send).take_soon(value))
+    return _run(_awaited(value)) if inspect.isawaitable(value) else value
+
+
+def _run(work: Coroutine[Any, Any, Any]) -> Any:
+    import asyncio  # imported by zygotes already, where it is worth it
+
+    return asyncio.run(work)
 
 
 async def _awaited(value: Any) -> Any:

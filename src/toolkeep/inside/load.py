@@ -5,11 +5,9 @@ any other callable gets keyword arguments. toolkeep itself is imported here only
 """
 
 import importlib
-import importlib.abc
 import importlib.util
 import inspect
 import json
-import logging
 import os
 import pkgutil
 import sys
@@ -43,7 +41,7 @@ class Import:
     """A keep that is opened meanwhile is the sign of a script that does its work when it is imported."""
 
 
-class Packages(importlib.abc.MetaPathFinder):
+class Packages:
     """Finds packages and modules by their own place: the folder around them need not even be listed."""
 
     def __init__(self, places: Sequence[str]) -> None:
@@ -173,6 +171,8 @@ def _is_agent_tool_class(value: Any) -> bool:
 
 def _made(tool_class: type) -> Any:
     """An instance as a keep without services makes it: who wants a logger gets one."""
+    import logging  # a zygote that is to serve tools has it
+
     try:
         hints = typing.get_type_hints(tool_class.__init__)  # type: ignore[misc]  # its own, whatever it is
     except Exception:  # noqa: BLE001 -- annotations that cannot be resolved say nothing

@@ -150,7 +150,7 @@ def _granted_pieces(plan: dict[str, Any], ordinary_id: int | None) -> Iterator[_
     code, read, write = (frozenset(plan[kind]) for kind in ("code", "read", "write"))
     covered = frozenset(plan["system"]) if not plan["sees_host"] else frozenset()
     for path in code - covered - write:
-        yield _piece(path, _CODE)
+        yield _granted_piece(path, _CODE, seen_by=None)
     for path in read - code - write:
         yield _granted_piece(path, _READ, ordinary_id)
     for path in write:

@@ -5,7 +5,6 @@ control socket: one plan, then worker plans and orders to fork. Goes out: the pi
 worker. It is PID 1 of its pid namespace and ends when the control socket does: nothing outlives the host.
 """
 
-import asyncio
 import base64
 import contextlib
 import errno
@@ -328,6 +327,10 @@ def _scratch_options(limits: dict[str, int]) -> str:
 def _warm(plan: dict[str, Any]) -> None:
     """Do once what every worker would do, and let forks share its memory."""
     sys.dont_write_bytecode = True
+    if not plan["warms"]:
+        return
+    import asyncio  # half of the time that a start takes
+
     asyncio.new_event_loop().close()
     sys.path[:0] = plan["import_paths"]
     sys.meta_path.insert(0, load.Packages(plan["packages"]))

@@ -89,11 +89,20 @@ TREE_BOUNDS: Final = (Mechanism.MEMORY_CGROUP, Mechanism.MEMORY_WATCH)
 """A limit is for each process. Where there may be several, one of these counts them together; the first that
 works is taken. Restricted has one process."""
 
+_WITH_PROCESSES: Final = frozenset({Isolation.STANDARD, Isolation.STRICT})
+
+
+def needed(level: Isolation) -> AbstractSet[Mechanism]:
+    """The mechanisms that a level is made of here, or may be."""
+    found = frozenset[Mechanism]().union(*(NEEDS[guarantee] for guarantee in PROMISES[level]))
+    found |= {Mechanism.LANDLOCK_PORTS} if level is Isolation.STRICT else set()
+    return found | set(TREE_BOUNDS) if level in _WITH_PROCESSES else found
+
 
 def missing(level: Isolation, working: AbstractSet[Mechanism]) -> Mapping[Guarantee, AbstractSet[Mechanism]]:
     """The promises of a level that cannot be kept with these mechanisms, and what each lacks."""
     lacking = {guarantee: NEEDS[guarantee] - working for guarantee in sorted(PROMISES[level])}
-    if level in (Isolation.STANDARD, Isolation.STRICT) and working.isdisjoint(TREE_BOUNDS):
+    if level in _WITH_PROCESSES and working.isdisjoint(TREE_BOUNDS):
         lacking[Guarantee.MEMORY_BOUND] |= set(TREE_BOUNDS)
     return {guarantee: absent for guarantee, absent in lacking.items() if absent}
 

@@ -87,6 +87,8 @@ class ZygotePlan:
     has_proc: bool = False
     """Whether each worker sees its own processes in /proc."""
     ordinary_id: int = ORDINARY_ID
+    warms: bool = True
+    """Whether it does beforehand what every worker of a tool would do; not worth it for a single one."""
     preload: tuple[str, ...] = ()
     """Modules of ours that are imported once for all workers; never one of a tool."""
     import_paths: tuple[str, ...] = ()
@@ -103,9 +105,14 @@ class ZygotePlan:
         if self.ordinary_id <= 0:
             raise ValueError("workers are never root")
 
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """All that is mounted, beside the system and the interpreter."""
+        return (*self.code, *self.read, *self.write)
+
     def identities(self) -> tuple[tuple[int, int], ...]:
         """Device and inode of each path as it is now; raises `NotThere`."""
-        return tuple(map(_identity, (*self.code, *self.read, *self.write)))
+        return tuple(map(_identity, self.shown))
 
     def to_json(self) -> dict[str, Any]:
         """The message that a zygote starts with."""
@@ -119,6 +126,7 @@ class ZygotePlan:
             "closes_network": not is_standard,
             "has_proc": self.has_proc,
             "ordinary_id": self.ordinary_id,
+            "warms": self.warms,
             "preload": self.preload,
             "import_paths": self.import_paths,
             "packages": self.packages,

@@ -373,7 +373,8 @@ class _LoopPool:
                 self._dismiss(before)
             self._retired.add(before)
         while len(self._zygotes) > self._size.zygotes:
-            _, oldest = self._zygotes.popitem(last=False)
+            plan_of_oldest, oldest = self._zygotes.popitem(last=False)
+            self._starting.pop(plan_of_oldest, None)
             self._dismiss(oldest)
             self._retired.add(oldest)
         self._close_used_up()

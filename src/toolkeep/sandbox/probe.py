@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from toolkeep.sandbox.container import FLAGS, is_container
 from toolkeep.sandbox.errors import SandboxUnavailable
-from toolkeep.sandbox.levels import TREE_BOUNDS, Guarantee, Isolation, Mechanism, missing
+from toolkeep.sandbox.levels import TREE_BOUNDS, Guarantee, Isolation, Mechanism, missing, needed
 from toolkeep.sandbox.rehearsal import rehearse
 from toolkeep.sandbox.tree_trial import try_tree_bound
 from toolkeep.sandbox.zygote import START_FILE, interpreter
@@ -128,23 +128,45 @@ Try = Callable[[Sequence[Mechanism]], Sequence[Finding]]
 Rehearse = Callable[[Iterable[Isolation]], Mapping[Isolation, str]]
 
 
-def probe(attempt: Try | None = None, rehearsal: Rehearse = rehearse) -> Findings:
-    """Try every mechanism, and at the same time every level as a whole."""
-    levels = tuple(level for level in Isolation if level is not Isolation.NONE)
+LEVELS: Final = tuple(level for level in Isolation if level is not Isolation.NONE)
+
+
+def probe(
+    attempt: Try | None = None, rehearsal: Rehearse = rehearse, levels: Sequence[Isolation] = LEVELS
+) -> Findings:
+    """Try every mechanism that these levels need, and at the same time each of them as a whole."""
+    mechanisms = tuple(one for one in Mechanism if any(one in needed(level) for level in levels))
     if sys.platform != "linux":
         reason = f"isolation is made for Linux, this is {sys.platform}"
-        return Findings(tuple(Finding(mechanism, works=False, reason=reason) for mechanism in Mechanism))
+        return Findings(tuple(Finding(mechanism, works=False, reason=reason) for mechanism in mechanisms))
     with ThreadPoolExecutor(max_workers=2) as threads:
         # In a thread of its own: where an event loop runs already there cannot be another.
         rehearsed = threads.submit(rehearsal, levels)
-        found = tuple((attempt or try_mechanisms)(tuple(Mechanism)))
+        found = tuple((attempt or try_mechanisms)(mechanisms))
         return Findings(found, rehearsed.result(), AS_ORDINARY if os.geteuid() == 0 else BY_REASON)
 
 
 def try_mechanisms(mechanisms: Sequence[Mechanism]) -> list[Finding]:
     """Try them in a process of its own, each in a fork of that; bounds of several processes on a tree."""
     alone = [mechanism for mechanism in mechanisms if mechanism not in TREE_BOUNDS]
-    command = [interpreter(), "-I", "-S", "-E", START_FILE, "trial", *alone]
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        tried = beside.submit(_try_alone, alone)
+        objections = {one: try_tree_bound(one) for one in TREE_BOUNDS if one in mechanisms}
+        answers, reason = tried.result()
+    for mechanism, objection in objections.items():
+        answers[mechanism] = {"works": not objection, "reason": objection}
+    nothing = {"works": False, "reason": reason}
+    in_container = is_container()
+    return [
+        Finding(mechanism, answer["works"] is True, str(answer["reason"]), in_container)
+        for mechanism in mechanisms
+        for answer in (answers.get(mechanism, nothing),)
+    ]
+
+
+def _try_alone(mechanisms: Sequence[Mechanism]) -> tuple[dict[str, Any], str]:
+    """What the trial says of each, and why it says nothing of the others."""
+    command = [interpreter(), "-I", "-S", "-E", START_FILE, "trial", *mechanisms]
     reason, said = "the trial ended without an answer", b""
     try:
         done = subprocess.run(  # noqa: S603 -- our own file, by our own interpreter
@@ -162,14 +184,4 @@ def try_mechanisms(mechanisms: Sequence[Mechanism]) -> list[Finding]:
         reason, said = f"the trial took longer than {_SECONDS:.0f} s", error.stdout or b""
     except OSError as error:
         reason = f"the trial could not be started: {error.strerror}"
-    answers = {answer["mechanism"]: answer for answer in map(json.loads, said.splitlines())}
-    for mechanism in TREE_BOUNDS:
-        objection = try_tree_bound(mechanism) if mechanism in mechanisms else ""
-        answers[mechanism] = {"works": not objection, "reason": objection}
-    nothing = {"works": False, "reason": reason}
-    in_container = is_container()
-    return [
-        Finding(mechanism, answer["works"] is True, str(answer["reason"]), in_container)
-        for mechanism in mechanisms
-        for answer in (answers.get(mechanism, nothing),)
-    ]
+    return {answer["mechanism"]: answer for answer in map(json.loads, said.splitlines())}, reason

@@ -51,4 +51,4 @@ def _recipe(level: Isolation) -> Recipe:
     worker = WorkerPlan(
         tool=_TOOL, level=level, filter=for_level(level).program(), memory_by=memory_bound(level)
     )
-    return Recipe(zygote=ZygotePlan(level=level), worker=worker)
+    return Recipe(zygote=ZygotePlan(level=level, warms=False), worker=worker)

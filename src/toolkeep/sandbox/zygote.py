@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from toolkeep.forks import tell_in_forks
 from toolkeep.sandbox.bounds import TreeBound, TreeBounds
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
+from toolkeep.sandbox.mounts import MountsInside
 from toolkeep.sandbox.plan import NotThere, WorkerPlan, ZygotePlan
 
 START_FILE: Final = str(Path(__file__).resolve().parent.parent / "inside" / "start.py")
@@ -113,8 +114,14 @@ class Zygote:
         """Launch one. Raises NotThere where a path of its plan is gone."""
         self._loop = asyncio.get_running_loop()
         self._plan = plan
-        self._shown = plan.identities()  # before it mounts anything: what is replaced meanwhile is noticed
-        process, control = _launched()
+        # Before it mounts anything: what changes meanwhile is noticed.
+        self._identities = plan.identities()
+        self._mounts = _mounts_inside(plan)
+        try:
+            process, control = _launched()
+        except BaseException:
+            self._mounts.close()
+            raise
         self._process = process
         self._control = control
         self._bounds = bounds
@@ -158,8 +165,10 @@ class Zygote:
 
     def is_stale(self) -> bool:
         """Whether a path of its plan leads elsewhere by now: its mounts hold folders, not their names."""
+        if self.is_gone or self._mounts.have_changed():
+            return True
         try:
-            return self._plan.identities() != self._shown
+            return self._plan.identities() != self._identities
         except NotThere:
             return True
 
@@ -249,10 +258,12 @@ class Zygote:
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         self._control.close()
+        self._mounts.close()
 
     def leave_to_parent(self) -> None:
         """In a fork of the process: it belongs to the parent, and is to end with that."""
         self._control.close()
+        self._mounts.close()
 
     def _is_ready(self) -> bool:
         return self._ready.done() and not self._ready.cancelled() and self._ready.exception() is None
@@ -385,6 +396,13 @@ async def _readable(loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
         await is_readable
     finally:
         loop.remove_reader(descriptor)
+
+
+def _mounts_inside(plan: ZygotePlan) -> MountsInside:
+    try:
+        return MountsInside(plan.shown)
+    except OSError as error:
+        raise SandboxExhausted(f"no descriptor for a zygote: {error.strerror}") from error
 
 
 def _launched() -> tuple["subprocess.Popen[bytes]", socket.socket]:

@@ -88,7 +88,7 @@ async def _begun(
     )
     program = staying.program(base, filling.secret)
     place = residence_of(capabilities_of(entry), program.path, staying.shown(base), hidden, base)
-    findings = await Machine().findings()
+    findings = await Machine().findings(place.level)
     return await start_by_lines(
         pool, recipe(place, findings), program, place.hosts, protocol, secrets=filling.given
     )

@@ -147,7 +147,7 @@ class McpRunner:
         filling = Filling(known.secret)
         program = staying.program(base, filling.secret)
         place = residence(call.approved.permitted, program.path, staying.shown(base), self._hidden, base)
-        findings = await self._machine.findings()
+        findings = await self._machine.findings(place.level)
         key = (*who, program.argv, _digest(dict(program.environment)), *place.key)
         protocol = target.get("protocol", "")
         return key, lambda pool: start_by_lines(

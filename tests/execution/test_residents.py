@@ -1,0 +1,53 @@
+"""The programs that stay: how many there are at once."""
+
+import asyncio
+
+from toolkeep.execution.residents import Residents
+from toolkeep.sandbox.errors import SandboxExhausted
+from toolkeep.sandbox.pool import Pool
+
+
+class Slow:
+    """Stays, and takes its time to end."""
+
+    def __init__(self) -> None:
+        self.is_alive = True
+
+    def attend(self, *, closely: bool) -> None:
+        pass
+
+    async def close(self) -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.abandon()
+
+    def abandon(self) -> None:
+        self.is_alive = False
+
+
+async def start(_: Pool) -> Slow:
+    return Slow()
+
+
+def test_two_that_want_the_last_place_at_once_do_not_both_get_it() -> None:
+    """Whoever waits for another to make room looks again afterwards."""
+
+    async def use(residents: Residents, key: str, until: asyncio.Event) -> str:
+        try:
+            async with residents.use(key, start, idle_s=60.0):
+                await until.wait()
+        except SandboxExhausted:
+            return "none"
+        return "had one"
+
+    async def main() -> list[str]:
+        residents, until = Residents(most=1), asyncio.Event()
+        async with residents.use("first", start, idle_s=60.0):
+            pass
+        users = [asyncio.ensure_future(use(residents, key, until)) for key in ("second", "third")]
+        asyncio.get_running_loop().call_later(0.05, until.set)
+        said = await asyncio.gather(*users)
+        await residents.close()
+        return sorted(said)
+
+    assert asyncio.run(main()) == ["had one", "none"]
