@@ -71,6 +71,8 @@ def test_a_schema_in_a_file_is_refused(tmp_path: Path) -> None:
 def test_a_reference_that_leads_nowhere_here_is_refused(reference: str) -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": reference}}}
     assert refused(schema) == [("parameters/properties/a/$ref", Code.SCHEMA_REFUSED)]
+    odd = {"type": "object", "properties": {"a/b~": {"$ref": reference}}}
+    assert refused(odd) == [("parameters/properties/a~1b~0/$ref", Code.SCHEMA_REFUSED)]
 
 
 @pytest.mark.parametrize(

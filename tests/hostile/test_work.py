@@ -10,7 +10,7 @@ from tests.hostile.unguarded import outcome
 from toolkeep import CheckedCall, Keep, Limits, Refusal, ToolDefinition, open_keep, tool
 from toolkeep.errors import Code, DefinitionError
 from toolkeep.registry.admit import admit
-from toolkeep.validation import closing, keywords
+from toolkeep.validation import closing, faults, keywords
 from toolkeep.validation.example import example_call
 from toolkeep.validation.memory import RefusalMemory
 from toolkeep.validation.validate import validate
@@ -316,6 +316,66 @@ def test_a_large_bad_call_names_errors_from_all_its_parts() -> None:
         "/name",
         "/missing",
         "/other",
+    ]
+
+
+def test_a_large_object_is_not_copied_into_each_of_its_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """35 KB that lack 3,000 names took many seconds to refuse."""
+    asked: list[int] = []
+    collect = faults._Search._collect
+
+    def counted(search: Any, validator: Any, value: Any, place: Any) -> None:
+        before = len(search.faults)
+        collect(search, validator, value, place)
+        asked.append(len(value) * (len(search.faults) - before))
+
+    monkeypatch.setattr(faults._Search, "_collect", counted)
+    names = [f"q{i}" for i in range(1_000)]
+    keep = keep_with(
+        {
+            "type": "object",
+            "properties": {"x": {"type": "integer"}, "never": False},
+            "additionalProperties": {"type": "integer"},
+            "required": names,
+            "dependentRequired": {"p": names, "absent": names},
+            "propertyNames": {"$ref": "#/$defs/name"},
+            "maxProperties": 5,
+            "$defs": {"name": {"pattern": "^[a-z][0-9a-z]*$"}},
+        }
+    )
+    arguments = {"p": 1, "never": 1, **{f"z{i}": 1 for i in range(2_000)}, "Z": 1}
+    check = keep.try_validate_arguments("t", json.dumps(arguments))
+    assert isinstance(check, Refusal)
+    messages = [error.message for error in check.errors]
+    assert messages[0] == "The arguments must have at most 5 properties"
+    assert messages.count("Required property 'q0' is missing") == 1
+    assert len(messages) == 50
+    assert sum(asked) < 5_000
+
+
+def test_what_is_wrong_with_a_large_object_as_such_is_all_found() -> None:
+    keep = keep_with(
+        {
+            "type": "object",
+            "properties": {"x": {"type": "integer"}, "never": False},
+            "additionalProperties": {"type": "integer"},
+            "required": ["r"],
+            "dependentRequired": {"p": ["q", "z1"], "absent": ["s"]},
+            "propertyNames": {"$ref": "#/$defs/name"},
+            "maxProperties": 5,
+            "$defs": {"name": {"pattern": "^[a-z][0-9a-z]*$"}},
+        }
+    )
+    arguments = {"p": 1, "never": 1, **{f"z{i}": 1 for i in range(6_000)}, "Z": 1, "z7": "x"}
+    check = keep.try_validate_arguments("t", json.dumps(arguments))
+    assert isinstance(check, Refusal)
+    assert sorted(error.message for error in check.errors) == [
+        "'never' must not be given",
+        "'z7' must be an integer, got string",
+        "Required property 'q' is missing",
+        "Required property 'r' is missing",
+        "The arguments has a property name that is not allowed, 'Z'",
+        "The arguments must have at most 5 properties",
     ]
 
 

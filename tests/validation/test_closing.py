@@ -52,6 +52,10 @@ CASES: list[tuple[str, Any, Any, bool]] = [
     ("reference beside properties", {"$ref": "#/$defs/A", **B}, {"a": 1, "z": 1}, False),
     ("all of", {"allOf": [A, B]}, {"a": 1, "b": 1}, True),
     ("all of", {"allOf": [A, B]}, {"a": 1, "z": 1}, False),
+    ("all of one", {"allOf": [{"$ref": "#/$defs/A"}], "nullable": True}, {"a": 1}, True),
+    ("all of one", {"allOf": [{"$ref": "#/$defs/A"}], "nullable": True}, {"a": 1, "z": 1}, False),
+    ("all of one, beside others", {"allOf": [A], **B}, {"a": 1, "b": 1}, True),
+    ("all of one that is open", {"allOf": [{**A, "additionalProperties": True}]}, {"z": 1}, True),
     ("any of", {"anyOf": [A, B]}, {"a": 1, "b": 1}, True),
     ("any of", {"anyOf": [A, B]}, {"a": 1, "z": 1}, False),
     ("optional", {"anyOf": [A, {"type": "null"}]}, None, True),
@@ -127,6 +131,21 @@ def test_a_root_that_refers_to_a_free_map_is_closed() -> None:
     parameters = {"$ref": "#/$defs/M", "$defs": {"M": {"type": "object"}}}
     tool = admit(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
     assert not tool.arguments.is_valid({"z": 1})
+
+
+def test_the_engine_is_given_nothing_that_it_does_not_look_at() -> None:
+    """What it is given it keeps: large real tools took half as much memory again."""
+    said = {"type": "string", "x-order": [1, 2], "nullable": True, "readOnly": True, "description": "x"}
+    place = {"allOf": [A], "x-docs": {"properties": {"a": 1}}, "title": "x"}
+    assert close_objects({"type": "object", "properties": {"said": said, "place": place}}) == {
+        "type": "object",
+        "properties": {
+            "said": {"type": "string"},
+            "place": {"allOf": [{**A, "additionalProperties": False}]},
+        },
+        "additionalProperties": False,
+        "$defs": {},
+    }
 
 
 def test_a_definition_is_closed_where_it_stands_alone_and_open_where_it_is_a_part() -> None:

@@ -22,6 +22,7 @@ from toolkeep.validation.cost import TooCostly
 from toolkeep.validation.keywords import (
     ASSERTED_FORMATS,
     HOLDERS,
+    KNOWN,
     LISTS,
     MAPS,
     SINGLE,
@@ -41,7 +42,10 @@ _NOT_BELOW = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$defs", "
 _SHAPING = HOLDERS | {"$ref", "pattern", "format"}
 """A schema without any of these has one form."""
 WORDS = frozenset(("title", "description", "examples", "example", "$comment", "deprecated"))
-"""What the engine need not carry: a third of a validator's memory, and more than half the time to make it."""
+"""What only speaks to a reader."""
+_CARRIED = KNOWN - WORDS - {"readOnly", "writeOnly"}
+"""What the engine is given. The rest means nothing to it, and is a third of a validator's memory, and more
+than half the time to make it."""
 _IN_PLACE = ("allOf", "anyOf", "then", "else", "dependentSchemas")
 
 
@@ -84,7 +88,7 @@ class _Closer:
         if not isinstance(schema, dict):
             return schema
         if _SHAPING.isdisjoint(schema):
-            return {keyword: value for keyword, value in schema.items() if keyword not in WORDS}
+            return {keyword: value for keyword, value in schema.items() if keyword in _CARRIED}
         if form == "closed":
             return self._closed(schema)
         return self._inner(schema) if form == "inner" else self._copy(schema, "plain")
@@ -124,6 +128,8 @@ class _Closer:
                 body["additionalProperties"] = False
         elif parts == ["$ref"] and not top:
             body["$ref"] = self._refer(schema["$ref"], "closed")
+        elif parts == ["allOf"] and len(schema["allOf"]) == 1 and not top:
+            body["allOf"] = [self.make(schema["allOf"][0], "closed")]
         elif parts == ["anyOf"] and _are_exclusive(schema["anyOf"], self.root):
             body["anyOf"] = [self.make(branch, "closed") for branch in schema["anyOf"]]
         elif top or any(map(_is_silent_object, self._in_place(schema, with_tests=False))):
@@ -143,7 +149,7 @@ class _Closer:
             if keyword == "$ref":
                 body["$ref"] = self._refer(value, form)
             elif keyword not in HOLDERS:
-                if keyword not in WORDS:
+                if keyword in _CARRIED:
                     body[keyword] = value
             elif keyword not in ("$defs", "definitions"):
                 child: Form = form if keyword in _IN_PLACE else place

@@ -23,7 +23,7 @@ Place = tuple["str | int", ...]
 _SEARCH_DEPTH = 3
 """Levels that a large call is taken apart; each checks its values once more."""
 
-_SHELL = ("required", "minProperties", "maxProperties", "dependentRequired", "propertyNames")
+_LENGTHS = ("minProperties", "maxProperties")
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ class _Search:
             return
         shape = _simple(part, self.compiled.schema)
         if depth and isinstance(value, dict) and _is_simple_object(shape):
-            self._collect(_shell(shape, self.compiled), self._names(shape, value), place)
+            self._collect_object(shape, value, place)
             self._look_inside(_members(shape, value), place, depth)
         elif depth and isinstance(value, list) and isinstance(shape.get("items"), dict) and _is_simple(shape):
             self._collect_array(shape, value, place)
@@ -123,13 +123,24 @@ class _Search:
         for error in islice(validator.iter_errors(value), 2 * self.limit):
             self.faults.append(Fault((*place, *error.instance_path), error.kind, place))
 
-    def _names(self, shape: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
-        """The names of a large object, without values: the known ones and as many others as are reported."""
-        if any(keyword in shape for keyword in _SHELL[1:]):
-            return dict.fromkeys(value)
+    def _collect_object(self, shape: dict[str, Any], value: dict[str, Any], place: Place) -> None:
+        """What is wrong with a large object as such, found out on small ones that have the same faults: the
+        engine copies an object into every error about it."""
+        dialect, most = self.compiled.dialect, 2 * self.limit
+        missing = _missing(shape, value, most)
+        self._collect(compile_schema(missing, dialect), dict.fromkeys(missing["dependentRequired"]), place)
+        lengths = {key: shape[key] for key in _LENGTHS if key in shape}
+        if lengths:
+            self._collect(compile_schema(lengths, dialect), dict.fromkeys(value), place)
+        if "propertyNames" in shape:
+            naming = self.compiled.compile_part({"propertyNames": shape["propertyNames"]})
+            misnamed = ({name: None} for name in value if not naming.is_valid({name: None}))
+            for one in islice(misnamed, most):
+                self._collect(naming, one, place)
         known = shape.get("properties", {})
-        others = islice((name for name in value if name not in known), 2 * self.limit)
-        return dict.fromkeys((*(name for name in known if name in value), *others))
+        unlisted = islice((name for name in value if name not in known), most)
+        names = dict.fromkeys((*(name for name in known if name in value), *unlisted))
+        self._collect(_listing(shape, self.compiled), names, place)
 
     def _collect_array(self, shape: dict[str, Any], value: list[Any], place: Place) -> None:
         """What is wrong with a large array as such, found out on a small one that has the same faults: the
@@ -186,12 +197,21 @@ def _members(
         yield from ((name, inside, others) for name, inside in value.items() if name not in known)
 
 
-def _shell(part: dict[str, Any], compiled: CompiledSchema) -> jsonschema_rs.Validator:
-    """What an object's schema says about its names, with nothing about its values."""
-    shell: dict[str, Any] = {key: part[key] for key in _SHELL if key in part}
-    shell["properties"] = {
-        name: schema if schema is False else True for name, schema in part.get("properties", {}).items()
-    }
+def _missing(part: dict[str, Any], value: dict[str, Any], most: int) -> dict[str, Any]:
+    """What an object's schema demands and the object lacks, of each kind about so much at the most."""
+    required = islice((name for name in part.get("required", ()) if name not in value), most)
+    dependent: dict[str, list[str]] = {}
+    for name, needs in part.get("dependentRequired", {}).items():
+        lacking = [need for need in needs if need not in value] if name in value else []
+        if lacking and most > 0:
+            dependent[name] = lacking[:most]
+            most -= len(lacking)
+    return {"required": list(required), "dependentRequired": dependent}
+
+
+def _listing(part: dict[str, Any], compiled: CompiledSchema) -> jsonschema_rs.Validator:
+    """Which names an object's schema lists, with nothing about their values."""
+    names = {name: schema is not False for name, schema in part.get("properties", {}).items()}
     others = part.get("additionalProperties", not compiled.closes_objects)
-    shell["additionalProperties"] = others if isinstance(others, bool) else True
-    return compile_schema(shell, compiled.dialect)
+    listing = {"properties": names, "additionalProperties": others if isinstance(others, bool) else True}
+    return compile_schema(listing, compiled.dialect)

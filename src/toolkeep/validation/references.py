@@ -131,7 +131,7 @@ def _rewrite(schema: Schema, base: str, path: str, index: _Index) -> Schema:
         elif (keyword in LISTS or keyword == "items") and isinstance(value, list):
             rewritten[keyword] = [_rewrite(v, base, f"{here}/{i}", index) for i, v in enumerate(value)]
         elif keyword in MAPS and isinstance(value, dict):
-            rewritten[keyword] = {k: _rewrite(v, base, f"{here}/{k}", index) for k, v in value.items()}
+            rewritten[keyword] = {k: _rewrite(v, base, here + pointer((k,)), index) for k, v in value.items()}
         else:
             rewritten[keyword] = value
     if references:

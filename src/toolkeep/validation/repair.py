@@ -47,9 +47,14 @@ def repair_of(
     if not operations:
         return None
     patched = apply_patch(value, operations)
-    # What was a text may be an array now, which costs more to check than the call did.
-    is_fit = patched is not None and compiled.affords(patched) and compiled.is_valid(patched)
-    return tuple(operations) if is_fit else None
+    if patched is None or (any(map(_adds_values, operations)) and not compiled.affords(patched)):
+        return None
+    return tuple(operations) if compiled.is_valid(patched) else None
+
+
+def _adds_values(operation: Operation) -> bool:
+    """Whether what was a text is an object or array now, which may cost more to check than the call did."""
+    return isinstance(operation.get("value"), (dict, list))
 
 
 def apply_patch(value: Any, operations: Sequence[Operation]) -> Any:
