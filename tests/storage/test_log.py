@@ -436,6 +436,18 @@ def test_zeros_in_place_of_what_was_signed_are_no_accident_without_a_newer_check
     assert 4 in [finding.index for finding in verify(folder).findings if finding.kind is Kind.CHANGED]
 
 
+def test_a_torn_line_in_front_of_another_segment_is_no_accident_though_nobody_signed(folder: Path) -> None:
+    fill(folder, 3)
+    fill(folder, 1, segment_bytes=10)
+    for name in ("checkpoint", "checkpoints.jsonl", "resume.json"):
+        (folder / "audit" / name).unlink()
+    torn = segment(folder).read_bytes()[:-5]
+    segment(folder).write_bytes(torn)
+    with AuditLog(folder, checkpoint_seconds=NEVER) as log, pytest.raises(AuditBroken):
+        log.append({"n": 4}).result()
+    assert segment(folder).read_bytes() == torn
+
+
 def test_zeros_in_front_of_another_segment_are_no_accident_though_nobody_signed(folder: Path) -> None:
     fill(folder, 3)
     with AuditLog(folder, segment_bytes=10, checkpoint_seconds=NEVER) as log:
