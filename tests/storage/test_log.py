@@ -20,6 +20,7 @@ from toolkeep.audit.checkpoint import Checkpoint, open_checkpoint
 from toolkeep.audit.entry import Leaf
 from toolkeep.audit.errors import AuditBroken, LogClosed, LogUnwritable
 from toolkeep.audit.findings import Kind
+from toolkeep.audit.note import Note
 from toolkeep.canonical import canonical_bytes
 from toolkeep.errors import StateUnusable
 from toolkeep.storage.checkpoints import Checkpoints
@@ -843,6 +844,14 @@ def test_old_checkpoints_are_kept_for_each_session_and_each_segment(folder: Path
     log = AuditLog(folder)
     sizes = [open_checkpoint(note, [log.public_key()]).size for note in log.kept_checkpoints()]
     assert sizes == [20, 40, 60]
+
+
+def test_the_first_checkpoint_in_a_new_segment_is_kept_though_nobody_asked(folder: Path) -> None:
+    with AuditLog(folder, segment_bytes=10, checkpoint_seconds=NEVER) as log:
+        for number in range(4):
+            log.append({"n": number}).result()
+            log.prove(number)
+        assert [Checkpoint.parse(Note.parse(note).text).size for note in log.kept_checkpoints()] == [1, 2, 3, 4]
 
 
 def test_a_kept_checkpoint_cut_short_by_a_crash_is_written_anew(folder: Path) -> None:
