@@ -851,7 +851,12 @@ def test_the_first_checkpoint_in_a_new_segment_is_kept_though_nobody_asked(folde
         for number in range(4):
             log.append({"n": number}).result()
             log.prove(number)
-        assert [Checkpoint.parse(Note.parse(note).text).size for note in log.kept_checkpoints()] == [1, 2, 3, 4]
+        assert [Checkpoint.parse(Note.parse(note).text).size for note in log.kept_checkpoints()] == [
+            1,
+            2,
+            3,
+            4,
+        ]
 
 
 def test_a_kept_checkpoint_cut_short_by_a_crash_is_written_anew(folder: Path) -> None:
@@ -938,6 +943,20 @@ def test_a_log_that_was_moved_takes_no_more_records_and_leaves_the_new_one_alone
     assert folder.exists() is is_replaced
     if is_replaced:
         assert verify(folder).is_intact
+
+
+def test_a_broken_log_is_not_sound_until_it_is_whole_again(folder: Path, tmp_path: Path) -> None:
+    log = AuditLog(folder, checkpoint_seconds=NEVER)
+    assert log.is_sound()
+    log.append({"n": 0}).result()
+    folder.rename(tmp_path / "aside")
+    with pytest.raises(AuditBroken):
+        log.append({"n": 1}).result(30)
+    assert not log.is_sound()
+    (tmp_path / "aside").rename(folder)
+    assert log.is_sound()
+    assert log.append({"n": 1}).result(30).index == 1
+    log.close()
 
 
 def test_where_no_thread_can_be_started_nothing_waits(folder: Path) -> None:
