@@ -356,6 +356,7 @@ class RecordedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     approved: ApprovedCall
     argument_hash: str
     """Of the arguments, each secret replaced by its HMAC."""
+    argument_bytes: int
     deadline_s: float
     """How long it may run."""
     output_bytes: int

@@ -361,6 +361,9 @@ NAMED_CHARS: Final = 256
 PENDING_CALLS: Final = 10_000
 """Calls that wait for a client's result."""
 
+PENDING_BYTES: Final = 64 * MIB
+"""The arguments that they hold together."""
+
 BATCH_CALLS: Final = 1000
 """Calls in one batch."""
 

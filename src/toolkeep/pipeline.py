@@ -366,8 +366,7 @@ class Pipeline:
         finally:
             journey.settle(result)
         if result.status == "pending" and journey.recorded is not None:
-            gave_way = self._pending.put(journey.recorded, journey.claim)
-            if gave_way is not None:
+            for gave_way in self._pending.put(journey.recorded, journey.claim):
                 left = Journey.going_on(*gave_way)
                 left.settle(left.refused(_left_waiting(left.request)))
         self._tell(journey, result)

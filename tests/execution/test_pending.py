@@ -14,12 +14,12 @@ from toolkeep.execution.pending import PendingCalls
 pytestmark = pytest.mark.spec("EXE-6")
 
 
-def call(call_id: str, agent: str = "local") -> RecordedCall:
+def call(call_id: str, agent: str = "local", size: int = 1) -> RecordedCall:
     made = recorded()
     request = msgspec.structs.replace(made.request, id=call_id, agent=agent)
     permitted = msgspec.structs.replace(made.approved.permitted, request=request)
     approved = msgspec.structs.replace(made.approved, permitted=permitted)
-    return msgspec.structs.replace(made, request=request, approved=approved)
+    return msgspec.structs.replace(made, request=request, approved=approved, argument_bytes=size)
 
 
 def taken(pending: PendingCalls, call_id: str, agent: str = "local") -> RecordedCall | None:
@@ -50,7 +50,7 @@ def test_the_oldest_gives_way_when_there_are_too_many(monkeypatch: pytest.Monkey
     pending, calls = PendingCalls(), [call(str(number)) for number in range(3)]
     claims = [Claim(None, str(number)) for number in range(3)]
     gave_way = [pending.put(one, claim) for one, claim in zip(calls, claims, strict=True)]
-    assert gave_way == [None, None, (calls[0], claims[0])]
+    assert gave_way == [[], [], [(calls[0], claims[0])]]
     assert [taken(pending, str(number)) for number in range(3)] == [None, calls[1], calls[2]]
 
 
@@ -62,6 +62,27 @@ def test_an_agent_pushes_out_only_what_is_its_own(monkeypatch: pytest.MonkeyPatc
     assert taken(pending, "0", "ada") is calls[0]
     found = [taken(pending, str(number), "bob") for number in range(1, 5)]
     assert found == [None, None, calls[3], calls[4]]
+
+
+def test_who_holds_most_gives_way_when_they_hold_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_module, "PENDING_BYTES", 100)
+    pending = PendingCalls()
+    small = [call(str(number), "ada", size=10) for number in range(3)]
+    large = [call(str(number), "bob", size=35) for number in range(3, 6)]
+    gave_way = [pending.put(one, NO_CLAIM) for one in (*small, large[0], large[1], large[2])]
+    assert gave_way == [[], [], [], [], [], [(large[0], NO_CLAIM)]]
+    assert [(taken(pending, str(number), "ada")) for number in range(3)] == small
+    assert pending.put(call("6", "bob", size=60), NO_CLAIM) == [(large[1], NO_CLAIM)]
+
+
+def test_one_that_is_large_pushes_out_as_many_as_it_takes_the_room_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pending_module, "PENDING_BYTES", 100)
+    pending, calls = PendingCalls(), [call(str(number), size=30) for number in range(3)]
+    for one in calls:
+        pending.put(one, NO_CLAIM)
+    assert pending.put(call("3", size=60), NO_CLAIM) == [(one, NO_CLAIM) for one in calls[:2]]
 
 
 def test_of_several_threads_exactly_one_takes_a_call() -> None:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from tests.mcp.talk import modern_request
+from tests.server.conftest import add
 from tests.server.talk import Client
 from tests.server.test_app import talk
-from toolkeep import Keep
+from toolkeep import Code, Keep
 from toolkeep.server.health import Health, is_writable
+from toolkeep.storage.record import FileRecord
 
 
 @pytest.mark.spec("WEB-1")
@@ -57,6 +59,22 @@ def test_it_is_not_ready_while_providers_load_or_a_check_fails(keep: Keep) -> No
     import asyncio
 
     assert asyncio.run(checked()) == [True, True, False]
+
+
+def test_it_is_not_ready_where_the_log_is_broken(tmp_path: Path) -> None:
+    with Keep(record=lambda: FileRecord(tmp_path / "state")) as keep:
+        keep.register(add)
+
+        async def act(client: Client) -> Any:
+            assert (await keep.call("add", {"a": 1})).ok
+            (tmp_path / "state" / "audit").rename(tmp_path / "aside")
+            assert (await keep.call("add", {"a": 1})).code is Code.NOT_RECORDED
+            broken = await client.get("/readyz")
+            (tmp_path / "aside").rename(tmp_path / "state" / "audit")
+            return broken
+
+        broken = talk(keep, act)
+    assert (broken.status, broken.data["checks"]["log"]) == (503, False)
 
 
 def test_a_folder_that_cannot_be_written_is_not_writable(tmp_path: Path) -> None:

@@ -294,7 +294,8 @@ def test_nothing_but_plain_files_is_taken_from_a_backup(used: Path, tmp_path: Pa
         check_backup(file)
 
 
-def test_a_file_that_only_claims_to_be_huge_is_refused(used: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [100, 1 << 50])
+def test_a_file_that_only_claims_to_be_so_large_is_refused(used: Path, tmp_path: Path, size: int) -> None:
     file = tmp_path / "backup.tar"
     make_backup(used, file)
     with tarfile.open(file, "a", format=tarfile.PAX_FORMAT) as archive:
@@ -302,12 +303,12 @@ def test_a_file_that_only_claims_to_be_huge_is_refused(used: Path, tmp_path: Pat
         info.pax_headers = {
             "GNU.sparse.major": "1",
             "GNU.sparse.minor": "0",
-            "GNU.sparse.realsize": str(1 << 50),
+            "GNU.sparse.realsize": str(size),
             "GNU.sparse.name": "keys/huge",
         }
         info.size = 512
         archive.addfile(info, io.BytesIO(b"1\n0\n0\n".ljust(512, b"\0")))
-    with pytest.raises(BackupRefused):
+    with pytest.raises(BackupRefused, match="something that no backup holds"):
         check_backup(file)
 
 

@@ -20,6 +20,7 @@ from toolkeep.audit.checkpoint import Checkpoint, open_checkpoint
 from toolkeep.audit.entry import Leaf
 from toolkeep.audit.errors import AuditBroken, LogClosed, LogUnwritable
 from toolkeep.audit.findings import Kind
+from toolkeep.audit.note import Note
 from toolkeep.canonical import canonical_bytes
 from toolkeep.errors import StateUnusable
 from toolkeep.storage.checkpoints import Checkpoints
@@ -436,6 +437,18 @@ def test_zeros_in_place_of_what_was_signed_are_no_accident_without_a_newer_check
     assert 4 in [finding.index for finding in verify(folder).findings if finding.kind is Kind.CHANGED]
 
 
+def test_a_torn_line_in_front_of_another_segment_is_no_accident_though_nobody_signed(folder: Path) -> None:
+    fill(folder, 3)
+    fill(folder, 1, segment_bytes=10)
+    for name in ("checkpoint", "checkpoints.jsonl", "resume.json"):
+        (folder / "audit" / name).unlink()
+    torn = segment(folder).read_bytes()[:-5]
+    segment(folder).write_bytes(torn)
+    with AuditLog(folder, checkpoint_seconds=NEVER) as log, pytest.raises(AuditBroken):
+        log.append({"n": 4}).result()
+    assert segment(folder).read_bytes() == torn
+
+
 def test_zeros_in_front_of_another_segment_are_no_accident_though_nobody_signed(folder: Path) -> None:
     fill(folder, 3)
     with AuditLog(folder, segment_bytes=10, checkpoint_seconds=NEVER) as log:
@@ -833,6 +846,19 @@ def test_old_checkpoints_are_kept_for_each_session_and_each_segment(folder: Path
     assert sizes == [20, 40, 60]
 
 
+def test_the_first_checkpoint_in_a_new_segment_is_kept_though_nobody_asked(folder: Path) -> None:
+    with AuditLog(folder, segment_bytes=10, checkpoint_seconds=NEVER) as log:
+        for number in range(4):
+            log.append({"n": number}).result()
+            log.prove(number)
+        assert [Checkpoint.parse(Note.parse(note).text).size for note in log.kept_checkpoints()] == [
+            1,
+            2,
+            3,
+            4,
+        ]
+
+
 def test_a_kept_checkpoint_cut_short_by_a_crash_is_written_anew(folder: Path) -> None:
     fill(folder, 3)
     path = folder / "audit" / "checkpoints.jsonl"
@@ -917,6 +943,20 @@ def test_a_log_that_was_moved_takes_no_more_records_and_leaves_the_new_one_alone
     assert folder.exists() is is_replaced
     if is_replaced:
         assert verify(folder).is_intact
+
+
+def test_a_broken_log_is_not_sound_until_it_is_whole_again(folder: Path, tmp_path: Path) -> None:
+    log = AuditLog(folder, checkpoint_seconds=NEVER)
+    assert log.is_sound()
+    log.append({"n": 0}).result()
+    folder.rename(tmp_path / "aside")
+    with pytest.raises(AuditBroken):
+        log.append({"n": 1}).result(30)
+    assert not log.is_sound()
+    (tmp_path / "aside").rename(folder)
+    assert log.is_sound()
+    assert log.append({"n": 1}).result(30).index == 1
+    log.close()
 
 
 def test_where_no_thread_can_be_started_nothing_waits(folder: Path) -> None:

@@ -146,6 +146,7 @@ class Recorder:
             tool=permitted.tool,
             approved=call,
             argument_hash=arguments.hash,
+            argument_bytes=len(arguments.body),
             deadline_s=deadline_s,
             output_bytes=output_bytes,
             began_at=permitted.decision.decided_at,

@@ -5,7 +5,7 @@ from collections import Counter
 
 from toolkeep.calls import RecordedCall
 from toolkeep.execution.ledger import Claim
-from toolkeep.limits import PENDING_CALLS
+from toolkeep.limits import PENDING_BYTES, PENDING_CALLS
 
 Waiting = tuple[RecordedCall, Claim]
 
@@ -16,17 +16,29 @@ class PendingCalls:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls: dict[str, Waiting] = {}
+        self._bytes = 0
 
-    def put(self, call: RecordedCall, claim: Claim) -> Waiting | None:
-        """Wait for a result; the call that gave way, which nobody waits for any more."""
+    def put(self, call: RecordedCall, claim: Claim) -> list[Waiting]:
+        """Wait for a result; the calls that gave way, which nobody waits for any more."""
+        gave_way: list[Waiting] = []
         with self._lock:
             self._calls[call.request.id] = (call, claim)
-            return self._calls.pop(self._oldest()) if len(self._calls) > PENDING_CALLS else None
+            self._bytes += call.argument_bytes
+            while len(self._calls) > PENDING_CALLS or self._bytes > PENDING_BYTES:
+                gave_way.append(self._pop(self._oldest()))
+        return gave_way
 
     def _oldest(self) -> str:
-        times = Counter(call.request.agent for call, _ in self._calls.values())
-        agent = max(times, key=times.__getitem__)
+        held: Counter[str] = Counter()
+        for call, _ in self._calls.values():
+            held[call.request.agent] += 1 if len(self._calls) > PENDING_CALLS else call.argument_bytes
+        agent = max(held, key=held.__getitem__)
         return next(name for name, (call, _) in self._calls.items() if call.request.agent == agent)
+
+    def _pop(self, call_id: str) -> Waiting:
+        waiting = self._calls.pop(call_id)
+        self._bytes -= waiting[0].argument_bytes
+        return waiting
 
     def take(self, call_id: str, agent: str) -> Waiting | None:
         """The call and its claim, once, if it is this agent's."""
@@ -34,4 +46,4 @@ class PendingCalls:
             waiting = self._calls.get(call_id)
             if waiting is None or waiting[0].request.agent != agent:
                 return None
-            return self._calls.pop(call_id)
+            return self._pop(call_id)

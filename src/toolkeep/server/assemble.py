@@ -1,7 +1,6 @@
 """From a keep and its tokens to the app: health, MCP, metrics and routes put together."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from toolkeep.keep import Keep
@@ -17,6 +16,7 @@ from toolkeep.server.health import Health, is_writable
 from toolkeep.server.routing import RouteTable
 from toolkeep.server.service import Service
 from toolkeep.storage.folder import make_private
+from toolkeep.storage.record import FileRecord
 from toolkeep.storage.sign_in import SignInCodes
 from toolkeep.tokens import Tokens
 
@@ -86,11 +86,11 @@ def start_traces(keep: Keep) -> None:
 
 
 def _log_is_writable(keep: Keep) -> bool:
-    folder: Path | None = getattr(keep.record, "folder", None)
-    if folder is None:
+    record = keep.record
+    if not isinstance(record, FileRecord):
         return True
-    make_private(folder)
-    return is_writable(folder)
+    make_private(record.folder)
+    return is_writable(record.folder) and record.log.is_sound()
 
 
 def _store_answers(keep: Keep) -> bool:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from toolkeep.forks import tell_in_forks
 from toolkeep.registry.store import Contents, Family, StoredDefinition
 from toolkeep.storage.definition_reader import DefinitionReader, check_layout, find_layout
 from toolkeep.storage.places import Place, connected
@@ -23,6 +24,11 @@ class SqlStore:
         self._lock = threading.Lock()
         self._writer: DefinitionWriter | None = None
         self._has_layout = False
+        tell_in_forks(self)
+
+    def leave_to_parent(self) -> None:
+        """In a fork of the process: no thread here holds the lock."""
+        self._lock = threading.Lock()
 
     def read(self) -> Contents:
         """Every custom definition."""

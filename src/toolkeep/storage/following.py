@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from toolkeep.errors import ToolkeepError
 from toolkeep.events import Event, StoreLost
+from toolkeep.forks import tell_in_forks
 from toolkeep.limits import FOLLOW_FILE_SECONDS, FOLLOW_PAUSE_SECONDS, FOLLOW_SECONDS, RECONNECT_SECONDS
 from toolkeep.storage.places import CHANNEL, Place
 
@@ -27,11 +28,16 @@ class Follower:
         self._place = place
         self._follow = follow
         self._tell = tell
-        self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._wake: tuple[int, ...] = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._is_over = threading.Event()
         self._lost = ""
         self._thread = threading.Thread(target=self._run, name="toolkeep-follow", daemon=True)
         self._thread.start()
+        tell_in_forks(self)
+
+    def leave_to_parent(self) -> None:
+        """In a fork of the process: nothing follows here, and the pipe would wake the parent's thread."""
+        self._let_go()
 
     @property
     def lost(self) -> str:
@@ -41,10 +47,15 @@ class Follower:
     def close(self) -> None:
         """End, and let go."""
         self._is_over.set()
-        with contextlib.suppress(OSError):
-            os.write(self._wake[1], b".")
+        for end in self._wake[1:]:
+            with contextlib.suppress(OSError):
+                os.write(end, b".")
         self._thread.join()
-        for end in self._wake:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        wake, self._wake = self._wake, ()
+        for end in wake:
             os.close(end)
 
     def _run(self) -> None:

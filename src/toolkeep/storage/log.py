@@ -21,6 +21,7 @@ from toolkeep.audit.errors import AuditBroken, NoteInvalid
 from toolkeep.audit.note import Note, VerifierKey
 from toolkeep.audit.proof import Proof
 from toolkeep.audit.tree import Tree
+from toolkeep.errors import ToolkeepError
 from toolkeep.forks import tell_in_forks
 from toolkeep.storage.segments import SEGMENT_BYTES, Place, read_back, read_entries, read_leaves
 from toolkeep.storage.waiting import Waiting
@@ -94,6 +95,16 @@ class AuditLog:
     def kept_checkpoints(self) -> list[str]:
         """The checkpoints that were kept, oldest first."""
         return self._writer.checkpoints.kept()
+
+    def is_sound(self) -> bool:
+        """Whether the log takes records, as far as is known; one that was broken is looked at again."""
+        if self._writer.is_broken:
+            try:
+                self._writer.order(lambda: self._writer.sign_checkpoint(is_kept=False)).result()
+            except ToolkeepError:
+                return False
+            self._writer.is_broken = False
+        return True
 
     def prove(self, index: int, checkpoint: str | None = None) -> Proof:
         """The proof that a record is in the log; signs a checkpoint if none covers the record yet.

@@ -24,21 +24,21 @@ def is_alive(process: str) -> bool:
 def is_gone(process: str) -> bool:
     """Whether the process of this name is known to run no more."""
     _, _, namespace = process.rpartition("-")
-    return bool(namespace) and namespace == _namespace() and not is_alive(process)
+    try:
+        return namespace == _namespace() and not is_alive(process)
+    except OSError:  # no descriptor is left, say: nothing is known
+        return False
 
 
 def _started(pid: int) -> str:
     """When a process started, in ticks since the machine did; empty where it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return ""
     fields = stat.rpartition(b")")[2].split()
     return "" if fields[0] in (b"Z", b"X") else fields[19].decode()  # dead, and not yet waited for
 
 
 def _namespace() -> str:
-    try:
-        return str(os.stat("/proc/self/ns/pid").st_ino)  # noqa: PTH116 -- text is at hand
-    except OSError:
-        return ""
+    return str(Path("/proc/self/ns/pid").stat().st_ino)

@@ -65,6 +65,7 @@ class Writer:
         self._appender: Appender | None = None
         self._covered_segment = 0
         self._due = 0.0
+        self.is_broken = False  # the last records were refused for it
         self._is_unsigned = False  # the last checkpoint that was due failed, and that was said
 
     def put(self, *waiting: Waiting) -> None:
@@ -211,12 +212,14 @@ class Writer:
                 leaves = appender.append([record for records, _, _ in group for record in records])
                 first = appender.size - len(leaves)
                 self._cover_soon()
+            self.is_broken = False
             tell_places(group, first, leaves, self.keys.origin, here)
         except Busy:
             raise
         except OSError as error:
             tell_failure(group or self._take(), self._unwritable(error))
         except Exception as error:  # noqa: BLE001 -- whoever waits must hear of our own mistakes too
+            self.is_broken = isinstance(error, AuditBroken)
             tell_failure(group or self._take(), error)
         except BaseException:  # a signal, on the thread of a loop: others may wait elsewhere
             tell_failure(group, LogUnwritable(str(self.audit), "cannot be written: interrupted"))

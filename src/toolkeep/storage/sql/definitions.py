@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
+from toolkeep.forks import tell_in_forks
 from toolkeep.limits import VERSIONS as LIMIT
 from toolkeep.registry.store import (
     BrokenDefinition,
@@ -23,7 +24,7 @@ from toolkeep.registry.store import (
 from toolkeep.registry.versions import precedence
 from toolkeep.storage.definition_rows import from_row, to_row
 from toolkeep.storage.places import CHANNEL, Place
-from toolkeep.storage.sql.engine import changing, make_engine
+from toolkeep.storage.sql.engine import changing, leave_to_parent, make_engine
 from toolkeep.storage.sql.migrate import migrate
 from toolkeep.storage.sql.tables import CHANGES, DEFINITIONS, NAMES, STATE, VERSIONS
 
@@ -34,6 +35,11 @@ class DefinitionWriter:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._engine = make_engine(place)
+        tell_in_forks(self)
+
+    def leave_to_parent(self) -> None:
+        """In a fork of the process: the connections are the parent's."""
+        leave_to_parent(self._engine)
 
     def migrate(self) -> None:
         """Make the tables, or move them to this toolkeep's layout."""

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, Pool
 
 from toolkeep.errors import StoreUnavailable
 from toolkeep.limits import STORE_CONNECT_SECONDS, STORE_CONNECTIONS
@@ -31,6 +31,16 @@ def make_engine(place: Place) -> Engine:
     # The driver begins no transaction before DDL, and a writer that begins late may find that it has to lose.
     event.listen(engine, "begin", _begin_immediately)
     return engine.execution_options(schema_translate_map={SCHEMA: None})
+
+
+def leave_to_parent(engine: Engine) -> None:
+    """In a fork of the process: what is connected is the parent's, not to be used or closed here."""
+    _INHERITED.append(engine.pool)
+    engine.dispose(close=False)
+
+
+_INHERITED: list[Pool] = []
+"""Held: a driver complains of connections that are let go and were not closed."""
 
 
 def _in_transactions(place: Place) -> Any:

@@ -7,9 +7,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, func, insert, or_, select, update
 
+from toolkeep.forks import tell_in_forks
 from toolkeep.storage.definition_reader import check_layout, find_layout
 from toolkeep.storage.places import Place, connected
-from toolkeep.storage.sql.engine import changing, make_engine, reading
+from toolkeep.storage.sql.engine import changing, leave_to_parent, make_engine, reading
 from toolkeep.storage.sql.migrate import migrate
 from toolkeep.storage.sql.tables import TOKENS
 from toolkeep.storage.tokens import read_token
@@ -26,6 +27,12 @@ class SqlTokens:
         self._engine = make_engine(place)
         self._lock = threading.Lock()
         self._has_layout = False
+        tell_in_forks(self)
+
+    def leave_to_parent(self) -> None:
+        """In a fork of the process: the connections are the parent's, and no thread holds the lock."""
+        self._lock = threading.Lock()
+        leave_to_parent(self._engine)
 
     def add(self, kept: KeptToken, *, most: int) -> bool:
         """Remember one; False where there are `most` already."""
