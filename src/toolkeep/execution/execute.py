@@ -85,7 +85,7 @@ class Executor:
         self, call: RecordedCall, slot: Slot, secrets: Mapping[str, str]
     ) -> RawOutput | Refusal:
         """Run one call inside its deadline, or answer it from the cache."""
-        cacheable = is_cacheable(call.tool.definition) and not call.request.options.fresh
+        cacheable = is_cacheable(call.tool) and not call.request.options.fresh
         if cacheable and (body := self.cache.get(call)) is not None:
             value = body if call.tool.definition.gives_bytes else jiter.from_json(body)
             return RawOutput(call=call, value=value, isolation="", execute_ms=0.0, is_cached=True)
