@@ -13,8 +13,7 @@ from typing import Any, Final, Literal
 import jiter
 import msgspec
 
-from toolkeep.definitions.frozen import objects_in
-from toolkeep.definitions.parameter import is_secret
+from toolkeep.definitions.public import has_secrets
 from toolkeep.pointers import escaped, steps_of
 from toolkeep.server.page.request import Form
 from toolkeep.validation.hint import describe
@@ -75,7 +74,7 @@ def _fields(
     for name, inner in properties.items():
         place = f"{pointer}/{escaped(name)}"
         holds = real.get(name, {})
-        if depth > 1 and _is_plain_object(inner) and not has_secret(holds):
+        if depth > 1 and _is_plain_object(inner) and not has_secrets(holds):
             yield from _fields(holds, inner, root, place, f"{group}{name}.", depth - 1)
         else:
             yield _field(name, holds, inner, root, place, group, is_required=name in required)
@@ -96,12 +95,12 @@ def _field(
         choices=tuple(known["enum"]) if isinstance(known.get("enum"), list) else (),
         default=known.get("default", msgspec.UNSET),
         group=group,
-        is_secret=has_secret(schema),
+        is_secret=has_secrets(schema),
     )
 
 
 def _kind(name: str, schema: Any, shown: dict[str, Any]) -> Kind:
-    if has_secret(schema):
+    if has_secrets(schema):
         return "secret" if shown.get("type") == "string" else "json"
     if isinstance(shown.get("enum"), list):
         return "choice"
@@ -123,11 +122,6 @@ def _is_plain_object(schema: Any) -> bool:
         and isinstance(schema.get("properties"), dict)
         and not schema.keys() & {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"}
     )
-
-
-def has_secret(schema: Any) -> bool:
-    """Whether something in a part of a schema is secret."""
-    return any(map(is_secret, objects_in(schema)))
 
 
 # --- values --------------------------------------------------------------------------------------
