@@ -189,7 +189,7 @@ async def _stop(task: "asyncio.Future[Any]", slot: Slot) -> None:
 
 
 def _outcome(call: RecordedCall, task: "asyncio.Future[Any]") -> "tuple[Any] | Refusal | _Failure":
-    if task.cancelled():
+    if task.cancelled() or isinstance(task.exception(), Cancelled):
         return refuse(
             call.request, Code.CANCELLED, "The tool was cancelled", "Call it again if it is needed."
         )
@@ -201,10 +201,6 @@ def _outcome(call: RecordedCall, task: "asyncio.Future[Any]") -> "tuple[Any] | R
     if isinstance(error, RunRefused):
         refusal = refuse(call.request, error.code, error.reason, "Try another way, or tell the operator.")
         return _Failure(refusal) if error.code in FAILURES else refusal
-    if isinstance(error, Cancelled):
-        return refuse(
-            call.request, Code.CANCELLED, "The tool was cancelled", "Call it again if it is needed."
-        )
     fields = {"tool_name": call.tool.name, "correlation_id": call.request.correlation_id}
     log.error("a tool raised an exception", exc_info=error, extra=fields)
     return _Failure(_failed(call, f"Tool '{call.tool.name}' failed unexpectedly"))
