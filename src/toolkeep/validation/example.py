@@ -3,7 +3,7 @@
 from typing import Any
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.parameter import is_secret
+from toolkeep.definitions.public import public_schema
 from toolkeep.pointers import look_up
 from toolkeep.validation.keywords import Schema, types_of
 
@@ -28,7 +28,8 @@ def example_call(tool: RegisteredTool) -> dict[str, Any] | None:
     """Arguments that would pass, with what is required and nothing more; None where types do not suffice."""
     if tool.definition.sensitive:
         return None
-    example = _value(tool.arguments.schema, tool.arguments.schema, _DEPTH)
+    told = public_schema(tool.arguments.schema)
+    example = _value(told, told, _DEPTH)
     return example if isinstance(example, dict) and tool.arguments.is_valid(example) else None
 
 
@@ -37,7 +38,7 @@ def _value(schema: Schema, root: dict[str, Any], depth: int) -> Any:
         return None
     if isinstance(schema.get("$ref"), str):
         return _value(look_up(root, schema["$ref"][1:]), root, depth - 1)
-    if not is_secret(schema) and ("enum" in schema or "const" in schema):
+    if "enum" in schema or "const" in schema:
         return schema["enum"][0] if schema.get("enum") else schema.get("const")
     for keyword in ("anyOf", "oneOf", "allOf"):
         if schema.get(keyword) and "type" not in schema:
