@@ -7,8 +7,8 @@ no provider knows, stay here.
 
 from typing import Any
 
-from toolkeep.definitions.frozen import objects_in, thaw
-from toolkeep.definitions.parameter import SECRET_KEY, TOUCHES_KEY, is_secret
+from toolkeep.definitions.frozen import thaw
+from toolkeep.definitions.parameter import SECRET_KEY, TOUCHES_KEY
 from toolkeep.definitions.secret_parts import secret_parts
 
 _TOLD_OF_A_SECRET = frozenset(
@@ -26,11 +26,6 @@ def public_schema(schema: dict[str, Any], *, is_sensitive: bool = False) -> dict
     """A copy without what is secret; of a sensitive tool everything is."""
     shown: dict[str, Any] = _show(schema, hides=is_sensitive, secret=secret_parts(schema))
     return shown
-
-
-def has_secrets(schema: Any) -> bool:
-    """Whether anything in a schema is marked secret."""
-    return any(map(is_secret, objects_in(schema)))
 
 
 def _show(schema: Any, *, hides: bool, secret: set[int]) -> Any:

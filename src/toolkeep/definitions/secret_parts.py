@@ -33,6 +33,11 @@ def secret_parts(schema: Part) -> set[int]:
         return set(map(id, parts))
 
 
+def has_secret(schema: Any) -> bool:
+    """Whether anything in a schema is marked secret."""
+    return any(map(is_secret, objects_in(schema)))
+
+
 class _NotUnderstood(Exception):
     """A reference could lead anywhere."""
 

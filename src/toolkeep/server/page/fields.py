@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import jiter
 import msgspec
 
-from toolkeep.definitions.public import has_secrets
+from toolkeep.definitions.secret_parts import has_secret
 from toolkeep.pointers import escaped, steps_of
 from toolkeep.server.page.request import Form
 from toolkeep.validation.hint import describe
@@ -74,7 +74,7 @@ def _fields(
     for name, inner in properties.items():
         place = f"{pointer}/{escaped(name)}"
         holds = real.get(name, {})
-        if depth > 1 and _is_plain_object(inner) and not has_secrets(holds):
+        if depth > 1 and _is_plain_object(inner) and not has_secret(holds):
             yield from _fields(holds, inner, root, place, f"{group}{name}.", depth - 1)
         else:
             yield _field(name, holds, inner, root, place, group, is_required=name in required)
@@ -95,12 +95,12 @@ def _field(
         choices=tuple(known["enum"]) if isinstance(known.get("enum"), list) else (),
         default=known.get("default", msgspec.UNSET),
         group=group,
-        is_secret=has_secrets(schema),
+        is_secret=has_secret(schema),
     )
 
 
 def _kind(name: str, schema: Any, shown: dict[str, Any]) -> Kind:
-    if has_secrets(schema):
+    if has_secret(schema):
         return "secret" if shown.get("type") == "string" else "json"
     if isinstance(shown.get("enum"), list):
         return "choice"

@@ -8,7 +8,7 @@ import msgspec
 
 from toolkeep.approval.question import Question
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool, ToolResult
-from toolkeep.definitions.public import has_secrets
+from toolkeep.definitions.secret_parts import has_secret
 from toolkeep.server import calls, tools
 from toolkeep.server.answers import Answer, json_bytes
 from toolkeep.server.page.fields import (
@@ -52,7 +52,7 @@ def attempt_data(attempt: Attempt) -> dict[str, Any]:
     return {
         "attempt": attempt,
         "tool_name": attempt.tool.name,
-        "has_secrets": has_secrets(attempt.tool.definition.parameters),
+        "has_secrets": has_secret(attempt.tool.definition.parameters),
         "unset": msgspec.UNSET,
     }
 
@@ -139,7 +139,7 @@ def _repair(
 
 def _forget_secrets(attempt: Attempt) -> None:
     """A secret is sent once and never comes back in a page."""
-    if has_secrets(attempt.tool.definition.parameters):
+    if has_secret(attempt.tool.definition.parameters):
         attempt.text = "{}"
 
 
