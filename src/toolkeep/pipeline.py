@@ -322,7 +322,7 @@ class Pipeline:
     def _finished(self, raw: RawOutput) -> ToolResult:
         """Output checked, normalised and hashed."""
         output = _passed(check_output(raw, self._normalizers))
-        if not raw.is_cached and is_cacheable(raw.call.tool.definition):
+        if not raw.is_cached and is_cacheable(raw.call.tool):
             self.executor.cache.put(raw.call, output.body)
         self.recorder.keep_result(output)
         return _passed(normalize(output, self.record.bodies))

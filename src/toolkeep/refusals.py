@@ -5,11 +5,9 @@ from toolkeep.errors import Code
 from toolkeep.wording import echo_name, visible
 
 
-def refuse(
-    request: ToolCall, code: Code, message: str, suggestion: str, *, expected: str = "", path: str = ""
-) -> Refusal:
+def refuse(request: ToolCall, code: Code, message: str, suggestion: str, *, path: str = "") -> Refusal:
     """The refusal of one call; `path` points to the argument at fault."""
-    error = Violation(path, code, _shown(message), expected, None, suggestion)
+    error = Violation(path, code, _shown(message), "", None, suggestion)
     return Refusal(tool=echo_name(request.tool), errors=(error,), correlation_id=request.correlation_id)
 
 

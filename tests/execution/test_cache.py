@@ -10,6 +10,7 @@ from toolkeep.calls import RecordedCall, Refusal
 from toolkeep.execution import cache as cache_module
 from toolkeep.execution.cache import ResultCache, is_cacheable
 from toolkeep.refusals import refuse
+from toolkeep.registry.admit import admit
 
 pytestmark = pytest.mark.spec("EXE-5")
 
@@ -114,6 +115,15 @@ def test_a_result_larger_than_a_tenth_of_the_cache_is_not_kept(monkeypatch: pyte
             {"parameters": {"type": "object", "properties": {"k": {"type": "string", "x-secret": True}}}},
             False,
         ),
+        (
+            {
+                "parameters": {
+                    "type": "object",
+                    "properties": {"ks": {"type": "array", "items": {"type": "string", "x-secret": True}}},
+                }
+            },
+            False,
+        ),
     ],
 )
 def test_only_what_cannot_change_and_holds_no_secret_is_cacheable(
@@ -127,4 +137,4 @@ def test_only_what_cannot_change_and_holds_no_secret_is_cacheable(
         **fields,
     }
     definition = ToolDefinition.from_dict({key: value for key, value in data.items() if value is not None})
-    assert is_cacheable(definition) is expected
+    assert is_cacheable(admit(definition)) is expected

@@ -526,13 +526,24 @@ def test_a_module_that_waits_for_a_file_is_answered_for_and_holds_its_slot(keep:
 # --- the log ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("sensitive", "said"), [(False, "psst"), (True, "")])
+KEYS = {"type": "array", "items": {"type": "string", "x-secret": True}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "psst"),
+        ({"sensitive": True}, ""),
+        ({"parameters": {"type": "object", "properties": {"keys": KEYS}}}, ""),
+    ],
+    ids=["plain", "sensitive", "a secret inside a parameter"],
+)
 def test_the_log_has_the_hash_of_the_module_and_its_standard_error(
-    sensitive: bool, said: str, keep: Keep, caplog: pytest.LogCaptureFixture
+    fields: dict[str, Any], said: str, keep: Keep, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "toolkeep.execution")
     body = wat.command(wat.says("psst", fd=2) + wat.says("psst"), data="psst")
-    assert run(keep, body, output="text", definition=define(sensitive=sensitive)).ok
+    assert run(keep, body, output="text", definition=define(**fields)).ok
     (record,) = (vars(one) for one in caplog.records if one.getMessage() == "a WASM module ran")
     assert (len(record["sha256"]), record["stderr"]) == (64, said)
 

@@ -323,6 +323,22 @@ def test_so_many_resources_are_watched_and_no_endless_names(server: McpServer) -
     assert talk(server, act) == [-32000, HANDSHAKE, -32602, {}]
 
 
+def test_who_watches_a_resource_is_told_that_it_changed(server: McpServer) -> None:
+    server.add_resource(Resource(uri="notes://x", name="notes", read=lambda: ""))
+
+    async def act(client: Lines) -> Any:
+        server.resource_updated("notes://x")  # nobody watches yet
+        await client.ask("resources/subscribe", {"uri": "notes://x"})
+        server.resource_updated("notes://x")
+        server.resource_updated("notes://other")
+        await client.ask("resources/unsubscribe", {"uri": "notes://x"})
+        server.resource_updated("notes://x")
+        await client.ask("ping")
+        return [(one["method"], one["params"]) for one in client.heard if "updated" in one["method"]]
+
+    assert shaken(server, act) == [("notifications/resources/updated", {"uri": "notes://x"})]
+
+
 def test_nobody_is_told_of_progress_who_did_not_ask(server: McpServer) -> None:
     async def act(client: Lines) -> Any:
         await client.call("count_up")

@@ -29,7 +29,7 @@ def keeping(*definitions: ToolDefinition) -> Keep:
     return keep
 
 
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"path": {"type": "string", "description": "Where."}},
     "required": ["path"],
@@ -224,9 +224,21 @@ def test_examples_that_are_valid_calls_go_to_who_has_a_place_for_them() -> None:
     assert [(loss.keyword, loss.became) for loss in elsewhere.losses] == [("examples", "weakened")]
 
 
-def test_a_tool_with_secrets_shows_no_examples() -> None:
-    keep = keeping(made("read", SCHEMA, metadata=EXAMPLES, sensitive=True))
-    assert "input_examples" not in keep.tools_for("anthropic")[0]
+SECRET: dict[str, Any] = {"type": "string", "x-secret": True}
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        made("read", SCHEMA, metadata=EXAMPLES, sensitive=True),
+        made("read", {**SCHEMA, "properties": {**SCHEMA["properties"], "key": SECRET}}, metadata=EXAMPLES),
+        made("read", {**SCHEMA, "properties": {**SCHEMA["properties"], "keys": {"type": "array", "items": SECRET}}}, metadata=EXAMPLES),
+        made("read", {**SCHEMA, "properties": {**SCHEMA["properties"], "key": {"$ref": "#/$defs/key"}}, "$defs": {"key": SECRET}}, metadata=EXAMPLES),
+    ],
+    ids=["sensitive", "parameter", "inside a parameter", "by reference"],
+)  # fmt: skip
+def test_a_tool_with_secrets_shows_no_examples(definition: ToolDefinition) -> None:
+    assert "input_examples" not in keeping(definition).tools_for("anthropic")[0]
 
 
 def test_tools_that_are_not_loaded_are_found_by_the_providers_search() -> None:

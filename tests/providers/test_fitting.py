@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from toolkeep import ToolDefinition
+from toolkeep.pointers import look_up, pointer
 from toolkeep.providers.fitting import fitted
 from toolkeep.providers.losses import Losses, NotExpressible
 from toolkeep.providers.vendors import vendor_of
@@ -149,6 +150,22 @@ def test_a_reference_stands_alone_for_gemini() -> None:
     made, _ = fit("gemini", TREE)
     assert made["properties"]["root"] == {"description": "The first.", "anyOf": [{"$ref": "#/$defs/node"}]}
     assert "node" in made["$defs"]
+
+
+@pytest.mark.parametrize("name", ["x", "a/b", "a~b"])
+def test_a_definition_under_both_words_keeps_both_meanings(name: str) -> None:
+    place = pointer((name,))
+    made, _ = fit(
+        "gemini",
+        {
+            "type": "object",
+            "properties": {"old": {"$ref": f"#/definitions{place}"}, "new": {"$ref": f"#/$defs{place}"}},
+            "definitions": {name: {"type": "string"}},
+            "$defs": {name: {"type": "integer"}, f"{name}.definitions": {"type": "boolean"}},
+        },
+    )
+    found = {key: look_up(made, part["$ref"][1:])["type"] for key, part in made["properties"].items()}
+    assert found == {"old": "string", "new": "integer"}
 
 
 def test_definitions_of_older_drafts_are_found_by_gemini() -> None:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 import msgspec
 
+from toolkeep.allowance import Allowance
 from toolkeep.calls import Refusal, ToolCall
 from toolkeep.errors import Code
 from toolkeep.limits import CallLimits
@@ -26,17 +27,16 @@ Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 class _Gate:
-    """Slots of one agent or one tool, with the calls that wait for one and a bucket of tokens."""
+    """Slots of one agent or one tool, with the calls that wait for one, and how fast they may come."""
 
-    __slots__ = ("aside", "running", "tokens", "touched", "waiting")
+    __slots__ = ("allowance", "aside", "running", "waiting")
 
-    def __init__(self, tokens: float, now: float) -> None:
+    def __init__(self, allowance: Allowance) -> None:
+        self.allowance = allowance
         self.running = 0
         self.aside = 0
         """Calls that wait for a person, and will want to run."""
         self.waiting: deque[Waiter] = deque()
-        self.tokens = tokens
-        self.touched = now
 
     @property
     def is_idle(self) -> bool:
@@ -189,7 +189,8 @@ class Admission:
 
     def _new_gate(self, key: _Key) -> _Gate:
         self._forget_idle()
-        gate = self._gates[key] = _Gate(self._limits.burst, self._clock())
+        limits = self._limits
+        gate = self._gates[key] = _Gate(Allowance(limits.calls_per_second, limits.burst, self._clock))
         return gate
 
     def _forget_idle(self) -> None:
@@ -202,7 +203,7 @@ class Admission:
     async def _enter(self, key: _Key, concurrent: int, request: ToolCall) -> _Gate | Refusal:
         with self.lock:
             gate = self._gate(key)
-            if not self._takes_token(gate):
+            if not gate.allowance.take():
                 return refuse(
                     request,
                     Code.RATE_LIMITED,
@@ -247,18 +248,6 @@ class Admission:
         except asyncio.CancelledError:
             self._give_up(gate, *waiter)
             raise
-
-    def _takes_token(self, gate: _Gate) -> bool:
-        rate = self._limits.calls_per_second
-        if not rate:
-            return True
-        now = self._clock()
-        gate.tokens = min(self._limits.burst, gate.tokens + (now - gate.touched) * rate)
-        gate.touched = now
-        if gate.tokens < 1:
-            return False
-        gate.tokens -= 1
-        return True
 
     def _wake(self, gate: _Gate) -> None:
         """Hand the free slot to the first waiter whose loop still lives; called with the lock held."""

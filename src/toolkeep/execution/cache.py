@@ -3,16 +3,16 @@
 import threading
 from collections import OrderedDict
 
-from toolkeep.calls import RecordedCall
-from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.calls import RecordedCall, RegisteredTool
 from toolkeep.definitions.vocabulary import Determinism, SideEffect
 from toolkeep.limits import CACHED_BYTES, CACHED_RESULTS
 
 Key = tuple[str, str]
 
 
-def is_cacheable(definition: ToolDefinition) -> bool:
-    """Whether the same call must give the same result."""
+def is_cacheable(tool: RegisteredTool) -> bool:
+    """Whether the same call must give the same result, and nothing about it is secret."""
+    definition = tool.definition
     if definition.determinism is None:
         return False
     if definition.determinism is Determinism.DETERMINISTIC:
@@ -20,7 +20,7 @@ def is_cacheable(definition: ToolDefinition) -> bool:
             return False
     elif definition.determinism is not Determinism.PURE:
         return False
-    return not definition.sensitive and not definition.secret_parameters
+    return not tool.arguments.secrecy.has_secrets
 
 
 class ResultCache:

@@ -88,7 +88,7 @@ class Executor:
         self, call: RecordedCall, slot: Slot, secrets: Mapping[str, str]
     ) -> RawOutput | Refusal:
         """Run one call inside its deadline, or answer it from the cache."""
-        cacheable = is_cacheable(call.tool.definition) and not call.request.options.fresh
+        cacheable = is_cacheable(call.tool) and not call.request.options.fresh
         if cacheable and (body := self.cache.get(call)) is not None:
             value = body if call.tool.definition.gives_bytes else jiter.from_json(body)
             return RawOutput(call=call, value=value, isolation="", execute_ms=0.0, is_cached=True)
@@ -201,7 +201,7 @@ async def _stop(task: "asyncio.Future[Any]", slot: Slot) -> None:
 
 
 def _outcome(call: RecordedCall, task: "asyncio.Future[Any]") -> "tuple[Any] | Refusal | _Failure":
-    if task.cancelled():
+    if task.cancelled() or isinstance(task.exception(), Cancelled):
         return refuse(
             call.request, Code.CANCELLED, "The tool was cancelled", "Call it again if it is needed."
         )
@@ -213,10 +213,6 @@ def _outcome(call: RecordedCall, task: "asyncio.Future[Any]") -> "tuple[Any] | R
     if isinstance(error, RunRefused):
         refusal = refuse(call.request, error.code, error.reason, "Try another way, or tell the operator.")
         return _Failure(refusal) if error.code in FAILURES else refusal
-    if isinstance(error, Cancelled):
-        return refuse(
-            call.request, Code.CANCELLED, "The tool was cancelled", "Call it again if it is needed."
-        )
     fields = {"tool_name": call.tool.name, "correlation_id": call.request.correlation_id}
     log.error("a tool raised an exception", exc_info=error, extra=fields)
     return _Failure(_failed(call, f"Tool '{call.tool.name}' failed unexpectedly"))

@@ -179,8 +179,7 @@ def _value(call: RecordedCall, target: _Target, body: bytes) -> Any:
 
 def _note(call: RecordedCall, module: LoadedModule, answer: Answer) -> None:
     """Which bytes ran, and what they said aside; what may hold a secret is not said."""
-    definition = call.tool.definition
-    is_secret = definition.sensitive or definition.secret_parameters
+    is_secret = call.tool.arguments.secrecy.has_secrets
     said = "" if is_secret else excerpt_lines(answer.stderr.decode(errors="replace"), LOGGED_CHARS)
     fields = {"tool_name": call.tool.name, "correlation_id": call.request.correlation_id}
     log.info("a WASM module ran", extra={**fields, "sha256": module.sha256, "stderr": said})

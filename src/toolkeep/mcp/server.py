@@ -5,13 +5,13 @@ neither: what is not in the table is refused, and an agent is only ever the one 
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import jiter
 import msgspec
 
+from toolkeep.allowance import Allowance
 from toolkeep.calls import RegisteredTool
 from toolkeep.events import (
     AgentDeclared,
@@ -107,8 +107,7 @@ class McpServer:
         self._encoded_info = msgspec.Raw(encode(self._info))
         self._tools = ToolList()
         self._in_flight = 0
-        a_second = limits.messages_per_second
-        self._allowance = _Allowance(a_second, limits.burst) if a_second else None
+        self._allowance = Allowance(limits.messages_per_second, limits.burst)
         self._handlers = self._by_era()
         self._stop_listening = keep.subscribe(self._hear)
 
@@ -176,7 +175,7 @@ class McpServer:
     def _admit(self) -> None:
         if self._in_flight >= self.limits.in_flight:
             raise ProtocolError(OVERLOADED, "Too many requests at once; wait for answers")
-        if self._allowance is not None and not self._allowance.take():
+        if not self._allowance.take():
             raise ProtocolError(OVERLOADED, "Too many requests; slow down")
 
     def _offers(self, method: str) -> bool:
@@ -373,25 +372,6 @@ _CACHED = dict.fromkeys(
     _FRESH,
 )
 """What a client may keep, and for whom: lists differ from agent to agent."""
-
-
-class _Allowance:
-    """Messages in a second, with a burst."""
-
-    def __init__(self, a_second: float, burst: float) -> None:
-        self._a_second = a_second
-        self._burst = self._left = burst
-        self._at = time.monotonic()
-
-    def take(self) -> bool:
-        """Whether one more may come."""
-        now = time.monotonic()
-        self._left = min(self._burst, self._left + (now - self._at) * self._a_second)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
 
 
 async def _nothing(*_: object) -> dict[str, Any]:

@@ -50,9 +50,9 @@ class Reply:
         """No body."""
         await self._whole(status, b"", headers or [])
 
-    async def json(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+    async def json(self, status: int, body: bytes) -> None:
         """One message."""
-        await self._whole(status, body, [_JSON, *(headers or ())])
+        await self._whole(status, body, [_JSON])
 
     async def _whole(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         self._is_over = True

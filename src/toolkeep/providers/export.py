@@ -10,6 +10,7 @@ import msgspec
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.frozen import thaw
+from toolkeep.definitions.secret_parts import has_secret
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Code, Problem
 from toolkeep.providers.fitting import fitted
@@ -150,7 +151,7 @@ def _examples(
     if "examples" not in vendor.features:
         losses.note("", "examples", "weakened", f"{vendor.profile.name} has no place for them")
         return ()
-    if definition.sensitive or definition.secret_parameters:
+    if definition.sensitive or has_secret(definition.parameters):
         losses.note("", "examples", "refused", "the tool has secrets")
         return ()
     compiled = None if isinstance(tool, ToolDefinition) else tool.arguments

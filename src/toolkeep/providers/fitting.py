@@ -9,7 +9,7 @@ from typing import Any, Final
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.limits import INLINED_SCHEMAS
-from toolkeep.pointers import look_up, pointer
+from toolkeep.pointers import look_up, pointer, steps_of
 from toolkeep.providers.composition import CannotMerge, merged, plain_root, resolved
 from toolkeep.providers.describing import described, said
 from toolkeep.providers.losses import Losses, NotExpressible
@@ -58,8 +58,14 @@ def plain(schema: dict[str, Any]) -> dict[str, Any]:
 def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
     """`definitions` as `$defs`, where they are since 2019-09."""
     old = schema["definitions"]
-    taken = schema.get("$defs", {})
-    names = {name: name if name not in taken else f"{name}.definitions" for name in old}
+    names: dict[str, str] = {}
+    taken = set(schema.get("$defs", {}))
+    for name in old:
+        free = name
+        while free in taken:
+            free += ".definitions"
+        taken.add(free)
+        names[name] = free
 
     def rename(value: Any) -> Any:
         if isinstance(value, list):
@@ -69,8 +75,8 @@ def _renamed(schema: dict[str, Any]) -> dict[str, Any]:
         made = {key: rename(item) for key, item in value.items()}
         reference = made.get("$ref")
         if isinstance(reference, str) and reference.startswith("#/definitions/"):
-            first, slash, rest = reference.removeprefix("#/definitions/").partition("/")
-            made["$ref"] = f"#/$defs/{names.get(first, first)}{slash}{rest}"
+            _, first, *rest = steps_of(reference)
+            made["$ref"] = "#" + pointer(("$defs", names.get(first, first), *rest))
         return made
 
     rest = rename({key: value for key, value in schema.items() if key != "definitions"})

@@ -10,7 +10,7 @@ from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.vocabulary import Category, Tier
 from toolkeep.errors import ProviderFailed
 from toolkeep.events import Bus, Listener, ProjectNotAccepted
-from toolkeep.limits import DEFAULT_LIMITS, Limits
+from toolkeep.limits import Limits
 from toolkeep.registry.providers import ToolProvider
 from toolkeep.registry.register import Registrar, StartUp
 from toolkeep.registry.registry import LockedSets, ToolRegistry
@@ -32,17 +32,17 @@ class KeepsTools:
         self,
         *,
         bus: Bus,
-        services: Sequence[object] = (),
-        limits: Limits = DEFAULT_LIMITS,
-        include_actual_values: bool = True,
-        tier: Tier = Tier.ENTERPRISE,
-        formats: Formats | None = None,
-        closed: Mapping[str, str] | None = None,
-        state: RegistryState | None = None,
-        locked: LockedSets | None = None,
-        store: "DefinitionStore | None" = None,
-        offer_of: "OfferOf | None" = None,
-        allows_definitions: bool = True,
+        services: Sequence[object],
+        limits: Limits,
+        include_actual_values: bool,
+        tier: Tier,
+        formats: Formats | None,
+        closed: Mapping[str, str] | None,
+        state: RegistryState | None,
+        locked: LockedSets | None,
+        store: "DefinitionStore | None",
+        offer_of: "OfferOf | None",
+        allows_definitions: bool,
     ) -> None:
         self._bus = bus
         self._tier = tier

@@ -7,7 +7,7 @@ logged whole and answered with nothing but its code.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -38,7 +38,7 @@ _END_S: Final = 5.0
 
 
 class KeepApp:
-    """Serves a keep over HTTP; `mounts` are apps of their own below a path, such as MCP and the page."""
+    """Serves a keep over HTTP, and apps of their own below a path, such as MCP and the page."""
 
     def __init__(
         self,
@@ -46,13 +46,12 @@ class KeepApp:
         table: RouteTable,
         *,
         hosts: Iterable[str] = LOOPBACK,
-        mounts: Mapping[str, App] | None = None,
     ) -> None:
         """`hosts` are the names by which it is spoken to."""
         self.service = service
         self._table = table
         self._is_spoken_to = SpokenTo(hosts)
-        self._mounts = dict(mounts or {})
+        self._mounts: dict[str, App] = {}
         self._turnstile = Turnstile(service.limits)
         self.tenure = Tenure(service.recognizer.find)
         self._listeners: list[Callable[[], None]] = []

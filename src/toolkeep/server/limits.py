@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from toolkeep.allowance import Allowance
 from toolkeep.errors import Code
 from toolkeep.limits import ServerLimits
 from toolkeep.server.problems import RequestRefused
@@ -15,11 +16,10 @@ _REMEMBERED: Final = 10_000
 class _Account:
     """What one token uses."""
 
-    __slots__ = ("at", "credit", "in_flight")
+    __slots__ = ("allowance", "in_flight")
 
-    def __init__(self, credit: float, at: float) -> None:
-        self.credit = credit
-        self.at = at
+    def __init__(self, allowance: Allowance) -> None:
+        self.allowance = allowance
         self.in_flight = 0
 
 
@@ -40,7 +40,7 @@ class Turnstile:
         account = self._account(token_id)
         if account.in_flight >= limits.token_in_flight:
             raise RequestRefused(Code.RATE_LIMITED, "too many requests of this token are under way")
-        if limits.requests_per_second and not self._spend(account):
+        if not account.allowance.take():
             raise RequestRefused(Code.RATE_LIMITED, "too many requests of this token in too short a time")
         account.in_flight += 1
         self.in_flight += 1
@@ -54,7 +54,8 @@ class Turnstile:
     def _account(self, token_id: str) -> _Account:
         found = self._accounts.get(token_id)
         if found is None:
-            found = self._accounts[token_id] = _Account(self._limits.burst, self._clock())
+            allowance = Allowance(self._limits.requests_per_second, self._limits.burst, self._clock)
+            found = self._accounts[token_id] = _Account(allowance)
             if len(self._accounts) > _REMEMBERED:
                 self._forget()
         return found
@@ -65,12 +66,3 @@ class Turnstile:
             : _REMEMBERED // 2
         ]:
             del self._accounts[token_id]
-
-    def _spend(self, account: _Account) -> bool:
-        now = self._clock()
-        earned = (now - account.at) * self._limits.requests_per_second
-        account.credit, account.at = min(self._limits.burst, account.credit + earned), now
-        if account.credit < 1:
-            return False
-        account.credit -= 1
-        return True

@@ -3,7 +3,7 @@
 from typing import Any
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.parameter import is_secret
+from toolkeep.definitions.public import public_schema
 from toolkeep.pointers import look_up
 from toolkeep.validation.keywords import Schema, types_of
 
@@ -28,8 +28,8 @@ def example_call(tool: RegisteredTool) -> dict[str, Any] | None:
     """Arguments that would pass, with what is required and nothing more; None where types do not suffice."""
     if tool.definition.sensitive:
         return None
-    schema = tool.arguments
-    example = _Example(schema.schema).value(schema.schema, _DEPTH)
+    schema, told = tool.arguments, public_schema(tool.arguments.schema)
+    example = _Example(told).value(told, _DEPTH)
     is_fit = isinstance(example, dict) and schema.affords(example) and schema.is_valid(example)
     return example if is_fit else None
 
@@ -53,7 +53,7 @@ class _Example:
     def _new(self, schema: dict[str, Any], depth: int) -> Any:
         if isinstance(schema.get("$ref"), str):
             return self.value(look_up(self._root, schema["$ref"][1:]), depth - 1)
-        if not is_secret(schema) and ("enum" in schema or "const" in schema):
+        if "enum" in schema or "const" in schema:
             return schema["enum"][0] if schema.get("enum") else schema.get("const")
         for keyword in ("anyOf", "oneOf", "allOf"):
             if schema.get(keyword) and "type" not in schema:

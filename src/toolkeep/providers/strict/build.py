@@ -11,7 +11,7 @@ from typing import Any, Final
 import jsonschema_rs
 
 from toolkeep.limits import INLINED_SCHEMAS, LONG_ENUM, STRICT_DEPTH
-from toolkeep.pointers import look_up, pointer
+from toolkeep.pointers import look_up, pointer, steps_of
 from toolkeep.providers.composition import CannotMerge, merged, plain_root, resolved
 from toolkeep.providers.describing import described, said
 from toolkeep.providers.losses import Losses, NotExpressible
@@ -306,7 +306,7 @@ class Builder:
             name += "_"
         node = Named(name)
         self._named[reference] = name, node
-        node.target = self._place(target, tuple(reference[2:].split("/")), depth)
+        node.target = self._place(target, tuple(steps_of(reference)), depth)
         return node
 
     def _text(self, schema: dict[str, Any], path: Path, why: str, *, words: str | None = None) -> Node:

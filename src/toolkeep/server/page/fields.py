@@ -14,7 +14,7 @@ import jiter
 import msgspec
 
 from toolkeep.definitions.secret_parts import has_secret
-from toolkeep.pointers import steps_of
+from toolkeep.pointers import escaped, steps_of
 from toolkeep.server.page.request import Form
 from toolkeep.validation.hint import describe
 
@@ -72,7 +72,7 @@ def _fields(
         return
     required = shown.get("required") or ()
     for name, inner in properties.items():
-        place = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+        place = f"{pointer}/{escaped(name)}"
         holds = real.get(name, {})
         if depth > 1 and _is_plain_object(inner) and not has_secret(holds):
             yield from _fields(holds, inner, root, place, f"{group}{name}.", depth - 1)
