@@ -1,6 +1,7 @@
 """`toolkeep` and `python -m toolkeep`."""
 
 import gc
+import io
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(errors="backslashreplace")  # a terminal without a ✓ is told all the same
     try:
         _load(sys.argv[1:])(prog_name="toolkeep")
     except KeyboardInterrupt:  # while the command was still loaded; click says the same later

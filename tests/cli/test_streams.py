@@ -1,5 +1,6 @@
 """Broken streams and folders end the command with one line, never with a traceback."""
 
+import json
 import os
 import resource
 import subprocess
@@ -54,6 +55,21 @@ def test_a_full_disk_is_said_in_one_line(look: list[str], tmp_path: Path) -> Non
 @pytest.mark.parametrize("look", LOOKS, ids=NAMES)
 def test_a_closed_output_is_nobody_who_reads(look: list[str], tmp_path: Path) -> None:
     assert run(look, tmp_path, before=lambda: os.close(1)) == (0, "", "")
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=NAMES)
+def test_an_output_that_has_not_every_character_gets_them_written_out(
+    look: list[str], tmp_path: Path
+) -> None:
+    status, _, said = run(look, tmp_path, variables={"PYTHONIOENCODING": "latin-1"})
+    assert (status, said) == (0, "")
+
+
+def test_json_in_another_encoding_is_the_same_data(tmp_path: Path) -> None:
+    words = ["validate", "agent_hello_world", '{"name": "\u20ac\U0001f600"}', "--json"]
+    _, shown, _ = run(words, tmp_path, variables={"PYTHONIOENCODING": "latin-1"})
+    assert json.loads(shown)["arguments"] == {"name": "\u20ac\U0001f600"}
+    assert run(words[:3], tmp_path, variables={"PYTHONIOENCODING": "latin-1"})[1].startswith("\\u2713 ")
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=NAMES)

@@ -160,7 +160,9 @@ def print_json(data: Any) -> None:
     """Data on stdout, as JSON."""
     import json
 
-    say(json.dumps(data, indent=2, ensure_ascii=False))
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    has_all = encoding.lower() in ("utf-8", "utf8")  # else in JSON's own way to write a character
+    say(json.dumps(data, indent=2, ensure_ascii=not has_all))
 
 
 def write_new(path: Path, text: str) -> None:

@@ -223,7 +223,7 @@ class Appender:
         )
 
     def _announce(self, **record: str | int) -> None:
-        now = datetime.fromtimestamp(self._clock(), UTC).isoformat()
+        now = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
         self._announcements.append(canonical_bytes({**record, "time": now}))
 
     def _start_segment(self) -> None:

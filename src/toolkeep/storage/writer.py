@@ -144,7 +144,7 @@ class Writer:
                 "event": "KeyRotated",
                 "key": str(old.verifier),
                 "next_key": str(new.verifier),
-                "time": datetime.fromtimestamp(self._clock(), UTC).isoformat(),
+                "time": datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds"),
             }
             appender.append([canonical_bytes(record)])
             self._sign(appender, is_kept=True)

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import expect
+import pytest
+from playwright.sync_api import Browser, expect
 
 from tests.server.page.conftest import Reader, World
 
@@ -66,3 +67,58 @@ def test_calls_that_wait_can_be_told_apart_and_leave_room_for_the_chosen_one(
     assert box is not None
     assert box["y"] < 844
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_name_in_the_log_is_not_broken_while_its_agent_could_go_below(read: Read, world: World) -> None:
+    world.keep.call_sync("agent_hello_world", {"name": "Ada"}, agent="writer")
+    page = read(viewport={"width": 1200, "height": 800}).page
+    page.goto(f"{world.url}/ui/audit")
+    name = page.get_by_role("link", name="agent_hello_world").bounding_box()
+    agent = page.locator(".records .foreign", has_text="writer").bounding_box()
+    assert name is not None
+    assert agent is not None
+    assert name["height"] < 1.5 * agent["height"]
+
+
+def test_the_page_says_that_the_server_does_not_answer_and_looks_anew_when_it_does(
+    read: Read, world: World
+) -> None:
+    reader = read()
+    reader.context.route("**/ui/events", lambda route: route.abort())
+    page = reader.go("/ui/approvals")
+    lost = page.locator("#lost")
+    expect(lost).to_contain_text("The server does not answer.")
+    world.call_meanwhile("order", {"title": "Dune", "copies": 3}, agent="writer")
+    reader.context.unroute("**/ui/events")
+    expect(page.get_by_role("button", name="Approve once")).to_be_visible()
+    expect(lost).to_be_hidden()
+
+
+def test_the_page_says_that_it_gets_no_more_news(read: Read) -> None:
+    reader = read()
+    reader.context.route(
+        "**/ui/events", lambda route: route.fulfill(status=200, content_type="text/html", body="sign in")
+    )
+    lost = reader.go("/ui/tools").locator("#lost")
+    expect(lost).to_contain_text("You are signed out, or too many tabs are open.")
+    expect(lost.get_by_role("link", name="Load it anew")).to_have_attribute("href", "")
+
+
+@pytest.mark.parametrize("path", ["tab", "approvals/**"])
+def test_an_answer_that_did_not_reach_the_server_is_said(read: Read, world: World, path: str) -> None:
+    """Before its first change, a tab asks for its token."""
+    world.call_meanwhile("order", {"title": "Dune", "copies": 3}, agent="writer")
+    reader = read()
+    page = reader.go("/ui/approvals")
+    reader.context.route(f"**/ui/{path}", lambda route: route.abort())
+    page.get_by_role("button", name="Approve once").click()
+    expect(page.locator("#lost")).to_contain_text("it may not have heard you")
+    expect(page).to_have_url(f"{world.url}/ui/approvals")
+    assert len(world.keep.record.approvals.waiting()) == 1
+
+
+def test_the_door_says_how_to_make_a_link_to_this_very_server(browser: Browser, world: World) -> None:
+    page = browser.new_page()
+    page.goto(f"{world.url}/ui/")
+    expect(page.locator("#command")).to_have_text(f"toolkeep token link --address {world.url}")
+    page.close()

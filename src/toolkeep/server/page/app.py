@@ -124,7 +124,12 @@ class PageApp:
 
     async def _sign_in(self, request: PageRequest) -> Answer:
         if request.method == "GET":
-            return self._renderer.page(request, "sign_in.html", is_signed_in=request.session is not None)
+            return self._renderer.page(
+                request,
+                "sign_in.html",
+                is_signed_in=request.session is not None,
+                address=self._base(request),
+            )
         check_origin(request.headers, self._base(request))
         form = await request.form()
         code, token = form.get("code"), form.get("token").strip()

@@ -16,7 +16,10 @@ let opening = null;
 async function openTab() {
   const key = localStorage.getItem("toolkeep.key") ?? "";
   const answer = await fetch("/ui/tab", { method: "POST", headers: { "X-Toolkeep-Key": key } });
-  if (!answer.ok) throw new Error("this browser does not hold the key of the session");
+  if (!answer.ok) {
+    location.href = "/ui/sign-in";
+    throw new Error("this browser does not hold the key of the session");
+  }
   const token = await answer.text();
   sessionStorage.setItem("toolkeep.tab", token);
   return token;
@@ -26,12 +29,7 @@ async function tabToken() {
   const held = sessionStorage.getItem("toolkeep.tab");
   if (held) return held;
   opening ??= openTab().finally(() => (opening = null));
-  try {
-    return await opening;
-  } catch (error) {
-    location.href = "/ui/sign-in";
-    throw error;
-  }
+  return opening;
 }
 
 async function change(url, options) {
@@ -224,7 +222,10 @@ const changed = (element) => element.closest("form")?.dispatchEvent(new Event("c
 
 // --- live --------------------------------------------------------------------------------------------------------
 
+const NEWS = ["approvals", "calls"];
+const lost = document.getElementById("lost");
 let news = null;
+let missed = 0;
 
 function listen() {
   // A browser has few connections to one server: a tab that nobody looks at gives its own back.
@@ -233,13 +234,40 @@ function listen() {
     news = null;
   } else if (!news) {
     news = new EventSource("/ui/events");
-    for (const name of ["approvals", "calls"]) news.addEventListener(name, () => htmx.trigger(body, name));
+    for (const name of NEWS) news.addEventListener(name, () => htmx.trigger(body, name));
+    news.addEventListener("open", heard);
+    news.addEventListener("error", unheard);
   }
 }
 
+const lookAnew = () => NEWS.forEach((name) => htmx.trigger(body, name));
+
+function heard() {
+  if (!lost.hidden) lookAnew();
+  missed = 0;
+  lost.hidden = true;
+}
+
+function unheard() {
+  if (news?.readyState === EventSource.CLOSED) sayLost("You are signed out, or too many tabs are open.");
+  else if (++missed > 1) sayLost("The server does not answer."); // the first may be a proxy that ends long answers
+}
+
+function sayLost(what) {
+  lost.querySelector("strong").textContent = what;
+  lost.hidden = false;
+}
+
+document.addEventListener("htmx:error", (event) => {
+  const { ctx, error } = event.detail;
+  if (error?.name === "AbortError") return; // another request took its place
+  const isChange = ctx && ctx.request?.method !== "GET";
+  sayLost(isChange ? "The server did not answer: it may not have heard you." : "The server does not answer.");
+});
+
 document.addEventListener("visibilitychange", () => {
   listen();
-  if (!document.hidden) for (const name of ["approvals", "calls"]) htmx.trigger(body, name);
+  if (!document.hidden) lookAnew();
 });
 
 // --- charts ------------------------------------------------------------------------------------------------------
