@@ -464,6 +464,10 @@ class AskingForOne(Listening):
         self._count = 0
         self._has_both = asyncio.Event()
 
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.streams = [self._stream] * 3  # what comes at once finds one each
+        await Streaming.__call__(self, reader, writer)
+
     async def _stream(self, asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         if not asked:
             await self._hold(writer)
