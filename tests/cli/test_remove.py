@@ -227,3 +227,16 @@ def test_nothing_is_removed_without_a_yes(tmp_path: Path) -> None:
         dialogue.enter("y\n")
         assert dialogue.end()[0] == 0
     assert config(tmp_path).read_text() == ""
+
+
+def test_an_upstream_of_one_s_own_file_is_left_to_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, project = tmp_path / "home", tmp_path / "project"
+    home.mkdir()
+    project.mkdir()
+    assert add(home, DOCUMENT, "--yes").exit_code == 0
+    monkeypatch.setenv("HOME", str(home))
+    done = toolkeep(project, "remove", "book_shop", "--yes")
+    assert (done.exit_code, "is an upstream of your own file" in done.stderr) == (1, True), done.output
+    assert "book_shop" in config(home).read_text()

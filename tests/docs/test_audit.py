@@ -14,7 +14,8 @@ from toolkeep.audit.findings import Kind
 from toolkeep.audit.record import Recorder
 from toolkeep.cli.audit import COMMANDS
 from toolkeep.records import MemoryRecord
-from toolkeep.sources.mcp.questions import Questions, UnderWay
+from toolkeep.sources.mcp.noting import UnderWay
+from toolkeep.sources.mcp.questions import Questions
 from toolkeep.storage.log import AuditLog
 
 PAGE = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ from toolkeep.network import exchange
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
 from toolkeep.sources.mcp.answers import value_of
-from toolkeep.sources.mcp.questions import UnderWay
+from toolkeep.sources.mcp.noting import UnderWay
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.mcp.talk import Talk, start_by_http
 

@@ -25,7 +25,7 @@ from toolkeep.network.reaching import HostReach
 from toolkeep.sign_ins import Client, Kept, MemoryTokens
 from toolkeep.sources.mcp.answers import value_of
 from toolkeep.sources.mcp.http_session import Access
-from toolkeep.sources.mcp.questions import UnderWay
+from toolkeep.sources.mcp.noting import UnderWay
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.mcp.talk import Talk, start_by_http
 from toolkeep.sources.oauth.access import OwnSecret, SignedIn, SigningIn

@@ -15,7 +15,8 @@ from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
 from toolkeep.sources.mcp import http_session
 from toolkeep.sources.mcp.answers import value_of
-from toolkeep.sources.mcp.questions import Answerer, Questions, UnderWay
+from toolkeep.sources.mcp.noting import UnderWay
+from toolkeep.sources.mcp.questions import Answerer, Questions
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.mcp.talk import Talk, start_by_http
 
@@ -462,6 +463,10 @@ class AskingForOne(Listening):
         self._on_its_own = on_its_own
         self._count = 0
         self._has_both = asyncio.Event()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.streams = [self._stream] * 3  # what comes at once finds one each
+        await Streaming.__call__(self, reader, writer)
 
     async def _stream(self, asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         if not asked:

@@ -8,7 +8,8 @@ import pytest
 from tests.sources.mcp.speakers import Answering, Log, Told
 from toolkeep.sources.mcp import conversation as conversing
 from toolkeep.sources.mcp.conversation import Conversation
-from toolkeep.sources.mcp.questions import Answerer, Questions, UnderWay
+from toolkeep.sources.mcp.noting import UnderWay
+from toolkeep.sources.mcp.questions import Answerer, Questions
 from toolkeep.sources.mcp.speaking import UpstreamError, UpstreamFailed
 
 ASKS = {

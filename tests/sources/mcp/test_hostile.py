@@ -15,7 +15,7 @@ from toolkeep.sandbox.probe import Findings, probe
 from toolkeep.sandbox.zygote import interpreter
 from toolkeep.sources.mcp import talk as talking
 from toolkeep.sources.mcp.answers import value_of
-from toolkeep.sources.mcp.questions import UnderWay
+from toolkeep.sources.mcp.noting import UnderWay
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.mcp.talk import Talk, start_by_lines
 

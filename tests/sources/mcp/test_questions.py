@@ -12,12 +12,11 @@ from tests.sources.mcp.speakers import Log
 from toolkeep.canonical import canonical_hash
 from toolkeep.events import UpstreamAsked
 from toolkeep.sources.mcp import questions as asking
+from toolkeep.sources.mcp.noting import Tell, UnderWay
 from toolkeep.sources.mcp.questions import (
     QUESTIONS,
     Answerer,
     Questions,
-    Tell,
-    UnderWay,
     UpstreamAnswer,
     UpstreamQuestion,
 )
@@ -439,3 +438,31 @@ def test_a_question_that_comes_with_the_answer_to_its_call_is_put_to_nobody() ->
 
     asyncio.run(main())
     assert (heard, told, log.lines) == ([], [GIVEN_UP], [("one", "cancel", 1)])
+
+
+def test_who_gives_up_the_call_leaves_a_record_of_what_was_asked() -> None:
+    told: list[UpstreamAsked] = []
+    log = Log()
+
+    async def main() -> None:
+        questions = put_to(never, told.append, log)
+
+        async def call() -> None:
+            with questions.during_call(UnderWay("one")):
+                await questions.answer(ASKED)
+
+        calling = asyncio.create_task(call())
+        await settle()
+        calling.cancel()
+        await settle()
+
+    asyncio.run(main())
+    assert log.lines == [("one", "cancel", 1)]
+    assert [event.outcome for event in told] == ["cancel"]
+
+
+def test_who_answers_is_named_within_bounds() -> None:
+    log = Log()
+    asked(lambda _: UpstreamAnswer(content={}, by="ada\x1b\ud800" + "a" * 100_000), ASKED, log=log)
+    assert log.records[0].answerer.startswith("ada\\u001b\\ud800aaa")
+    assert len(log.records[0].answerer) == 256

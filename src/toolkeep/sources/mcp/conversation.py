@@ -23,7 +23,8 @@ from toolkeep.wire.mirrored import mirrored
 from toolkeep.wording import excerpt
 
 if TYPE_CHECKING:
-    from toolkeep.sources.mcp.questions import Questions, UnderWay
+    from toolkeep.sources.mcp.noting import UnderWay
+    from toolkeep.sources.mcp.questions import Questions
 
 PAGES: Final = 200
 TOOLS: Final = 2_000

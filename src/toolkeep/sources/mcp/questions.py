@@ -12,21 +12,19 @@ import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
 import msgspec
 
-from toolkeep import clock
-from toolkeep.audit.kinds import ServerAsked
-from toolkeep.canonical import canonical_hash
 from toolkeep.errors import ToolkeepError
-from toolkeep.events import UpstreamAsked
-from toolkeep.sources.mcp.forms import FORM_BYTES, Form, FormRefused, read_form
+from toolkeep.limits import NAMED_CHARS
+from toolkeep.sources.mcp.forms import Form, FormRefused, read_form
+from toolkeep.sources.mcp.noting import Notes, Record, Tell, UnderWay, Wish, hash_of
 from toolkeep.sources.mcp.secret_words import wants_secret
 from toolkeep.sources.mcp.speaking import UpstreamFailed
-from toolkeep.wording import excerpt_lines
+from toolkeep.wording import excerpt, excerpt_lines
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -50,21 +48,10 @@ _REFUSALS_TOLD: Final = 20
 
 Result = dict[str, Any]
 Reply = Callable[[Result], Awaitable[None]]
-Tell = Callable[[UpstreamAsked], None]
-Record = Callable[[ServerAsked], "asyncio.Future[Any]"]
 DECLINED: Final[Result] = {"action": "decline"}
 _CANCELLED: Final[Result] = {"action": "cancel"}
 _call: ContextVar["UnderWay | None"] = ContextVar("the call whose server is heard", default=None)
 """Set where an answer to one call is read; what reads for all calls has none of this conversation."""
-
-
-class UnderWay(msgspec.Struct, frozen=True, eq=False):
-    """A call that a server has."""
-
-    id: str
-    """Under which the log has it."""
-    pause: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Held while a person is asked, so that this is none of its time."""
 
 
 class UpstreamQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,20 +87,10 @@ def _nobody(_: UpstreamQuestion) -> None:
     """There is nobody to ask."""
 
 
-class _Wish(msgspec.Struct, eq=False):
-    """Something that the server wants, and the calls that it may want it for."""
-
-    method: str
-    calls: list[UnderWay]
-    """Those whose log does not say yet what became of it."""
-    of_calls: int
-    hash: str = ""
-
-
 class _Question(msgspec.Struct, eq=False):
     """A question that a person may be asked, from when it came until it is answered."""
 
-    wish: _Wish
+    wish: Wish
     shown: UpstreamQuestion
     form: Form
     asking: "asyncio.Task[Answer] | None" = None
@@ -139,8 +116,7 @@ class Questions:
         self._answerer = answerer or _nobody
         self._upstream = upstream
         self._agent = agent
-        self._tell = tell
-        self._record = record
+        self._notes = Notes(upstream, agent, tell, record)
         self._untold = _REFUSALS_TOLD
         self._calls: list[UnderWay] = []
         self._left = 0
@@ -189,22 +165,22 @@ class Questions:
         """Ask nothing more."""
         self._left = 0
         for question in list(self._open):
-            self._end(question, list(question.wish.calls))
+            self._end(question, question.wish.calls)
         for task in list(self._replying):
             task.cancel()
 
-    def _wish(self, method: str) -> _Wish:
+    def _wish(self, method: str) -> Wish:
         """What is wanted now: for the call whose answer is being read, or else for one of them all."""
         own = _call.get()
         calls = [own] if own is not None and own in self._calls else list(self._calls)
-        return _Wish(method, calls, len(calls))
+        return Wish(method, calls, len(calls))
 
-    def _refuse(self, wish: _Wish, params: object, reason: str) -> None:
+    def _refuse(self, wish: Wish, params: object, reason: str) -> None:
         self._untold -= 1
         if self._untold >= 0:
-            wish.hash = _digest(params)
-            self._write(wish, wish.calls, "refused")
-            self._note(wish, "refused", reason)
+            wish.hash = hash_of(params)
+            self._notes.write(wish, wish.calls, "refused")
+            self._notes.tell(wish, "refused", reason)
 
     def _admitted(self, params: object) -> _Question | None:
         """The question, where it may be put."""
@@ -214,11 +190,11 @@ class Questions:
         except FormRefused as refused:
             self._refuse(wish, params, str(refused))
             return None
-        wish.hash = _digest(params)
+        wish.hash = hash_of(params)
         self._open.add(question)
         return question
 
-    def _read(self, wish: _Wish, params: dict[str, Any]) -> _Question:
+    def _read(self, wish: Wish, params: dict[str, Any]) -> _Question:
         if not self.has_answerer:
             raise FormRefused(_REFUSED[ELICITATION])
         if not self._left:
@@ -248,19 +224,23 @@ class Questions:
 
     async def _said(self, question: _Question) -> Result:
         """What the server is told, once the log has it."""
+        wish = question.wish
         try:
             said = await self._answered(question)
+        except BaseException:  # whoever waited for what is said has given up
+            self._end(question, wish.calls)
+            self._notes.tell(wish, "cancel", "its call was over")
+            raise
         finally:
             self._open.discard(question)
-        wish, outcome = question.wish, said.result["action"]
         try:
-            for written in self._write(wish, wish.calls, outcome, said.by):
+            for written in self._notes.write(wish, wish.calls, said.result["action"], said.by):
                 await written
         except ToolkeepError as error:
             fields = {"upstream": self._upstream, "error_code": error.code.value}
             log.error("a question was not recorded, and is declined", extra=fields)  # noqa: TRY400 -- whole
             said = _Said(DECLINED, reason="that it was asked could not be recorded")
-        self._note(wish, said.result["action"], said.reason)
+        self._notes.tell(wish, said.result["action"], said.reason)
         return said.result
 
     async def _answered(self, question: _Question) -> _Said:
@@ -295,53 +275,17 @@ class Questions:
     def _end(self, question: _Question, calls: list[UnderWay]) -> None:
         """These calls are over, and the question with the last that it may be of."""
         wish = question.wish
-        self._write(wish, [call for call in calls if call in wish.calls], "cancel")
+        self._notes.write(wish, [call for call in calls if call in wish.calls], "cancel")
         if not wish.calls and question.asking is not None:
             question.asking.cancel()
-
-    def _write(
-        self, wish: _Wish, calls: list[UnderWay], outcome: str, by: str = ""
-    ) -> "list[asyncio.Future[Any]]":
-        """What the log says of these calls, from here on."""
-        wish.calls = [call for call in wish.calls if call not in calls]
-        return [
-            self._record(
-                ServerAsked(
-                    answerer=by,
-                    call=call.id,
-                    method=wish.method,
-                    of_calls=wish.of_calls,
-                    outcome=outcome,
-                    question_hash=wish.hash,
-                    time=clock.now(),
-                    upstream=self._upstream,
-                )
-            )
-            for call in calls
-        ]
-
-    def _note(self, wish: _Wish, outcome: str, reason: str) -> None:
-        """That a server asked, and how it ended; never what."""
-        self._tell(
-            UpstreamAsked(
-                upstream=self._upstream, agent=self._agent, method=wish.method, outcome=outcome, reason=reason
-            )
-        )
 
 
 def _judged(answer: Answer, form: Form) -> _Said:
     given, by = (answer.content, answer.by) if isinstance(answer, UpstreamAnswer) else (answer, PROGRAM)
+    by = excerpt(str(by), NAMED_CHARS)
     if given is None:
         return _Said(DECLINED, by, "the answerer said no")
     try:
         return _Said({"action": "accept", "content": form.filled(given)}, by)
     except FormRefused as refused:
         return _Said(DECLINED, by, str(refused))
-
-
-def _digest(params: object) -> str:
-    """SHA-256 of what a server sent along; empty where that is too much, or has no canonical form."""
-    try:
-        return canonical_hash(params) if len(msgspec.json.encode(params)) <= FORM_BYTES else ""
-    except (TypeError, ValueError, RecursionError, OverflowError):
-        return ""

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from toolkeep.sources.mcp.http_session import Access
-    from toolkeep.sources.mcp.questions import Answerer, Questions, Record
+    from toolkeep.sources.mcp.noting import Record
+    from toolkeep.sources.mcp.questions import Answerer, Questions
     from toolkeep.sources.mcp.speaking import UpstreamFailed
     from toolkeep.sources.mcp.talk import Talk
 
@@ -117,7 +118,7 @@ class McpRunner:
             raise RunRefused(Code.OUTPUT_INVALID, reason) from failed
 
     async def _said(self, call: RecordedCall, known: ToolContext, slot: Timed) -> dict[str, Any]:
-        from toolkeep.sources.mcp.questions import UnderWay
+        from toolkeep.sources.mcp.noting import UnderWay
 
         target = call.tool.runner.target
         key, start = await self._wanted(call, known)
