@@ -12,6 +12,7 @@ import errno
 import fcntl
 import json
 import mmap
+import multiprocessing
 import os
 import platform
 import resource
@@ -1336,7 +1337,9 @@ def other_programs() -> Iterator[None]:
 @ends("done", "standard", "strict+spawn", "strict+both")
 def pool_of_processes() -> Iterator[None]:
     yield
-    with concurrent.futures.ProcessPoolExecutor(2) as pool:
+    # From 3.14 on the default is a server of forks, which is asked over a unix socket.
+    fork = multiprocessing.get_context("fork")
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=fork) as pool:
         assert list(pool.map(abs, [-1, -2])) == [1, 2]
 
 

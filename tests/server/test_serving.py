@@ -375,7 +375,8 @@ def asked(url: str, token: str, path: str, body: Any = None) -> tuple[int, Any]:
         with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310 -- the same
             return response.status, json.load(response)
     except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
+        with error:
+            return error.code, json.load(error)
 
 
 def test_it_ends_when_the_calls_in_flight_have_and_takes_no_more(tmp_path: Path) -> None:
