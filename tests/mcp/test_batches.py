@@ -150,7 +150,7 @@ def test_a_batch_goes_to_no_session_of_another_agent(server: McpServer) -> None:
         (b" [ ] ", INVALID_REQUEST),
         (json.dumps([request(n) for n in range(MCP_BATCH + 1)]).encode(), INVALID_REQUEST),
         (b"[" + b"0," * (MCP_BATCH_COMMAS + 1) + b"0]", INVALID_REQUEST),
-        (b"[" * 200_000 + b"]" * 200_000, PARSE_ERROR),
+        (b"[" * 5_000 + b"]" * 5_000, PARSE_ERROR),
         (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}', PARSE_ERROR),
         (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}] []', PARSE_ERROR),
     ],
