@@ -1,6 +1,7 @@
 """Tools that ask for isolation run in fresh, confined processes; the result says so."""
 
 import asyncio
+import importlib
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.execution import broken, isolated
-from toolkeep import Code, Keep, ToolResult
+from toolkeep import Code, Keep, ToolResult, open_keep
 from toolkeep.audit.memory import MemoryLog
 from toolkeep.execution import machine, sandboxed
 from toolkeep.limits import OUTPUT_PIECES
@@ -111,6 +112,33 @@ def test_a_script_shows_nothing_by_naming_it_as_its_interpreter(
     result = keep.call_sync("peek", {"really": str(tmp_path / "secret")}, agent="bob")
     assert result.code is Code.TOOL_FAILED
     assert keep.call_sync("peek", {"really": str(tmp_path / "script")}, agent="bob").ok
+
+
+HOLDER = """
+import os
+from toolkeep import tool
+
+@tool(constraints={"required_isolation": "restricted"}, side_effects=["None"])
+def peep(path: str) -> list[str]:
+    \"\"\"Names.\"\"\"
+    return os.listdir(path)
+"""
+
+
+def test_code_that_holds_the_state_is_not_shown(
+    findings: Findings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "probe", lambda **_: findings)
+    for name, home in (("holder_of_state", "holder_of_state"), ("holder_of_code", "elsewhere")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(HOLDER)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setenv("TOOLKEEP_HOME", str(tmp_path / home / "state"))
+        with open_keep() as keep:
+            keep.register(importlib.import_module(name).peep)
+            result = keep.call_sync("peep", {"path": str(tmp_path / name)})
+            assert result.ok is (name == "holder_of_code"), result.text
+            assert ("holds the state" in result.text) is (name == "holder_of_state")
 
 
 def test_a_folder_that_is_granted_and_not_there_is_not_granted_from_above(keep: Keep, tmp_path: Path) -> None:

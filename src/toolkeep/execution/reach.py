@@ -244,6 +244,15 @@ def check_hidden(call: PermittedCall, hidden: str) -> None:
         raise ValueError("its folder holds the state of toolkeep, which no tool may see; name one below it")
 
 
+def check_code(code: Iterable[str], hidden: str) -> None:
+    """Raise ValueError where code, which is shown whole, holds what no tool may see, or lies in it."""
+    real = os.path.realpath(hidden) if hidden else ""
+    for path in code:
+        if path == "/" or (real and (path == real or _lies_in(real, (path,)) or _lies_in(path, (real,)))):
+            mend = "keep them apart, or name less"
+            raise ValueError(f"its code holds the state of toolkeep, which no tool may see; {mend}")
+
+
 def _lies_in(path: str, folders: Iterable[str]) -> bool:
     return bool(path) and any(path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
 

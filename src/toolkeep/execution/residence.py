@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from toolkeep.calls import PermittedCall, RegisteredTool, TouchedThing
 from toolkeep.definitions.capability import Capability
-from toolkeep.execution.reach import SPAWN, Reach, Tool, hosts_of, reach_of, reach_of_scopes
+from toolkeep.execution.reach import SPAWN, Reach, Tool, check_code, hosts_of, reach_of, reach_of_scopes
 from toolkeep.execution.staying import find_staying
 from toolkeep.limits import DEFAULT_MEMORY_BYTES
 from toolkeep.network.hosts import HostScope
@@ -61,7 +61,7 @@ def residence(call: PermittedCall, program: str, code: tuple[str, ...], hidden: 
     level = level_of(call.tool)
     started = tuple(executables(program))
     shown = outermost((*code, *(path for path in started if not path.startswith("/usr/"))))
-    _check_code(shown, hidden)
+    check_code(shown, hidden)
     reach = Reach()
     hosts = HostReach()
     if level is Isolation.STRICT:
@@ -78,7 +78,7 @@ def residence_of(
     """Where a program stays that a person starts, with what the person grants; ValueError as before."""
     started = tuple(executables(program))
     shown = outermost((*code, *(path for path in started if not path.startswith("/usr/"))))
-    _check_code(shown, hidden)
+    check_code(shown, hidden)
     scopes = [(one.kind, _real(one, base)) for one in capabilities]
     reach = reach_of_scopes(scopes, Tool(programs=started, hidden=hidden))
     by_kind = {
@@ -164,14 +164,6 @@ def outermost(paths: Iterable[str]) -> tuple[str, ...]:
     found = set(paths)
     inner = {path for path in found if any(path != other and _lies_within(path, other) for other in found)}
     return tuple(sorted(found - inner))
-
-
-def _check_code(code: Iterable[str], hidden: str) -> None:
-    """The code of a program is shown whole, so that nothing may lie in it that no tool may see."""
-    real = os.path.realpath(hidden) if hidden else ""
-    for path in code:
-        if path == "/" or (real and (_lies_within(real, path) or _lies_within(path, real))):
-            raise ValueError("its code holds the state of toolkeep, which no tool may see; name less")
 
 
 def _lies_within(path: str, folder: str) -> bool:

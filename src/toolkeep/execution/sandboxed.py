@@ -25,7 +25,15 @@ from toolkeep.execution.command import COMMAND, RUNNER, fill, find_program
 from toolkeep.execution.contacts import Contacts, Told
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.pieces import joined, listener_of
-from toolkeep.execution.reach import SPAWN, Reach, Tool, hosts_of, reach_of, resolved_arguments
+from toolkeep.execution.reach import (
+    SPAWN,
+    Reach,
+    Tool,
+    check_code,
+    hosts_of,
+    reach_of,
+    resolved_arguments,
+)
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.tool_code import find_code
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MIB, OUTPUT_CAP_BYTES
@@ -240,6 +248,8 @@ class SandboxRunner:
         preload = _PRELOADED if is_live_tool else _TOOLS if is_ours else ()
         reference = find_reference(tool.runner) if is_live_tool else _target(tool)
         code = find_code(reference, self._searched(tool))
+        if level is not Isolation.STANDARD:
+            check_code((*code.shown, *programs), self._hidden)
         may_spawn = _may_spawn(tool)
         worker = WorkerPlan(
             tool=reference,
