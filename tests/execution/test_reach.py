@@ -156,6 +156,19 @@ def test_a_script_of_itself_ends(tmp_path: Path) -> None:
     assert set(executables(str(script))) == {str(script)}
 
 
+def test_a_program_that_was_replaced_is_another(tmp_path: Path) -> None:
+    """Rules hold the file: what waits with those of before could not start the new one."""
+    for name in ("program", "newer"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    tool = reach.Tool(programs=(os.path.realpath(tmp_path / "program"),))
+    before = reach.reach_of_scopes((), tool)
+    assert reach.reach_of_scopes((), tool) == before
+    (tmp_path / "newer").replace(tmp_path / "program")
+    assert reach.reach_of_scopes((), tool).grant == before.grant
+    assert reach.reach_of_scopes((), tool) != before
+
+
 # --- what no tool may see ---------------------------------------------------------------------------
 
 

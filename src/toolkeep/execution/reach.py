@@ -61,7 +61,7 @@ class _Found:
             run=self._run(),
         )
         roots = _set(self.read_roots), _set(self.write_roots)
-        identities = (*self.identities, *map(_identity, grant.frozen))
+        identities = (*self.identities, *map(_identity, (*grant.frozen, *grant.run)))
         return Reach(grant, *roots, _set(identities), self.connects)
 
     def _run(self) -> tuple[str, ...]:
