@@ -38,6 +38,11 @@ def has_secret(schema: Any) -> bool:
     return any(map(is_secret, objects_in(schema)))
 
 
+def has_reference(schema: Any) -> bool:
+    """Whether anything in a schema is said elsewhere."""
+    return any(not part.keys().isdisjoint(_REFERENCES) for part in objects_in(schema))
+
+
 class _NotUnderstood(Exception):
     """A reference could lead anywhere."""
 

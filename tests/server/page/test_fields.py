@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from toolkeep.definitions.public import public_schema
 from toolkeep.server.page.fields import collect, fields_of, fits, nearest, typed_values
 from toolkeep.server.page.request import Form
 
@@ -67,6 +68,19 @@ def test_what_is_no_number_is_sent_as_the_text_that_it_is(typed: str) -> None:
 def test_what_is_no_strict_json_is_an_error_at_its_field(typed: str) -> None:
     collected = collect(FIELDS, form(**{"/tags": typed}))
     assert (collected.arguments, list(collected.errors)) == ({}, ["/tags"])
+
+
+def test_what_refers_to_a_secret_is_not_given_back_either() -> None:
+    login = {"type": "object", "properties": {"password": {"type": "string", "x-secret": True}}}
+    schema = {
+        "type": "object",
+        "properties": {"login": {"$ref": "#/$defs/login"}, "name": {"type": "string"}},
+        "$defs": {"login": login},
+    }
+    fields = fields_of(schema, public_schema(schema))
+    collected = collect(fields, form(**{"/login": '{"password": "hunter2"}', "/name": "ada"}))
+    assert collected.arguments == {"login": {"password": "hunter2"}, "name": "ada"}
+    assert collected.values == typed_values(fields, collected.arguments) == {"/name": "ada"}
 
 
 def test_a_secret_is_taken_and_not_given_back() -> None:

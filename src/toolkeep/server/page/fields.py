@@ -7,13 +7,13 @@ check of the call says what is wrong with it.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import jiter
 import msgspec
 
-from toolkeep.definitions.secret_parts import has_secret
+from toolkeep.definitions.secret_parts import has_reference, has_secret
 from toolkeep.pointers import escaped, steps_of
 from toolkeep.server.page.request import Form
 from toolkeep.validation.hint import describe
@@ -60,11 +60,23 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 def fields_of(schema: Mapping[str, Any], shown: Mapping[str, Any]) -> list[Field]:
     """The fields for a schema; `shown` is the same one without what is secret in it."""
-    return list(_fields(dict(schema), dict(shown), dict(shown), "", "", _DEPTH))[:_MOST_FIELDS]
+    may_lead = has_secret(schema)
+
+    def is_secret(part: Any) -> bool:
+        """Whether something in a part is, or may be where it leads."""
+        return has_secret(part) or (may_lead and has_reference(part))
+
+    return list(_fields(dict(schema), dict(shown), dict(shown), "", "", _DEPTH, is_secret))[:_MOST_FIELDS]
 
 
 def _fields(
-    schema: Any, shown: Any, root: dict[str, Any], pointer: str, group: str, depth: int
+    schema: Any,
+    shown: Any,
+    root: dict[str, Any],
+    pointer: str,
+    group: str,
+    depth: int,
+    is_secret: Callable[[Any], bool],
 ) -> Iterator[Field]:
     properties = shown.get("properties")
     real = schema.get("properties") if isinstance(schema, dict) else None
@@ -74,33 +86,41 @@ def _fields(
     for name, inner in properties.items():
         place = f"{pointer}/{escaped(name)}"
         holds = real.get(name, {})
-        if depth > 1 and _is_plain_object(inner) and not has_secret(holds):
-            yield from _fields(holds, inner, root, place, f"{group}{name}.", depth - 1)
+        if depth > 1 and _is_plain_object(inner) and not is_secret(holds):
+            yield from _fields(holds, inner, root, place, f"{group}{name}.", depth - 1, is_secret)
         else:
-            yield _field(name, holds, inner, root, place, group, is_required=name in required)
+            traits = {"is_required": name in required, "is_secret": is_secret(holds)}
+            yield _field(name, inner, root, place, group, **traits)
 
 
 def _field(
-    name: str, schema: Any, shown: Any, root: dict[str, Any], pointer: str, group: str, *, is_required: bool
+    name: str,
+    shown: Any,
+    root: dict[str, Any],
+    pointer: str,
+    group: str,
+    *,
+    is_required: bool,
+    is_secret: bool,
 ) -> Field:
     known = shown if isinstance(shown, dict) else {}
     description = known.get("description")
     return Field(
         pointer=pointer,
         name=name,
-        kind=_kind(name, schema, known),
+        kind=_kind(name, known, is_secret=is_secret),
         type=describe(shown, root),
         description=description if isinstance(description, str) else "",
         is_required=is_required,
         choices=tuple(known["enum"]) if isinstance(known.get("enum"), list) else (),
         default=known.get("default", msgspec.UNSET),
         group=group,
-        is_secret=has_secret(schema),
+        is_secret=is_secret,
     )
 
 
-def _kind(name: str, schema: Any, shown: dict[str, Any]) -> Kind:
-    if has_secret(schema):
+def _kind(name: str, shown: dict[str, Any], *, is_secret: bool) -> Kind:
+    if is_secret:
         return "secret" if shown.get("type") == "string" else "json"
     if isinstance(shown.get("enum"), list):
         return "choice"
