@@ -43,6 +43,7 @@ class Bundle:
         self._allowance = allowance
         self._direction = direction
         self._names: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
         self._waiting: list[str] = []
         self._nodes = 0
         self.definitions: dict[str, Any] = {}
@@ -95,14 +96,19 @@ class Bundle:
     def _reference(self, reference: Any) -> str:
         self._document.look_up(reference)  # refuses what is not in the document
         if reference not in self._names:
-            wanted = portable_name(str(reference).rpartition("/")[2] or "schema")
-            name, number = wanted, 2
-            while name in self._names.values():
-                name, number = f"{wanted}_{number}", number + 1
+            name = self._free_name(portable_name(str(reference).rpartition("/")[2] or "schema"))
             self._names[reference] = name
             self.definitions[name] = True
             self._waiting.append(reference)
         return f"#/$defs/{self._names[reference]}"
+
+    def _free_name(self, wanted: str) -> str:
+        """A name that no definition has; the next number is remembered, since thousands may want the same."""
+        name, number = wanted, self._numbers.get(wanted, 2)
+        while name in self.definitions:
+            name, number = f"{wanted}_{number}", number + 1
+        self._numbers[wanted] = number
+        return name
 
     def _leave_out(self, schema: dict[str, Any]) -> None:
         """Take out the properties that only the other side may send."""
