@@ -19,7 +19,7 @@ import pytest
 
 from tests.storage.keeps import WEATHER
 from toolkeep import open_keep, tool
-from toolkeep.errors import BackupRefused
+from toolkeep.errors import BackupRefused, StateUnusable
 from toolkeep.storage.backup import check_backup, make_backup, restore_backup
 from toolkeep.storage.tokens import FileTokens
 from toolkeep.storage.verify import verify
@@ -258,6 +258,33 @@ def forge(held: dict[str, bytes], change: Callable[[dict[str, bytes]], Any]) -> 
         for name, data in held.items()
     ]
     held["manifest.json"] = json.dumps(manifest).encode()
+
+
+def test_a_whole_backup_of_a_form_that_is_not_known_is_refused(used: Path, tmp_path: Path) -> None:
+    file = tmp_path / "backup.tar"
+    make_backup(used, file)
+
+    def renumber(held: dict[str, bytes]) -> None:
+        held["manifest.json"] = json.dumps({**json.loads(held["manifest.json"]), "format": 2}).encode()
+
+    with pytest.raises(BackupRefused, match="was made by a newer toolkeep"):
+        check_backup(rewritten(file, renumber))
+
+
+def test_a_backup_that_holds_a_file_twice_is_refused(used: Path, tmp_path: Path) -> None:
+    file = tmp_path / "backup.tar"
+    make_backup(used, file)
+    with tarfile.open(file, "a") as archive:
+        archive.addfile(tarfile.TarInfo("keys/log.key"), io.BytesIO(b""))
+    with pytest.raises(BackupRefused, match="something that no backup holds"):
+        check_backup(file)
+
+
+def test_a_state_that_is_open_to_others_is_not_backed_up(used: Path, tmp_path: Path) -> None:
+    used.chmod(0o755)
+    with pytest.raises(StateUnusable, match="open to other users"):
+        make_backup(used, tmp_path / "backup.tar")
+    assert not (tmp_path / "backup.tar").exists()
 
 
 def test_a_log_that_was_rewritten_with_its_manifest_does_not_verify(used: Path, tmp_path: Path) -> None:

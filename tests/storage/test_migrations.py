@@ -155,9 +155,10 @@ def test_those_who_come_at_the_same_time_make_the_tables_once(empty_place: Place
         store.close()
 
 
-def test_whoever_comes_while_another_makes_the_file_waits_for_it(tmp_path: Path) -> None:
+def test_whoever_comes_while_another_begins_with_the_file_waits_for_it(tmp_path: Path) -> None:
     place = EmbeddedPlace(tmp_path)
     with contextlib.closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as maker:
+        maker.execute("CREATE TABLE begun (something TEXT)")
         maker.execute("BEGIN IMMEDIATE")
         with ThreadPoolExecutor(1) as threads:
             coming = threads.submit(place.connect)

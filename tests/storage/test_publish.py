@@ -24,7 +24,15 @@ class Receiver(http.server.BaseHTTPRequestHandler):
             raise TypeError
         server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
         self.send_response(server.status)
-        self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+        self.send_header("Location", f"{server.url}/elsewhere")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        server = self.server
+        if not isinstance(server, Server):
+            raise TypeError
+        server.followed.append(self.path)
+        self.send_response(200)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
@@ -37,6 +45,7 @@ class Server(http.server.HTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Receiver)
         self.bodies: list[bytes] = []
+        self.followed: list[str] = []
 
     @property
     def url(self) -> str:
@@ -140,7 +149,7 @@ def test_what_was_not_taken_is_sent_again_and_a_redirect_is_not_followed(
     publisher.publish()
     publisher.publish()
     publisher.close()
-    assert len(server.bodies) == 2
+    assert (len(server.bodies), server.followed) == (2, [])
 
 
 def test_a_webhook_that_is_not_there_holds_nothing_up(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -312,6 +313,23 @@ def test_a_rotated_key_is_followed_in_both_directions(copy: Path, original: Path
     for key in (first, second, third, None):
         report = verify(copy, public_key=key)
         assert (report.findings, report.covered) == ((), RECORDS + 4)
+
+
+def test_a_key_that_is_rotated_while_a_log_is_verified_is_no_finding(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toolkeep.storage import verify as verifying
+
+    genuine = verifying._scan
+
+    def rotate_first(*given: Any) -> Any:
+        with AuditLog(copy) as log:
+            log.rotate_key()
+        return genuine(*given)
+
+    monkeypatch.setattr(verifying, "_scan", rotate_first)
+    report = verify(copy)
+    assert (report.findings, report.records, report.covered) == ((), RECORDS, RECORDS)
 
 
 def test_a_rotation_without_a_checkpoint_of_both_keys_is_found(copy: Path) -> None:

@@ -238,3 +238,12 @@ def test_a_record_is_not_proven_under_what_only_a_witness_signed(keep: Path, wit
         alone = Note(text=note.text, signatures=note.signatures[1:])
         with pytest.raises(NoteInvalid, match="the log itself"):
             log.prove(2, str(alone))
+
+
+def test_a_request_is_read_no_further_than_one_can_be_long(tmp_path: Path, witness: Witness) -> None:
+    box = tmp_path / "box"
+    box.mkdir()
+    (box / "a.request").write_text("old 0\n\n")
+    os.truncate(box / "a.request", 1 << 40)
+    assert witness.answer_requests(box) == 1
+    assert [path.name for path in box.iterdir()] == ["a.refused"]

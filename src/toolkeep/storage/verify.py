@@ -51,8 +51,8 @@ def verify(
         ends = segment_ends(audit)
         newest = _readable(checkpoints.newest, findings)
         kept = _readable(checkpoints.kept, findings) or []
+        key = _key(public_key, keys, findings)  # of the same moment: it may be rotated while we read
     scan = _scan(audit, ends, max(map(_size_of, [newest, *kept])))
-    key = _key(public_key, keys, findings)
     given = Given(
         log=str(folder),
         key=key,
