@@ -452,6 +452,8 @@ class ToolResult(msgspec.Struct, frozen=True, eq=False):
             return f"Call {self.call_id} of '{self.tool}' waits for its result."
         if self.truncation is not None and self.value is None:
             return f"The output has {self.truncation.full_bytes} bytes: {self.truncation.reference}"
+        if isinstance(self.value, bytes):
+            return f"[{len(self.value)} bytes, sha256:{self.hash}]"
         return self.value if isinstance(self.value, str) else json_text(self.value)
 
     def to_dict(self) -> dict[str, Any]:

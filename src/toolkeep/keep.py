@@ -68,6 +68,9 @@ class CallKeywords(TypedDict, total=False):
 class Keep(KeepsTools):
     """Keeps an agent's tools. Made by `open_keep`."""
 
+    _holds_log = False
+    """Whether a log was opened that has to be closed."""
+
     def __init__(
         self,
         *,
@@ -146,8 +149,7 @@ class Keep(KeepsTools):
 
     def __del__(self) -> None:
         """Say that a keep was dropped with its log open; what garbage is collected in cannot close it."""
-        is_open = getattr(self, "_made", None) is not None and not self._is_closed
-        if is_open and callable(self._given_record):  # a record that the keep opened itself
+        if self._holds_log and not self._is_closed:
             warn = "unclosed keep: its threads stay, its newest bodies may be lost; close it, or use `with`"
             warnings.warn(warn, ResourceWarning, source=self, stacklevel=2)
 
@@ -320,7 +322,9 @@ class Keep(KeepsTools):
         from toolkeep.records import MemoryRecord
 
         given = MemoryRecord if self._is_closed or self._given_record is None else self._given_record
-        return given() if callable(given) else given
+        opened = given() if callable(given) else given
+        self._holds_log = not isinstance(opened, MemoryRecord)
+        return opened
 
     async def call(
         self,

@@ -31,6 +31,7 @@ from unittest.mock import patch
 from click.testing import CliRunner
 
 from tests.docs.markdown import PAGES, ROOT, Block, blocks_of
+from toolkeep import Keep
 from toolkeep.cli.main import cli
 
 _FILE_COMMENT = re.compile(r"# (?P<name>[\w./~-]+\.(ya?ml|json))$", re.MULTILINE)
@@ -74,11 +75,21 @@ def _comparable(text: str) -> str:
 def run_page(page: str, name: str = "page.md") -> Iterator[Shown]:
     """Run a page in the current folder; what its python raises comes out."""
     names: dict[str, Any] = {"__name__": "page"}
+    keeps: list[Keep] = []
+    try:
+        yield from _run_blocks(page, name, names, keeps)
+    finally:
+        for keep in keeps:  # a page need not show each time how one is closed
+            keep.close()
+
+
+def _run_blocks(page: str, name: str, names: dict[str, Any], keeps: list[Keep]) -> Iterator[Shown]:
     remembered: dict[str, str] = {}
     printed = ""
     for block in blocks_of(page):
         if block.language == "python" and not block.name:
             printed = _run_python(block, names, name)
+            keeps += [value for value in names.values() if isinstance(value, Keep)]
         elif block.language in ("text", "json") and block.lead.endswith("prints:"):
             yield Shown(block, printed)
         elif block.language in ("yaml", "json", "python", "cedar") and (file := _file_name(block)):

@@ -712,6 +712,11 @@ def test_binary_output_is_bytes_with_a_plain_hash(value: Any, kind: dict[str, st
     assert result.to_dict()["value"] == "AP8="
 
 
+def test_a_model_reads_of_bytes_how_many_there_are() -> None:
+    result = given(b"\x89PNG", result_type="binary")
+    assert result.text == f"[4 bytes, sha256:{result.hash}]"
+
+
 def test_a_binary_tool_that_gives_no_bytes_is_broken() -> None:
     result = given("text", result_type="binary")
     assert (result.code, message(result)) == (
