@@ -9,7 +9,7 @@ import msgspec
 
 from toolkeep.assembly import open_state, project_folder, read_configuration, sign_ins_of
 from toolkeep.cli.add.writing import block_end, changed_lines, check_agreed, check_name
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.documents import Document, read_yaml
 from toolkeep.errors import FileUnreadable, ImportRefused
 from toolkeep.registry.locking import LOCK_FILE, Lock, of_origins
@@ -86,7 +86,7 @@ def command(name: str, *, yes: bool, project: Path | None, as_json: bool) -> Non
     if as_json:
         print_json(_data(removal))
         return
-    say(f" removed '{visible(name)}'", label="✓", color="green")
+    say_done(f"removed '{visible(name)}'")
     if removal.is_signed_in:
         say("  Its server was not told: end the sign-in there too, if it lasts.")
     if any(not file.counts for file in read_configuration(root, state).files):
