@@ -152,6 +152,21 @@ def test_a_rotated_token_counts_in_the_place_of_the_old_one(
         tokens.rotate(old.token.id)
 
 
+def test_a_token_that_is_revoked_while_it_is_rotated_gives_no_other(
+    tokens: Tokens, table: TokenTable, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, genuine = tokens.make("ci", [Scope.CALL]), table.exchange
+
+    def revoke_first(token_id: str, kept: KeptToken, *, ends_at: float) -> bool:
+        table.revoke(token_id, clock.now)
+        return genuine(token_id, kept, ends_at=ends_at)
+
+    monkeypatch.setattr(table, "exchange", revoke_first)
+    with pytest.raises(TokenRefused):
+        tokens.rotate(old.token.id)
+    assert not any(token.is_live(clock.now) for token in table.all())
+
+
 def test_a_rotation_never_lengthens_the_old_token(tokens: Tokens, clock: Clock) -> None:
     old = tokens.make("ci", [Scope.CALL], days=1)
     tokens.rotate(old.token.id, overlap_s=30 * DAY)

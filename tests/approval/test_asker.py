@@ -18,7 +18,7 @@ from toolkeep.calls import Approval, PermittedCall, ToolResult
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.parameter import Touches
 from toolkeep.errors import StateUnusable
-from toolkeep.limits import APPROVAL_WAIT_SECONDS, APPROVALS_WAITING, SESSION_SECONDS
+from toolkeep.limits import APPROVAL_WAIT_SECONDS, APPROVALS_WAITING, RULE_DAYS, SESSION_SECONDS
 from toolkeep.policy.rules import RuleJudge
 from toolkeep.policy.settings import Grant, PolicySettings, PolicySource
 from toolkeep.records import MemoryRecord
@@ -1000,7 +1000,10 @@ def test_a_rule_does_not_cover_an_optional_argument_that_is_added(added: dict[st
     assert len(person.questions) == 2
 
 
-@pytest.mark.parametrize(("days", "length_s"), [(30, 30 * 86_400), (1, 86_400), (0, 86_400), (-5, 86_400)])
+@pytest.mark.parametrize(
+    ("days", "length_s"),
+    [(30, 30 * 86_400), (1, 86_400), (0, 86_400), (-5, 86_400), (10_000, RULE_DAYS * 86_400)],
+)
 def test_a_rule_ends_at_its_date(days: int, length_s: int) -> None:
     desk, person, _ = rule_desk(days=days)
     (rule,) = desk.store.rules()

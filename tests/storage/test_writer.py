@@ -14,7 +14,7 @@ import pytest
 
 from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.entry import Leaf
-from toolkeep.audit.errors import LogUnwritable
+from toolkeep.audit.errors import AuditBroken, LogUnwritable
 from toolkeep.audit.note import Note
 from toolkeep.storage.appender import Appender
 from toolkeep.storage.log import AuditLog
@@ -172,6 +172,18 @@ def test_what_others_wrote_at_length_is_read_by_the_thread(
     syncing.clear()
     assert asyncio.run(call()).index == 4
     assert set(syncing) == {threading.get_ident()}
+
+
+def test_a_loop_looks_at_the_place_of_a_log_that_cannot_be_signed(log: AuditLog, folder: Path) -> None:
+    folder.rename(folder.with_name("aside"))
+    log._writer._sign_in_time()
+
+    async def call() -> None:
+        with pytest.raises(AuditBroken):
+            await log.append_soon(b"{}", is_alone=True)
+
+    asyncio.run(call())
+    folder.with_name("aside").rename(folder)
 
 
 def test_those_who_wait_elsewhere_are_told_too(log: AuditLog, syncing: list[int]) -> None:

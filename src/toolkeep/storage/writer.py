@@ -307,7 +307,8 @@ class Writer:
                 self._lock_descriptor = os.open(self.audit, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._lock(is_patient=is_patient)
             try:
-                if is_patient or not self._due:  # on an event loop once a checkpoint, which is often enough
+                # On an event loop once a checkpoint, which is often enough while they can be signed.
+                if is_patient or not self._due or self._is_unsigned:
                     self._check_place()
                 yield self._caught_up(is_patient=is_patient)
             finally:
