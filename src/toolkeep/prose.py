@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolkeep.errors import FAILURES
 from toolkeep.limits import MODEL_TEXT_CHARS
-from toolkeep.wording import echo_name, shorten
+from toolkeep.wording import counted, echo_name, shorten
 
 if TYPE_CHECKING:
     from toolkeep.calls import Violation
@@ -26,7 +26,7 @@ def refusal_text(
     is_repeated: bool = False,
 ) -> str:
     """Every violation as one line, then the signature; at most `MODEL_TEXT_CHARS` characters."""
-    count = "1 problem" if len(errors) == 1 else f"{len(errors)} problems"
+    count = counted(len(errors), "problem")
     ended = "failed" if errors[0].code in FAILURES else f"refused: {count}"
     head = [f"Call of '{echo_name(tool)}' {ended}."]
     if is_repeated:

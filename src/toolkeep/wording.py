@@ -94,6 +94,11 @@ def _is_short(text: str) -> bool:
     return len(text) <= ECHOED_CHARS and text.isascii() and text.isprintable()
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 tool`, `12 tools`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def listing(values: Iterable[str], count: int, limit: int, separator: str = ", ") -> str:
     """The first few of `count` values in a sentence, with the number that is left out."""
     shown = separator.join(islice(values, limit))

@@ -16,6 +16,7 @@ from toolkeep.cli.asking import YES, columns, person, show, typed
 from toolkeep.cli.options import say
 from toolkeep.sources.mcp.forms import Form, FormRefused
 from toolkeep.sources.mcp.questions import UpstreamAnswer, UpstreamQuestion
+from toolkeep.wording import counted
 
 _TRIES: Final = 3
 """To fill in one field; after that it is a no."""
@@ -101,7 +102,7 @@ def question_lines(question: UpstreamQuestion, *, now: float, width: int) -> Ite
     for key in ("title", "description"):
         if text := question.schema.get(key):
             yield from rows(text, width)
-    wanted = "a yes or a no" if not count else f"{count} answer{'' if count == 1 else 's'}"
+    wanted = "a yes or a no" if not count else counted(count, "answer")
     yield Line(f"It wants {wanted}, for a call of {name(question.agent)}.", "label")
     yield Line(f"It waits for {duration(question.expires_at - now)}.", "label")
     yield Line("Never tell it a password or a key: no server may ask for one here.", "note")

@@ -15,7 +15,7 @@ from toolkeep.cli.tools import keep_with
 from toolkeep.definitions.tool import SourceKind
 from toolkeep.definitions.vocabulary import Category, Danger, ToolState
 from toolkeep.keep import Keep
-from toolkeep.wording import shorten, visible
+from toolkeep.wording import counted, shorten, visible
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -116,7 +116,7 @@ def _summary(keep: Keep, shown: Sequence[RegisteredTool]) -> str:
         details.append(f"{len(keep.start_up.skipped)} skipped")
     if len(shown) != len(tools):
         details.insert(0, f"{len(shown)} shown")
-    total = f"Total: {len(tools)} {'tool' if len(tools) == 1 else 'tools'}"
+    total = f"Total: {counted(len(tools), 'tool')}"
     return f"{total} ({', '.join(details)})" if details else total
 
 

@@ -25,7 +25,7 @@ from toolkeep.registry.locking import (
     pinned_lock,
 )
 from toolkeep.storage.lock_file import read_lock_file, write_lock_file
-from toolkeep.wording import visible
+from toolkeep.wording import counted, visible
 
 if TYPE_CHECKING:
     from toolkeep.sources.mcp.listing import Listing
@@ -98,7 +98,7 @@ def _check(root: Path, offered: Lock, *, as_json: bool) -> None:
                 say(line)
         say_failed(f"{len(found)} differences from {LOCK_FILE}", err=True)
     else:
-        say_done(f"{LOCK_FILE} agrees: {len(offered.tools)} tools are offered")
+        say_done(f"{LOCK_FILE} agrees: {counted(len(offered.tools), 'tool')} offered")
     sys.exit(1 if found else 0)
 
 
@@ -113,6 +113,6 @@ def _write(root: Path, offered: Lock, *, as_json: bool) -> None:
     if as_json:
         print_json({"path": str(path), "tools": len(lock.tools), "waiting": waiting})
         return
-    say_done(f"wrote {len(lock.tools)} tools to {visible(str(path))}")
+    say_done(f"wrote {counted(len(lock.tools), 'tool')} to {visible(str(path))}")
     for name in waiting:
         say(f"  '{visible(name)}' waits to be accepted: toolkeep accept {visible(name)}", err=True)

@@ -16,7 +16,7 @@ from toolkeep.registry.locking import LOCK_FILE, Lock, of_origins
 from toolkeep.storage.atomic import write_whole
 from toolkeep.storage.lock_file import read_lock_file, write_lock_file
 from toolkeep.storage.state import KeepState
-from toolkeep.wording import visible
+from toolkeep.wording import counted, visible
 
 _KINDS: Final = ("mcp", "openapi")
 
@@ -56,7 +56,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def besides(self) -> list[str]:
         """What goes with the entry, in words."""
-        count = "1 tool" if len(self.tools) == 1 else f"{len(self.tools)} tools"
+        count = counted(len(self.tools), "tool")
         words = [visible(str(self.listing))] if self.listing else []
         words += [f"what was accepted of {count}: {visible(', '.join(self.tools))}"] if self.tools else []
         words += [f"its lines of {LOCK_FILE}"] if self.lock is not None else []

@@ -21,7 +21,7 @@ from toolkeep.sources.mcp.importing import Wishes, import_listing
 from toolkeep.sources.mcp.listing import Listing
 from toolkeep.sources.mcp.provider import capabilities_of, target_of
 from toolkeep.wire.era import HANDSHAKE_VERSIONS, MODERN_VERSIONS
-from toolkeep.wording import visible
+from toolkeep.wording import counted, visible
 
 _SECRET = re.compile(r"\{secret:([^{}]+)\}")
 
@@ -106,7 +106,7 @@ def command(
         told = {"upstream": name, "path": str(addition.path), "tools": [offer.name for offer in usable]}
         print_json({**told, "refused": refused})
         return
-    count = "1 tool" if len(usable) == 1 else f"{len(usable)} tools"
+    count = counted(len(usable), "tool")
     if not is_new:
         say_done(f"'{name}' lists what it did before: {count}")
         return

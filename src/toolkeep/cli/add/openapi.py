@@ -15,7 +15,7 @@ from toolkeep.limits import DEFINITION_FILE_BYTES
 from toolkeep.registry.admit import check_definition
 from toolkeep.sources.openapi.document import Document, read_document
 from toolkeep.sources.openapi.importing import Import, Wishes, import_document, server_urls, wrong_with_url
-from toolkeep.wording import visible
+from toolkeep.wording import counted, visible
 
 
 @click.command("openapi")
@@ -55,7 +55,7 @@ def command(
     if as_json:
         print_json({**data, "refused": {made.operation: made.reason for made in imports if made.reason}})
         return
-    say_done(f"added '{visible(chosen)}' with {len(usable)} tools")
+    say_done(f"added '{visible(chosen)}' with {counted(len(usable), 'tool')}")
     say("  They answer once the file is accepted: toolkeep accept")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from toolkeep.approval.question import Question
 from toolkeep.approval.view import Line, fit, moment, rows
 from toolkeep.files import is_there
+from toolkeep.wording import counted
 
 if TYPE_CHECKING:
     from toolkeep.calls import RegisteredTool
@@ -71,15 +72,13 @@ def rule_lines(question: Question, *, now: float, days: int, width: int) -> Iter
     """The rule that "always" would add, and its end."""
     yield Line('"Always" would add this rule:', "heading")
     yield from rows(question.rule, width)
-    yield Line(
-        f"It ends at {moment(now + days * _DAY_SECONDS)}, in {days} day{'' if days == 1 else 's'}.", "label"
-    )
+    yield Line(f"It ends at {moment(now + days * _DAY_SECONDS)}, in {counted(days, 'day')}.", "label")
 
 
 def hindsight_lines(back: Hindsight, *, width: int) -> Iterator[Line]:
     """What came of looking back."""
     allowed = len(back.allowed)
-    calls = f"{back.looked_at} recorded call{'' if back.looked_at == 1 else 's'}"
+    calls = f"{counted(back.looked_at, 'recorded call')}"
     yield Line(
         f"Of {calls} it would have allowed {allowed}" + (", the last of them:" if allowed else "."), "label"
     )

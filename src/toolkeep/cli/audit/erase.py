@@ -9,6 +9,7 @@ import click
 from toolkeep.cli.audit.folder import entries_of_call, log_of, state_of
 from toolkeep.cli.options import common, print_json, project, say_done
 from toolkeep.storage.bodies import Bodies
+from toolkeep.wording import counted
 
 _DAY_SECONDS = 86_400
 
@@ -35,7 +36,7 @@ def command(call: str | None, days: float | None, project: Path | None, *, as_js
     if as_json:
         print_json({"erased": erased})
     else:
-        say_done(f"erased {len(erased)} {'body' if len(erased) == 1 else 'bodies'}")
+        say_done(f"erased {counted(len(erased), 'body', 'bodies')}")
 
 
 def _digests(project: Path | None, call: str) -> list[str]:

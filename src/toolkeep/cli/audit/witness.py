@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from toolkeep.cli.options import common, print_json, say
+from toolkeep.wording import counted
 
 
 @click.command("witness")
@@ -39,8 +40,7 @@ def command(folder: Path, name: str, keys: tuple[str, ...], requests: Path | Non
         return
     say(f"witness key: {witness.public_key}")
     if requests:
-        count = sum(answered)
         why = f", {answered.refused} of them refused: see the .refused files" if answered.refused else ""
-        say(f"{count} {'request' if count == 1 else 'requests'} answered{why}")
+        say(f"{counted(sum(answered), 'request')} answered{why}")
     if not witness.knows_a_log:
         say("  It knows no log yet: give --trust the key that `toolkeep audit key` prints.", err=True)

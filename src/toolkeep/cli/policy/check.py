@@ -17,6 +17,7 @@ from toolkeep.policy.checking import check_policies
 from toolkeep.policy.policies import Policy, PolicyProblem, Uid, tool_ancestors
 from toolkeep.policy.reading import read_policies
 from toolkeep.policy.rulebook import read_all
+from toolkeep.wording import counted
 
 
 class Report(NamedTuple):
@@ -102,23 +103,16 @@ def _print(report: Report) -> None:
     for note in report.notes:
         warn(str(note), err=False)
     if report.problems:
-        say(f"\n{_count(len(report.problems), 'problem')}")
+        say(f"\n{counted(len(report.problems), 'problem')}")
     elif not report.texts.sources:
         say_done("no policies: what agents hold decides alone")
     else:
-        counted = f"{_policies(len(report.policies))}, {_count(len(report.texts.examples), 'example')}"
-        say_done(f"{counted}: all right")
+        policies = counted(len(report.policies), "policy", "policies")
+        numbers = f"{policies}, {counted(len(report.texts.examples), 'example')}"
+        say_done(f"{numbers}: all right")
 
 
 def print_problems(problems: tuple[PolicyProblem, ...]) -> None:
     """Problems for a person."""
     for problem in problems:
         say_failed(str(problem))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _policies(number: int) -> str:
-    return "1 policy" if number == 1 else f"{number} policies"

@@ -23,6 +23,7 @@ from toolkeep.server.page.assets import Assets
 from toolkeep.server.page.request import PageRequest
 from toolkeep.server.page.security import protective
 from toolkeep.tokens import Scope
+from toolkeep.wording import counted
 
 HTML_TYPE: Final = b"text/html; charset=utf-8"
 _TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
@@ -76,7 +77,7 @@ class Renderer:
             "when": when,
             "name": lambda text: name(str(text)),
             "lasting": duration,
-            "count": count,
+            "count": counted,
             "size": size,
             "words": words,
             "sentence": lambda text: text if str(text).endswith((".", "?", "!")) else f"{text}.",
@@ -171,11 +172,6 @@ def _moment(moment: str | float | datetime) -> datetime:
         found = datetime.fromisoformat(moment)
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     return datetime.fromtimestamp(moment, UTC)
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """`1 tool`, `12 tools`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def size(number: float) -> str:
