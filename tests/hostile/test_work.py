@@ -259,9 +259,9 @@ def test_an_output_that_would_take_long_to_check_fails_the_call(value: list[int]
     def numbers() -> list[int]:
         return value
 
-    keep = open_keep()
-    keep.register(numbers)
-    result = asyncio.run(keep.call("numbers", {}))
+    with open_keep() as keep:
+        keep.register(numbers)
+        result = asyncio.run(keep.call("numbers", {}))
     assert result.code is (Code.OUTPUT_TOO_BIG if value[0] else None)
 
 
@@ -277,9 +277,9 @@ def test_a_value_that_shares_its_parts_is_not_written_out_without_end() -> None:
             value = [value, value]
         return value
 
-    keep = open_keep()
-    keep.register(shared)
-    results = [asyncio.run(keep.call("shared", {"how": how})) for how in ("text", "arrays")]
+    with open_keep() as keep:
+        keep.register(shared)
+        results = [asyncio.run(keep.call("shared", {"how": how})) for how in ("text", "arrays")]
     assert [result.code for result in results] == [Code.OUTPUT_TOO_BIG] * 2
     assert "gave more than 1000000 values" in results[1].text
 

@@ -126,7 +126,7 @@ class KeepState:
         """Rows, without making anything that is not there."""
         try:
             check_not_empty(self._file)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise self._unusable(error) from error
