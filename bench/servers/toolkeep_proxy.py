@@ -15,6 +15,7 @@ from toolkeep.mcp.http import McpApp
 from toolkeep.mcp.server import McpServer
 from toolkeep.mcp.stdio import serve_stdio
 from toolkeep.registry.given import Offer
+from toolkeep.sandbox.trusted import THIS_PROCESS
 from toolkeep.sources.mcp.importing import Wishes, import_listing
 from toolkeep.sources.mcp.looking import look
 from toolkeep.sources.mcp.provider import capabilities_of, target_of
@@ -23,7 +24,7 @@ from toolkeep.sources.mcp.provider import capabilities_of, target_of
 def offered(upstream: Sequence[str]) -> list[Offer]:
     """The tools of the server, confined as always, and called safe so that nobody is asked."""
     entry = {"url": upstream[0]} if upstream[0].startswith("http") else {"command": list(upstream)}
-    listing = asyncio.run(look(entry, "/", lambda name: name, ""))
+    listing = asyncio.run(look(entry, "/", lambda name: name, THIS_PROCESS))
     name = f"up_{hashlib.sha256(' '.join(upstream).encode()).hexdigest()[:8]}"  # what was pinned is another's
     wishes = Wishes(name=name, capabilities=capabilities_of(entry), target=target_of(entry, "/x"))
     return [

@@ -20,6 +20,7 @@ from toolkeep.registry.registry import LockedSets
 from toolkeep.registry.state import RegistryState
 from toolkeep.registry.unanswered import answering
 from toolkeep.sandbox.importing import note_keep, refuse_calls
+from toolkeep.sandbox.trusted import TrustedPaths
 from toolkeep.telemetry.logs import LogListener
 from toolkeep.validation.compiler import Formats
 from toolkeep.validation.memory import RefusalMemory
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from toolkeep.registry.store import DefinitionStore
     from toolkeep.replay import Replay
     from toolkeep.results.output import Normalizers
+    from toolkeep.sandbox.trusted import TrustedPath
     from toolkeep.sign_ins import KeptTokens
     from toolkeep.sources.mcp.questions import Answerer
     from toolkeep.storage.following import Follower
@@ -132,6 +134,9 @@ class Keep(KeepsTools):
         self._follower: Follower | None = None
         self._webhooks: list[Webhook] = []
         self._speaks: Speaker | None = None
+        self._trusted: TrustedPaths | None = None
+        for grant in policy.agents.values():
+            self._watch(grant)
 
     def __enter__(self) -> Self:
         return self
@@ -203,9 +208,36 @@ class Keep(KeepsTools):
         if isinstance(capabilities, str) or isinstance(permissions, str):
             raise TypeError("capabilities and permissions are lists of text, not one text")
         grant = Grant(capabilities=tuple(map(Capability.read, capabilities)), permissions=tuple(permissions))
+        self._watch(grant)
         self.authorizer.declare(name, grant)
         self._grants[name] = grant
         self._bus.tell(AgentDeclared(agent=name))
+
+    def _watch(self, grant: Grant) -> None:
+        """Let this process import nothing from now on that a tool with the grant may have written (SBX-6)."""
+        folders = [held.scope for held in grant.capabilities if held.kind == "fs.write" and held.scope]
+        if folders:
+            from toolkeep.sandbox.import_guard import (
+                watch,  # where nothing may be written, nothing is guarded
+            )
+
+            for folder in folders:
+                watch(f"{self._project}/{folder}" if folder[:1] != "/" else folder)
+
+    @property
+    def trusted(self) -> TrustedPaths:
+        """What this process executes, imports or believes, and no tool may write."""
+        if self._trusted is None:
+            from toolkeep.execution.registered_code import RegisteredCode, programs_of_others
+
+            code = RegisteredCode(lambda: self._registry.snapshot.families, self._project)
+
+            def programs(agent: str) -> "Iterable[TrustedPath]":
+                held = {name: grant.capabilities for name, grant in self._grants.items()}
+                return programs_of_others(held, self._project, agent)
+
+            self._trusted = TrustedPaths(self._policy.state_folder or "", code, programs)
+        return self._trusted
 
     def has_agent(self, name: str) -> bool:
         """Whether an agent of that name was declared."""
@@ -240,6 +272,7 @@ class Keep(KeepsTools):
             tools=self._known_tools,
             examples=policy.examples,
             check=lambda tool, arguments: validate(tool, dict(arguments), self._refusals, "example"),
+            trusted=self.trusted,
         )
 
     def _known_tools(self) -> Iterable[RegisteredTool]:
@@ -265,6 +298,7 @@ class Keep(KeepsTools):
             grant=self._grants.get(agent),
             project=self._project,
             state_folder=self._policy.state_folder,
+            trusted=self.trusted,
         )
 
     @property
@@ -308,6 +342,7 @@ class Keep(KeepsTools):
             limits=self._call_limits,
             authorizer=self.authorizer,
             policy=self._policy,
+            trusted=self.trusted,
             approver=self._approver,
             answerer=self._answerer,
             normalizers=self._normalizers,

@@ -307,8 +307,8 @@ HELD_PLACES: Final = 400
 """Files and folders that the calls of one agent hold open together, also while they wait for a person: each
 is a descriptor of the host's process, which often has 1,024 in all."""
 
-PROTECTED_ENTRIES: Final = 20_000
-"""Names that are looked through below a folder before a worker may write it: a tenth of a second."""
+PROTECTED_ENTRIES: Final = 200_000
+"""Names that are looked through below a folder before a worker may write it: a quarter of a second, once."""
 
 BODIES_WAITING: Final = 10_000
 """Bodies that wait to be written; beyond, one is not kept rather than a call held up."""

@@ -58,6 +58,7 @@ from toolkeep.registry.registry import ToolRegistry
 from toolkeep.registry.unanswered import answering_tool
 from toolkeep.results.normalize import normalize, pending, refused
 from toolkeep.results.output import Normalizers, check_output
+from toolkeep.sandbox.trusted import TrustedPaths
 from toolkeep.sign_ins import KeptTokens
 from toolkeep.sources.mcp.runner import McpRunner
 from toolkeep.validation.memory import RefusalMemory
@@ -92,6 +93,7 @@ class Pipeline:
         limits: CallLimits,
         authorizer: Authorizer,
         policy: PolicySettings,
+        trusted: TrustedPaths,
         approver: Approver | None,
         answerer: "Answerer | None",
         normalizers: Normalizers,
@@ -109,27 +111,27 @@ class Pipeline:
             tell=bus.tell,
         )
         self.admission = Admission(limits)
-        project, state_folder = policy.project, policy.state_folder or ""
+        project = policy.project
         self.recorder = Recorder(
             record.log, record.bodies, record.secret_key, is_alone=self.admission.has_one
         )
         machine, contacts = Machine(), Contacts(bus)
-        self.sandbox = SandboxRunner(project, state_folder, machine, contacts)
+        self.sandbox = SandboxRunner(project, trusted, machine, contacts)
         self.residents = Residents()
         self._threads = Threads()
         runners: list[Runner] = [
             InProcessRunner(self._threads),
             self.sandbox,
-            WasmRunner(project, state_folder, _compiled_modules(record), self._threads),
+            WasmRunner(project, trusted, _compiled_modules(record), self._threads),
             HttpRunner(),
-            ProcessRunner(self.residents, machine, contacts, project, state_folder),
+            ProcessRunner(self.residents, machine, contacts, project, trusted),
             McpRunner(
                 self.residents,
                 machine,
                 contacts,
                 bus.tell,
                 self.recorder.asked,
-                state_folder,
+                trusted,
                 sign_ins,
                 answerer,
             ),

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from toolkeep.execution.residence import Residence, outermost, residence_of
+from toolkeep.sandbox.trusted import TrustedPaths
 
 pytestmark = pytest.mark.spec("SBX-1")
 
 
 def shown(code: Path | str, hidden: Path | str = "") -> Residence:
-    return residence_of((), sys.executable, (str(code),), str(hidden), "/")
+    return residence_of((), sys.executable, (str(code),), TrustedPaths(str(hidden)), "/")
 
 
 def test_the_whole_machine_is_no_code() -> None:

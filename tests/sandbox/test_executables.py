@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from toolkeep.sandbox.executables import executables
 
 
@@ -43,3 +45,38 @@ def test_what_the_kernel_would_not_load_does_not_count(tmp_path: Path) -> None:
         assert script(tmp_path / "a", f"#!{named}") == [str(tmp_path / "a")]
     secret.chmod(0o711)
     assert script(tmp_path / "a", f"#!{secret}") == [str(tmp_path / "a"), str(secret)]
+
+
+def test_a_binary_comes_with_its_loader() -> None:
+    found = list(executables("/bin/sh"))
+    assert found[0] == os.path.realpath("/bin/sh")
+    assert "ld-" in found[1]
+
+
+def test_a_script_comes_with_its_interpreter(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#! /bin/sh -e\necho")
+    assert list(executables(str(script))) == [os.path.realpath(script), *executables("/bin/sh")]
+
+
+def test_env_comes_with_what_it_finds(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/usr/bin/env -S FOO=1 sh\n")
+    found = list(executables(str(script)))
+    assert os.path.realpath("/usr/bin/env") in found
+    assert os.path.realpath("/bin/sh") in found
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"#!", b"#!relative", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 60, b"text"]
+)
+def test_what_names_nothing_comes_alone(content: bytes, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(content)
+    assert list(executables(str(program))) == [os.path.realpath(program)]
+
+
+def test_a_script_of_itself_ends(tmp_path: Path) -> None:
+    script = Path(os.path.realpath(tmp_path)) / "script"
+    script.write_text(f"#!{script}\n")
+    assert set(executables(str(script))) == {str(script)}

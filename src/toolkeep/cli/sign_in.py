@@ -11,6 +11,7 @@ from toolkeep.assembly import open_state, project_folder, read_configuration
 from toolkeep.cli.add.signing import show, tokens_of, wanted_of
 from toolkeep.cli.options import common, print_json, project, say_done
 from toolkeep.errors import SignInFailed, ToolkeepError
+from toolkeep.sandbox.trusted import THIS_PROCESS
 from toolkeep.sources.mcp.looking import look
 from toolkeep.sources.mcp.speaking import UpstreamFailed
 from toolkeep.sources.oauth.access import SigningIn
@@ -62,7 +63,7 @@ async def _signed_in(entry: dict[str, Any], root: Path, access: SigningIn, *, is
     if is_wanted:
         await access.begin()
     try:
-        await look(entry, str(root), str, "", access)
+        await look(entry, str(root), str, THIS_PROCESS, access)
     except ToolkeepError as error:
         raise SignInFailed(str(entry["url"]), error.message) from None
 

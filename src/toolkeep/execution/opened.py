@@ -14,8 +14,9 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Self
 
 from toolkeep.calls import RecordedCall, TouchedThing
-from toolkeep.execution.reach import check_unprotected
+from toolkeep.execution.held_down import check_unprotected
 from toolkeep.limits import COPIED_BYTES
+from toolkeep.sandbox.trusted import TrustedPaths
 from toolkeep.wasm.run import OpenFolder
 
 _NO_FOLDER: Final = (
@@ -42,19 +43,21 @@ class _Held(NamedTuple):
 class HeldPlaces:
     """What one call may open; held apart from the call, which a run may outlive."""
 
-    def __init__(self, held: Sequence[_Held]) -> None:
+    def __init__(self, held: Sequence[_Held], trusted: TrustedPaths, agent: str) -> None:
         self._held = held
+        self._trusted = trusted
+        self._agent = agent
 
     @classmethod
-    def of(cls, call: RecordedCall) -> Self:
+    def of(cls, call: RecordedCall, trusted: TrustedPaths) -> Self:
         """Hold the places of a call; raises `ValueError` with what is in the way."""
         held: list[_Held] = []
         try:
             held.extend(map(_hold, call.approved.permitted.touched))
         except BaseException:
-            cls(held).close()
+            cls(held, trusted, call.request.agent).close()
             raise
-        return cls(held)
+        return cls(held, trusted, call.request.agent)
 
     def close(self) -> None:
         """Let go of them."""
@@ -84,7 +87,7 @@ class HeldPlaces:
             if one.is_written:
                 if not one.is_folder:
                     raise ValueError(_NO_FOLDER)
-                check_unprotected(one.by_descriptor)
+                check_unprotected(os.path.realpath(one.by_descriptor), self._trusted, self._agent)
             if one.is_folder:
                 folders[one.path] = OpenFolder(one.by_descriptor, str(one.path), one.is_written)
         return folders

@@ -33,6 +33,7 @@ from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.pool import Pool
 from toolkeep.sandbox.probe import Findings
 from toolkeep.sandbox.resident import Over, Program, Resident, ResidentOver
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths
 from toolkeep.wording import excerpt_lines
 
 log = logging.getLogger("toolkeep.execution")
@@ -61,14 +62,14 @@ class ProcessRunner:
         machine: Machine,
         contacts: Contacts,
         project: str = "",
-        hidden: str = "",
+        trusted: TrustedPaths = THIS_PROCESS,
     ) -> None:
-        """`project` is where the paths of its own tools begin; no program sees `hidden`."""
+        """`project` is where the paths of its own tools begin; no program writes what is `trusted`."""
         self._residents = residents
         self._machine = machine
         self._contacts = contacts
         self._project = project
-        self._hidden = hidden
+        self._trusted = trusted
 
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it is a program that stays, at a level at which one can be started."""
@@ -121,7 +122,7 @@ class ProcessRunner:
         base = self._project if tool.provider == "project" and self._project else "/"
         staying = Staying.read(tool.runner.target)
         program = staying.program(base, given.secret)
-        place = residence(call.approved.permitted, program.path, staying.shown(base), self._hidden, base)
+        place = residence(call.approved.permitted, program.path, staying.shown(base), self._trusted, base)
         told = hashlib.sha256(json.dumps(program.environment).encode()).digest()
         key = (tool.definition_hash, call.request.agent, program.argv, told, *place.key)
         return _Wanted(key, place, program, staying.idle_s)

@@ -4,6 +4,8 @@ import os
 import shutil
 from collections.abc import Iterator
 
+from toolkeep.sandbox.trusted import of_process
+
 
 def find_program(word: str, base: str) -> str:
     """The path of a program, links and all: Python knows its environment by the link that leads to it.
@@ -11,7 +13,7 @@ def find_program(word: str, base: str) -> str:
     ValueError where there is none.
     """
     path = absolute(word, base)
-    found = shutil.which(os.path.join(base, path) if "/" in path else path)
+    found = shutil.which(os.path.join(base, path) if "/" in path else path, path=of_process().search)
     if found is None:
         raise ValueError("the program that its configuration names is not there, or cannot be executed")
     return os.path.abspath(found)
@@ -42,5 +44,7 @@ def _interpreter_of(environment: str) -> Iterator[str]:
     """The installation of Python that an environment was made from."""
     real = os.path.realpath(f"{environment}/bin/python")
     installation = os.path.dirname(os.path.dirname(real))
-    if not real.startswith("/usr/") and os.path.isdir(f"{installation}/lib"):
+    # A link that leads nowhere names any folder that somebody chose: it would be shown to the program.
+    is_program = os.path.isfile(real) and os.access(real, os.X_OK)
+    if is_program and not real.startswith("/usr/") and os.path.isdir(f"{installation}/lib"):
         yield installation

@@ -7,23 +7,20 @@ read there, and not be moved.
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from toolkeep.calls import PermittedCall, RecordedCall, TouchedThing
-from toolkeep.limits import PROTECTED_ENTRIES
+from toolkeep.execution.held_down import held_down, of_git
 from toolkeep.network.hosts import WEB_PORTS, HostScope
 from toolkeep.network.reaching import HostReach
 from toolkeep.pointers import steps_of
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.plan import NOTHING, Grant
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths
 
 READ, WRITE, SPAWN = "fs.read", "fs.write", "process.spawn"
-
-_PROTECTED: Final = (".agent", ".git", "toolkeep.lock")
-_OF_GIT: Final = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees", "info")
-"""What makes git run programs, and further repositories with the same."""
 
 
 class Reach(NamedTuple):
@@ -41,8 +38,9 @@ class Reach(NamedTuple):
 class _Found:
     """Gathers what is granted."""
 
-    def __init__(self, hidden: str) -> None:
-        self._hidden = hidden
+    def __init__(self, tool: "Tool", agent: str = "") -> None:
+        self._trusted = tool.trusted
+        self._agent = agent
         self.read: list[str] = []
         self.write: list[str] = []
         self.frozen: list[str] = []
@@ -72,9 +70,13 @@ class _Found:
                 found.update(executables(program))
         return _set(found)
 
+    def hold_down(self, folder: str, *, is_deep: bool) -> None:
+        """Note what no tool may write in a folder that this one may."""
+        self.frozen += held_down(folder, self._trusted, self._agent, is_deep=is_deep)
+
     def _hidden_inside(self) -> tuple[str, ...]:
         """The folder that no tool may see, where it lies in one that is shown."""
-        hidden = self._hidden and os.path.realpath(self._hidden)
+        hidden = self._trusted.state and os.path.realpath(self._trusted.state)
         shown = (*self.read, *self.write, *self.read_roots, *self.write_roots)
         return (hidden,) if _lies_in(hidden, shown) and os.path.isdir(hidden) else ()
 
@@ -87,15 +89,15 @@ class Tool(NamedTuple):
     """Of a folder that our own tool names to write, the one in it that it really writes."""
     programs: tuple[str, ...] = ()
     """What it starts itself."""
-    hidden: str = ""
-    """A folder that no tool may see, wherever it lies."""
+    trusted: TrustedPaths = THIS_PROCESS
+    """What no tool may write, wherever it lies, and of it what none may see."""
 
 
 def reach_of(call: PermittedCall, tool: Tool) -> Reach:
     """What a call may reach, and what its tool itself starts; ValueError says what stands against it."""
     if not call.touched and not call.held and not tool.programs:
         return Reach()
-    found = _Found(tool.hidden)
+    found = _Found(tool, call.request.agent)
     found.programs += tool.programs
     for one in call.touched:
         if one.kind.startswith("net."):
@@ -116,7 +118,7 @@ def reach_of(call: PermittedCall, tool: Tool) -> Reach:
 
 def reach_of_scopes(scopes: Iterable[tuple[str, str]], tool: Tool) -> Reach:
     """What whoever decides grants to a program itself: kinds, with real paths, programs or hosts."""
-    found = _Found(tool.hidden)
+    found = _Found(tool)
     found.programs += tool.programs
     for kind, scope in scopes:
         if kind.startswith("net."):
@@ -183,7 +185,7 @@ def _add_place(found: _Found, one: TouchedThing, root: str, tool: Tool) -> None:
         place = os.path.dirname(place)
     found.write.append(place)
     found.write_roots.append(root if os.path.isdir(root) else place)
-    found.frozen += _held_down(place, is_deep=not tool.is_built_in)
+    found.hold_down(place, is_deep=not tool.is_built_in)
 
 
 def _add_part(found: _Found, place: str, name: str) -> None:
@@ -194,7 +196,7 @@ def _add_part(found: _Found, place: str, name: str) -> None:
     if os.path.isdir(part) and not os.path.islink(part):
         found.write.append(part)
         found.write_roots.append(part)
-        found.frozen += [inside for inside in _of_git(part) if os.path.lexists(inside)]
+        found.frozen += of_git(part)
         found.identities.append(_identity(part))
 
 
@@ -208,7 +210,7 @@ def _add_held(found: _Found, kind: str, path: str) -> None:
     elif kind == WRITE:
         found.write.append(path)
         found.write_roots.append(path)
-        found.frozen += _held_down(path, is_deep=True)
+        found.hold_down(path, is_deep=True)
 
 
 def _set(paths: Iterable[str]) -> tuple[str, ...]:
@@ -229,14 +231,7 @@ def _existing(path: str, root: str) -> str:
     return path
 
 
-# --- what no tool may write ----------------------------------------------------------------------
-
-
-def check_unprotected(folder: str) -> None:
-    """Raise ValueError where a folder holds what no tool may write, for who cannot hold that down."""
-    for path in _protected(folder, is_deep=True):
-        name = path.removeprefix(f"{folder}/")
-        raise ValueError(f"its folder holds '{name}', which no tool may write; grant a folder below it")
+# --- what no tool may see ------------------------------------------------------------------------
 
 
 def check_hidden(call: PermittedCall, hidden: str) -> None:
@@ -258,54 +253,3 @@ def check_code(code: Iterable[str], hidden: str) -> None:
 
 def _lies_in(path: str, folders: Iterable[str]) -> bool:
     return bool(path) and any(path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
-
-
-def _held_down(folder: str, *, is_deep: bool) -> Iterator[str]:
-    """What must not be written below a folder, and with a slash what must not be moved because of it."""
-    for path in _protected(folder, is_deep=is_deep):
-        yield path
-        above = os.path.dirname(path.rstrip("/"))
-        while len(above) > len(folder):
-            yield f"{above}/"
-            above = os.path.dirname(above)
-
-
-def _protected(folder: str, *, is_deep: bool) -> Iterator[str]:
-    if not is_deep:
-        yield from _refused_links(f"{folder}/{name}" for name in _PROTECTED)
-        return
-    seen = 0
-    for top, folders, files in os.walk(folder, onerror=_refuse_unseen):
-        seen += len(folders) + len(files)
-        if seen > PROTECTED_ENTRIES:
-            raise ValueError("its folder holds too much to look through; grant a folder below it")
-        kept = [name for name in (*folders, *files) if name.casefold() in _PROTECTED]
-        yield from _refused_links(f"{top}/{name}" for name in kept)
-        folders[:] = [name for name in folders if name not in kept]
-
-
-def _refused_links(paths: Iterable[str]) -> Iterator[str]:
-    """Those of these paths that are there; a link cannot be held down."""
-    for path in paths:
-        if os.path.islink(path):
-            name = os.path.basename(path)
-            raise ValueError(f"its folder holds a link named '{name}', which no tool may write")
-        if os.path.lexists(path):
-            yield path
-
-
-def _of_git(repository: str) -> list[str]:
-    """What no tool may write of a repository, not even one that commits."""
-    parts = [f"{repository}/{name}" for name in _OF_GIT]
-    if not all(map(os.path.lexists, parts[:2])):
-        raise ValueError("its repository has no hooks or no config, which could be made")
-    links = [entry.name for entry in os.scandir(repository) if entry.is_symlink()]
-    if links:
-        raise ValueError(f"its repository holds the link '{links[0]}', which git would follow")
-    return parts
-
-
-def _refuse_unseen(error: OSError) -> None:
-    """A folder that its owner closed is not closed to the worker, who is its owner too and may open it."""
-    if isinstance(error, PermissionError):
-        raise ValueError("its folder holds another that cannot be looked into; open or remove that")

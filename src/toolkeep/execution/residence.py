@@ -23,6 +23,7 @@ from toolkeep.sandbox.filters import for_level
 from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.probe import Findings
+from toolkeep.sandbox.trusted import TrustedPaths
 
 _OPEN_FILES: Final = 1024
 _PROCESSES: Final = 256
@@ -56,16 +57,18 @@ def level_of(tool: RegisteredTool) -> Isolation:
     return Isolation.STRICT if stated is None else Isolation(stated.value)
 
 
-def residence(call: PermittedCall, program: str, code: tuple[str, ...], hidden: str, base: str) -> Residence:
+def residence(
+    call: PermittedCall, program: str, code: tuple[str, ...], trusted: TrustedPaths, base: str
+) -> Residence:
     """Where the program of a call stays; ValueError says what stands against it."""
     level = level_of(call.tool)
     started = tuple(executables(program))
     shown = outermost((*code, *(path for path in started if not path.startswith("/usr/"))))
-    check_code(shown, hidden)
+    check_code(shown, trusted.state)
     reach = Reach()
     hosts = HostReach()
     if level is Isolation.STRICT:
-        reach = reach_of(_widened(call, base), Tool(programs=started, hidden=hidden))
+        reach = reach_of(_widened(call, base), Tool(programs=started, trusted=trusted))
         hosts = hosts_of(call)
     bounds = call.tool.definition.resource_bounds
     memory = bounds.memory_bytes(call.tool.definition.constraints.isolation)
@@ -73,14 +76,14 @@ def residence(call: PermittedCall, program: str, code: tuple[str, ...], hidden: 
 
 
 def residence_of(
-    capabilities: Iterable[Capability], program: str, code: tuple[str, ...], hidden: str, base: str
+    capabilities: Iterable[Capability], program: str, code: tuple[str, ...], trusted: TrustedPaths, base: str
 ) -> Residence:
     """Where a program stays that a person starts, with what the person grants; ValueError as before."""
     started = tuple(executables(program))
     shown = outermost((*code, *(path for path in started if not path.startswith("/usr/"))))
-    check_code(shown, hidden)
+    check_code(shown, trusted.state)
     scopes = [(one.kind, _real(one, base)) for one in capabilities]
-    reach = reach_of_scopes(scopes, Tool(programs=started, hidden=hidden))
+    reach = reach_of_scopes(scopes, Tool(programs=started, trusted=trusted))
     by_kind = {
         kind: tuple(HostScope.read(scope) for found, scope in scopes if found == kind)
         for kind in ("net.read", "net.write")

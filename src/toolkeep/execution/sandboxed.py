@@ -48,6 +48,7 @@ from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import NotThere, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool
 from toolkeep.sandbox.probe import Findings
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -76,13 +77,13 @@ class SandboxRunner:
     def __init__(
         self,
         project: str = "",
-        hidden: str = "",
+        trusted: TrustedPaths = THIS_PROCESS,
         machine: Machine | None = None,
         contacts: Contacts | None = None,
     ) -> None:
-        """`project` is looked through for the modules of its own tools; no tool sees `hidden`."""
+        """`project` is looked through for the modules of its own tools; no tool writes what is `trusted`."""
         self._project = project
-        self._hidden = hidden
+        self._trusted = trusted
         self._pool = Pool()
         self._keys: dict[Key, None] = {}
         self._plans: dict[tuple[object, ...], tuple[ZygotePlan, WorkerPlan]] = {}
@@ -206,7 +207,7 @@ class SandboxRunner:
             is_built_in=_is_built_in(tool),
             writes=tool.runner.writes if _is_built_in(tool) else "",
             programs=self._programs(tool),
-            hidden=self._hidden,
+            trusted=self._trusted,
         )
 
     def _programs(self, tool: RegisteredTool) -> tuple[str, ...]:
@@ -253,7 +254,7 @@ class SandboxRunner:
         reference = find_reference(tool.runner) if is_live_tool else _target(tool)
         code = find_code(reference, self._searched(tool))
         if level is not Isolation.STANDARD:
-            check_code((*code.shown, *programs), self._hidden)
+            check_code((*code.shown, *programs), self._trusted.state)
         may_spawn = _may_spawn(tool)
         worker = WorkerPlan(
             tool=reference,

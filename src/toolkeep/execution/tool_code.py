@@ -4,12 +4,9 @@ import importlib.machinery
 import os
 import sys
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-import toolkeep
-
-_OURS: Final = os.path.realpath(Path(toolkeep.__file__).parent)
-_SITE: Final = ("site-packages", "dist-packages")
+from toolkeep.sandbox.trusted import OURS, is_site
 
 
 class ToolCode(NamedTuple):
@@ -26,7 +23,7 @@ class ToolCode(NamedTuple):
     @property
     def ours(self) -> tuple[str, ...]:
         """Where toolkeep itself lies, unless it is among the installed packages."""
-        return tuple(path for path in self.packages if path == _OURS)
+        return tuple(path for path in self.packages if path == OURS)
 
 
 def find_code(reference: str, search: list[str]) -> ToolCode:
@@ -34,7 +31,7 @@ def find_code(reference: str, search: list[str]) -> ToolCode:
     place = reference.rpartition(":")[0]
     own = [place] if place.startswith("/") else _package(place.partition(".")[0], search)
     site = _site_folders()
-    packages = dict.fromkeys([*own, _OURS])
+    packages = dict.fromkeys([*own, OURS])
     outside = [path for path in packages if not any(path.startswith(f"{folder}/") for folder in site)]
     return ToolCode(tuple(site), tuple(outside))
 
@@ -54,5 +51,5 @@ def _package(name: str, search: list[str]) -> list[str]:
 
 
 def _site_folders() -> list[str]:
-    found = (os.path.realpath(path) for path in sys.path if path.rstrip("/").endswith(_SITE))
+    found = (os.path.realpath(path) for path in sys.path if path and is_site(path))
     return [path for path in dict.fromkeys(found) if Path(path).is_dir()]

@@ -26,6 +26,7 @@ from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.threads import NoThread, Threads
 from toolkeep.limits import CANCEL_GRACE_SECONDS, FUEL_PER_SECOND, LOGGED_CHARS, OUTPUT_CAP_BYTES
 from toolkeep.sandbox.frames import FrameRefused, parse_value
+from toolkeep.sandbox.trusted import TrustedPaths
 from toolkeep.wasm.cache import CompiledModules
 from toolkeep.wasm.errors import Ending, WasmEnded
 from toolkeep.wasm.modules import LoadedModule, Modules
@@ -66,13 +67,15 @@ class _Target(NamedTuple):
 class WasmRunner:
     """Runs what a configuration, or a `WasmTool`, names as a WASM module."""
 
-    def __init__(self, project: str, hidden: str, compiled: CompiledModules | None, threads: Threads) -> None:
-        """Relative paths of the project's own tools start from `project`; no tool sees `hidden`.
+    def __init__(
+        self, project: str, trusted: TrustedPaths, compiled: CompiledModules | None, threads: Threads
+    ) -> None:
+        """Relative paths of the project's own tools start from `project`; no tool writes what is `trusted`.
 
         `compiled` outlives the process.
         """
         self._project = project
-        self._hidden = hidden
+        self._trusted = trusted
         self._compiled = compiled
         self._threads = threads
         self._lock = threading.Lock()
@@ -95,8 +98,8 @@ class WasmRunner:
         """What the module gives. It ends within a tick after this is cancelled, or holds its slot."""
         try:
             _check_level(call.tool)
-            check_hidden(call.approved.permitted, self._hidden)
-            places = HeldPlaces.of(call)
+            check_hidden(call.approved.permitted, self._trusted.state)
+            places = HeldPlaces.of(call, self._trusted)
         except ValueError as error:
             raise _not_run(call, Code.ISOLATION_UNAVAILABLE, str(error)) from error
         # A moment longer than the call: whoever runs it gives up first, and says so.

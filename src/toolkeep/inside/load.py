@@ -41,6 +41,18 @@ class Import:
     """A keep that is opened meanwhile is the sign of a script that does its work when it is imported."""
 
 
+class SourceOnly(SourceFileLoader):
+    """Loads a module from its source alone.
+
+    The folder of a lone file may be writable to another tool: bytecode that it puts beside the source would be
+    run here, with this tool's grant and secrets, although the source is as it was.
+    """
+
+    def path_stats(self, path: Any) -> Any:  # noqa: ARG002 -- of the protocol
+        """Say that there is nothing to compare bytecode with, so that none is read."""
+        raise OSError("bytecode is not used here")
+
+
 class Packages:
     """Finds packages and modules by their own place: the folder around them need not even be listed."""
 
@@ -53,7 +65,7 @@ class Packages:
         if place is None:
             return None
         if place.endswith(".py"):
-            return importlib.util.spec_from_file_location(name, place)
+            return importlib.util.spec_from_file_location(name, place, loader=SourceOnly(name, place))
         first = f"{place}/__init__.py"
         return importlib.util.spec_from_file_location(name, first, submodule_search_locations=[place])
 
@@ -100,7 +112,7 @@ def is_ours(kind: type) -> bool:
 
 def _module_of_file(path: str) -> Any:
     # By a loader of our own choice: a script may have any ending, or none.
-    loader = SourceFileLoader(FILE_MODULE, path)
+    loader = SourceOnly(FILE_MODULE, path)
     spec = importlib.util.spec_from_file_location(FILE_MODULE, path, loader=loader)
     if spec is None:
         raise ImportError(f"{path} is not a Python file")

@@ -42,6 +42,7 @@ from toolkeep.policy.touched import (
     whole_scope,
 )
 from toolkeep.refusals import refuse
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths, of_process
 from toolkeep.wording import HIDDEN
 
 _PLANS: Final = 10_000
@@ -90,18 +91,20 @@ class Authorizer:
         tools: Callable[[], Iterable[RegisteredTool]],
         examples: Iterable[Example] = (),
         check: Check | None = None,
+        trusted: TrustedPaths = THIS_PROCESS,
         now: Callable[[], str] = clock.now,
     ) -> None:
         """Grants are relative to `project`, arguments to the working folder, where the tools run.
 
-        `examples` must hold before anything is permitted; `check` says whether their arguments are valid.
+        `examples` must hold before anything is permitted; `check` says whether their arguments are valid;
+        what is `trusted` may not be written.
         """
         self.rulebook = rulebook
         self._examples = tuple(examples)
         self._check_arguments = check
         self._project = project
-        self._search = os.environ.get("PATH", "")
-        self._protected = Protected(state_folder)
+        self._search = of_process().search
+        self._protected = Protected(state_folder, trusted)
         self._tools = tools
         self._now = now
         self._lock = threading.Lock()

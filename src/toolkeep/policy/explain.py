@@ -23,6 +23,7 @@ from toolkeep.policy.places import Place
 from toolkeep.policy.reading import OURS
 from toolkeep.policy.settings import DEFAULT_GRANT, Grant
 from toolkeep.policy.touched import ANY_SCOPE, FS_WRITE, Touched, TouchPlan, TouchRefused, whole_scope
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths, of_process
 from toolkeep.wording import HIDDEN, echo_name
 
 PERMISSIONS_POLICY = "toolkeep.permissions"
@@ -100,6 +101,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     project: str
     """The folder that grants are relative to."""
     state_folder: str | None = None
+    trusted: TrustedPaths = THIS_PROCESS
 
     def where(self, kind: str) -> str:
         """Where a person grants the agent something."""
@@ -142,7 +144,7 @@ def _of_everything(authorizer: Authorizer, outcome: Refusal, holder: Holder) -> 
 def touches_of(holder: Holder, checked: CheckedCall) -> Iterator[Touch]:
     """Everything that a call would touch, each with all that stands against it."""
     plan = TouchPlan(checked.registered.definition)
-    search = os.environ.get("PATH", "")
+    search = of_process().search
     if plan.touches_nothing:
         return
     try:
@@ -169,7 +171,7 @@ class _Look:
         self._holder = holder
         self._plan = plan
         self._search = search
-        self._protected = Protected(holder.state_folder)
+        self._protected = Protected(holder.state_folder, holder.trusted)
         self._holdings = Holdings(holder.grant or Grant(), base=holder.project, search=search)
         self._arguments = checked.arguments
         self._redacted = checked.registered.arguments.secrecy.redact(checked.arguments)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from toolkeep.policy.places import Place, PlaceRefused, resolve
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths
 from toolkeep.wording import echo_name
 
 
@@ -65,19 +66,20 @@ _KEPT: Final = frozenset((".agent", "toolkeep.lock", ".git"))
 
 
 class Protected:
-    """What may not be touched, whatever a policy or a person says.
+    """What may not be touched, whatever a policy or a person says: the state, kept names, the trusted set.
 
     Of the state: neither it nor anything in it may be read or written, and no folder above it written, for
     who can move that folder can put another state in its place. Reading a folder above it is left alone: that
     is how anybody lists their home.
     """
 
-    __slots__ = ("_state_folder",)
+    __slots__ = ("_state_folder", "_trusted")
 
-    def __init__(self, state_folder: str | None) -> None:
+    def __init__(self, state_folder: str | None, trusted: TrustedPaths = THIS_PROCESS) -> None:
         if state_folder is not None and not state_folder.startswith("/"):
             raise ValueError(f"the folder of the state is absolute, not {state_folder!r}")
         self._state_folder = state_folder
+        self._trusted = trusted
 
     def objection(self, place: Place, *, writes: bool, is_whole: bool = False) -> str | None:
         """A clause that says why the place may not be touched, or None.
@@ -87,6 +89,8 @@ class Protected:
         objection = self._objection_of_state(place, is_deep=writes or is_whole)
         if objection is None and writes and _is_kept_name(place.path):
             objection = "may not be written by any tool: it decides what runs"
+        if objection is None and writes and (trusted := self._trusted.covering(place.path)) is not None:
+            objection = f"may not be written by any tool: it belongs to {trusted.what}"
         return objection and f"'{echo_name(place.text)}' {objection}"
 
     def _objection_of_state(self, place: Place, *, is_deep: bool) -> str | None:

@@ -14,7 +14,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -24,6 +23,7 @@ from toolkeep.sandbox.bounds import TreeBound, TreeBounds
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.mounts import MountsInside
 from toolkeep.sandbox.plan import NotThere, WorkerPlan, ZygotePlan
+from toolkeep.sandbox.trusted import INTERPRETER
 
 START_FILE: Final = str(Path(__file__).resolve().parent.parent / "inside" / "start.py")
 START_SECONDS: Final = 20.0
@@ -430,5 +430,7 @@ def _launched() -> tuple["subprocess.Popen[bytes]", socket.socket]:
 
 
 def interpreter() -> str:
-    """The real file of this interpreter: a virtual environment is a link that points at it."""
-    return os.path.realpath(sys.executable)
+    """The real file of this interpreter; a Python that is part of another program has none."""
+    if not INTERPRETER:
+        raise SandboxBroken("this Python has no executable of its own, which zygotes are started with")
+    return INTERPRETER

@@ -12,6 +12,7 @@ from toolkeep.execution.residence import recipe, residence_of
 from toolkeep.execution.staying import Staying
 from toolkeep.sandbox.pool import Pool
 from toolkeep.sandbox.probe import Findings, probe
+from toolkeep.sandbox.trusted import THIS_PROCESS
 from toolkeep.sandbox.zygote import interpreter
 from toolkeep.sources.mcp import talk as talking
 from toolkeep.sources.mcp.answers import value_of
@@ -34,7 +35,7 @@ async def talk_with(mode: str, findings: Findings) -> AsyncIterator[Talk]:
     pool = Pool()
     staying = Staying.read([interpreter(), "-I", "-S", SCRIPT, mode])
     program = staying.program("/", lambda name: name)
-    place = residence_of((), interpreter(), (SCRIPT,), "", "/")
+    place = residence_of((), interpreter(), (SCRIPT,), THIS_PROCESS, "/")
     try:
         talk = await start_by_lines(pool, recipe(place, findings), program, place.hosts)
         try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from toolkeep.assembly import open_state
 from toolkeep.cli.add.signing import secrets_of
+from toolkeep.sandbox.trusted import TrustedPaths
 from toolkeep.sources.mcp.http_session import Access
 from toolkeep.sources.mcp.listing import Listing
 from toolkeep.sources.mcp.looking import look
@@ -16,10 +17,10 @@ from toolkeep.storage.folder import protected_folder
 def listed_by(root: Path, entry: dict[str, Any], given: Mapping[str, str], access: Access | None) -> Listing:
     """The list of a server; `given` are secrets for this one look. Whoever asks must have had consent."""
     state = open_state(root)
-    hidden = str(protected_folder(state.folder)) if state else ""
+    trusted = TrustedPaths(str(protected_folder(state.folder)) if state else "")
     secrets = secrets_of(entry)
 
     def secret(wanted: str) -> str:
         return given[wanted] if wanted in given else secrets[wanted]
 
-    return asyncio.run(look(entry, str(root), secret, hidden, access))
+    return asyncio.run(look(entry, str(root), secret, trusted, access))

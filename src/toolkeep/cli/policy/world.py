@@ -45,6 +45,7 @@ class World:
             grant=self.grants.get(agent),
             project=str(self.root),
             state_folder=self._state_folder,
+            trusted=self.keep.trusted,
         )
 
     def authorizer(self, sources: Sequence[PolicySource], examples: Iterable[Example] = ()) -> Authorizer:
@@ -54,6 +55,7 @@ class World:
             agents=self.grants,
             project=str(self.root),
             state_folder=self._state_folder,
+            trusted=self.keep.trusted,
             tools=self.keep.tools,
             examples=examples,
             check=self.check,

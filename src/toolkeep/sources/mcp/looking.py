@@ -15,6 +15,7 @@ from toolkeep.execution.staying import Staying
 from toolkeep.network.hosts import HostScope, read_url
 from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox.pool import Pool
+from toolkeep.sandbox.trusted import TrustedPaths
 from toolkeep.sources.mcp.filling import Filling
 from toolkeep.sources.mcp.http_session import Access
 from toolkeep.sources.mcp.listing import Listing
@@ -26,13 +27,13 @@ from toolkeep.wording import visible_lines
 
 
 async def look(
-    entry: Mapping[str, Any], base: str, secret: Secret, hidden: str, access: Access | None = None
+    entry: Mapping[str, Any], base: str, secret: Secret, trusted: TrustedPaths, access: Access | None = None
 ) -> Listing:
     """What a server lists; `ImportRefused` says why nothing. With `access`, a person may take their time."""
     pool = Pool()
     shown = str(entry.get("url") or " ".join(entry.get("command") or ()))
     try:
-        talk = await _begun(entry, base, secret, hidden, pool, access)
+        talk = await _begun(entry, base, secret, trusted, pool, access)
         try:
             return Listing(server=talk.conversation.server, tools=tuple(talk.tools))
         finally:
@@ -66,7 +67,12 @@ def _file_hint(entry: Mapping[str, Any], base: str) -> str:
 
 
 async def _begun(
-    entry: Mapping[str, Any], base: str, secret: Secret, hidden: str, pool: Pool, access: Access | None
+    entry: Mapping[str, Any],
+    base: str,
+    secret: Secret,
+    trusted: TrustedPaths,
+    pool: Pool,
+    access: Access | None,
 ) -> Talk:
     protocol, filling = str(entry.get("protocol") or ""), Filling(secret)
     if "url" in entry:
@@ -87,7 +93,7 @@ async def _begun(
         {"argv": list(entry["command"]), **{key: entry.get(key) for key in ("environment", "code")}}
     )
     program = staying.program(base, filling.secret)
-    place = residence_of(capabilities_of(entry), program.path, staying.shown(base), hidden, base)
+    place = residence_of(capabilities_of(entry), program.path, staying.shown(base), trusted, base)
     findings = await Machine().findings(place.level)
     return await start_by_lines(
         pool, recipe(place, findings), program, place.hosts, protocol, secrets=filling.given

@@ -27,6 +27,7 @@ from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.pool import Pool
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths
 from toolkeep.sign_ins import KeptTokens, MemoryTokens
 from toolkeep.wording import excerpt_lines
 
@@ -56,11 +57,11 @@ class McpRunner:
         contacts: Contacts,
         tell: Callable[[Event], None],
         record: "Record",
-        hidden: str = "",
+        trusted: TrustedPaths = THIS_PROCESS,
         sign_ins: KeptTokens | None = None,
         answerer: "Answerer | None" = None,
     ) -> None:
-        """No server sees `hidden`; `sign_ins` holds the tokens that servers are shown.
+        """No server writes what is `trusted`; `sign_ins` holds the tokens that servers are shown.
 
         `answerer` answers what servers ask a person; without one, that is declined. `tell` hears of both,
         and `record` writes them into the log.
@@ -72,7 +73,7 @@ class McpRunner:
         self._contacts = contacts
         self._residents = residents
         self._machine = machine
-        self._hidden = hidden
+        self._trusted = trusted
 
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it is a tool of an upstream server."""
@@ -147,7 +148,7 @@ class McpRunner:
         base = target["base"]
         filling = Filling(known.secret)
         program = staying.program(base, filling.secret)
-        place = residence(call.approved.permitted, program.path, staying.shown(base), self._hidden, base)
+        place = residence(call.approved.permitted, program.path, staying.shown(base), self._trusted, base)
         findings = await self._machine.findings(place.level)
         key = (*who, program.argv, _digest(dict(program.environment)), *place.key)
         protocol = target.get("protocol", "")

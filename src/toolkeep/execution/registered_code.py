@@ -1,0 +1,105 @@
+"""The code of the registered tools and of granted programs, as part of the trusted set (SBX-6).
+
+It is found on disk and never imported. A confined tool is imported by each of its workers, so that its whole
+package counts; a tool that runs in this process was imported already, so that its own file does. A program
+counts with what was installed with it.
+"""
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.reference import Unreachable, find_reference, is_live
+from toolkeep.definitions.vocabulary import Isolation
+from toolkeep.execution.held_down import CACHE
+from toolkeep.execution.programs import find_program, surroundings
+from toolkeep.execution.staying import Staying
+from toolkeep.execution.tool_code import find_code
+from toolkeep.sandbox.trusted import TrustedPath, is_within, of_process
+
+Families = Mapping[str, Sequence[RegisteredTool]]
+Grants = Mapping[str, Iterable[Capability]]
+
+
+class RegisteredCode:
+    """Where the code of the tools of one keep lies; worked out again when tools come or go."""
+
+    def __init__(self, families: Callable[[], Families], project: str) -> None:
+        """`families` are all versions of all tools, another object after each change."""
+        self._families = families
+        self._project = project
+        self._seen: Families | None = None
+        self._paths: tuple[TrustedPath, ...] = ()
+
+    def __call__(self) -> tuple[TrustedPath, ...]:
+        """The paths outside what the process trusts anyway."""
+        families = self._families()
+        if families is not self._seen:
+            tools = (tool for family in families.values() for tool in family)
+            found = dict.fromkeys(one for tool in tools for one in self._of(tool))
+            already = [one.path for one in of_process().paths]
+            self._paths = tuple(
+                one for one in found if not any(is_within(one.path, path) for path in already)
+            )
+            self._seen = families
+        return self._paths
+
+    def _of(self, tool: RegisteredTool) -> Iterator[TrustedPath]:
+        what = f"the code of the tool '{tool.name}'"
+        try:
+            paths = list(self._places(tool))
+        except (ValueError, OSError, Unreachable):  # it is not there, and its calls say so
+            return
+        for path in paths:
+            yield TrustedPath(path, what)
+            if path.endswith(".py"):
+                # A tool that writes bytecode here would run in whoever imports the source next.
+                yield TrustedPath(f"{os.path.dirname(path)}/{CACHE}", what)
+
+    def _places(self, tool: RegisteredTool) -> Iterable[str]:
+        if is_live(tool.runner):
+            asked = tool.definition.constraints.required_isolation
+            if asked in (None, Isolation.NONE):
+                return _file_of(tool.runner)
+            return find_code(find_reference(tool.runner), []).packages
+        base = self._project if tool.provider == "project" and self._project else "/"
+        return _named(getattr(tool.runner, "kind", ""), tool.runner, base)
+
+
+def programs_of_others(grants: Grants, project: str, agent: str) -> Iterator[TrustedPath]:
+    """The programs that agents other than one are granted by their path, with what they need."""
+    for other, capabilities in grants.items():
+        for held in capabilities:
+            if other != agent and held.kind == "process.spawn" and "/" in held.scope:
+                path = os.path.join(project, held.scope)
+                what = f"a program that agent '{other}' may start"
+                yield from (TrustedPath(place, what) for place in surroundings(os.path.abspath(path)))
+
+
+def _named(kind: str, runner: Any, base: str) -> Iterable[str]:
+    """What a configuration, a store or an upstream names."""
+    if kind == "python":
+        return find_code(str(runner.target), [base, *sys.path] if base != "/" else sys.path).packages
+    if kind == "command":
+        return surroundings(find_program(runner.target[0], base))
+    if kind == "process":
+        return Staying.read(runner.target).shown(base)
+    if kind == "mcp" and "command" in runner.target:
+        named = {"argv": list(runner.target["command"]), "code": runner.target.get("code")}
+        return Staying.read(named).shown(runner.target["base"])
+    if kind == "wasm":
+        target = getattr(runner, "path", None) or runner.target
+        path = target["path"] if isinstance(target, dict) else target
+        return [os.path.realpath(os.path.join(base, os.path.expanduser(path)))]
+    return ()
+
+
+def _file_of(runner: Any) -> list[str]:
+    wanted = inspect.unwrap(runner.function) if hasattr(runner, "function") else type(runner)
+    module = sys.modules.get(getattr(wanted, "__module__", ""))
+    file = getattr(module, "__file__", None)
+    return [os.path.realpath(file)] if file and os.path.isfile(file) else []

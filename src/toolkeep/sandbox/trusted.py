@@ -1,0 +1,212 @@
+"""The trusted set: every path that this process executes, imports or believes (SBX-6).
+
+Worked out once, when the first keep opens, before any tool can have written anything. Goes out: which trusted
+path covers a path that a call would write, and which ones lie inside a folder that it would write as a whole.
+
+A folder of `sys.path` that is work (the folder of a script, an editable install) is not in the set: coding
+agents write there. `import_guard` keeps this process from importing what they leave.
+
+It does not protect what other programs trust, nor a file of the set that has a second hard link elsewhere.
+"""
+
+import functools
+import os
+import site
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+SITE_NAMES: Final = ("site-packages", "dist-packages")
+
+OURS: Final = str(Path(__file__).resolve().parent.parent)
+_SYSTEM_PREFIXES: Final = frozenset(("/", "/usr", "/usr/local"))
+_SYSTEM_FOLDERS: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec")
+_VARIABLES: Final = ("PYTHON", "GIT_", "LD_", "SSL_CERT_", "OPENSSL_")
+"""Beginnings of variables whose paths decide what is loaded, run or believed."""
+
+_WORK_VARIABLE: Final = "PYTHONPATH"
+"""Its folders are in `sys.path`, where they count as work."""
+
+_LINKS: Final = 40
+"""MAXSYMLINKS: how many links the kernel follows in one path."""
+
+INTERPRETER: Final = os.path.realpath(sys.executable) if sys.executable else ""
+"""The real file of this interpreter, looked up once.
+
+Looked up again for each zygote, a link that a tool replaced meanwhile would be run, unconfined.
+"""
+
+
+class TrustedPath(NamedTuple):
+    """One path of the set, links resolved, and what it is."""
+
+    path: str
+    what: str
+
+
+class TrustedPaths:
+    """The trusted set of one keep: that of the process, the state, the code of tools, others' programs."""
+
+    def __init__(
+        self,
+        state: str = "",
+        code: Callable[[], Iterable[TrustedPath]] = tuple,
+        programs: Callable[[str], Iterable[TrustedPath]] = lambda _: (),
+    ) -> None:
+        """`state` is hidden from every tool; `code` is that of the registered tools at the moment.
+
+        `programs` are those granted to agents other than the one named: an agent may rewrite what it runs
+        itself, and never what another runs with its own grant.
+        """
+        self.state = state
+        self._code = code
+        self._programs = programs
+        self._process = of_process()
+
+    def covering(self, path: str, agent: str = "") -> TrustedPath | None:
+        """The trusted path that a path is, or lies below."""
+        return next((one for one in self._paths(agent) if is_within(path, one.path)), None)
+
+    def inside(self, folder: str, agent: str = "") -> list[TrustedPath]:
+        """The trusted paths below a folder, outermost only."""
+        found = {one.path: one for one in self._paths(agent) if is_within(one.path, folder)}
+        return [
+            found[path]
+            for path in sorted(found)
+            if not any(path != other and is_within(path, other) for other in found)
+        ]
+
+    def links_inside(self, folder: str) -> list[TrustedPath]:
+        """The links below a folder by which this process reaches a path of the set."""
+        return [one for one in self._process.links if is_within(one.path, folder)]
+
+    def _paths(self, agent: str) -> Iterator[TrustedPath]:
+        yield from self._process.paths
+        yield from self._code()
+        yield from self._programs(agent)
+
+
+class ProcessTrust(NamedTuple):
+    """What this process trusts, whatever keeps it opens."""
+
+    paths: tuple[TrustedPath, ...]
+    links: tuple[TrustedPath, ...]
+    """Links on the way to them; `path` is that of the link itself."""
+    search: str
+    """The folders of PATH that were there: one that is made later could hold any program."""
+
+
+@functools.cache
+def of_process() -> ProcessTrust:
+    """What this process trusts, as it was when this was first asked."""
+    named = list(_named(os.environ))
+    found: dict[str, TrustedPath] = {}
+    links: dict[str, TrustedPath] = {}
+    for path, what in named:
+        real = os.path.realpath(path)
+        if real != "/":  # a prefix of "/" would forbid every write
+            found.setdefault(real, TrustedPath(real, what))
+        for link in links_of(path):
+            links.setdefault(link, TrustedPath(link, what))
+    return ProcessTrust(tuple(found.values()), tuple(links.values()), ":".join(_search(os.environ)))
+
+
+def is_site(path: str) -> bool:
+    """Whether a folder holds installed distributions, ours among them or by its name."""
+    real = os.path.realpath(path)
+    is_ours = real == os.path.dirname(OURS) and any(Path(real).glob("toolkeep-*.dist-info"))
+    return real.endswith(SITE_NAMES) or is_ours
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether a path is a folder, or lies below it; both absolute, links resolved."""
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+
+
+def _named(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    if sys.executable:
+        yield sys.executable, "the Python interpreter"
+    for prefix in dict.fromkeys((sys.prefix, sys.exec_prefix)):
+        if prefix not in (sys.base_prefix, sys.base_exec_prefix):
+            yield from ((path, "the environment of Python") for path in _environment(prefix))
+    for prefix in dict.fromkeys((sys.base_prefix, sys.base_exec_prefix)):
+        yield from ((path, "the installation of Python") for path in _installation(prefix))
+    yield from ((path, "the system's programs and libraries") for path in _system())
+    yield os.path.dirname(os.__file__), "the standard library of Python"
+    yield OURS, "toolkeep itself"
+    for path in sys.path:
+        if path and is_site(path):
+            yield path, "installed packages of Python"
+    if site.ENABLE_USER_SITE:
+        yield site.getusersitepackages(), "installed packages of Python"
+    for name in ("sitecustomize", "usercustomize"):
+        if file := getattr(sys.modules.get(name), "__file__", None):
+            yield file, f"{name} of Python"
+    yield from ((path, "a folder of PATH") for path in _search(environment))
+    yield from _of_variables(environment)
+
+
+def _environment(prefix: str) -> Iterator[str]:
+    """All of a virtual environment; of one that the work itself lies in, what Python reads of it."""
+    if not is_within(os.path.realpath(os.getcwd()), os.path.realpath(prefix)):
+        yield prefix
+        return
+    yield from (f"{prefix}/{name}" for name in ("bin", "lib", "lib64", "pyvenv.cfg"))
+
+
+def _installation(prefix: str) -> Iterator[str]:
+    """All of an installation in a folder of its own; of a system's prefix, its programs and libraries."""
+    if os.path.normpath(prefix) not in _SYSTEM_PREFIXES:
+        yield prefix
+        return
+    yield from _existing(prefix.rstrip("/"))
+
+
+def _system() -> Iterator[str]:
+    for prefix in ("", "/usr"):
+        yield from _existing(prefix)
+    yield from filter(os.path.lexists, ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.preload"))
+
+
+def _existing(prefix: str) -> Iterator[str]:
+    return filter(os.path.lexists, (f"{prefix}/{name}" for name in _SYSTEM_FOLDERS))
+
+
+def _of_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, value in environment.items():
+        if name.startswith(_VARIABLES) and name != _WORK_VARIABLE:
+            for path in value.split(":"):
+                if path.startswith("/") and path.rstrip("/"):
+                    yield path, f"named by the variable {name}"
+
+
+def _search(environment: Mapping[str, str]) -> list[str]:
+    """The absolute folders of PATH that are there; never one that is work as a whole."""
+    folders = environment.get("PATH", os.defpath).split(":")
+    return [path for path in folders if path.startswith("/") and path.rstrip("/") and os.path.isdir(path)]
+
+
+def links_of(path: str) -> list[str]:
+    """Every link that is followed on the way to where a path leads, each by its own real place."""
+    found: list[str] = []
+    names = [name for name in reversed(os.path.abspath(path).split("/")) if name]
+    place = "/"
+    while names:
+        name = names.pop()
+        if name == "..":
+            place = os.path.dirname(place)
+            continue
+        step = os.path.join(place, name)
+        if not os.path.islink(step) or len(found) >= _LINKS:
+            place = step
+            continue
+        found.append(step)
+        target = os.readlink(step)
+        place = "/" if target.startswith("/") else place
+        names += [part for part in reversed(target.split("/")) if part not in ("", ".")]
+    return found
+
+
+THIS_PROCESS: Final = TrustedPaths()
+"""What is trusted where there is no keep."""

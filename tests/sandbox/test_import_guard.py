@@ -1,0 +1,214 @@
+"""The host imports nothing that a tool may have written, and everything else as before (SBX-6)."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spec("SBX-6")
+
+
+PRELUDE = """\
+from toolkeep.sandbox.import_guard import watch
+
+def tried(name):
+    try:
+        __import__(name)
+    except ImportError as error:
+        return "refused" if "may have written" in str(error) else "absent"
+    return "imported"
+"""
+
+
+def run(folder: Path, program: str, *, script: str = "host.py", **variables: str) -> str:
+    """What a program prints whose script lies in a folder that a tool may write."""
+    (folder / script).write_text(PRELUDE + textwrap.dedent(program))
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_module_that_was_there_is_imported_later(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").touch()
+    (tmp_path / "package" / "inner.py").write_text("value = 3")
+    program = """
+        watch(".")
+        import package.inner
+        print(package.inner.value)
+    """
+    assert run(tmp_path, program) == "3"
+
+
+def test_a_module_that_came_later_is_not_imported(tmp_path: Path) -> None:
+    program = """
+        watch(".")
+        open("later.py", "w").write("print('ran')")
+        print(tried("later"))
+    """
+    assert run(tmp_path, program) == "refused"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "open('there.py', 'a').write('#')",
+        "import os; os.replace('other.py', 'there.py')",
+        "import os; os.unlink('there.py'); os.link('other.py', 'there.py')",
+        "import os; os.unlink('there.py'); os.symlink('other.py', 'there.py')",
+        "import os; os.chmod('there.py', 0o600)",
+    ],
+)
+def test_a_module_that_changed_is_not_imported(tmp_path: Path, change: str) -> None:
+    for name in ("there", "other"):
+        (tmp_path / f"{name}.py").write_text("print('ran')")
+    program = f"""
+        watch(".")
+        {change}
+        print(tried("there"))
+    """
+    assert run(tmp_path, program) == "refused"
+
+
+def test_an_old_module_that_was_moved_to_another_name_is_not_imported(tmp_path: Path) -> None:
+    """Its content and times are as they were: a folder above it was renamed."""
+    (tmp_path / "attic").mkdir()
+    (tmp_path / "attic" / "__init__.py").write_text("print('ran')")
+    program = """
+        watch(".")
+        import os; os.rename("attic", "wanted")
+        print(tried("wanted"))
+    """
+    assert run(tmp_path, program) == "refused"
+
+
+def test_a_link_that_came_later_is_not_followed_out_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "wanted.py").write_text("print('ran')")
+    (tmp_path / "work").mkdir()
+    program = """
+        watch(".")
+        import os; os.symlink("../outside/wanted.py", "wanted.py")
+        print(tried("wanted"))
+    """
+    assert run(tmp_path / "work", program) == "refused"
+
+
+def test_bytecode_beside_an_unchanged_source_is_not_run(tmp_path: Path) -> None:
+    """The poisoned bytecode carries the time and size of the source, so that Python would take it."""
+    (tmp_path / "there.py").write_text("said = 'source'\n")
+    program = """
+        import importlib.util, marshal, os, struct
+        watch(".")
+        status = os.stat("there.py")
+        body = importlib.util.MAGIC_NUMBER + struct.pack("<III", 0, int(status.st_mtime), status.st_size)
+        body += marshal.dumps(compile("said = 'bytecode'", "there.py", "exec"))
+        os.makedirs("__pycache__", exist_ok=True)
+        open(importlib.util.cache_from_source("there.py"), "wb").write(body)
+        if os.environ.get("UNGUARDED"):
+            import sys
+            sys.meta_path.pop(0)
+        import there
+        print(there.said)
+    """
+    assert run(tmp_path, program, UNGUARDED="1") == "bytecode"  # that is how it would have run
+    assert run(tmp_path, program) == "source"
+
+
+def test_installed_code_gets_the_installed_module_although_a_file_of_that_name_was_there(
+    tmp_path: Path,
+) -> None:
+    """A tool may have left it in an earlier run: then it was there when the keep opened."""
+    (tmp_path / "rapidfuzz.py").write_text("raise SystemExit('ran')")
+    program = """
+        watch(".")
+        from toolkeep.validation.nearest import nearest_name
+        print(nearest_name("helo", ["hello", "world"]))
+    """
+    assert "hello" in run(tmp_path, program)
+
+
+def test_toolkeep_does_not_import_a_package_that_is_not_installed_from_the_work(tmp_path: Path) -> None:
+    (tmp_path / "absent_extra.py").write_text("print('ran')")
+    program = """
+        import toolkeep
+        watch(".")
+        ours = {"__name__": "toolkeep.extra", "__file__": toolkeep.__file__}
+        try:
+            exec("import absent_extra", ours)
+        except ImportError as error:
+            print("is not the installed module" in str(error))
+    """
+    assert run(tmp_path, program) == "True"
+
+
+def test_the_work_itself_may_still_name_a_module_as_an_installed_one(tmp_path: Path) -> None:
+    (tmp_path / "yaml.py").write_text("mine = True")
+    assert run(tmp_path, "watch('.')\nimport yaml\nprint(yaml.mine)") == "True"
+
+
+def test_the_module_that_a_planted_one_stood_in_front_of_is_imported(tmp_path: Path) -> None:
+    program = """
+        watch(".")
+        open("rapidfuzz.py", "w").write("print('ran')")
+        import rapidfuzz
+        print(hasattr(rapidfuzz, "fuzz"))
+    """
+    assert run(tmp_path, program) == "True"
+
+
+def test_the_standard_library_is_not_replaced(tmp_path: Path) -> None:
+    program = """
+        watch(".")
+        open("stringprep.py", "w").write("print('ran')")
+        import stringprep
+        print(stringprep.__file__ != "stringprep.py")
+    """
+    assert run(tmp_path, program) == "True"
+
+
+def test_a_namespace_package_is_found_and_what_came_into_it_later_is_not(tmp_path: Path) -> None:
+    (tmp_path / "space").mkdir()
+    (tmp_path / "space" / "old.py").write_text("")
+    program = """
+        watch(".")
+        open("space/new.py", "w").write("print('ran')")
+        print(tried("space.old"), tried("space.new"))
+    """
+    assert run(tmp_path, program) == "imported refused"
+
+
+def test_what_is_recorded_first_counts(tmp_path: Path) -> None:
+    """A second grant of the same folder, or of one inside it, must not take what was planted for old."""
+    (tmp_path / "inner").mkdir()
+    program = """
+        watch("inner")
+        open("inner/later.py", "w").write("print('ran')")
+        import sys; sys.path.insert(0, "inner")
+        watch("inner"); watch("."); watch("inner")
+        print(tried("later"))
+    """
+    assert run(tmp_path, program) == "refused"
+
+
+def test_a_finder_that_another_put_first_stands_behind_again_after_the_next_grant(tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    program = """
+        import sys
+        watch(".")
+        guard = sys.meta_path[0]
+        sys.meta_path.insert(0, sys.meta_path.pop())
+        watch("second")
+        print(sys.meta_path[0] is guard, sys.meta_path.count(guard))
+    """
+    assert run(tmp_path, program) == "True 1"
