@@ -1,6 +1,12 @@
 """One call through a real zygote and a real worker, at each level."""
 
 import asyncio
+import importlib.util
+import marshal
+import os
+import struct
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,3 +92,33 @@ def test_a_module_that_the_zygote_has_not_loaded_can_be_imported(level: Isolatio
 def test_a_request_and_a_reply_larger_than_a_pipe_pass() -> None:
     text = "ab" * 200_000
     assert called(Isolation.STRICT, "echo", value=text) == Reply(Ending.OK, value=text)
+
+
+def poison(source: Path, code: str) -> None:
+    """Bytecode that Python would take for that of a source."""
+    status = source.stat()
+    head = importlib.util.MAGIC_NUMBER + struct.pack("<III", 0, int(status.st_mtime), status.st_size)
+    cached = Path(importlib.util.cache_from_source(str(source)))
+    cached.parent.mkdir(exist_ok=True)
+    cached.write_bytes(head + marshal.dumps(compile(code, str(source), "exec")))
+
+
+@pytest.mark.spec("SBX-6")
+@pytest.mark.parametrize("is_script", [False, True])
+def test_bytecode_beside_a_lone_file_is_not_run(tmp_path: Path, *, is_script: bool) -> None:
+    """Whoever may write the folder of the file could put it there, for a tool with other secrets."""
+    source = Path(os.path.realpath(tmp_path)) / "alone.py"
+    source.write_text("def say() -> str:\n    return 'source'\n")
+    poison(source, "def say() -> str:\n    return 'bytecode'\n")
+    made = recipe(Isolation.STRICT, f"{source if is_script else 'alone'}:say")
+    made = replace(
+        made,
+        zygote=replace(made.zygote, code=(str(source), str(source.parent / "__pycache__"))),
+        worker=replace(made.worker, packages=(str(source),), import_paths=()),
+    )
+
+    async def main() -> Reply:
+        async with caller() as here:
+            return await here.call(made)
+
+    assert asyncio.run(main()) == Reply(Ending.OK, value="source")

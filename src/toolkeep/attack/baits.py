@@ -5,6 +5,7 @@ Each bait is named as the parameter of an attempt that asks for it. Secrets neve
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import secrets
@@ -20,7 +21,10 @@ from typing import Any, Final
 
 from toolkeep.attack import traces
 from toolkeep.attack.listeners import Listeners, free_port
+from toolkeep.execution.held_down import held_down
+from toolkeep.execution.programs import surroundings
 from toolkeep.sandbox.plan import ResourceLimits
+from toolkeep.sandbox.trusted import TrustedPath, TrustedPaths
 
 HERE: Final = Path(__file__).resolve().parent
 KEY_NAME: Final = "id_ed25519"
@@ -78,6 +82,10 @@ class Stage:
     process: "subprocess.Popen[str] | None" = None
     before: dict[str, Any] = field(default_factory=dict)
     state: str = ""
+    held: tuple[str, ...] = ()
+    """Of the project, what the host trusts."""
+    imported_name: str = ""
+    program_path: str = ""
     cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     # --- files ---------------------------------------------------------------------------------
@@ -195,6 +203,71 @@ class Stage:
     def setuid_id(self) -> str:
         """A program that runs as root, where root has made one."""
         return str(self.ground.code / SETUID_PROGRAM)
+
+    # --- a project -----------------------------------------------------------------------------
+
+    def project(self) -> str:
+        """A project that may be written, with the environment of the host and the code of other tools."""
+        top = self.own
+        for folder in (
+            ".venv/bin",
+            ".venv/lib/site-packages",
+            "src/shop",
+            "tools/bin",
+            "__pycache__",
+            "attic",
+        ):
+            (top / folder).mkdir(parents=True)
+        for name in (".venv/bin/python", "tools/bin/program"):
+            (top / name).write_text("#!/bin/sh\n")
+            (top / name).chmod(0o755)
+        for name in ("src/shop/tool.py", "alone.py", "attic/__init__.py"):
+            (top / name).write_text("owned = False\n")
+        (top / ".venv/pyvenv.cfg").write_text("home = /usr/bin\n")
+        for path in (top / ".venv", top / "src", top / "alone.py", top / "__pycache__"):
+            self.watched.append(path)
+        self.held = (".venv", "src/shop", "alone.py", "__pycache__", "tools/bin/program")
+        return str(top)
+
+    def module(self) -> str:
+        """A name that the host will import from there, and has not."""
+        name = f"bait_{self.name}"
+        sys.path.insert(0, str(self.own))
+        self.cleanup.callback(sys.path.remove, str(self.own))
+        self.cleanup.callback(sys.modules.pop, name, None)
+        self.imported_name = name
+        return name
+
+    def program(self) -> str:
+        """A program there, of which the host works out what it needs beside itself."""
+        for folder in ("bin", "lib"):
+            self._folder(self.home / folder)
+        (self.home / "bin/python").write_text("#!/bin/sh\n")
+        (self.home / "bin/python").chmod(0o755)
+        self.program_path = str(self.own / "tools/bin/program")
+        if not self.is_control:
+            surroundings(self.program_path)  # as a keep does that holds it down
+        return self.program_path
+
+    def frozen(self) -> tuple[str, ...]:
+        """What a worker that may write the project must leave as it is."""
+        trusted = [TrustedPath(os.path.realpath(self.own / name), "a bait") for name in self.held]
+        held = TrustedPaths(code=lambda: trusted)
+        return tuple(held_down(os.path.realpath(self.own), held, "", is_deep=True)) if trusted else ()
+
+    def has_imported(self) -> bool:
+        """Whether the host can import what the attempt left."""
+        if not self.imported_name:
+            return False
+        try:
+            importlib.import_module(self.imported_name)
+        except ImportError:
+            return False
+        return True
+
+    def is_shown(self) -> bool:
+        """Whether a program would be shown a folder that nobody granted."""
+        return bool(self.program_path) and str(self.home) in surroundings(self.program_path)
 
     # --- numbers -------------------------------------------------------------------------------
 

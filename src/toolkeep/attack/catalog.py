@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from toolkeep.attack.attempts.declare import DECLARED, Attempt
 
-KINDS: Final = ("files_read", "files_write", "network", "processes", "kernel", "results")
+KINDS: Final = ("files_read", "files_write", "network", "processes", "kernel", "results", "project")
 """One module each; what harms the host when it is imported has a module of its own for each attempt."""
 
 ATTEMPTS: Final = Path(__file__).resolve().parent / "attempts"

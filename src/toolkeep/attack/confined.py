@@ -104,6 +104,7 @@ class Confined:
             grant=Grant(
                 read=read,
                 write=(str(stage.granted),) if is_strict and stage else (),
+                frozen=stage.frozen() if is_strict and stage else (),
                 run=_PROGRAMS if may_spawn else (),
             ),
         )

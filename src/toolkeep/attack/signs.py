@@ -20,6 +20,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "hit": "another process was touched",
     "left": "a process was left",
     "trapped": "something odd was left in the granted folder",
+    "imported": "the host would import what was left",
+    "shown": "another tool would be shown what nobody granted",
     "done": "it was let through",
     "more": "it took more than its share",
 }
@@ -39,6 +41,8 @@ def seen(stage: Stage, arguments: dict[str, Any], said: str, gone_s: float) -> l
         "hit": stage.is_victim_touched(),
         "left": "mark" in arguments and bool(stage.left_after(gone_s)),
         "trapped": bool(stage.traps()),
+        "imported": stage.has_imported(),
+        "shown": stage.is_shown(),
         "done": value == "done",
         "more": is_number and bool(wanted) and value >= wanted[0],
     }

@@ -1,5 +1,6 @@
 """A program that a configuration names: where it is found, and what it needs beside itself."""
 
+import functools
 import os
 import shutil
 from collections.abc import Iterator
@@ -26,8 +27,17 @@ def absolute(word: str, base: str) -> str:
     return os.path.normpath(f"{base}/{word}") if word.startswith(("./", "../")) else word
 
 
-def surroundings(path: str) -> Iterator[str]:
-    """The real paths of a program and, where its place says so, of all that was installed with it."""
+@functools.cache
+def surroundings(path: str) -> tuple[str, ...]:
+    """The real paths of a program and, where its place says so, of all that was installed with it.
+
+    Worked out once, before any tool runs: these folders are shown to the program. Worked out for each call, a
+    `pyvenv.cfg` that a tool wrote beside the program would show it whatever folder the tool chose.
+    """
+    return tuple(_surroundings(path))
+
+
+def _surroundings(path: str) -> Iterator[str]:
     real = os.path.realpath(path)
     yield real
     for place in dict.fromkeys((path, real)):
