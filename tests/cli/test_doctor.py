@@ -14,10 +14,12 @@ from toolkeep.attack.catalog import KINDS, declared
 from toolkeep.attack.expected import levels_of
 from toolkeep.attack.suite import CONTROL, KindRuns, Run, Tell
 from toolkeep.cli import attacking, doctor
+from toolkeep.cli import main as cli_module
 from toolkeep.cli.main import cli
 from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import ORDINARY_ID
 from toolkeep.sandbox.probe import Finding, Findings, probe
+from toolkeep.sandbox.trusted import TrustedPath
 
 NAMESPACES = frozenset(mechanism for mechanism in Mechanism if mechanism.endswith("-namespace"))
 
@@ -264,8 +266,25 @@ def test_as_json_it_names_every_mechanism_and_every_level(monkeypatch: pytest.Mo
             {"name": "strict", "available": False, "missing": missing, "reason": ""},
             {"name": "restricted", "available": False, "missing": missing, "reason": ""},
         ],
+        "trusted": [],
     }
     assert (result.exit_code, json.loads(result.stdout), result.stderr) == (1, expected, "")
+
+
+@pytest.mark.spec("SBX-6")
+def test_it_lists_what_no_tool_may_write_because_the_host_trusts_it() -> None:
+    shown = {one.path: one.what for one in doctor.this_host().trusted}
+    assert shown[os.path.realpath(Path(cli_module.__file__).parent.parent)] == "toolkeep itself"
+    assert shown[os.path.realpath(sys.executable)] == "the Python interpreter"
+    host = doctor.Host(
+        python="3.11.9",
+        kernel="Linux 6.8.0",
+        processor="x86_64",
+        user=1000,
+        trusted=(TrustedPath("/opt/\x1b[2Jenv", "the environment of Python"),),
+    )
+    printed = "\n".join(doctor.trusted_lines(host))
+    assert printed.endswith("  /opt/\\u001b[2Jenv: the environment of Python")
 
 
 @pytest.mark.spec("SBX-1")

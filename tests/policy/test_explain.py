@@ -15,6 +15,7 @@ from toolkeep.policy.explain import Explanation, Holder, Objection, Touch, expla
 from toolkeep.policy.rulebook import Rulebook
 from toolkeep.policy.settings import Grant, PolicySource
 from toolkeep.registry.admit import admit
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPath, TrustedPaths
 from toolkeep.validation.memory import RefusalMemory
 from toolkeep.validation.validate import validate
 
@@ -38,6 +39,7 @@ def explained(
     policies: str = ALL,
     agent: str = "ada",
     state: Path | None = None,
+    trusted: TrustedPaths = THIS_PROCESS,
 ) -> Explanation:
     """The explanation of a call by `ada`, who holds this."""
     grant = Grant(capabilities=tuple(map(Capability.read, holds)), permissions=permissions)
@@ -47,6 +49,7 @@ def explained(
         project=str(project),
         state_folder=str(state) if state else None,
         tools=lambda: [registered],
+        trusted=trusted,
     )
     checked = validate(registered, arguments, RefusalMemory(bus=Bus()), agent)
     assert isinstance(checked, CheckedCall)
@@ -55,6 +58,7 @@ def explained(
         grant=grant if agent == "ada" else None,
         project=str(project),
         state_folder=str(state) if state else None,
+        trusted=trusted,
     )
     request = ToolCall(id="1", tool="work", arguments=None, agent=agent)
     found = explain(authorizer, holder, request, checked)
@@ -79,6 +83,20 @@ def test_what_is_touched_is_shown_with_the_grant_that_holds_it(project: Path) ->
     found = explained(project, tool(READS, "fs.read:*"), {"path": "docs/../docs/a.txt"}, "fs.read:./docs")
     thing = str(project / "docs" / "a.txt")
     assert found.touches == (Touch(capability="fs.read", thing=thing, argument="/path", grant="./docs"),)
+
+
+@pytest.mark.spec("SBX-6")
+def test_what_is_held_down_inside_a_folder_that_may_be_written_is_named(project: Path) -> None:
+    code = TrustedPath(str(project / "docs"), "the code of the tool 'x'")
+    trusted = TrustedPaths(code=lambda: [code])
+    named = explained(project, tool(READS, "fs.write:."), {"path": "x"}, "fs.write:.", trusted=trusted)
+    assert named.touches[-1].held_down == ("./docs (the code of the tool 'x')",)
+    whole = explained(project, tool({}, "fs.write:*"), {}, "fs.write:.", trusted=trusted)
+    assert whole.touches[0].held_down == ("./docs (the code of the tool 'x')",)
+    inside = explained(project, tool({}, "fs.write:./docs"), {}, "fs.write:.", trusted=trusted)
+    assert inside.changes == (
+        "nothing can permit this: './docs' may not be written by any tool: it belongs to the code of the tool 'x'",
+    )
 
 
 def test_the_grant_that_is_missing_is_named_as_it_would_be_written(project: Path) -> None:

@@ -17,6 +17,8 @@ from toolkeep.cli.options import common, print_json, say
 from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import ORDINARY_ID
 from toolkeep.sandbox.probe import Finding, Findings, probe
+from toolkeep.sandbox.trusted import TrustedPath, of_process
+from toolkeep.wording import visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,8 @@ class Host:
     """Its name and release."""
     processor: str
     user: int
+    trusted: tuple[TrustedPath, ...] = ()
+    """What this process executes, imports or believes."""
 
     @property
     def worker_user(self) -> int:
@@ -42,6 +46,7 @@ def this_host() -> Host:
         kernel=f"{platform.system()} {platform.release()}",
         processor=platform.machine(),
         user=os.geteuid(),
+        trusted=of_process().paths,
     )
 
 
@@ -51,8 +56,9 @@ def this_host() -> Host:
 def command(*, is_attack: bool, as_json: bool) -> None:
     """Say what isolation this machine can give.
 
-    Tries every mechanism of the kernel and lists what works, why the rest does not, and how to get it. Exit
-    status 0 if every level is available.
+    Tries every mechanism of the kernel and lists what works, why the rest does not, and how to get it; then
+    what no confined tool can write, because toolkeep itself runs or believes it. Exit status 0 if every level
+    is available.
 
     With --attack, hostile tools then try to get out of every level, in namespaces that are thrown away, after
     secrets that are made for them. Exit status 0 if nothing got out that a level promises to keep in.
@@ -88,6 +94,7 @@ def _data(host: Host, findings: Findings) -> dict[str, Any]:
         "has_hosts": findings.has_hosts,
         "mechanisms": [_mechanism(finding) for finding in findings.findings],
         "levels": [_level(level, findings) for level in Isolation],
+        "trusted": [one._asdict() for one in host.trusted],
     }
 
 
@@ -124,6 +131,16 @@ def _print(host: Host, findings: Findings) -> None:
     say("\nLevels")
     for level in Isolation:
         _print_line(level, is_good=findings.is_available(level), details=_lacks(level, findings))
+    for line in trusted_lines(host):
+        say(line)
+
+
+def trusted_lines(host: Host) -> Iterator[str]:
+    """The trusted set, for a person to read."""
+    if host.trusted:
+        yield "\nTrusted: read-only for every confined tool, whatever it is granted"
+    for one in sorted(host.trusted):
+        yield f"  {visible(one.path)}: {one.what}"
 
 
 def _lacks(level: Isolation, findings: Findings) -> Iterator[str]:

@@ -44,8 +44,8 @@ class Import:
 class SourceOnly(SourceFileLoader):
     """Loads a module from its source alone.
 
-    The folder of a lone file may be writable to another tool: bytecode that it puts beside the source would be
-    run here, with this tool's grant and secrets, although the source is as it was.
+    The folder of a lone file may be writable to another tool: bytecode that it puts beside the source would
+    be run here, with this tool's grant and secrets, although the source is as it was.
     """
 
     def path_stats(self, path: Any) -> Any:  # noqa: ARG002 -- of the protocol

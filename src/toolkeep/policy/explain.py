@@ -48,6 +48,8 @@ class Touch(msgspec.Struct, frozen=True, kw_only=True):
     grant: str = ""
     """The scope, as it was granted, that it lies in."""
     objections: tuple[Objection, ...] = ()
+    held_down: tuple[str, ...] = ()
+    """What inside it can only be read although it may be written: the trusted set (SBX-6)."""
 
     def to_dict(self) -> dict[str, Any]:
         """The thing as JSON data."""
@@ -195,6 +197,7 @@ class _Look:
                 thing="(whatever the agent holds)",
                 argument="",
                 objections=() if found else (missing,),
+                held_down=self._held_down(capability.kind, self._folders(capability.kind)),
             )
         try:
             whole = whole_scope(capability, self._holder.project, self._search)
@@ -227,7 +230,23 @@ class _Look:
             argument=one.pointer,
             grant=self._holdings.root_of(one) or "",
             objections=tuple(objections),
+            held_down=() if is_secret else self._held_down(one.kind, [one.shown]),
         )
+
+    def _folders(self, kind: str) -> list[str]:
+        found: list[str] = []
+        for place in self._holdings.places(kind):
+            with place:
+                found.append(place.path)
+        return found
+
+    def _held_down(self, kind: str, folders: Iterable[str]) -> tuple[str, ...]:
+        """What of these folders stays as it is, whatever a tool with the grant does."""
+        if kind != FS_WRITE:
+            return ()
+        trusted, agent = self._holder.trusted, self._holder.name
+        inside = (one for folder in folders for one in trusted.inside(folder, agent))
+        return tuple(f"{_relative(one.path, self._holder.project)} ({one.what})" for one in inside)
 
     def _protection(self, one: Touched, *, is_whole: bool = False) -> list[Objection]:
         """What no grant, policy or person can take away."""

@@ -17,7 +17,7 @@ from toolkeep.policy.engine import AgentEntity
 from toolkeep.policy.explain import Explanation, PolicySay, Touch, explain
 from toolkeep.policy.settings import Grant
 from toolkeep.storage.approvals import FileApprovals
-from toolkeep.wording import echo_name
+from toolkeep.wording import echo_name, visible
 
 
 class Answer(NamedTuple):
@@ -156,6 +156,8 @@ def _print(answer: Answer) -> None:
         say("\nIt would touch:")
         for touch in explained.touches:
             say(f"  {_touch_line(touch)}")
+            for held in touch.held_down:
+                say(f"    but read-only inside: {visible(held)}")
     if explained.policies:
         say("\nWhat the policies say of it, each by itself:")
         for policy in explained.policies:
