@@ -233,7 +233,7 @@ class Authorizer:
         try:
             for one in touched:
                 one.count(agent.share)
-                self._check(one, plan, holdings, is_whole=False)
+                self._check(one, plan, agent, is_whole=False)
             for capability in list(plan.wholes(touched)):
                 if capability.scope in ANY_SCOPE:
                     _check_any(capability, plan, holdings)
@@ -241,16 +241,18 @@ class Authorizer:
                 whole = whole_scope(capability, self._project, self._search)
                 touched.append(whole)
                 whole.count(agent.share)
-                self._check(whole, plan, holdings, is_whole=True)
+                self._check(whole, plan, agent, is_whole=True)
         except BaseException:
             _close(touched)
             raise
         return touched
 
-    def _check(self, one: Touched, plan: TouchPlan, holdings: Holdings, *, is_whole: bool) -> None:
+    def _check(self, one: Touched, plan: TouchPlan, agent: Agent, *, is_whole: bool) -> None:
+        holdings = agent.holdings
         if isinstance(one.thing, Place):
-            writes = one.kind == FS_WRITE
-            if objection := self._protected.objection(one.thing, writes=writes, is_whole=is_whole):
+            writes, name = one.kind == FS_WRITE, agent.entity.id
+            objection = self._protected.objection(one.thing, writes=writes, is_whole=is_whole, agent=name)
+            if objection:
                 raise TouchRefused(one.pointer, objection)
         if not is_whole and not self._is_required(one, plan.required):
             raise TouchRefused(one.pointer, f"'{one.named}' is outside what the tool says that it needs")

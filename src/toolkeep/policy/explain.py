@@ -252,7 +252,8 @@ class _Look:
         """What no grant, policy or person can take away."""
         if not isinstance(one.thing, Place):
             return []
-        why = self._protected.objection(one.thing, writes=one.kind == FS_WRITE, is_whole=is_whole)
+        writes, agent = one.kind == FS_WRITE, self._holder.name
+        why = self._protected.objection(one.thing, writes=writes, is_whole=is_whole, agent=agent)
         return [Objection(what=why, change=f"nothing can permit this: {why}")] if why else []
 
     def _against_nature(self, one: Touched) -> Iterator[Objection]:

@@ -81,7 +81,7 @@ class Protected:
         self._state_folder = state_folder
         self._trusted = trusted
 
-    def objection(self, place: Place, *, writes: bool, is_whole: bool = False) -> str | None:
+    def objection(self, place: Place, *, writes: bool, is_whole: bool = False, agent: str = "") -> str | None:
         """A clause that says why the place may not be touched, or None.
 
         Whoever goes through a whole folder must not find the state in it, to read either.
@@ -89,7 +89,11 @@ class Protected:
         objection = self._objection_of_state(place, is_deep=writes or is_whole)
         if objection is None and writes and _is_kept_name(place.path):
             objection = "may not be written by any tool: it decides what runs"
-        if objection is None and writes and (trusted := self._trusted.covering(place.path)) is not None:
+        if (
+            objection is None
+            and writes
+            and (trusted := self._trusted.covering(place.path, agent)) is not None
+        ):
             objection = f"may not be written by any tool: it belongs to {trusted.what}"
         return objection and f"'{echo_name(place.text)}' {objection}"
 
