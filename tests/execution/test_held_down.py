@@ -1,13 +1,14 @@
 """What no tool may write is held down, also deep inside a folder that it may write."""
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from toolkeep.execution import held_down as module
-from toolkeep.sandbox.trusted import TrustedPaths
+from toolkeep.sandbox.trusted import TrustedPath, TrustedPaths, of_process
 
 
 def held_down(folder: Path, *, is_deep: bool = True) -> list[str]:
@@ -113,3 +114,114 @@ def in_child_as_nobody(act: Callable[[], object], folder: Path) -> str:
     os.close(into)
     os.waitpid(child, 0)
     return os.read(out, 100).decode()
+
+
+# --- the trusted set -------------------------------------------------------------------------------
+
+
+def trusted(work: Path, *names: str) -> TrustedPaths:
+    return TrustedPaths(code=lambda: [TrustedPath(str(work / name), "the code of a tool") for name in names])
+
+
+def held_with(work: Path, paths: TrustedPaths) -> list[str]:
+    found = module.held_down(str(work), paths, "agent", is_deep=True)
+    return sorted(path.removeprefix(f"{work}/") for path in set(found))
+
+
+@pytest.mark.spec("SBX-6")
+def test_the_trusted_set_is_held_down_with_the_folders_above_it(work: Path) -> None:
+    (work / "a" / "b").mkdir(parents=True)
+    (work / "a" / "b" / "tool.py").touch()
+    assert held_with(work, trusted(work, "a/b/tool.py")) == ["a/", "a/b/", "a/b/tool.py"]
+
+
+@pytest.mark.spec("SBX-6")
+def test_a_folder_inside_the_trusted_set_is_not_granted(work: Path) -> None:
+    (work / "package").mkdir()
+    with pytest.raises(ValueError, match="belongs to what toolkeep trusts, the code of a tool"):
+        list(module.held_down(str(work / "package"), trusted(work, "package"), "agent", is_deep=False))
+
+
+@pytest.mark.spec("SBX-6")
+def test_what_cannot_be_held_down_because_it_does_not_exist_refuses_the_grant(work: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"'tool\.py' could be made in its folder, and is the code of a tool"
+    ):
+        held_with(work, trusted(work, "tool.py"))
+
+
+@pytest.mark.spec("SBX-6")
+def test_a_cache_of_bytecode_is_made_so_that_it_can_be_held_down(work: Path) -> None:
+    (work / "tool.py").touch()
+    assert held_with(work, trusted(work, "tool.py", "__pycache__")) == ["__pycache__", "tool.py"]
+    assert (work / "__pycache__").is_dir()
+
+
+@pytest.mark.spec("SBX-6", "POL-7")
+@pytest.mark.parametrize("name", [".agent", ".acode"])
+def test_the_home_is_not_granted_while_the_users_configuration_could_be_made(
+    name: str, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the user counts without being accepted."""
+    monkeypatch.setenv("HOME", str(work))
+    (work / {".agent": ".acode", ".acode": ".agent"}[name]).mkdir()
+    with pytest.raises(ValueError, match=f"'{name}' could be made in its folder"):
+        held_with(work, TrustedPaths())
+
+
+@pytest.mark.spec("SBX-6")
+def test_a_link_on_the_way_to_the_environment_refuses_the_grant(work: Path) -> None:
+    """Nothing can be mounted on a link: a tool could put a folder of its own in its place."""
+    (work / "real").mkdir()
+    (work / "env").symlink_to("real")
+    process = of_process()._replace(links=(TrustedPath(str(work / "env"), "the environment of Python"),))
+    paths = TrustedPaths()
+    paths._process = process
+    with pytest.raises(
+        ValueError, match="holds the link 'env', by which the environment of Python is reached"
+    ):
+        held_with(work, paths)
+
+
+# --- large and hostile trees -----------------------------------------------------------------------
+
+
+def test_a_folder_that_did_not_change_is_not_listed_again(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "a" / ".git").mkdir(parents=True)
+    later = time.time_ns() + 10**10
+    monkeypatch.setattr(time, "time_ns", lambda: later)
+    assert held_down(work) == ["a/", "a/.git"]
+    listed: list[str] = []
+    whole = module._list
+
+    def noted(folder: str, stamp: Any) -> Any:
+        listed.append(folder)
+        return whole(folder, stamp)
+
+    monkeypatch.setattr(module, "_list", noted)
+    assert held_down(work) == ["a/", "a/.git"]
+    assert listed == []
+    (work / "a" / "toolkeep.lock").touch()
+    assert held_down(work) == ["a/", "a/.git", "a/toolkeep.lock"]
+    assert listed == [f"{work}/a"]
+
+
+def test_a_folder_that_changed_just_now_is_listed_again(work: Path) -> None:
+    """Its next change may carry the same time."""
+    assert held_down(work) == []
+    (work / ".git").mkdir()
+    assert held_down(work) == [".git"]
+
+
+def test_folders_nested_without_end_refuse_the_grant_in_words(work: Path) -> None:
+    top = os.open(work, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("deep", dir_fd=top)
+        below = os.open("deep", os.O_RDONLY, dir_fd=top)
+        os.close(top)
+        top = below
+    os.close(top)
+    with pytest.raises(ValueError, match="nested too deep"):
+        held_down(work)

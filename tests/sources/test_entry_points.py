@@ -23,15 +23,15 @@ SHOP = Shop()
 """
 SECRET = "sk-live-4242"
 
-Install = Callable[[str, str], None]
+Install = Callable[..., None]
 
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Installs one package with a module `toolkeep_shop_for_tests` and these entry points."""
 
-    def install(module: str, points: str) -> None:
-        site = tmp_path / "site"
+    def install(module: str, points: str, folder: str = "site-packages") -> None:
+        site = tmp_path / folder
         info = site / "toolkeep_shop_for_tests-1.0.dist-info"
         info.mkdir(parents=True)
         (site / "toolkeep_shop_for_tests.py").write_text(module)
@@ -224,3 +224,10 @@ def test_an_entry_point_under_a_name_of_ours_is_skipped(install: Install, name: 
     keep = open_keep()
     assert "buy" not in keep
     assert [(one.provider, one.error.code) for one in keep.start_up.skipped] == [(name, Code.PROVIDER_FAILED)]
+
+
+@pytest.mark.spec("SBX-6")
+def test_an_entry_point_outside_the_installed_packages_does_not_count(install: Install) -> None:
+    """A tool that may write a folder of `sys.path` could leave one there, under a name that is configured."""
+    install("raise SystemExit", "shop = toolkeep_shop_for_tests:SHOP", folder="work")
+    assert "is not installed" in failure("shop").message

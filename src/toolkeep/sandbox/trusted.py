@@ -63,6 +63,7 @@ class TrustedPaths:
         self._code = code
         self._programs = programs
         self._process = of_process()
+        self._user = tuple(_of_user())
 
     def covering(self, path: str, agent: str = "") -> TrustedPath | None:
         """The trusted path that a path is, or lies below."""
@@ -83,6 +84,7 @@ class TrustedPaths:
 
     def _paths(self, agent: str) -> Iterator[TrustedPath]:
         yield from self._process.paths
+        yield from self._user
         yield from self._code()
         yield from self._programs(agent)
 
@@ -110,6 +112,14 @@ def of_process() -> ProcessTrust:
         for link in links_of(path):
             links.setdefault(link, TrustedPath(link, what))
     return ProcessTrust(tuple(found.values()), tuple(links.values()), ":".join(_search(os.environ)))
+
+
+def _of_user() -> Iterator[TrustedPath]:
+    """The user's own configuration, which counts without being accepted: nothing may make it either."""
+    home = os.path.expanduser("~")
+    if home.startswith("/"):
+        for name in (".agent", ".acode"):
+            yield TrustedPath(os.path.join(os.path.realpath(home), name), "the configuration of the user")
 
 
 def is_site(path: str) -> bool:
