@@ -35,4 +35,7 @@ def _load(words: list[str]) -> "Group":
 
 
 if __name__ == "__main__":
+    # `python -m` looks for modules in the working folder first: a cloned project must not bring `click`.
+    if not sys.flags.safe_path:
+        sys.path.pop(0)
     main()

@@ -198,3 +198,11 @@ def test_the_variable_would_be_shown(clone: Path) -> None:
     assert SECRET not in run(["show", "leak"], clone)
     accept(clone)
     assert SECRET in run(["show", "leak"], clone)
+
+
+def test_a_module_of_the_working_folder_does_not_stand_in_for_one_of_toolkeeps_own(tmp_path: Path) -> None:
+    """`python -m` searches the working folder first; what toolkeep imports itself must not be found there."""
+    (tmp_path / "click.py").write_text("raise SystemExit('ran')")
+    command = [sys.executable, "-m", "toolkeep", "--version"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

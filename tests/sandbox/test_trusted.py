@@ -18,8 +18,8 @@ pytestmark = pytest.mark.spec("SBX-6")
 def of_another_process(*arguments: str, cwd: Path, **variables: str) -> dict[str, Any]:
     """The set of a Python that is started otherwise."""
     program = (
-        "import json; from toolkeep.sandbox.trusted import of_process; found = of_process();"
-        "print(json.dumps({'paths': dict(found.paths), 'links': dict(found.links), 'search': found.search}))"
+        "import json; from toolkeep.sandbox.trusted import THIS_PROCESS, search_path;"
+        "print(json.dumps({'paths': dict(THIS_PROCESS.host), 'search': search_path()}))"
     )
     done = subprocess.run(
         [sys.executable, *arguments, "-c", program],

@@ -17,7 +17,7 @@ from toolkeep.cli.options import common, print_json, say
 from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import ORDINARY_ID
 from toolkeep.sandbox.probe import Finding, Findings, probe
-from toolkeep.sandbox.trusted import TrustedPath, of_process
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPath
 from toolkeep.wording import visible
 
 
@@ -46,7 +46,7 @@ def this_host() -> Host:
         kernel=f"{platform.system()} {platform.release()}",
         processor=platform.machine(),
         user=os.geteuid(),
-        trusted=of_process().paths,
+        trusted=THIS_PROCESS.host,
     )
 
 

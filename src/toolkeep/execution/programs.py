@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator
 
-from toolkeep.sandbox.trusted import of_process
+from toolkeep.sandbox.trusted import search_path
 
 
 def find_program(word: str, base: str) -> str:
@@ -14,7 +14,7 @@ def find_program(word: str, base: str) -> str:
     ValueError where there is none.
     """
     path = absolute(word, base)
-    found = shutil.which(os.path.join(base, path) if "/" in path else path, path=of_process().search)
+    found = shutil.which(os.path.join(base, path) if "/" in path else path, path=search_path())
     if found is None:
         raise ValueError("the program that its configuration names is not there, or cannot be executed")
     return os.path.abspath(found)

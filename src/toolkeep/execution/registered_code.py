@@ -19,7 +19,7 @@ from toolkeep.execution.held_down import CACHE
 from toolkeep.execution.programs import find_program, surroundings
 from toolkeep.execution.staying import Staying
 from toolkeep.execution.tool_code import find_code
-from toolkeep.sandbox.trusted import TrustedPath, is_within, of_process
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPath, is_within
 
 Families = Mapping[str, Sequence[RegisteredTool]]
 Grants = Mapping[str, Iterable[Capability]]
@@ -41,7 +41,7 @@ class RegisteredCode:
         if families is not self._seen:
             tools = (tool for family in families.values() for tool in family)
             found = dict.fromkeys(one for tool in tools for one in self._of(tool))
-            already = [one.path for one in of_process().paths]
+            already = [one.path for one in THIS_PROCESS.host]
             self._paths = tuple(
                 one for one in found if not any(is_within(one.path, path) for path in already)
             )

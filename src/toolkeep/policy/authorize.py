@@ -42,7 +42,7 @@ from toolkeep.policy.touched import (
     whole_scope,
 )
 from toolkeep.refusals import refuse
-from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths, of_process
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths, search_path
 from toolkeep.wording import HIDDEN
 
 _PLANS: Final = 10_000
@@ -103,7 +103,7 @@ class Authorizer:
         self._examples = tuple(examples)
         self._check_arguments = check
         self._project = project
-        self._search = of_process().search
+        self._search = search_path()
         self._protected = Protected(state_folder, trusted)
         self._tools = tools
         self._now = now

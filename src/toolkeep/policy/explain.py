@@ -23,7 +23,7 @@ from toolkeep.policy.places import Place
 from toolkeep.policy.reading import OURS
 from toolkeep.policy.settings import DEFAULT_GRANT, Grant
 from toolkeep.policy.touched import ANY_SCOPE, FS_WRITE, Touched, TouchPlan, TouchRefused, whole_scope
-from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths, of_process
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths, search_path
 from toolkeep.wording import HIDDEN, echo_name
 
 PERMISSIONS_POLICY = "toolkeep.permissions"
@@ -146,7 +146,7 @@ def _of_everything(authorizer: Authorizer, outcome: Refusal, holder: Holder) -> 
 def touches_of(holder: Holder, checked: CheckedCall) -> Iterator[Touch]:
     """Everything that a call would touch, each with all that stands against it."""
     plan = TouchPlan(checked.registered.definition)
-    search = of_process().search
+    search = search_path()
     if plan.touches_nothing:
         return
     try:

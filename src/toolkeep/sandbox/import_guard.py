@@ -20,7 +20,7 @@ from types import FrameType, ModuleType
 from typing import Any, Final, NamedTuple
 
 from toolkeep.limits import PROTECTED_ENTRIES
-from toolkeep.sandbox.trusted import OURS, is_within, links_of, of_process
+from toolkeep.sandbox.trusted import OURS, THIS_PROCESS, is_within, links_of
 
 log = logging.getLogger("toolkeep.sandbox")
 
@@ -51,7 +51,7 @@ class _Recorded(NamedTuple):
     def is_writable(self, path: str) -> bool:
         """Whether a tool may write at a path."""
         is_watched = any(is_within(path, folder) for folder in self.folders)
-        return is_watched and not any(is_within(path, one.path) for one in of_process().paths)
+        return is_watched and not any(is_within(path, one.path) for one in THIS_PROCESS.host)
 
     def objection(self, path: str) -> str:
         """Why a file may be a tool's work; empty for one that is not."""
@@ -197,7 +197,7 @@ def _importer() -> str:
 
 def _modules_below(folder: str, left_out: Sequence[str]) -> dict[str, Identity]:
     """The modules, and links, that can be imported from a folder at the moment."""
-    skipped = (*left_out, *(one.path for one in of_process().paths))
+    skipped = (*left_out, *(one.path for one in THIS_PROCESS.host))
     found: dict[str, Identity] = {}
     left = [path for path in _import_folders(folder) if not any(is_within(path, one) for one in skipped)]
     seen = 0

@@ -63,7 +63,8 @@ class TrustedPaths:
         self._code = code
         self._programs = programs
         self._process = of_process()
-        self._user = tuple(_of_user())
+        self.host = (*self._process.paths, *_of_user(), *_of_search())
+        """The part that is the same for all keeps of this user."""
 
     def covering(self, path: str, agent: str = "") -> TrustedPath | None:
         """The trusted path that a path is, or lies below."""
@@ -83,8 +84,7 @@ class TrustedPaths:
         return [one for one in self._process.links if is_within(one.path, folder)]
 
     def _paths(self, agent: str) -> Iterator[TrustedPath]:
-        yield from self._process.paths
-        yield from self._user
+        yield from self.host
         yield from self._code()
         yield from self._programs(agent)
 
@@ -95,8 +95,6 @@ class ProcessTrust(NamedTuple):
     paths: tuple[TrustedPath, ...]
     links: tuple[TrustedPath, ...]
     """Links on the way to them; `path` is that of the link itself."""
-    search: str
-    """The folders of PATH that were there: one that is made later could hold any program."""
 
 
 @functools.cache
@@ -111,7 +109,15 @@ def of_process() -> ProcessTrust:
             found.setdefault(real, TrustedPath(real, what))
         for link in links_of(path):
             links.setdefault(link, TrustedPath(link, what))
-    return ProcessTrust(tuple(found.values()), tuple(links.values()), ":".join(_search(os.environ)))
+    return ProcessTrust(tuple(found.values()), tuple(links.values()))
+
+
+def search_path() -> str:
+    """The folders of PATH that were there when it was first asked for, as a keep does when it opens.
+
+    A folder that is made later could hold any program, under the name of one that is granted.
+    """
+    return _search(os.environ.get("PATH", os.defpath))
 
 
 def _of_user() -> Iterator[TrustedPath]:
@@ -153,16 +159,17 @@ def _named(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name in ("sitecustomize", "usercustomize"):
         if file := getattr(sys.modules.get(name), "__file__", None):
             yield file, f"{name} of Python"
-    yield from ((path, "a folder of PATH") for path in _search(environment))
     yield from _of_variables(environment)
 
 
 def _environment(prefix: str) -> Iterator[str]:
     """All of a virtual environment; of one that the work itself lies in, what Python reads of it."""
-    if not is_within(os.path.realpath(os.getcwd()), os.path.realpath(prefix)):
-        yield prefix
-        return
-    yield from (f"{prefix}/{name}" for name in ("bin", "lib", "lib64", "pyvenv.cfg"))
+    try:
+        holds_work = is_within(os.path.realpath(os.getcwd()), os.path.realpath(prefix))
+    except OSError:  # the working folder is gone
+        holds_work = False
+    names = ("bin", "lib", "lib64", "pyvenv.cfg") if holds_work else ("",)
+    yield from (os.path.join(prefix, name).rstrip("/") for name in names)
 
 
 def _installation(prefix: str) -> Iterator[str]:
@@ -191,10 +198,16 @@ def _of_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
                     yield path, f"named by the variable {name}"
 
 
-def _search(environment: Mapping[str, str]) -> list[str]:
-    """The absolute folders of PATH that are there; never one that is work as a whole."""
-    folders = environment.get("PATH", os.defpath).split(":")
-    return [path for path in folders if path.startswith("/") and path.rstrip("/") and os.path.isdir(path)]
+@functools.cache
+def _search(path: str) -> str:
+    folders = (folder for folder in path.split(":") if folder.startswith("/") and folder.rstrip("/"))
+    return ":".join(filter(os.path.isdir, folders))
+
+
+def _of_search() -> Iterator[TrustedPath]:
+    for folder in search_path().split(":"):
+        if folder and (real := os.path.realpath(folder)) != "/":
+            yield TrustedPath(real, "a folder of PATH")
 
 
 def links_of(path: str) -> list[str]:
