@@ -61,6 +61,7 @@ class CallKeywords(TypedDict, total=False):
     confirm: bool
     idempotency_key: str
     fresh: bool
+    forwarded: bool
     on_progress: "Progress | None"
     on_output: "Output | None"
 
@@ -340,6 +341,7 @@ class Keep(KeepsTools):
         confirm: bool = False,
         idempotency_key: str = "",
         fresh: bool = False,
+        forwarded: bool = False,
         on_progress: Progress | None = None,
         on_output: Output | None = None,
     ) -> ToolResult:
@@ -349,6 +351,9 @@ class Keep(KeepsTools):
         case; the same `idempotency_key` never runs the same call twice; `fresh` runs the tool even if its
         result is known. `on_output` hears each piece of a tool that yields its output, as it comes; only the
         result was checked as a whole.
+
+        A tool that declares neither danger nor side effects runs unasked where your own program calls it as
+        `local`. `forwarded` says that somebody else chose the call, such as a model: then a person is asked.
         """
         options = CallOptions(
             timeout_s=timeout_s,
@@ -367,6 +372,7 @@ class Keep(KeepsTools):
             options=options,
             on_progress=on_progress,
             on_output=on_output,
+            is_direct=agent == LOCAL_AGENT and not forwarded,
         )
 
     def call_sync(self, name: str, arguments: Arguments, **options: "Unpack[CallKeywords]") -> ToolResult:
@@ -386,6 +392,7 @@ class Keep(KeepsTools):
     async def call_all(self, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:
         """Several calls, each as the keyword arguments of `call`; results in the same order.
 
+        Each counts as forwarded: a batch is a model's response as a rule.
         Calls that cannot write run side by side; one that may waits for those before it, and the next
         ones wait for it. TypeError for arguments that `call` does not take comes before any is made.
         """
@@ -396,6 +403,7 @@ class Keep(KeepsTools):
         taken = inspect.signature(self.call)
         for one in calls:
             taken.bind(**one)
+        calls = [{**one, "forwarded": True} for one in calls]  # they come from a model's response as a rule
         results: list[ToolResult] = []
         together: list[Mapping[str, Any]] = []
         for one in calls:

@@ -171,6 +171,7 @@ class Pipeline:
         options: CallOptions,
         on_progress: Progress | None = None,
         on_output: Output | None = None,
+        is_direct: bool = False,
     ) -> Awaitable[ToolResult]:
         """One call, from what was asked to what became of it."""
         _check_loop()
@@ -187,6 +188,7 @@ class Pipeline:
             on_progress=on_progress,
             on_output=on_output,
             began_ns=time.monotonic_ns(),
+            is_direct=is_direct,
         )
         journey = Journey(request, self._visible(request))
         return self._made(journey) if self.spans is None else self._traced(journey, self.spans)

@@ -61,7 +61,7 @@ def admit(
     problems += [*arguments.problems, *output.problems, *circumstances.problems]
     if problems or arguments.compiled is None:
         raise _error(definition.name, problems)
-    effects = definition.side_effects
+    effects = definition.effects
     return RegisteredTool(
         definition=definition,
         arguments=arguments.compiled,
