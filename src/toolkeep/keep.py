@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from toolkeep.results.output import Normalizers
     from toolkeep.sign_ins import KeptTokens
     from toolkeep.sources.mcp.questions import Answerer
-    from toolkeep.storage.following import Follower
+    from toolkeep.storage.following import Follower, StateFollower
     from toolkeep.telemetry.webhook import Webhook
 
 LOCAL_AGENT = "local"
@@ -131,6 +131,8 @@ class Keep(KeepsTools):
         self._is_closed = False
         self._loop: LoopThread | None = None
         self._follower: Follower | None = None
+        self._state = state
+        self._state_follower: StateFollower | None = None
         self._webhooks: list[Webhook] = []
         self._speaks: Speaker | None = None
 
@@ -166,6 +168,9 @@ class Keep(KeepsTools):
         follower, self._follower = self._follower, None
         if follower is not None:
             follower.close()
+        of_state, self._state_follower = self._state_follower, None
+        if of_state is not None:
+            of_state.close()
         if self._made is not None:
             self._made.close()
         self.close_store()
@@ -178,13 +183,21 @@ class Keep(KeepsTools):
         self._webhooks.append(webhook)
 
     def follow_store(self) -> None:
-        """Take over what others change in the store, within a second, until the keep is closed."""
-        if self._store is None or self._follower is not None or self._is_closed:
+        """Take over what other processes change, within a second, until the keep is closed.
+
+        That is definitions of the store, and which tools are disabled, enabled and accepted.
+        """
+        if self._is_closed:
             return
         from toolkeep.storage.definition_store import SqlStore
-        from toolkeep.storage.following import Follower
+        from toolkeep.storage.following import Follower, StateFollower
+        from toolkeep.storage.state import KeepState
 
-        store = self._store
+        state, store = self._state, self._store
+        if isinstance(state, KeepState) and self._state_follower is None:
+            self._state_follower = StateFollower(state.stamp, self._registry.follow)
+        if self._follower is not None:
+            return
         if isinstance(store, SqlStore):
             self._follower = Follower(store.place, self.editor.follow, self._bus.tell)
 

@@ -178,7 +178,7 @@ def _accept_tool(name: str, root: Path, state: KeepState, given_hash: str | None
     if not state.take(pin):
         raise NotAccepted(f"{pin.name!r} changed again meanwhile", hint="look at it again")
     data = {"accepted": True, "tool": pin.name, "version": taken.version, "hash": taken.definition_hash}
-    _finish(data, f"accepted {pin.name} {taken.version}; it answers from the next start", as_json)
+    _finish(data, f"accepted {pin.name} {taken.version}; it answers from now on", as_json)
     if not as_json and is_there(root / LOCK_FILE):
         say("  toolkeep.lock still names the definition before; write it anew: toolkeep lock", err=True)
 

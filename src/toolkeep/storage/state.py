@@ -33,6 +33,9 @@ CREATE TABLE IF NOT EXISTS acceptances (
 PRAGMA user_version = 1;
 """
 _BUSY_SECONDS = 10.0
+_HEADER_BYTES = 28
+_CHANGES = slice(24, 28)
+"""Where an SQLite file that keeps a rollback journal, as this one does, counts its transactions."""
 
 
 class KeepState:
@@ -121,6 +124,21 @@ class KeepState:
             connection.execute("DELETE FROM acceptances WHERE path = ?", (_path(path),))
             row = (_path(path), file_hash, _now())
             connection.execute("INSERT INTO acceptances VALUES (?, ?, ?)", row)
+
+    def stamp(self) -> object:
+        """Another value after each change of any process; None where nothing was remembered yet.
+
+        Which file it is, and the number that SQLite counts up with each transaction: two changes inside one
+        tick of the clock have the same times.
+        """
+        try:
+            with self._file.open("rb") as file:
+                found = os.fstat(file.fileno())
+                return found.st_dev, found.st_ino, file.read(_HEADER_BYTES)[_CHANGES]
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._unusable(error) from error
 
     def _read(self, query: str, *values: str) -> list[tuple[str, ...]]:
         """Rows, without making anything that is not there."""
