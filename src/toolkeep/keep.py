@@ -113,6 +113,7 @@ class Keep(KeepsTools):
             store=store,
             offer_of=offer_of,
             allows_definitions=allows_definitions,
+            permissions=policy.permissions,
         )
         self._refusals = RefusalMemory(bus=bus)
         self._policy = policy

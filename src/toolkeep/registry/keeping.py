@@ -1,7 +1,7 @@
 """What a keep says about which tools exist: register, list, find, switch, accept, search."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -43,6 +43,7 @@ class KeepsTools:
         store: "DefinitionStore | None",
         offer_of: "OfferOf | None",
         allows_definitions: bool,
+        permissions: Iterable[str] = (),
     ) -> None:
         self._bus = bus
         self._tier = tier
@@ -60,6 +61,7 @@ class KeepsTools:
             shows_values=include_actual_values,
             tier=tier,
             formats=formats,
+            permissions=permissions,
         )
         self._search: ToolSearch | None = None
         self._ready = threading.Event()
