@@ -1,5 +1,7 @@
 """What another process disables, enables or accepts counts in a registry that is open."""
 
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.events import Bus, Event, ToolSwitched
 from toolkeep.registry.admit import Circumstances, admit
 from toolkeep.registry.registry import CHANGED, ToolRegistry
+from toolkeep.storage.following import StateFollower
 from toolkeep.storage.state import KeepState
 
 FIRST = made_elsewhere(parameters=with_properties({"path": {"type": "string"}}))
@@ -104,12 +107,26 @@ def test_what_is_held_back_for_another_reason_is_not_let_in_by_a_pin(tmp_path: P
     assert registry.get(NAME).why == "nobody accepted its file"
 
 
-def test_each_change_of_the_state_is_another_stamp(tmp_path: Path) -> None:
+def test_a_change_within_the_tick_of_the_one_before_is_taken_over_with_the_next_look() -> None:
+    looks: list[int] = []
+    done = threading.Event()
+
+    def follow() -> None:
+        looks.append(1)
+        if len(looks) == 2:
+            done.set()
+
+    follower = StateFollower(lambda: "the same stamp", follow)
+    assert done.wait(20)
+    follower.close()
+    assert len(looks) == 2
+
+
+def test_a_change_of_the_state_is_another_stamp(tmp_path: Path) -> None:
     state = KeepState(tmp_path)
-    stamps = [state.stamp()]
-    for enabled in (False, True, False):
-        state.put_switch(NAME, enabled=enabled)
-        stamps.append(state.stamp())
-    assert stamps[0] is None
-    assert len(set(stamps)) == 4
-    assert state.stamp() == stamps[-1]
+    assert state.stamp() is None
+    state.put_switch(NAME, enabled=False)
+    before = state.stamp()
+    assert before == state.stamp()
+    os.utime(tmp_path / "state.db", ns=(0, 0))
+    assert state.stamp() != before

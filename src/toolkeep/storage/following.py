@@ -123,7 +123,8 @@ class Follower:
 class StateFollower:
     """Looks whether another process changed the state of the keep, and takes it over, until it is closed.
 
-    A look is one short read of a file, twice a second; calls pay nothing.
+    A look is one `stat`, twice a second; calls pay nothing. After a change it is taken over once more with the
+    next look: what was changed within the same tick of the clock has the same stamp.
     """
 
     def __init__(self, stamp: Callable[[], object], follow: Callable[[], object]) -> None:
@@ -140,13 +141,14 @@ class StateFollower:
 
     def _run(self) -> None:
         seen: object = _NEVER
-        is_lost = False
+        is_lost = is_fresh = False
         while not self._is_over.is_set():
             try:
                 found = self._stamp()
-                if found != seen:
+                is_changed = found != seen
+                if is_changed or is_fresh:
                     self._follow()
-                seen, is_lost = found, False
+                seen, is_fresh, is_lost = found, is_changed, False
             except Exception as error:  # noqa: BLE001 -- whatever it is, the tools go on and it is tried again
                 if not is_lost:
                     log.warning("the state is not followed", extra={"error_message": str(error)})

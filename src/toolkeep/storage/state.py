@@ -33,9 +33,6 @@ CREATE TABLE IF NOT EXISTS acceptances (
 PRAGMA user_version = 1;
 """
 _BUSY_SECONDS = 10.0
-_HEADER_BYTES = 28
-_CHANGES = slice(24, 28)
-"""Where an SQLite file that keeps a rollback journal, as this one does, counts its transactions."""
 
 
 class KeepState:
@@ -126,19 +123,18 @@ class KeepState:
             connection.execute("INSERT INTO acceptances VALUES (?, ?, ?)", row)
 
     def stamp(self) -> object:
-        """Another value after each change of any process; None where nothing was remembered yet.
+        """Another value after a change of any process; None where nothing was remembered yet.
 
-        Which file it is, and the number that SQLite counts up with each transaction: two changes inside one
-        tick of the clock have the same times.
+        Two changes inside one tick of the clock may have the same. The file is not opened: to close it again
+        would end every lock that SQLite has on it in this process.
         """
         try:
-            with self._file.open("rb") as file:
-                found = os.fstat(file.fileno())
-                return found.st_dev, found.st_ino, file.read(_HEADER_BYTES)[_CHANGES]
+            found = self._file.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise self._unusable(error) from error
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def _read(self, query: str, *values: str) -> list[tuple[str, ...]]:
         """Rows, without making anything that is not there."""
