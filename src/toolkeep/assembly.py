@@ -226,7 +226,10 @@ def read_configuration(project: Path, state: KeepState | None) -> Settings:
         return DEFAULT_SETTINGS
     from toolkeep.config.read import read_settings
 
-    return read_settings(paths, os.environ, state.is_accepted if state else lambda *_: False)
+    if state is None:
+        return read_settings(paths, os.environ, lambda *_: False)
+    before = state.accepted_content
+    return read_settings(paths, os.environ, state.is_accepted, accepted_before=before)
 
 
 def read_proposed(project: Path, state: KeepState | None) -> Settings:

@@ -29,6 +29,7 @@ from toolkeep.calls import (
     ToolCall,
     ToolResult,
 )
+from toolkeep.config.settings import Run
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import Bus, CallEnded, ValidationPassed
 from toolkeep.execution.admission import Admission, Slot
@@ -63,6 +64,7 @@ from toolkeep.sources.mcp.runner import McpRunner
 from toolkeep.validation.memory import RefusalMemory
 from toolkeep.validation.validate import Arguments, validate
 from toolkeep.wasm.cache import CompiledModules, cache_folder
+from toolkeep.wording import echo_name
 
 if TYPE_CHECKING:
     from toolkeep.sources.mcp.questions import Answerer
@@ -265,6 +267,7 @@ class Pipeline:
         journey.is_begun = is_first and type(intent) is not Refusal
         recorded = journey.recorded = _passed(intent)
         _passed(self.authorizer.unchanged(permitted))
+        _passed(_changed_code(permitted))
         if tool.definition.client_executed:
             return await self._hand_out(journey, recorded, slot)
         journey.executor = self.executor
@@ -319,7 +322,7 @@ class Pipeline:
     def _runnable(self, permitted: PermittedCall) -> Refusal | None:
         if permitted.tool.definition.client_executed and permitted.tool.runner is None:
             return None
-        return self.executor.objection(permitted)
+        return _changed_code(permitted) or self.executor.objection(permitted)
 
     def _finished(self, raw: RawOutput) -> ToolResult:
         """Output checked, normalised and hashed."""
@@ -479,6 +482,17 @@ def _is_tighter(asked: object, most: float, kinds: tuple[type[int | float], ...]
 
 def _cancelled(request: ToolCall) -> Refusal:
     return refuse(request, Code.CANCELLED, "The caller gave up", "Call it again if it is needed.")
+
+
+def _changed_code(permitted: PermittedCall) -> Refusal | None:
+    """Why a project's tool may not run, where its code is not what a person accepted (REG-5)."""
+    runner = permitted.tool.runner
+    changed = runner.code.changed() if isinstance(runner, Run) and runner.code is not None else ""
+    if not changed:
+        return None
+    message = f"The code of tool '{permitted.tool.name}' changed since it was accepted: {echo_name(changed)}"
+    hint = "Do without it; the operator sees and accepts it with `toolkeep accept`."
+    return refuse(permitted.request, Code.TOOL_QUARANTINED, message, hint)
 
 
 def _cut_short(request: ToolCall) -> Refusal:

@@ -110,9 +110,7 @@ class KeepsTools:
     def hold_back(self, *files: "ConfigFile") -> None:
         """Note configuration files that do not count until a person accepts them."""
         for file in files:
-            told = ProjectNotAccepted(
-                path=file.path, file_hash=file.file_hash, effect_count=len(file.effects)
-            )
+            told = ProjectNotAccepted(path=file.path, file_hash=file.seal, effect_count=len(file.effects))
             self._bus.tell(told)
         paths = tuple(file.path for file in files)
         self.start_up = msgspec.structs.replace(self.start_up, held_back=paths)

@@ -123,7 +123,7 @@ class Follower:
 class StateFollower:
     """Looks whether another process changed the state of the keep, and takes it over, until it is closed.
 
-    A look is one `stat`, twice a second; calls pay nothing. After a change it is taken over once more with the
+    A look is one `stat`, twice a second; calls pay nothing. After a change it is taken over again with the
     next look: what was changed within the same tick of the clock has the same stamp.
     """
 
