@@ -114,8 +114,8 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     seal: str
-    """What a person accepts, as a hash: what the file says in canonical form, what it would do over the settings
-    of the user, and the code that it names."""
+    """What a person accepts, as a hash: what the file says in canonical form, what it would do over what
+    the user's own files say, and the code that it names."""
     is_project: bool
     effects: tuple[Effect, ...]
     counts: bool
