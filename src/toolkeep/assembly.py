@@ -56,6 +56,7 @@ def open_keep(
     approver: "Approver | None" = None,
     answerer: "Answerer | None" = None,
     approval_wait_s: float | None = None,
+    permissions: Sequence[str] = (),
     follow_store: bool | None = None,
 ) -> Keep:
     """A keep that is ready to use, with the tools of `.agent/config.yml` where there is one.
@@ -67,6 +68,7 @@ def open_keep(
     tools with `normalization: custom` comparable; `call_limits` bound how many calls run at once;
     `tool_secrets` are what `context.secret` gives, by tool; `approver` asks a person where one
     must agree; `approval_wait_s` is how long a call waits for one elsewhere, instead of as configured;
+    `permissions` are names that your tools may require, beside the known ones and those of the configuration;
     `answerer` asks a person what upstream MCP servers want to know; without one they are told no;
     `follow_store` is whether changes that others make in the store are taken over while the keep is open, by
     default where the store is a PostgreSQL.
@@ -88,7 +90,7 @@ def open_keep(
         tool_secrets=tool_secrets,
         sign_ins=sign_ins_of(state),
         closed=settings.disabled,
-        policy=_policy_settings(settings, root, state, approval_wait_s),
+        policy=_policy_settings(settings, root, state, approval_wait_s, permissions),
         approver=approver,
         answerer=answerer,
         state=state,
@@ -125,7 +127,11 @@ def sign_ins_of(state: KeepState | None) -> "KeptTokens | None":
 
 
 def _policy_settings(
-    settings: Settings, project: Path, state: KeepState | None, wait_s: float | None
+    settings: Settings,
+    project: Path,
+    state: KeepState | None,
+    wait_s: float | None,
+    permissions: Sequence[str],
 ) -> PolicySettings:
     grants = {
         name: Grant(capabilities=held.capabilities, permissions=held.permissions)
@@ -133,6 +139,7 @@ def _policy_settings(
     }
     return PolicySettings(
         agents=grants,
+        permissions=(*settings.permissions, *permissions),
         sources=settings.policies,
         examples=settings.examples,
         held_back=settings.policies_held_back,
@@ -219,7 +226,10 @@ def read_configuration(project: Path, state: KeepState | None) -> Settings:
         return DEFAULT_SETTINGS
     from toolkeep.config.read import read_settings
 
-    return read_settings(paths, os.environ, state.is_accepted if state else lambda *_: False)
+    if state is None:
+        return read_settings(paths, os.environ, lambda *_: False)
+    before = state.accepted_content
+    return read_settings(paths, os.environ, state.is_accepted, accepted_before=before)
 
 
 def read_proposed(project: Path, state: KeepState | None) -> Settings:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, final
 import msgspec
 
 from toolkeep.definitions.tool import ToolDefinition
-from toolkeep.definitions.vocabulary import ToolState
+from toolkeep.definitions.vocabulary import Danger, ToolState
 from toolkeep.errors import Code, Problem
 from toolkeep.prose import refusal_text
 
@@ -51,6 +51,10 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     """Its side effects in words; None where they are not declared."""
     capability_names: tuple[str, ...] = ()
     """What it requires, in words."""
+    danger: Danger = Danger.MEDIUM
+    """The danger in force: always its definition's."""
+    is_undeclared: bool = True
+    """Whether neither danger nor side effects are stated: always as its definition says."""
     name: str = ""
     """The name under which it is called: always its definition's."""
     version: str = ""
@@ -60,6 +64,8 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
         # Every call asks for them several times; a copy with another definition comes through here too.
         msgspec.structs.force_setattr(self, "name", self.definition.name)
         msgspec.structs.force_setattr(self, "version", self.definition.version)
+        msgspec.structs.force_setattr(self, "danger", self.definition.danger_level)
+        msgspec.structs.force_setattr(self, "is_undeclared", self.definition.is_undeclared)
 
     @property
     def is_enabled(self) -> bool:
@@ -218,6 +224,8 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     on_output: Output | None = None
     began_ns: int = 0
     """On the monotonic clock."""
+    is_direct: bool = False
+    """Whether the host's own program chose the call, as `local`; nobody else can say so (DEF-8)."""
 
     def __repr__(self) -> str:
         """Without the arguments: some may be secret."""

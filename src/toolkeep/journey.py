@@ -62,7 +62,7 @@ class Journey:
         """Give the claim back if nothing was run; else remember what became of the call."""
         if self.claim is NO_CLAIM:
             return
-        if self.recorded is None or result.code in (Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED):
+        if self.recorded is None or result.code in _NOT_BEGUN:
             self.claim.release()
         elif result.status != "pending":
             keeps_value = not self.recorded.tool.arguments.secrecy.has_secrets
@@ -84,6 +84,7 @@ class Journey:
         )
 
 
+_NOT_BEGUN: Final = (Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED, Code.TOOL_QUARANTINED)
 _NOT_RUN: Final[tuple[str, tuple[str, ...]]] = ("", ())
 _RAN: Final = FAILURES | {Code.NOT_RUNNABLE}
 """After these, code of the tool was run: also one that cannot be imported was begun."""

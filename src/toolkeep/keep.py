@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from toolkeep.sandbox.trusted import TrustedPath
     from toolkeep.sign_ins import KeptTokens
     from toolkeep.sources.mcp.questions import Answerer
-    from toolkeep.storage.following import Follower
+    from toolkeep.storage.following import Follower, StateFollower
     from toolkeep.telemetry.webhook import Webhook
 
 LOCAL_AGENT = "local"
@@ -63,6 +63,7 @@ class CallKeywords(TypedDict, total=False):
     confirm: bool
     idempotency_key: str
     fresh: bool
+    forwarded: bool
     on_progress: "Progress | None"
     on_output: "Output | None"
 
@@ -114,6 +115,7 @@ class Keep(KeepsTools):
             store=store,
             offer_of=offer_of,
             allows_definitions=allows_definitions,
+            permissions=policy.permissions,
         )
         self._refusals = RefusalMemory(bus=bus)
         self._policy = policy
@@ -132,6 +134,8 @@ class Keep(KeepsTools):
         self._is_closed = False
         self._loop: LoopThread | None = None
         self._follower: Follower | None = None
+        self._state = state
+        self._state_follower: StateFollower | None = None
         self._webhooks: list[Webhook] = []
         self._speaks: Speaker | None = None
         self._trusted: TrustedPaths | None = None
@@ -170,6 +174,9 @@ class Keep(KeepsTools):
         follower, self._follower = self._follower, None
         if follower is not None:
             follower.close()
+        of_state, self._state_follower = self._state_follower, None
+        if of_state is not None:
+            of_state.close()
         if self._made is not None:
             self._made.close()
         self.close_store()
@@ -182,13 +189,21 @@ class Keep(KeepsTools):
         self._webhooks.append(webhook)
 
     def follow_store(self) -> None:
-        """Take over what others change in the store, within a second, until the keep is closed."""
-        if self._store is None or self._follower is not None or self._is_closed:
+        """Take over what other processes change, within a second, until the keep is closed.
+
+        That is definitions of the store, and which tools are disabled, enabled and accepted.
+        """
+        if self._is_closed:
             return
         from toolkeep.storage.definition_store import SqlStore
-        from toolkeep.storage.following import Follower
+        from toolkeep.storage.following import Follower, StateFollower
+        from toolkeep.storage.state import KeepState
 
-        store = self._store
+        state, store = self._state, self._store
+        if isinstance(state, KeepState) and self._state_follower is None:
+            self._state_follower = StateFollower(state.stamp, self._registry.follow)
+        if self._follower is not None:
+            return
         if isinstance(store, SqlStore):
             self._follower = Follower(store.place, self.editor.follow, self._bus.tell)
 
@@ -375,6 +390,7 @@ class Keep(KeepsTools):
         confirm: bool = False,
         idempotency_key: str = "",
         fresh: bool = False,
+        forwarded: bool = False,
         on_progress: Progress | None = None,
         on_output: Output | None = None,
     ) -> ToolResult:
@@ -384,6 +400,9 @@ class Keep(KeepsTools):
         case; the same `idempotency_key` never runs the same call twice; `fresh` runs the tool even if its
         result is known. `on_output` hears each piece of a tool that yields its output, as it comes; only the
         result was checked as a whole.
+
+        A tool that declares neither danger nor side effects runs unasked where your own program calls it as
+        `local`. `forwarded` says that somebody else chose the call, such as a model: then a person is asked.
         """
         options = CallOptions(
             timeout_s=timeout_s,
@@ -402,6 +421,7 @@ class Keep(KeepsTools):
             options=options,
             on_progress=on_progress,
             on_output=on_output,
+            is_direct=agent == LOCAL_AGENT and not forwarded,
         )
 
     def call_sync(self, name: str, arguments: Arguments, **options: "Unpack[CallKeywords]") -> ToolResult:
@@ -421,6 +441,7 @@ class Keep(KeepsTools):
     async def call_all(self, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:
         """Several calls, each as the keyword arguments of `call`; results in the same order.
 
+        Each counts as forwarded: a batch is a model's response as a rule.
         Calls that cannot write run side by side; one that may waits for those before it, and the next
         ones wait for it. TypeError for arguments that `call` does not take comes before any is made.
         """
@@ -431,6 +452,7 @@ class Keep(KeepsTools):
         taken = inspect.signature(self.call)
         for one in calls:
             taken.bind(**one)
+        calls = [{**one, "forwarded": True} for one in calls]  # they come from a model's response as a rule
         results: list[ToolResult] = []
         together: list[Mapping[str, Any]] = []
         for one in calls:

@@ -551,6 +551,10 @@ FOLLOW_FILE_SECONDS: Final = 0.5
 """How often the embedded store is looked at for changes of other processes; a look takes 10 µs."""
 FOLLOW_PAUSE_SECONDS: Final = 0.05
 """Between two looks at a shared store: whoever may connect to the database may also tell a thousand times."""
+CODE_FILES: Final = 2_000
+"""Of a project's code that its configuration names: each is hashed whenever the configuration is read."""
+CODE_SOURCE_BYTES: Final = 32 << 20
+"""Of Python sources that are parsed for their imports; a second for each ten megabytes."""
 CHANGER_CHARS: Final = 128
 """Of the name of whoever changes a definition."""
 RECONNECT_SECONDS: Final = 5.0

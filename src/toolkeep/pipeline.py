@@ -29,6 +29,7 @@ from toolkeep.calls import (
     ToolCall,
     ToolResult,
 )
+from toolkeep.config.settings import Run
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import Bus, CallEnded, ValidationPassed
 from toolkeep.execution.admission import Admission, Slot
@@ -64,6 +65,7 @@ from toolkeep.sources.mcp.runner import McpRunner
 from toolkeep.validation.memory import RefusalMemory
 from toolkeep.validation.validate import Arguments, validate
 from toolkeep.wasm.cache import CompiledModules, cache_folder
+from toolkeep.wording import echo_name
 
 if TYPE_CHECKING:
     from toolkeep.sources.mcp.questions import Answerer
@@ -173,6 +175,7 @@ class Pipeline:
         options: CallOptions,
         on_progress: Progress | None = None,
         on_output: Output | None = None,
+        is_direct: bool = False,
     ) -> Awaitable[ToolResult]:
         """One call, from what was asked to what became of it."""
         _check_loop()
@@ -189,6 +192,7 @@ class Pipeline:
             on_progress=on_progress,
             on_output=on_output,
             began_ns=time.monotonic_ns(),
+            is_direct=is_direct,
         )
         journey = Journey(request, self._visible(request))
         return self._made(journey) if self.spans is None else self._traced(journey, self.spans)
@@ -265,6 +269,7 @@ class Pipeline:
         journey.is_begun = is_first and type(intent) is not Refusal
         recorded = journey.recorded = _passed(intent)
         _passed(self.authorizer.unchanged(permitted))
+        _passed(_changed_code(permitted))
         if tool.definition.client_executed:
             return await self._hand_out(journey, recorded, slot)
         journey.executor = self.executor
@@ -319,7 +324,7 @@ class Pipeline:
     def _runnable(self, permitted: PermittedCall) -> Refusal | None:
         if permitted.tool.definition.client_executed and permitted.tool.runner is None:
             return None
-        return self.executor.objection(permitted)
+        return _changed_code(permitted) or self.executor.objection(permitted)
 
     def _finished(self, raw: RawOutput) -> ToolResult:
         """Output checked, normalised and hashed."""
@@ -479,6 +484,17 @@ def _is_tighter(asked: object, most: float, kinds: tuple[type[int | float], ...]
 
 def _cancelled(request: ToolCall) -> Refusal:
     return refuse(request, Code.CANCELLED, "The caller gave up", "Call it again if it is needed.")
+
+
+def _changed_code(permitted: PermittedCall) -> Refusal | None:
+    """Why a project's tool may not run, where its code is not what a person accepted (REG-5)."""
+    runner = permitted.tool.runner
+    changed = runner.code.changed() if isinstance(runner, Run) and runner.code is not None else ""
+    if not changed:
+        return None
+    message = f"The code of tool '{permitted.tool.name}' changed since it was accepted: {echo_name(changed)}"
+    hint = "Do without it; the operator sees and accepts it with `toolkeep accept`."
+    return refuse(permitted.request, Code.TOOL_QUARANTINED, message, hint)
 
 
 def _cut_short(request: ToolCall) -> Refusal:

@@ -42,7 +42,7 @@ async def replay(keep: "Keep", record: "KeepRecord", call_id: str, *, agent: str
     tool = keep.get(f"{invoked['tool']}@{invoked['version']}")
     _refuse_unlike(tool, invoked)
     result = await keep.call(
-        f"{tool.name}@{tool.version}", _arguments(record, invoked), agent=agent, fresh=True
+        f"{tool.name}@{tool.version}", _arguments(record, invoked), agent=agent, fresh=True, forwarded=True
     )
     return Replay(recorded_hash=completed["result_hash"], result=result)
 

@@ -65,9 +65,32 @@ def test_yes_from_a_pipe_accepts_nothing(project: Path, text: str) -> None:
 
 def test_a_changed_file_must_be_accepted_again(project: Path) -> None:
     accept_on_a_terminal(project, "y\n")
-    with (project / ".agent" / "config.yml").open("a") as file:
-        file.write("# a comment\n")
+    config = project / ".agent" / "config.yml"
+    config.write_text(CONFIG + "# a comment\n")
+    assert state_of(project) == "enabled"
+    config.write_text(CONFIG.replace("Greet somebody", "Greet"))
     assert state_of(project) == "quarantined"
+
+
+@pytest.mark.spec("REG-5")
+def test_the_difference_to_what_was_accepted_last_is_shown_and_cannot_write_to_the_terminal(
+    project: Path,
+) -> None:
+    accept_on_a_terminal(project, "y\n")
+    (project / "greet").write_text("echo hello\n")
+    words = '"Greet \\e[2Jnobody"'
+    (project / ".agent" / "config.yml").write_text(CONFIG.replace("Greet somebody", words))
+    shown = accept_on_a_terminal(project, "y\n").replace("\r\n", "\n")
+    difference = shown.partition("Changed since it was accepted:\n")[2].partition("\n\n")[0]
+    digest = hashlib.sha256(b"echo hello\n").hexdigest()
+    assert [line.strip() for line in difference.split("\n") if line.startswith(("  +", "  -"))] == [
+        '-  "greet": ""',
+        f'+  "greet": "{digest}"',
+        '-     "description": "Greet somebody",',
+        '+     "description": "Greet \\u001b[2Jnobody",',
+    ]
+    assert f"  - greet {digest}" in shown
+    assert state_of(project) == "enabled"
 
 
 def test_what_is_accepted_is_what_was_shown_and_not_what_came_after(

@@ -54,7 +54,7 @@ def accept(project: Path) -> None:
     """A person accepts the project's file as it is now."""
     state, file = open_state(project), project_file(project)
     assert state is not None
-    state.accept(file.path, file.seal)
+    state.accept(file.path, file.seal, file.content)
 
 
 def tool_text(*lines: str, name: str = "greet", version: str = "1.0.0", key: str = "tools/custom") -> str:

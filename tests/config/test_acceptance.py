@@ -19,6 +19,7 @@ from tests.config.projects import (
 from toolkeep import Limits, open_keep
 from toolkeep.assembly import open_state, read_proposed
 from toolkeep.calls import Refusal
+from toolkeep.config.accepted_code import AcceptedCode
 from toolkeep.config.settings import DEFAULT_SETTINGS, AgentGrant
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Tier, ToolState
@@ -330,7 +331,7 @@ RUNS = tool_text("run: {command: [id]}")
 def test_a_person_accepts_the_content_at_the_real_path(tmp_path: Path) -> None:
     path = configure(tmp_path, RUNS)
     file = project_file(tmp_path)
-    assert (file.path, file.file_hash) == (os.path.realpath(path), sha256(RUNS.encode()).hexdigest())
+    assert file.path == os.path.realpath(path)
     state = open_state(tmp_path)
     assert state is not None
     state.accept(os.path.realpath(path), file.seal)
@@ -338,9 +339,24 @@ def test_a_person_accepts_the_content_at_the_real_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [RUNS + "\n", RUNS + "#", RUNS.replace("id", "ie"), RUNS[:-1], "\ufeff" + RUNS]
+    "written", [RUNS + "\n", RUNS + "# why\n", RUNS[:-1], "\ufeff" + RUNS, RUNS.replace("id", "'id'")]
 )
-def test_changing_one_byte_undoes_it(changed: str, tmp_path: Path) -> None:
+def test_comments_and_how_it_is_written_do_not_count(written: str, tmp_path: Path) -> None:
+    configure(tmp_path, RUNS)
+    accept(tmp_path)
+    configure(tmp_path, written)
+    assert project_file(tmp_path).counts
+
+
+def test_the_order_of_keys_does_not_count(tmp_path: Path) -> None:
+    configure(tmp_path, "permissions: [mail]\nagents: {ada: {description: A}, bob: {}}\n")
+    accept(tmp_path)
+    configure(tmp_path, "agents: {bob: {}, ada: {description: A}}\npermissions: [mail]\n")
+    assert project_file(tmp_path).counts
+
+
+@pytest.mark.parametrize("changed", [RUNS.replace("[id]", "[ie]"), RUNS + "disabled_tools: [a]\n"])
+def test_saying_something_else_undoes_it(changed: str, tmp_path: Path) -> None:
     configure(tmp_path, RUNS)
     accept(tmp_path)
     configure(tmp_path, changed)
@@ -373,7 +389,7 @@ def test_an_acceptance_ends_when_the_file_would_do_more_over_the_users_settings(
     assert shown.counts
     configure_home(after)
     file = project_file(tmp_path)
-    assert (file.counts, file.file_hash) == (False, shown.file_hash)
+    assert (file.counts, file.seal == shown.seal) == (False, False)
     assert {effect.what for effect in file.effects} != {effect.what for effect in shown.effects}
     accept(tmp_path)
     assert project_file(tmp_path).counts
@@ -390,17 +406,95 @@ def test_the_hash_of_the_content_alone_accepts_nothing(tmp_path: Path) -> None:
     configure(tmp_path, RUNS)
     state, file = open_state(tmp_path), project_file(tmp_path)
     assert state is not None
-    state.accept(file.path, file.file_hash)
+    state.accept(file.path, sha256(RUNS.encode()).hexdigest())
     assert not project_file(tmp_path).counts
 
 
 def test_accepting_the_new_content_forgets_the_old(tmp_path: Path) -> None:
     configure(tmp_path, RUNS)
     accept(tmp_path)
-    configure(tmp_path, RUNS + "# more\n")
+    configure(tmp_path, RUNS + "disabled_tools: [more]\n")
     accept(tmp_path)
     configure(tmp_path, RUNS)
     assert not project_file(tmp_path).counts
+
+
+# --- the code that it names ----------------------------------------------------------------------
+
+PYTHON = tool_text("effects: none", "run: {python: 'greeting:greet'}")
+
+
+def write_code(project: Path) -> None:
+    configure(project, PYTHON)
+    (project / "greeting.py").write_text("from words import HELLO\ndef greet(): return HELLO\n")
+    (project / "words.py").write_text("HELLO = 'hello'\n")
+
+
+@pytest.mark.parametrize("name", ["greeting.py", "words.py"])
+def test_changed_code_withdraws_the_acceptance_and_is_named(name: str, tmp_path: Path) -> None:
+    write_code(tmp_path)
+    accept(tmp_path)
+    assert open_keep(project=tmp_path).get("greet").state is ToolState.ENABLED
+    (tmp_path / name).write_text("HELLO = greet = print\n")
+    held = open_keep(project=tmp_path).get("greet")
+    assert held.state is ToolState.QUARANTINED
+    assert held.why.endswith(f"is not accepted yet; since it was, {name} changed")
+
+
+def test_code_that_the_accepted_one_does_not_import_may_change(tmp_path: Path) -> None:
+    write_code(tmp_path)
+    accept(tmp_path)
+    (tmp_path / "other.py").write_text("x = 1\n")
+    assert project_file(tmp_path).counts
+
+
+def test_a_module_that_python_would_prefer_withdraws_the_acceptance(tmp_path: Path) -> None:
+    write_code(tmp_path)
+    accept(tmp_path)
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "__init__.py").write_text("HELLO = 'evil'\n")
+    assert project_file(tmp_path).changed_code == ("words/__init__.py",)
+
+
+@pytest.mark.parametrize(
+    "run", ["{command: [./bin/greet]}", "{wasm: bin/greet}", "{process: [sh, ./bin/greet]}"]
+)
+def test_programs_and_modules_in_the_project_are_accepted_with_it(run: str, tmp_path: Path) -> None:
+    configure(tmp_path, tool_text(f"run: {run}"))
+    program = tmp_path / "bin" / "greet"
+    program.parent.mkdir()
+    program.write_text("echo hello\n")
+    accept(tmp_path)
+    assert project_file(tmp_path).counts
+    program.write_text("echo evil\n")
+    assert project_file(tmp_path).changed_code == ("bin/greet",)
+
+
+def test_a_keep_that_is_open_refuses_code_that_changed_since_it_was_accepted(tmp_path: Path) -> None:
+    write_code(tmp_path)
+    accept(tmp_path)
+    (tmp_path / "greeting.py").touch()
+    with open_keep(project=tmp_path) as keep:
+        (tmp_path / "greeting.py").write_text("def greet(): return 'evil'\n")
+        result = keep.call_sync("greet", {})
+        assert (result.code, result.status) == (Code.TOOL_QUARANTINED, "error")
+        assert "greeting.py" in result.text
+        (tmp_path / "greeting.py").write_text("def greet(): return 'hello'\n")
+        assert keep.call_sync("greet", {}).code is Code.TOOL_QUARANTINED
+
+
+def test_what_was_hashed_between_two_looks_is_not_trusted(tmp_path: Path) -> None:
+    """The hashes that count are those that were accepted, not those of when the tool was loaded."""
+    write_code(tmp_path)
+    accept(tmp_path)
+    (tool,) = settings_of(tmp_path).tools
+    (tmp_path / "words.py").write_text("HELLO = 'evil'\n")
+    code = AcceptedCode(tool.data["run"], tmp_path, tool.code)
+    assert code.changed() == "words.py"
+    (tmp_path / "words.py").write_text("HELLO = 'hello'\n")
+    assert (code.changed(), code.changed()) == ("", "")
+    (tmp_path / "words.so").touch()
+    assert code.changed() == "words.so"
 
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["own_state", "shared_state"])
@@ -431,7 +525,7 @@ def test_a_linked_file_is_accepted_with_what_it_leads_to(tmp_path: Path) -> None
     assert not project_file(tmp_path).counts
     accept(tmp_path)
     assert project_file(tmp_path).counts
-    target.write_text(RUNS + "#")
+    target.write_text(RUNS.replace("[id]", "[ie]"))
     assert not project_file(tmp_path).counts
 
 

@@ -144,7 +144,7 @@ def test_it_rejects_tools_without_what_is_needed(missing: str, validator: Draft2
         {"side_effects": ["net_read"]},
         {"determinism": "non_deterministic"},
         {"constraints": {"required_isolation": "Strict"}},
-        *({other: {} if other == "bounds" else word} for other, word in zip(OTHER_SPELLINGS, ("low", "json", ""), strict=True)),
+        *({other: {} if other == "bounds" else word} for other, word in zip(OTHER_SPELLINGS, ("low", "json", "", "none"), strict=True)),
     ],
     ids=str,
 )  # fmt: skip

@@ -334,3 +334,31 @@ def test_the_first_answer_needs_nothing_heavy(project: Path) -> None:
         "click",
     }
     assert not heavy & set(done.stderr.decode().split())
+
+
+def _toolkeep(project: Path, *words: str) -> None:
+    argv = [sys.executable, "-m", "toolkeep", *words, "--project", str(project)]
+    subprocess.run(argv, check=True, capture_output=True)
+
+
+@pytest.mark.spec("REG-1")
+def test_a_running_server_refuses_a_tool_that_another_process_disables_and_its_client_is_told(
+    project: Path,
+) -> None:
+    started = Started(project)
+    started.send(
+        request(1, "initialize", protocolVersion=HANDSHAKE, capabilities={}, clientInfo={"name": "t"})
+    )
+    started.read()
+    started.send({"jsonrpc": "2.0", "method": "notifications/initialized"}, request(2, "tools/list"))
+    names = [one["name"] for one in started.read()["result"]["tools"]]
+    assert "agent_hello_world" in names
+    for word, is_listed in (("disable", False), ("enable", True)):
+        _toolkeep(project, word, "agent_hello_world")
+        assert started.read()["method"] == "notifications/tools/list_changed"
+        started.send(request(3, "tools/list"), request(4, "tools/call", **GREET))
+        answers = {said["id"]: said for said in (started.read(), started.read())}
+        names = [one["name"] for one in answers[3]["result"]["tools"]]
+        assert ("agent_hello_world" in names) is is_listed
+        assert ("Ada" in str(answers[4])) is is_listed
+    assert started.end()[0] == 0

@@ -261,3 +261,24 @@ def test_a_bad_default_from_elsewhere_is_shown_but_never_applied() -> None:
     assert keep.validate_arguments("read", {}) == {"mode": "fast"}
     exported = keep.get("read").definition.to_claude_format()["input_schema"]
     assert exported["properties"]["lines"]["default"] == "ten"
+
+
+@pytest.mark.spec("POL-3")
+def test_a_permission_that_nobody_can_hold_is_refused_by_hand_with_the_one_that_was_meant() -> None:
+    with pytest.raises(DefinitionInvalid) as caught:
+        admit(made(required_permissions=["tool.filesystem.read", "tool.filesystem.reed"]))
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.mend) == ("required_permissions/1", "did you mean 'tool.filesystem.read'?")
+    with pytest.raises(DefinitionInvalid, match="name it under `permissions`"):
+        admit(made(required_permissions=["shop.order"]))
+
+
+@pytest.mark.spec("POL-3")
+def test_permissions_that_configuration_adds_exist() -> None:
+    assert admit(made(required_permissions=["shop.order"]), permissions=["shop.order"]).warnings == ()
+
+
+@pytest.mark.spec("POL-3")
+def test_from_elsewhere_an_unknown_permission_is_a_named_warning() -> None:
+    (warning,) = admit(made_elsewhere(required_permissions=["shop.order"])).warnings
+    assert warning.field == "required_permissions/0"

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from toolkeep.approval.difference import difference
 from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, Standing
 from toolkeep.approval.store import Approvals
+from toolkeep.approval.undeclared import danger_reason, warn_undeclared
 from toolkeep.calls import Approval, ApprovedCall, PermittedCall, Refusal
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code, ToolkeepError
@@ -67,8 +68,6 @@ class Asked(NamedTuple):
 
 
 _NOBODY: Final = Asked()
-_HARMLESS: Final = (None, Danger.SAFE)
-"""What is not stated counts as safe (DEF-8)."""
 
 
 class Asker:
@@ -93,6 +92,8 @@ class Asker:
         self._approver = approver
         self._clock = clock
         self._tell = tell
+        self._warned: set[str] = set()
+        """The tools whose missing declaration was said, by the hash of their definition."""
 
     async def ask(
         self, call: PermittedCall, argument_hash: str, waiting: Waiting = contextlib.nullcontext
@@ -175,13 +176,17 @@ class Asker:
         return ApprovedCall(permitted=call, approval=approval)
 
     def _why(self, call: PermittedCall) -> tuple[str, ...]:
-        definition = call.tool.definition
+        definition, danger = call.tool.definition, call.tool.danger
+        if call.tool.is_undeclared and call.request.is_direct:
+            if call.tool.definition_hash not in self._warned:
+                self._warned.add(call.tool.definition_hash)
+                warn_undeclared(call.tool)
+            danger = Danger.SAFE  # the host's own program knows what it calls (DEF-8)
         confirms = definition.requires_confirmation or call.request.options.requires_confirmation
-        if definition.danger in _HARMLESS and not confirms and not call.asks:
+        if danger is Danger.SAFE and not confirms and not call.asks:
             return ()
-        danger = definition.danger_level
         reasons = (
-            (danger.rank >= Danger.MEDIUM.rank, f"its danger is {danger.value}"),
+            (danger.rank >= Danger.MEDIUM.rank, danger_reason(call.tool)),
             (danger is Danger.LOW and self._is_paranoid, "its danger is low, and the keep is paranoid"),
             (definition.requires_confirmation, "the tool always wants confirmation"),
             (call.request.options.requires_confirmation, "the caller wants confirmation"),

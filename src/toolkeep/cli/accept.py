@@ -124,24 +124,33 @@ def _accept_file(
             "is accepted already" if file.effects else "runs, grants and loosens nothing; it counts as it is"
         )
         _finish(
-            {"accepted": True, "path": file.path, "hash": file.file_hash},
+            {"accepted": True, "path": file.path, "hash": file.seal},
             f"{visible(file.path)} {why}",
             as_json,
         )
         return
-    shown = {"accepted": False, "path": file.path, "hash": file.file_hash, "effects": _effects(file)}
+    shown = {"accepted": False, "path": file.path, "hash": file.seal, "effects": _effects(file)}
+    before = state.accepted_content(file.path)
+    if before:
+        shown["changes"] = list(_difference(before, file.content))
     if not as_json:
-        for line in _file_lines(file):
+        for line in _file_lines(file, before):
             say(line)
-    _confirm(file.file_hash, given_hash, shown if as_json else None)
-    state.accept(file.path, file.seal)
-    data = {"accepted": True, "path": file.path, "hash": file.file_hash, "effects": _effects(file)}
+    _confirm(file.seal, given_hash, shown if as_json else None)
+    state.accept(file.path, file.seal, file.content)
+    data = {"accepted": True, "path": file.path, "hash": file.seal, "effects": _effects(file)}
     _finish(data, f"accepted {visible(file.path)}", as_json)
 
 
-def _file_lines(file: ConfigFile) -> Iterator[str]:
+def _file_lines(file: ConfigFile, before: str | None) -> Iterator[str]:
     yield visible(file.path)
-    yield f"SHA-256: {file.file_hash}"
+    yield f"SHA-256: {file.seal}"
+    if before:
+        yield "\nChanged since it was accepted:"
+        yield from (f"  {line}" for line in _difference(before, file.content))
+    if file.code:
+        yield "\nThe code that it names:"
+        yield from (f"  - {visible(name)} {digest or '(not there)'}" for name, digest in file.code.items())
     for kind, title in _TITLES.items():
         found = [effect for effect in file.effects if effect.kind == kind]
         if found:
@@ -149,6 +158,16 @@ def _file_lines(file: ConfigFile) -> Iterator[str]:
             yield from (f"  - {effect.what} (line {effect.place.line})" for effect in found)
     counts = Counter(effect.kind for effect in file.effects)
     yield f"\n{counts['loosens']} to loosen, {counts['grants']} to grant, {counts['runs']} to run"
+
+
+def _difference(before: str, after: str) -> Iterator[str]:
+    """What was accepted beside what is there, in canonical form, a fact a line."""
+    old, new = (
+        json.dumps(json.loads(text), indent=1, ensure_ascii=False).split("\n") for text in (before, after)
+    )
+    for line in unified_diff(old, new, lineterm="", n=1):
+        if not line.startswith(("---", "+++", "@@")):
+            yield visible(line)
 
 
 def _effects(file: ConfigFile) -> list[dict[str, Any]]:
@@ -178,7 +197,7 @@ def _accept_tool(name: str, root: Path, state: KeepState, given_hash: str | None
     if not state.take(pin):
         raise NotAccepted(f"{pin.name!r} changed again meanwhile", hint="look at it again")
     data = {"accepted": True, "tool": pin.name, "version": taken.version, "hash": taken.definition_hash}
-    _finish(data, f"accepted {pin.name} {taken.version}; it answers from the next start", as_json)
+    _finish(data, f"accepted {pin.name} {taken.version}; it answers from now on", as_json)
     if not as_json and is_there(root / LOCK_FILE):
         say("  toolkeep.lock still names the definition before; write it anew: toolkeep lock", err=True)
 

@@ -68,6 +68,7 @@ def command(
                 name,
                 text,
                 agent="operator",
+                forwarded=True,
                 session=session,
                 timeout_s=timeout_s,
                 idempotency_key=idempotency_key,

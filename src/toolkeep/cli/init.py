@@ -1,12 +1,15 @@
 """`toolkeep init`: a commented configuration, its schema for editors, and policies with examples."""
 
 import json
+import sys
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from toolkeep.cli.init_files import CONFIG, EXAMPLES, POLICIES
-from toolkeep.cli.options import common, print_json, project, say, say_done, write_new
+from toolkeep.cli.options import common, is_terminal, print_json, project, say, say_done, write_new
 from toolkeep.config.paths import PROJECT_FILE
 from toolkeep.config.schema import editor_schema
 from toolkeep.errors import FileUnreadable
@@ -23,7 +26,8 @@ EXAMPLES_FILE = POLICY_FILE.with_name("main.examples.yml")
 def command(project: Path | None, *, as_json: bool) -> None:
     """Write .agent/config.yml and .agent/policies with comments, and a JSON Schema for editors.
 
-    Nothing that exists is overwritten. The policies count once you have accepted them.
+    Nothing that exists is overwritten. On a terminal, exactly what is written is accepted with it; elsewhere
+    the policies count once you have accepted them.
     """
     root = project or Path.cwd()
     texts = {
@@ -37,11 +41,35 @@ def command(project: Path | None, *, as_json: bool) -> None:
             raise FileUnreadable(str(path), "exists already; edit it, or move it away")
     for path, text in texts.items():
         write_new(path, text)
+    is_accepted = is_terminal(sys.stdin) and _accept(root, texts)
     if as_json:
-        print_json({"written": list(map(str, texts))})
+        print_json({"written": list(map(str, texts)), "accepted": is_accepted})
         return
     for path in texts:
         say_done(f"wrote {path}")
-    say("\nNext: read the policies and accept them with `toolkeep accept`; until then no call is permitted.")
+    until = "accept them with `toolkeep accept`; until then no call is permitted."
+    accepted = "\nThey are accepted as written. Next: read the policies."
+    say(accepted if is_accepted else f"\nNext: read the policies and {until}")
     say("Then describe tools in config.yml, and see them with `toolkeep list`.")
     say("`toolkeep new NAME` writes a tool in Python, which your own code registers.")
+
+
+def _accept(root: Path, texts: Mapping[Path, str]) -> bool:
+    """Accept exactly these texts; whether that could be remembered.
+
+    They are read from a folder of our own: what lies in the project by now may be something else already, and
+    is then not accepted, because its hash is another.
+    """
+    from toolkeep.assembly import open_state, project_folder, read_configuration
+
+    place = project_folder(root)
+    state = open_state(place)
+    written = next((f for f in read_configuration(place, state).files if f.is_project), None)
+    if state is None or written is None:
+        return False
+    with tempfile.TemporaryDirectory(prefix="toolkeep-init-") as folder:
+        for path, text in texts.items():
+            write_new(Path(folder) / path.relative_to(root), text)
+        (file,) = (f for f in read_configuration(Path(folder), None).files if f.is_project)
+    state.accept(written.path, file.seal, file.content)
+    return written.seal == file.seal

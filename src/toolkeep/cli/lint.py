@@ -1,7 +1,7 @@
 """`toolkeep lint`: advice on a tool or on every definition of a file; nothing is registered."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ def command(
     Problems would refuse the tool; the rest is advice. Exit status 0 if there is nothing to say.
     """
     reports = [
-        _report(name, definition, problems, providers)
+        _report(name, definition, problems, providers, permissions=_permissions(project))
         for name, definition, problems in _targets(target, files, project)
     ]
     if as_json:
@@ -73,6 +73,14 @@ def _targets(
         yield from ((tool.name, tool.definition, ()) for tool in keep_with((), project).tools())
 
 
+def _permissions(project: Path | None) -> Sequence[str]:
+    """Those that the project would add, accepted or not: advice runs nothing."""
+    from toolkeep.assembly import open_state, project_folder, read_proposed
+
+    root = project_folder(project)
+    return read_proposed(root, open_state(root)).permissions
+
+
 def _of_file(path: Path) -> Iterator[tuple[str, ToolDefinition | None, tuple[Problem, ...]]]:
     from toolkeep.errors import DefinitionError
     from toolkeep.sources.files import load_definitions
@@ -87,12 +95,14 @@ def _report(
     definition: ToolDefinition | None,
     problems: tuple[Problem, ...],
     providers: tuple[str, ...],
+    *,
+    permissions: Sequence[str],
 ) -> dict[str, Any]:
     from toolkeep.registry.admit import check_definition
 
     findings: list[dict[str, str]] = []
     if definition is not None:
-        refusing, warning = check_definition(definition)
+        refusing, warning = check_definition(definition, permissions=permissions)
         problems = (*problems, *refusing)
         findings = [{"rule": "warning", **_without_code(problem)} for problem in warning]
         findings += [finding.to_dict() for finding in lint_definition(definition)]

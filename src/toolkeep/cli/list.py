@@ -12,6 +12,7 @@ import click
 from toolkeep.calls import RegisteredTool
 from toolkeep.cli.options import common, files, is_terminal, print_json, project, say, say_columns
 from toolkeep.cli.tools import keep_with
+from toolkeep.definitions.declaration import declaration
 from toolkeep.definitions.tool import SourceKind
 from toolkeep.definitions.vocabulary import Category, Danger, ToolState
 from toolkeep.keep import Keep
@@ -68,6 +69,10 @@ def command(
     else:
         _print_table(rows)
     say("\n" + _summary(keep, tools))
+    for tool in tools:
+        if tool.is_undeclared:
+            line = declaration(tool.definition, tool.runner)
+            say(f"{tool.name} declares no side effects, so each call is asked about; add {line}")
 
 
 def _fits(tool: RegisteredTool, filters: dict[str, str | None]) -> bool:

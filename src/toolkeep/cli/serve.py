@@ -113,6 +113,7 @@ def command(
             has_metrics=has_metrics,
             has_traces=has_traces,
         )
+        keep.follow_store()
         if not is_loopback(host):
             warn(f"{host} can be reached by others, and nothing is encrypted here")
         public = base_url.rstrip("/") or address

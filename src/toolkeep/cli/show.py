@@ -11,6 +11,7 @@ from toolkeep.calls import RegisteredTool
 from toolkeep.cli.options import common, files, print_json, project, say
 from toolkeep.cli.tools import complete_name, keep_with
 from toolkeep.config.settings import Run
+from toolkeep.definitions.declaration import declaration
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.providers.vendors import PROVIDERS
@@ -104,6 +105,9 @@ def _lines(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> Iterator
         yield f"Usage: {_indented(definition.usage_metadata)}"
     if definition.side_effects is not None:
         yield "Side effects: " + ", ".join(effect.value for effect in definition.side_effects)
+    elif tool.is_undeclared:
+        line = declaration(definition, tool.runner)
+        yield f"Side effects: not declared, so each call is asked about; add {line}"
     if definition.capabilities:
         yield "Capabilities: " + ", ".join(visible(str(held)) for held in definition.capabilities)
     if definition.constraints.required_isolation:

@@ -7,6 +7,7 @@ its tools are listed and held back, and nothing else of it counts.
 
 import dataclasses
 import hashlib
+import json
 import os
 import stat
 import urllib.parse
@@ -19,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from toolkeep.calls import Violation
-from toolkeep.canonical import canonical_hash
+from toolkeep.canonical import canonical_bytes, canonical_hash
+from toolkeep.config.accepted_code import changed_files
 from toolkeep.config.check import violations
 from toolkeep.config.effects import LEVELS, LIMIT_FIELDS, Effects, at
 from toolkeep.config.environment import TOOL_LISTS, Substitution
 from toolkeep.config.paths import ConfigPaths
+from toolkeep.config.project_code import hash_code, named_files
 from toolkeep.config.settings import (
     DEFAULT_SETTINGS,
     AgentGrant,
@@ -41,7 +44,7 @@ from toolkeep.definitions.vocabulary import Tier
 from toolkeep.documents import Document, Place, read_yaml
 from toolkeep.errors import Code, ConfigurationInvalid, FileUnreadable
 from toolkeep.files import read_ordinary
-from toolkeep.limits import CONFIG_FILE_BYTES, CUSTOM_TOOLS, DEFINITION_FILE_BYTES, ERRORS
+from toolkeep.limits import CONFIG_FILE_BYTES, CUSTOM_TOOLS, DEFINITION_FILE_BYTES, ERRORS, LISTED_NAMES
 from toolkeep.pointers import child, escaped, steps_of
 from toolkeep.policy.holdings import check_scopes
 from toolkeep.policy.settings import KNOWN_PERMISSIONS
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
 
 IsAccepted = Callable[[str, str], bool]
 """Whether a person accepted the file at a path with a seal."""
+AcceptedBefore = Callable[[str], str | None]
+"""The content of the file at a path that a person accepted last."""
 
 
 def read_settings(
@@ -60,6 +65,7 @@ def read_settings(
     environment: Mapping[str, str],
     is_accepted: IsAccepted,
     *,
+    accepted_before: AcceptedBefore = lambda _: None,
     takes_proposals: bool = False,
 ) -> Settings:
     """What the files of the user and of the project say together.
@@ -73,7 +79,7 @@ def read_settings(
             settings = _File(path, raw, settings, environment).settings(lambda *_: True)
     if files.project is not None and (raw := _bytes(files.project, is_users=False)) is not None:
         file = _File(files.project, raw, settings, environment, is_project=True)
-        settings = file.settings(is_accepted, takes_proposals=takes_proposals)
+        settings = file.settings(is_accepted, accepted_before, takes_proposals=takes_proposals)
     return settings
 
 
@@ -104,29 +110,34 @@ class _File:
         is_project: bool = False,
     ) -> None:
         self._path = str(path)
-        self._hash = hashlib.sha256(raw).hexdigest()
         self._before = before
         self._environment = environment
         self._is_project = is_project
         self._document = read_yaml(raw, self._path)
 
-    def settings(self, is_accepted: IsAccepted, *, takes_proposals: bool = False) -> Settings:
+    def settings(
+        self,
+        is_accepted: IsAccepted,
+        accepted_before: AcceptedBefore = lambda _: None,
+        *,
+        takes_proposals: bool = False,
+    ) -> Settings:
         """The settings with this file over them."""
         unseen = Substitution(self._document, None)
         data = self._checked(unseen)
         policies = self._policy_files(data)
         hashes = self._document_hashes(data)
-        file = self._judged(data, unseen.variables, policies, hashes, is_accepted)
+        file = self._judged(data, unseen.variables, policies, hashes, is_accepted, accepted_before)
         if file.counts and unseen.variables:
             data = self._checked(Substitution(self._document, self._environment))
         if file.counts or takes_proposals:
             said = data if file.counts else _to_look_at(data, unseen.unresolved)
             merged = _with_policies(self._merged(said, hashes), policies)
-            tools = self._tools(said, held_back="")
+            tools = self._tools(said, file.code, held_back="")
         else:
             why = f"{self._path} names policies that nobody accepted yet; run `toolkeep accept`"
             merged = replace(self._before, policies_held_back=why) if policies else self._before
-            tools = self._tools(data, held_back=f"{self._path} is not accepted yet")
+            tools = self._tools(data, file.code, held_back=why_held_back(file, self._path))
         return replace(merged, files=(*merged.files, file), tools=(*merged.tools, *tools))
 
     def _judged(
@@ -136,6 +147,7 @@ class _File:
         policies: "Sequence[PolicyFile]",
         hashes: Mapping[str, str],
         is_accepted: IsAccepted,
+        accepted_before: AcceptedBefore,
     ) -> ConfigFile:
         """What the file would bring about, and whether it counts."""
         documents = {name: _shown_document(data, name, digest) for name, digest in hashes.items()}
@@ -143,16 +155,37 @@ class _File:
         # Where the project really is, not where a link in it leads: that file may be accepted elsewhere.
         path = Path(self._path)
         real_path = str(Path(os.path.realpath(path.parent.parent)) / path.parent.name / path.name)
-        seal = canonical_hash([self._hash, *([effect.kind, effect.what] for effect in effects)])
+        code = self._code() if self._is_project else {}
+        said = sorted([effect.kind, effect.what] for effect in effects)  # the order of keys does not count
+        sealed = {"file": self._document.data, "effects": said, "code": code}
+        seal = canonical_hash(sealed)
+        counts = not self._is_project or not effects or is_accepted(real_path, seal)
+        before = None if counts else accepted_before(real_path)
         return ConfigFile(
             path=real_path,
-            # What a person names to accept it must change with every file that it brings into force.
-            file_hash=seal if policies or documents else self._hash,
             seal=seal,
             is_project=self._is_project,
             effects=effects,
-            counts=not self._is_project or not effects or is_accepted(real_path, seal),
+            counts=counts,
+            code=code,
+            content=canonical_bytes(sealed).decode() if self._is_project else "",
+            changed_code=changed_files(json.loads(before)["code"], code) if before else (),
         )
+
+    def _code(self) -> dict[str, str]:
+        """The project's own code that the file names: whoever accepts it accepts that, too."""
+        root = Path(self._path).parent.parent
+        runs = [tool.get("run") for tool in self._written_tools()]
+        upstreams = self._document.data.get("upstreams") if isinstance(self._document.data, dict) else None
+        listed = upstreams.values() if isinstance(upstreams, dict) else ()
+        started = (said for said in listed if isinstance(said, dict) and "command" in said)
+        runs += [{"process": {"argv": said["command"], "code": said.get("code")}} for said in started]
+        return hash_code((path for run in runs for path in named_files(run, root)), root)
+
+    def _written_tools(self) -> Iterator[dict[str, Any]]:
+        for pointer in TOOL_LISTS:
+            listed = at(self._document.data, pointer)
+            yield from (tool for tool in listed or () if isinstance(tool, dict))
 
     def _policy_files(self, data: dict[str, Any]) -> "Sequence[PolicyFile]":
         if not data.get("policies"):
@@ -285,7 +318,9 @@ class _File:
             for index, name in enumerate(at(data, pointer) or ()):
                 yield name, f"disabled in {self._document.place(f'{pointer}/{index}')}"
 
-    def _tools(self, data: dict[str, Any], *, held_back: str) -> Iterator[ConfiguredTool]:
+    def _tools(
+        self, data: dict[str, Any], code: Mapping[str, str], *, held_back: str
+    ) -> Iterator[ConfiguredTool]:
         for pointer in TOOL_LISTS:
             for index, tool in enumerate(at(data, pointer) or ()):
                 name = tool.get("name") if isinstance(tool, dict) else None
@@ -295,7 +330,15 @@ class _File:
                     locate=partial(_locate, self._document, f"{pointer}/{index}"),
                     is_project=self._is_project,
                     held_back=held_back,
+                    root=str(Path(self._path).parent.parent) if self._is_project else "",
+                    code=code,
                 )
+
+
+def why_held_back(file: ConfigFile, path: str) -> str:
+    """Why the tools of a file may not answer, with the code that changed, where that is why."""
+    changed = ", ".join(map(visible, file.changed_code[:LISTED_NAMES]))
+    return f"{path} is not accepted yet" + (f"; since it was, {changed} changed" if changed else "")
 
 
 def _with_policies(merged: Settings, files: "Sequence[PolicyFile]") -> Settings:

@@ -15,6 +15,7 @@ from toolkeep.limits import DEFAULT_LIMITS, Limits
 from toolkeep.policy.settings import Example, PolicySource
 
 if TYPE_CHECKING:
+    from toolkeep.config.accepted_code import AcceptedCode
     from toolkeep.documents import Place
 
 EffectKind = Literal["runs", "grants", "loosens"]
@@ -38,6 +39,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     target: Any
     secrets: Mapping[str, str] | None = None
     """What the upstream of the tool was given, read when a call needs it; never shown."""
+    code: "AcceptedCode | None" = None
+    """The files of the project that it is made of, as they were when a person accepted them."""
 
     def __repr__(self) -> str:
         """Without what may be secret."""
@@ -79,6 +82,10 @@ class ConfiguredTool(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the project's file has it, not the user's."""
     held_back: str = ""
     """Why it may not answer, where it may not."""
+    root: str = ""
+    """The folder of the project, for a tool of its file."""
+    code: Mapping[str, str] = {}
+    """The accepted SHA-256 of each file of the project that the file names, by its path there."""
 
 
 class AgentGrant(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,12 +113,18 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that was read, and whether it counts."""
 
     path: str
-    file_hash: str
     seal: str
-    """Of the content together with what it would do over the user's own settings: what a person accepts."""
+    """What a person accepts, as a hash: what the file says in canonical form, what it would do over what
+    the user's own files say, and the code that it names."""
     is_project: bool
     effects: tuple[Effect, ...]
     counts: bool
+    code: Mapping[str, str] = {}
+    """The SHA-256 of each file of the project that its tools are made of, by its path there."""
+    content: str = ""
+    """What the seal is over, one fact a line, to be compared with what was accepted before."""
+    changed_code: tuple[str, ...] = ()
+    """Files whose content is another than the one that was accepted."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

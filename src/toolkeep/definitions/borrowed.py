@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from toolkeep.definitions.context import ToolContext, ToolFailed
-from toolkeep.definitions.data import definition_from_dict
+from toolkeep.definitions.data import OTHER_SPELLINGS, definition_from_dict
 from toolkeep.definitions.function import FunctionTool, kind_of
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code, DefinitionInvalid, Problem
 
 _KINDS: Final = {
@@ -52,7 +53,10 @@ class BorrowedTool(FunctionTool[..., Any]):
         """The same tool with what its host says about it, fields of a definition in their data form."""
         data = {"name": "borrowed", "description": "-", **fields}
         said = definition_from_dict(data)
-        changes = {name: getattr(said, name) for name in fields}
+        changes = {name: getattr(said, name) for name in (OTHER_SPELLINGS.get(key, key) for key in fields)}
+        is_default = self.definition.danger is Danger.MEDIUM  # an annotation that raised it still counts
+        if "side_effects" in changes and "danger" not in changes and is_default:
+            changes["danger"] = Danger.MEDIUM if said.has_write_effects else None
         return BorrowedTool(self.definition.replace(**changes), self.function)
 
 

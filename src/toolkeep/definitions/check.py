@@ -179,8 +179,10 @@ def _bounds(definition: ToolDefinition) -> Iterator[Problem]:
 
 def _effects(definition: ToolDefinition) -> Iterator[Problem]:
     effects = definition.side_effects or ()
-    if SideEffect.NONE in effects and len(effects) > 1:
-        yield _problem("side_effects", "None stands beside another effect", "keep one or the other")
+    alone = next((effect for effect in effects if effect.is_class), None)
+    if alone is not None and len(effects) > 1:
+        message = f"{alone.value} stands beside another effect"
+        yield _problem("side_effects", message, "keep one or the other")
     real = [effect for effect in effects if effect is not SideEffect.NONE]
     if definition.determinism is Determinism.PURE and real:
         yield _problem("determinism", "a Pure tool has no side effects", "use Deterministic or Maybe")
@@ -196,7 +198,7 @@ def _effects(definition: ToolDefinition) -> Iterator[Problem]:
         )
     held = {capability.kind for capability in definition.capabilities}
     for effect in real:
-        if effect.capability not in held:
+        if effect.capability is not None and effect.capability not in held:
             yield _problem(
                 "capabilities",
                 f"{effect.value} needs a capability {effect.capability}",

@@ -35,7 +35,12 @@ KEYS = (
     "client_executed", "usage_metadata", "enabled", "aliases", "source", "metadata",
 )  # fmt: skip
 
-OTHER_SPELLINGS = {"danger_level": "danger", "normalisation": "normalization", "bounds": "resource_bounds"}
+OTHER_SPELLINGS = {
+    "danger_level": "danger",
+    "normalisation": "normalization",
+    "bounds": "resource_bounds",
+    "effects": "side_effects",
+}
 
 
 def definition_to_dict(definition: ToolDefinition) -> dict[str, Any]:
@@ -193,7 +198,7 @@ def _definition(reader: _Reader) -> ToolDefinition:
         resource_bounds=_bounds(reader),
         required_permissions=reader.read_each("required_permissions", _text) or (),
         capabilities=reader.read_each("capabilities", Capability.read) or (),
-        side_effects=reader.read_each("side_effects", SideEffect.read),
+        side_effects=_effects(reader),
         determinism=reader.read("determinism", Determinism.read, None),
         idempotent=reader.read("idempotent", _boolean, default=False),
         danger=reader.read("danger", Danger.read, None),
@@ -217,6 +222,14 @@ def _parameters(reader: _Reader) -> FrozenDict:
     for name in repeated(names):
         reader.note("parameters", f"parameter {name!r} is defined twice", "give each its own name")
     return freeze_object(parameters_schema(tuple({p.name: p for p in listed}.values())))
+
+
+def _effects(reader: _Reader) -> tuple[SideEffect, ...] | None:
+    """A list of named kinds, or one word: `effects: none`."""
+    if isinstance(reader.data.get("side_effects"), str):
+        stated = reader.read("side_effects", SideEffect.read, None)
+        return None if stated is None else (stated,)
+    return reader.read_each("side_effects", SideEffect.read)
 
 
 def _constraints(reader: _Reader) -> Constraints:

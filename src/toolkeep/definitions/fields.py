@@ -17,7 +17,8 @@ class ToolFields(TypedDict, total=False):
     resource_bounds: Mapping[str, Any]
     required_permissions: Sequence[str]
     capabilities: Sequence[str]
-    side_effects: Sequence[str] | None
+    side_effects: Sequence[str] | str | None
+    effects: Sequence[str] | str | None
     determinism: str | None
     idempotent: bool
     danger: str | None

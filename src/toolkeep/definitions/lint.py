@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from toolkeep.definitions.declaration import declaration
 from toolkeep.definitions.tool import ToolDefinition
 
 DEEPEST = 3
@@ -40,6 +41,9 @@ def _finding(rule: str, field: str, message: str, mend: str) -> Finding:
 def _tool(definition: ToolDefinition) -> Iterator[Finding]:
     if not definition.description.strip():
         yield _finding("no-description", "description", "the tool has no description", "say what it does")
+    if definition.is_undeclared:
+        message = "neither danger nor side effects are declared, so a person is asked about each call"
+        yield _finding("undeclared", "side_effects", message, f"add {declaration(definition)}")
     if definition.properties and "required" not in definition.parameters:
         yield _finding("no-required", "parameters", "no parameter is required", 'list "required", or []')
 

@@ -46,7 +46,9 @@ class Source:
 
 
 BY_HAND = Source()
-_SAFE = Danger.SAFE
+_READ_EFFECTS = {
+    effect.capability: effect for effect in SideEffect if not effect.is_class and not effect.is_write
+}
 DEFAULT_CONSTRAINTS = Constraints()
 DEFAULT_BOUNDS = Bounds()
 
@@ -70,12 +72,12 @@ class ToolDefinition:
     required_permissions: tuple[str, ...] = ()
     capabilities: tuple[Capability, ...] = ()
     side_effects: tuple[SideEffect, ...] | None = None
-    """None: not declared, so unknown."""
+    """None: not declared (`effects`)."""
     determinism: Determinism | None = None
     """None: not declared, so neither cached nor replayed."""
     idempotent: bool = False
     danger: Danger | None = None
-    """None: not stated, which counts as safe (`danger_level`)."""
+    """None: not stated, so it follows from the side effects (`danger_level`)."""
     requires_confirmation: bool = False
     sensitive: bool = False
     client_executed: bool = False
@@ -95,8 +97,30 @@ class ToolDefinition:
 
     @property
     def danger_level(self) -> Danger:
-        """The danger in force."""
-        return _SAFE if self.danger is None else self.danger
+        """The danger in force: as stated; else safe where the effects write nothing, and medium (DEF-8)."""
+        if self.danger is not None:
+            return self.danger
+        effects = self.effects
+        is_harmless = effects is not None and not any(effect.is_write for effect in effects)
+        return Danger.SAFE if is_harmless else Danger.MEDIUM
+
+    @property
+    def effects(self) -> tuple[SideEffect, ...] | None:
+        """The side effects in force: as stated; else as capabilities of read kinds alone imply; else unknown.
+
+        From elsewhere nothing is implied: what an import requires is no statement of whoever wrote it.
+        """
+        if self.side_effects is not None or not self.capabilities or not self.source.is_by_hand:
+            return self.side_effects
+        kinds = {held.kind for held in self.capabilities} | {what.kind for what in self.touches.values()}
+        if not kinds <= _READ_EFFECTS.keys():
+            return None
+        return tuple(effect for kind, effect in _READ_EFFECTS.items() if kind in kinds)
+
+    @property
+    def is_undeclared(self) -> bool:
+        """Whether neither danger nor side effects are stated, so that a person is asked about each call."""
+        return self.danger is None and self.effects is None
 
     @property
     def has_write_effects(self) -> bool:

@@ -114,6 +114,10 @@ class SideEffect(Word):
     DB_READ = "DbRead"
     DB_WRITE = "DbWrite"
     PROCESS_SPAWN = "ProcessSpawn"
+    READS = "Reads"
+    """Reads, of whatever kind: the class alone."""
+    WRITES = "Writes"
+    """Writes, of whatever kind: the class alone."""
     NONE = "None"
 
     @property
@@ -122,14 +126,26 @@ class SideEffect(Word):
         return self in _WRITES
 
     @property
+    def is_class(self) -> bool:
+        """Whether it states the class alone, as `effects="reads"` does, and so stands alone."""
+        return self in _CLASSES
+
+    @property
     def capability(self) -> str | None:
-        """The kind of capability that the effect needs."""
-        return None if self is SideEffect.NONE else snake_case(self.value).replace("_", ".")
+        """The kind of capability that a named kind needs; a class needs none."""
+        return None if self.is_class else snake_case(self.value).replace("_", ".")
 
 
 _WRITES = frozenset(
-    {SideEffect.NET_WRITE, SideEffect.FS_WRITE, SideEffect.DB_WRITE, SideEffect.PROCESS_SPAWN}
+    {
+        SideEffect.NET_WRITE,
+        SideEffect.FS_WRITE,
+        SideEffect.DB_WRITE,
+        SideEffect.PROCESS_SPAWN,
+        SideEffect.WRITES,
+    }
 )
+_CLASSES = frozenset({SideEffect.READS, SideEffect.WRITES, SideEffect.NONE})
 
 
 class Determinism(Word):

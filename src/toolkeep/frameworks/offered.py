@@ -35,7 +35,12 @@ class Offered:
         self, keep: Keep, *, agent: str = LOCAL_AGENT, session: str = "", conversation: str = ""
     ) -> None:
         self.keep = keep
-        self._who: Mapping[str, Any] = {"agent": agent, "session": session, "conversation": conversation}
+        self._who: Mapping[str, Any] = {
+            "agent": agent,
+            "session": session,
+            "conversation": conversation,
+            "forwarded": True,
+        }
         self._agent = agent
 
     def tools(self) -> list[Offer]:

@@ -98,6 +98,7 @@ class Calling:
             session=connection.session,
             conversation=connection.label,
             correlation_id=_trace(message.meta),
+            forwarded=True,
             on_progress=progress if progress.to is not None else None,
         )
         bound = (name, arguments, tool.definition_hash if tool else "")

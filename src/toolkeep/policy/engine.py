@@ -266,7 +266,7 @@ def _remember(decisions: _Decisions, key: Key, verdict: Verdict) -> Verdict:
 def tool_entities(tool: RegisteredTool) -> list[dict[str, Any]]:
     """The tool, and what it is in, as Cedar entities in JSON."""
     definition = tool.definition
-    effects = definition.side_effects
+    effects = definition.effects
     attributes = {
         "danger": definition.danger_level.rank,
         "category": definition.category.value,

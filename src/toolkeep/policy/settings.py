@@ -58,6 +58,8 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Agents, policies, and what is protected."""
 
     agents: Mapping[str, Grant] = msgspec.field(default_factory=dict)
+    permissions: tuple[str, ...] = ()
+    """Names of permissions beside those of POL-3."""
     sources: tuple[PolicySource, ...] = ()
     examples: tuple[Example, ...] = ()
     held_back: str = ""

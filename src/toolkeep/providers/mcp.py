@@ -18,6 +18,11 @@ from toolkeep.providers.replies import METADATA_KEY, Reply
 from toolkeep.providers.turns import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.vendor import Messages, Shown, Vendor
 
+_OPEN_WORLD: Final = frozenset(
+    (SideEffect.NET_READ, SideEffect.NET_WRITE, SideEffect.READS, SideEffect.WRITES)
+)
+"""A class alone does not say that the network is not among it."""
+
 
 def for_mcp(definition: ToolDefinition) -> dict[str, Any]:
     """What a definition's metadata says for MCP alone: `title`, `content`, `mime_type`, `task`."""
@@ -59,14 +64,14 @@ def output_schema(definition: ToolDefinition, *, is_modern: bool) -> dict[str, A
 
 def annotations(definition: ToolDefinition) -> dict[str, Any]:
     """Hints from side effects and danger; what is not declared is unknown, and counts as the worse."""
-    effects = definition.side_effects
+    effects = definition.effects
     may_write = effects is None or definition.has_write_effects
     is_tame = effects is not None and definition.danger_level.rank < Danger.MEDIUM.rank
     return {
         "readOnlyHint": not may_write,
         "destructiveHint": may_write and not is_tame,
         "idempotentHint": definition.idempotent or not may_write,
-        "openWorldHint": effects is None or bool({SideEffect.NET_READ, SideEffect.NET_WRITE} & set(effects)),
+        "openWorldHint": effects is None or bool(_OPEN_WORLD & set(effects)),
     }
 
 

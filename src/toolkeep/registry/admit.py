@@ -5,6 +5,7 @@ warn, and the warnings stay with the tool.
 """
 
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -15,8 +16,11 @@ from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem, SchemaBroken, SchemaRefused
 from toolkeep.limits import DEFAULT_LIMITS, Limits
+from toolkeep.policy.settings import KNOWN_PERMISSIONS
 from toolkeep.validation.compiler import NO_FORMATS, Compilation, Formats, compile_arguments, compile_output
+from toolkeep.validation.nearest import nearest_name
 from toolkeep.validation.secrecy import Display
+from toolkeep.wording import echo_name
 
 
 class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +48,19 @@ def admit(
     limits: Limits = DEFAULT_LIMITS,
     shows_values: bool = True,
     formats: Formats | None = None,
+    permissions: Iterable[str] = (),
     circumstances: Circumstances = BY_CODE,
 ) -> RegisteredTool:
-    """The registered tool; raises the `DefinitionError` that its problems call for."""
+    """The registered tool; raises the `DefinitionError` that its problems call for.
+
+    `permissions` are the names that exist beside those of POL-3.
+    """
     began = time.perf_counter()
     by_hand = definition.source.is_by_hand
     problems, warnings = problems_of(definition)
+    # One that is held back may name what exists once its file is accepted.
+    is_refused = by_hand and not circumstances.held_back
+    (problems if is_refused else warnings).extend(_unknown_permissions(definition, permissions))
     display = Display(is_sensitive=definition.sensitive, shows_values=shows_values)
     checks = formats or NO_FORMATS
     arguments = compile_arguments(
@@ -61,7 +72,7 @@ def admit(
     problems += [*arguments.problems, *output.problems, *circumstances.problems]
     if problems or arguments.compiled is None:
         raise _error(definition.name, problems)
-    effects = definition.side_effects
+    effects = definition.effects
     return RegisteredTool(
         definition=definition,
         arguments=arguments.compiled,
@@ -82,12 +93,30 @@ def admit(
     )
 
 
+def _unknown_permissions(definition: ToolDefinition, added: Iterable[str]) -> Iterator[Problem]:
+    """Permissions that nobody can hold, so that the tool could never be called (POL-3)."""
+    if not definition.required_permissions:
+        return
+    known = {*KNOWN_PERMISSIONS, *added}
+    for index, name in enumerate(definition.required_permissions):
+        if name not in known:
+            meant = nearest_name(name, sorted(known))
+            yield Problem(
+                field=f"required_permissions/{index}",
+                code=Code.DEFINITION_INVALID,
+                message=f"there is no permission '{echo_name(name)}'",
+                mend=f"did you mean '{meant}'?"
+                if meant
+                else "name it under `permissions` of the configuration",
+            )
+
+
 def check_definition(
-    definition: ToolDefinition, *, limits: Limits = DEFAULT_LIMITS
+    definition: ToolDefinition, *, limits: Limits = DEFAULT_LIMITS, permissions: Iterable[str] = ()
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
     """Everything that would refuse the definition, and what would only warn; nothing is registered."""
     try:
-        return (), admit(definition, limits=limits).warnings
+        return (), admit(definition, limits=limits, permissions=permissions).warnings
     except DefinitionError as error:
         return error.problems, ()
 

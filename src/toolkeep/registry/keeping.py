@@ -1,7 +1,7 @@
 """What a keep says about which tools exist: register, list, find, switch, accept, search."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -43,6 +43,7 @@ class KeepsTools:
         store: "DefinitionStore | None",
         offer_of: "OfferOf | None",
         allows_definitions: bool,
+        permissions: Iterable[str] = (),
     ) -> None:
         self._bus = bus
         self._tier = tier
@@ -60,6 +61,7 @@ class KeepsTools:
             shows_values=include_actual_values,
             tier=tier,
             formats=formats,
+            permissions=permissions,
         )
         self._search: ToolSearch | None = None
         self._ready = threading.Event()
@@ -108,9 +110,7 @@ class KeepsTools:
     def hold_back(self, *files: "ConfigFile") -> None:
         """Note configuration files that do not count until a person accepts them."""
         for file in files:
-            told = ProjectNotAccepted(
-                path=file.path, file_hash=file.file_hash, effect_count=len(file.effects)
-            )
+            told = ProjectNotAccepted(path=file.path, file_hash=file.seal, effect_count=len(file.effects))
             self._bus.tell(told)
         paths = tuple(file.path for file in files)
         self.start_up = msgspec.structs.replace(self.start_up, held_back=paths)

@@ -72,6 +72,7 @@ class Registrar:
         shows_values: bool = True,
         tier: Tier = Tier.ENTERPRISE,
         formats: Formats | None = None,
+        permissions: Iterable[str] = (),
     ) -> None:
         self._registry = registry
         self._bus = bus
@@ -80,6 +81,7 @@ class Registrar:
         self._shows_values = shows_values
         self._tier = tier
         self._formats = formats or {}
+        self._permissions = frozenset(permissions)
         self._loaded: set[str] = set()
         self._missed: set[str] = set()
         """Names of skipped tools of others than the project, which may not take them over."""
@@ -202,6 +204,7 @@ class Registrar:
                 limits=self._limits,
                 shows_values=self._shows_values,
                 formats=self._formats,
+                permissions=self._permissions,
                 circumstances=circumstances,
             )
         except DefinitionError as error:

@@ -75,7 +75,9 @@ class ToolRegistry:
         self._tier = tier
         self._closed = {_switch_key(name): why for name, why in (closed or {}).items()}
         """What the configuration disables, by `name` or `name@version`, with the reason."""
-        self._switches = dict(self._state.switches())
+        self._remembered = dict(self._state.switches())
+        """The switches of the state, as this process last saw them."""
+        self._switches = dict(self._remembered)
         self._pins = {pin.key: pin for pin in self._state.pins()}
         self._locked = locked or LockedSets()
 
@@ -181,6 +183,41 @@ class ToolRegistry:
         told = ToolAccepted(tool_name=tool.name, version=new.version, definition_hash=new.definition_hash)
         self._bus.tell(told)
         return taken
+
+    def follow(self) -> None:
+        """Take over the switches and pins that other processes remembered, and tell what changed."""
+        with self._lock:
+            before, earlier = self.snapshot, self._pins
+            remembered = dict(self._state.switches())
+            for switch, enabled in remembered.items():
+                if self._remembered.get(switch) is not enabled:  # what only this process switched stays so
+                    self._switches = with_switch(self._switches, switch, enabled=enabled)
+            self._remembered = remembered
+            self._pins = {pin.key: pin for pin in self._state.pins()}
+            draft = Draft(before, self._tier)
+            for key in before.families:
+                draft.change(key, lambda tool: self._followed(tool, earlier))
+            self.snapshot = draft.finish()
+        for key, family in before.families.items():
+            for old, new in zip(family, self.snapshot.families.get(key, ()), strict=False):
+                if new is not old:
+                    told = ToolSwitched(tool_name=new.name, version=new.version, state=new.state.value)
+                    self._bus.tell(told)
+
+    def _followed(self, tool: RegisteredTool, earlier: Mapping[tuple[str, str], Pin]) -> RegisteredTool:
+        """A tool as the state has it now; nothing is written here, because others may just do that."""
+        key = pin_key(tool) if is_import(tool) else None
+        before, now = earlier.get(key) if key else None, self._pins.get(key) if key else None
+        if _moment(before) == _moment(now):
+            return self._restate(tool)
+        waited = before is not None and before.pending_hash == tool.definition_hash
+        if tool.state is ToolState.QUARANTINED and not waited:
+            return tool  # for another reason than its pin, such as a file that nobody accepted
+        if now is None or not _is_pinned(now, tool):
+            return with_state(tool, ToolState.QUARANTINED, CHANGED)
+        if why := self._locked.disagreement(now):
+            return with_state(tool, ToolState.QUARANTINED, why)
+        return self._in_its_state(_with_version(tool, now.version))
 
     def pinned(self, tool: RegisteredTool) -> Pin | None:
         """The pin of an imported tool."""
@@ -307,6 +344,7 @@ class ToolRegistry:
             switch = f"{key}@{version}" if version else key
             if remember:
                 self._state.put_switch(switch, enabled=enabled)
+                self._remembered = with_switch(self._remembered, switch, enabled=enabled)
             self._switches = with_switch(self._switches, switch, enabled=enabled)
             draft = Draft(self.snapshot, self._tier)
             draft.change(key, self._restate)
@@ -419,6 +457,16 @@ def _met(pin: Pin, tool: RegisteredTool) -> Pin:
         return pin
     pending = definition_data(tool.definition) if pending_hash else None
     return msgspec.structs.replace(pin, pending_hash=pending_hash, pending=pending)
+
+
+def _moment(pin: Pin | None) -> tuple[str, ...]:
+    return () if pin is None else (pin.definition_hash, pin.pending_hash, pin.version)
+
+
+def _is_pinned(pin: Pin, tool: RegisteredTool) -> bool:
+    """Whether a pin is about this very definition, whichever version we gave it."""
+    arrived = tool.definition.replace(version=pin.definition.get("version", tool.version))
+    return pin.definition_hash in (tool.definition_hash, arrived.hash)
 
 
 def _with_version(tool: RegisteredTool, version: str) -> RegisteredTool:

@@ -83,6 +83,7 @@ async def call_tool(
             confirm=body.confirm,
             fresh=body.fresh,
             idempotency_key=idempotency_key,
+            forwarded=True,
             on_progress=on_progress,
             on_output=on_output,
         )

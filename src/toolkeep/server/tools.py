@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
+from toolkeep.definitions.declaration import declaration
 from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.vocabulary import Category
 from toolkeep.errors import DefinitionInvalid
@@ -61,6 +62,8 @@ class ToolView(msgspec.Struct, frozen=True, kw_only=True):
     definition: dict[str, Any]
     versions: list[VersionView]
     warnings: list[dict[str, str]]
+    declaration: str
+    """The line that declares its side effects, where none says what they are."""
     tag: str
     """The entity tag: what If-Match must say to change it."""
 
@@ -168,6 +171,7 @@ def show_tool(keep: Keep, caller: Caller, name: str) -> ToolView:
         definition=public_definition(tool),
         versions=versions_of(keep, caller, tool),
         warnings=[warning.to_dict() for warning in tool.warnings],
+        declaration=declaration(tool.definition, tool.runner) if tool.is_undeclared else "",
         tag=tag_of_tool(keep, tool),
     )
 

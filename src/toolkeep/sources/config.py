@@ -1,8 +1,12 @@
 """The provider of the custom tools of configuration files: data to offers, nothing imported, nothing run."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
+from msgspec.structs import replace
+
+from toolkeep.config.accepted_code import KINDS, AcceptedCode
 from toolkeep.config.settings import ConfiguredTool, Run, RunKind, Settings
 from toolkeep.definitions.data import definition_by_author
 from toolkeep.errors import Code, DefinitionInvalid, FeatureClosed, Problem, ToolkeepError
@@ -30,7 +34,10 @@ class ConfigProvider:
     def _offer(self, tool: ConfiguredTool) -> Offer:
         problems: list[Problem] = []
         data = dict(tool.data) if isinstance(tool.data, dict) else {}
-        run = read_run(data.pop("run", None), problems)
+        written = data.pop("run", None)
+        run = read_run(written, problems)
+        if run is not None and tool.root and run.kind in KINDS:
+            run = replace(run, code=AcceptedCode(written, Path(tool.root), tool.code))
         if not isinstance(tool.data, dict):
             wanted = "write name:, description:, version: and so on"
             refusal = DefinitionInvalid(tool.name, [_problem("", "is no object", wanted)])

@@ -1,4 +1,4 @@
-"""Follows what other keeps change in a store (STO-3): a thread that is told, or looks, and takes it over.
+"""Follows what other keeps change in a store (STO-3), and in the state: a thread that is told, or looks.
 
 PostgreSQL tells (LISTEN); an SQLite file has a number that changes with it. What was missed while there was
 no connection is caught up with after the next one: changes are numbered, and nothing depends on being told.
@@ -6,6 +6,7 @@ A store that does not answer is noted once and tried again; the tools that were 
 """
 
 import contextlib
+import logging
 import os
 import select
 import threading
@@ -17,6 +18,8 @@ from toolkeep.events import Event, StoreLost
 from toolkeep.forks import tell_in_forks
 from toolkeep.limits import FOLLOW_FILE_SECONDS, FOLLOW_PAUSE_SECONDS, FOLLOW_SECONDS, RECONNECT_SECONDS
 from toolkeep.storage.places import CHANNEL, Place
+
+log = logging.getLogger("toolkeep.store")
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
 
@@ -115,6 +118,45 @@ class Follower:
         if not self._lost:
             self._tell(StoreLost(store=self._place.shown, error_message=error.message))
         self._lost = error.message
+
+
+class StateFollower:
+    """Looks whether another process changed the state of the keep, and takes it over, until it is closed.
+
+    A look is one `stat`, twice a second; calls pay nothing. After a change it is taken over again with the
+    next look: what was changed within the same tick of the clock has the same stamp.
+    """
+
+    def __init__(self, stamp: Callable[[], object], follow: Callable[[], object]) -> None:
+        self._stamp = stamp
+        self._follow = follow
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="toolkeep-state", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        seen: object = _NEVER
+        is_lost = is_fresh = False
+        while not self._is_over.is_set():
+            try:
+                found = self._stamp()
+                is_changed = found != seen
+                if is_changed or is_fresh:
+                    self._follow()
+                seen, is_fresh, is_lost = found, is_changed, False
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the tools go on and it is tried again
+                if not is_lost:
+                    log.warning("the state is not followed", extra={"error_message": str(error)})
+                seen, is_lost = _NEVER, True
+            self._is_over.wait(FOLLOW_FILE_SECONDS)
+
+
+_NEVER: Final = object()
 
 
 def _data_version(connection: Any) -> int:

@@ -32,6 +32,9 @@ CREATE TABLE IF NOT EXISTS acceptances (
 ) STRICT;
 PRAGMA user_version = 1;
 """
+_CONTENTS = (
+    "CREATE TABLE IF NOT EXISTS accepted_contents (path TEXT PRIMARY KEY, content TEXT NOT NULL) STRICT"
+)
 _BUSY_SECONDS = 10.0
 
 
@@ -115,12 +118,37 @@ class KeepState:
         query = "SELECT 1 FROM acceptances WHERE path = ? AND file_hash = ?"
         return bool(self._read(query, _path(path), file_hash))
 
-    def accept(self, path: str, file_hash: str) -> None:
+    def accepted_content(self, path: str) -> str | None:
+        """What was accepted last of the file at this place, to be compared; it lets nothing count."""
+        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'accepted_contents'"):
+            return None  # a state of before contents were kept
+        rows = self._read("SELECT content FROM accepted_contents WHERE path = ?", _path(path))
+        return rows[0][0] if rows else None
+
+    def accept(self, path: str, file_hash: str, content: str = "") -> None:
         """Remember that a person accepted the file; what was accepted of it before no longer counts."""
         with self._writing() as connection:
+            connection.execute(_CONTENTS)
+            connection.execute("DELETE FROM accepted_contents WHERE path = ?", (_path(path),))
+            if content:
+                connection.execute("INSERT INTO accepted_contents VALUES (?, ?)", (_path(path), content))
             connection.execute("DELETE FROM acceptances WHERE path = ?", (_path(path),))
             row = (_path(path), file_hash, _now())
             connection.execute("INSERT INTO acceptances VALUES (?, ?, ?)", row)
+
+    def stamp(self) -> object:
+        """Another value after a change of any process; None where nothing was remembered yet.
+
+        Two changes inside one tick of the clock may have the same. The file is not opened: to close it again
+        would end every lock that SQLite has on it in this process.
+        """
+        try:
+            found = self._file.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._unusable(error) from error
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def _read(self, query: str, *values: str) -> list[tuple[str, ...]]:
         """Rows, without making anything that is not there."""

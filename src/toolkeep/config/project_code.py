@@ -1,0 +1,213 @@
+"""Which files of a project a tool's code is made of, found without importing or running any of it (REG-5).
+
+Comes in: a project's folder, and what its configuration names. Goes out: the files, and the SHA-256 of each.
+The sources are hostile: they are parsed, within bounds, and nothing more. Not found is what code imports by a
+name that it works out while it runs, what lies outside the project, and data that it reads.
+"""
+
+import ast
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.machinery import all_suffixes
+from pathlib import Path
+from typing import Any, Final
+
+from toolkeep.errors import FileUnreadable
+from toolkeep.limits import CODE_FILES, CODE_SOURCE_BYTES
+
+ABSENT: Final = ""
+"""In the place of a hash: there is no such file. One that appears later is another code."""
+_SUFFIXES: Final = tuple(all_suffixes())
+_SOURCE_FOLDER: Final = "src"
+_BLOCK: Final = 1 << 20
+
+
+def project_modules(entry: Path, root: Path) -> tuple[Path, ...]:
+    """A Python file, and every module of the project that it imports, directly or through others, in order.
+
+    Imports anywhere in a file count, also inside functions and below conditions. Whatever could stand for a
+    name counts: a package, a module and an extension beside each other are all found.
+    """
+    return _Walk(root, entry.parent).files([entry])
+
+
+def reference_files(reference: str, root: Path) -> tuple[Path, ...]:
+    """The same for `module:name`, looked for in the project and its `src`; none where it lies elsewhere."""
+    walk = _Walk(root, root)
+    return walk.files(walk.module(reference.partition(":")[0]))
+
+
+class _Walk:
+    """Follows imports within one project."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._root = root
+        self._roots = tuple(dict.fromkeys((root, root / _SOURCE_FOLDER, folder)))
+        self._read_bytes = 0
+
+    def files(self, begin: Iterable[Path]) -> tuple[Path, ...]:
+        waiting = list(begin)
+        found = dict.fromkeys(waiting)
+        for path in waiting:
+            for imported in self._imported(path):
+                if imported not in found:
+                    found[imported] = None
+                    waiting.append(imported)
+            if len(found) > CODE_FILES:
+                raise FileUnreadable(str(self._root), f"its tools are made of more than {CODE_FILES} files")
+        return tuple(sorted(found))
+
+    def module(self, name: str) -> Iterator[Path]:
+        """The files that importing a dotted name runs, its packages first."""
+        for top in self._roots:
+            yield from _chain(top, name.split("."))
+
+    def _imported(self, path: Path) -> Iterator[Path]:
+        for name, level, members in _imports(self._source(path)):
+            yield from self._resolved(path, name, level, members)
+
+    def _resolved(self, path: Path, name: str, level: int, members: Iterable[str]) -> Iterator[Path]:
+        parts = name.split(".") if name else []
+        tops = self._roots
+        if level:
+            above = path.parents[min(level, len(path.parents)) - 1]
+            if not above.is_relative_to(self._root):
+                return
+            tops = (above,)
+        for top in tops:
+            yield from _chain(top, parts)
+            package = top.joinpath(*parts)
+            for member in members:
+                if member == "*":  # `__all__` of a package may name any of its modules
+                    yield from _inside(package)
+                else:
+                    yield from _files_of(package / member)
+
+    def _source(self, path: Path) -> ast.AST | None:
+        if path.suffix in _SUFFIXES and path.suffix != ".py":
+            return None
+        try:
+            raw = path.read_bytes() if path.is_file() else b""
+            self._read_bytes += len(raw)
+            if self._read_bytes > CODE_SOURCE_BYTES:  # padding must not keep imports from being seen
+                raise FileUnreadable(
+                    str(self._root), f"its tools have more than {CODE_SOURCE_BYTES} bytes of code"
+                )
+            return ast.parse(raw)
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return None  # Python could not import it either
+
+
+def _imports(tree: ast.AST | None) -> Iterator[tuple[str, int, tuple[str, ...]]]:
+    """Name, level and members of each import of a source, wherever it stands."""
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, 0, ()) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "", node.level, tuple(alias.name for alias in node.names)
+        elif isinstance(node, ast.Call) and _is_import(node.func):
+            yield from (
+                (word.value, 0, ())
+                for word in node.args[:1]
+                if isinstance(word, ast.Constant) and isinstance(word.value, str)
+            )
+
+
+def _is_import(function: ast.expr) -> bool:
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name in ("import_module", "__import__")
+
+
+def _chain(top: Path, parts: list[str]) -> Iterator[Path]:
+    """The files of a dotted name below a folder: of each package on the way, and its own."""
+    place = top
+    for part in parts:
+        if not part or "/" in part or "\0" in part:
+            return
+        place = place / part
+        yield from _files_of(place)
+
+
+def _files_of(place: Path) -> Iterator[Path]:
+    """Whatever could be imported from a place: a package's first file, or a module of any form."""
+    candidates = [place / f"__init__{suffix}" for suffix in _SUFFIXES]
+    candidates += [place.with_name(place.name + suffix) for suffix in _SUFFIXES] if place.name else []
+    yield from filter(_is_file, candidates)
+
+
+def _inside(package: Path) -> Iterator[Path]:
+    try:
+        listed = sorted(package.iterdir())
+    except OSError:
+        return
+    yield from (path for path in listed if path.name.endswith(_SUFFIXES) and _is_file(path))
+    yield from (path for folder in listed for path in _files_of(folder))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+# --- what a configuration names ------------------------------------------------------------------
+
+
+def named_files(run: Any, root: Path) -> tuple[Path, ...]:
+    """The files of the project that a `run` names, with what they import."""
+    if not isinstance(run, Mapping) or len(run) != 1:
+        return ()
+    ((kind, target),) = run.items()
+    if kind == "python" and isinstance(target, str):
+        return reference_files(target, root)
+    if kind == "wasm":
+        path = target.get("path") if isinstance(target, Mapping) else target
+        return (_below(root, path),) if isinstance(path, str) and path else ()
+    if kind not in ("command", "process"):
+        return ()
+    fields = target if isinstance(target, Mapping) else {"argv": target}
+    return tuple(dict.fromkeys(_of_words(fields.get("argv"), fields.get("code"), root)))
+
+
+def _of_words(argv: Any, code: Any, root: Path) -> Iterator[Path]:
+    """The program, where it is named by a path in the project, and every word that is a file there."""
+    words = [word for word in argv if isinstance(word, str)] if isinstance(argv, list) else []
+    listed = [word for word in code if isinstance(word, str)] if isinstance(code, list) else []
+    for index, word in enumerate((*words, *listed)):
+        path = _below(root, word)
+        is_program = index == 0 and "/" in word and path.is_relative_to(root)
+        if is_program or (path.is_relative_to(root) and _is_file(path)):
+            yield path
+            if path.suffix == ".py":
+                yield from project_modules(path, root)
+
+
+def _below(root: Path, word: str) -> Path:
+    """A path as it is meant from the folder of the project."""
+    return Path(os.path.normpath(root / word)) if "\0" not in word else root
+
+
+def hash_code(files: Iterable[Path], root: Path) -> dict[str, str]:
+    """The SHA-256 of each file by its path in the project."""
+    return {os.path.relpath(path, root): _hashed(path, root) for path in dict.fromkeys(files)}
+
+
+def _hashed(path: Path, root: Path) -> str:
+    real = Path(os.path.realpath(path))
+    if not real.is_relative_to(os.path.realpath(root)):
+        return f"link to {real}"  # such as the Python of an environment: not the project's to change
+    try:
+        # Non-blocking: a pipe in its place would keep us waiting for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ABSENT
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ABSENT
+        digest = hashlib.sha256()
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
