@@ -639,3 +639,17 @@ def test_what_was_accepted_is_no_proposal_any_more(tmp_path: Path, monkeypatch: 
         "https://here.example/",
         "https://${PLACE:-shop}.example/",
     )
+
+
+@pytest.mark.spec("REG-5", "SBX-6")
+def test_an_environment_that_appears_around_a_program_withdraws_acceptance(tmp_path: Path) -> None:
+    """It would decide which folders the program is shown, and a tool that may write the project can put it there."""
+    project = tmp_path / "project"
+    (project / "tools" / "bin").mkdir(parents=True)
+    (project / "tools" / "bin" / "run").touch()
+    tool = "{name: go, description: Go., version: 1.0.0, run: {command: [./tools/bin/run]}}"
+    configure(project, registry(f"custom_tools: [{tool}]"))
+    accept(project)
+    assert settings_of(project).files[-1].counts
+    (project / "tools" / "pyvenv.cfg").touch()
+    assert not settings_of(project).files[-1].counts

@@ -92,10 +92,10 @@ RUNS: list[tuple[Any, list[str]]] = [
     ({"python": "tool:run"}, ["tool.py"]),
     ({"wasm": "mod.wasm"}, ["mod.wasm"]),
     ({"wasm": {"path": "mod.wasm"}}, ["mod.wasm"]),
-    ({"command": ["./bin/go", "{name}"]}, ["bin/go"]),
+    ({"command": ["./bin/go", "{name}"]}, ["bin/go", "pyvenv.cfg", "bin/python"]),
     (
         {"command": ["python3", "scripts/count.py", "/etc/passwd", "../x"]},
-        ["scripts/count.py", "scripts/near.py"],
+        ["scripts/count.py", "pyvenv.cfg", "bin/python", "scripts/near.py"],
     ),
     ({"process": {"argv": ["node", "server.js"], "code": ["lib.js", "missing"]}}, ["server.js", "lib.js"]),
     ({"process": ["id"]}, []),

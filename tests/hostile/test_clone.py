@@ -143,8 +143,8 @@ def test_a_folder_below_is_as_safe(clone: Path, tmp_path: Path) -> None:
 
 
 def test_an_installed_provider_is_not_run_because_a_clone_names_it(clone: Path, tmp_path: Path) -> None:
-    install_provider(tmp_path / "site-packages", tmp_path, "installed-provider")
-    paths = os.pathsep.join(filter(None, [str(tmp_path / "site-packages"), os.environ.get("PYTHONPATH")]))
+    install_provider(tmp_path / "site", tmp_path, "installed-provider")
+    paths = os.pathsep.join(filter(None, [str(tmp_path / "site"), os.environ.get("PYTHONPATH")]))
     run(["list"], clone, PYTHONPATH=paths)
     assert ran(tmp_path) == set()
     accept(clone)

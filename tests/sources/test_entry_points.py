@@ -9,6 +9,7 @@ import pytest
 
 from toolkeep import Code, open_keep
 from toolkeep.errors import ProviderFailed
+from toolkeep.sandbox.import_guard import watch
 from toolkeep.sources.entry_points import load_provider
 
 GOOD = """
@@ -23,15 +24,15 @@ SHOP = Shop()
 """
 SECRET = "sk-live-4242"
 
-Install = Callable[..., None]
+Install = Callable[[str, str], None]
 
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Installs one package with a module `toolkeep_shop_for_tests` and these entry points."""
 
-    def install(module: str, points: str, folder: str = "site-packages") -> None:
-        site = tmp_path / folder
+    def install(module: str, points: str) -> None:
+        site = tmp_path / "site"
         info = site / "toolkeep_shop_for_tests-1.0.dist-info"
         info.mkdir(parents=True)
         (site / "toolkeep_shop_for_tests.py").write_text(module)
@@ -227,7 +228,10 @@ def test_an_entry_point_under_a_name_of_ours_is_skipped(install: Install, name: 
 
 
 @pytest.mark.spec("SBX-6")
-def test_an_entry_point_outside_the_installed_packages_does_not_count(install: Install) -> None:
-    """A tool that may write a folder of `sys.path` could leave one there, under a name that is configured."""
-    install("raise SystemExit", "shop = toolkeep_shop_for_tests:SHOP", folder="work")
+def test_an_entry_point_in_a_folder_that_a_tool_may_write_does_not_count(
+    install: Install, tmp_path: Path
+) -> None:
+    """It could be there under the name of a provider that is configured."""
+    install("raise SystemExit", "shop = toolkeep_shop_for_tests:SHOP")
+    watch(str(tmp_path))
     assert "is not installed" in failure("shop").message

@@ -181,8 +181,19 @@ def _of_words(argv: Any, code: Any, root: Path) -> Iterator[Path]:
         is_program = index == 0 and "/" in word and path.is_relative_to(root)
         if is_program or (path.is_relative_to(root) and _is_file(path)):
             yield path
+            yield from _environment_of(path, root)
             if path.suffix == ".py":
                 yield from project_modules(path, root)
+
+
+def _environment_of(program: Path, root: Path) -> Iterator[Path]:
+    """What makes the folder around a program a Python environment, there or not.
+
+    Which folders the program is shown follows from these: a tool that puts one there must not choose them.
+    """
+    above = program.parent.parent
+    if above.is_relative_to(root):
+        yield from (above / "pyvenv.cfg", above / "bin" / "python")
 
 
 def _below(root: Path, word: str) -> Path:

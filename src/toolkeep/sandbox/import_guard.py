@@ -40,6 +40,11 @@ def watch(folder: str) -> None:
     _GUARD.watch(os.path.realpath(folder))
 
 
+def is_writable(path: str) -> bool:
+    """Whether a tool may write at a path of this process."""
+    return _GUARD.is_writable(os.path.realpath(path or os.curdir))
+
+
 class _Recorded(NamedTuple):
     """What is known of the watched folders; replaced as a whole, so that readers need no lock."""
 
@@ -87,6 +92,10 @@ class ImportGuard:
                 self._recorded = new._replace(installed=tuple(installed))
             if self not in sys.meta_path[:1]:
                 sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if finder is not self)]
+
+    def is_writable(self, path: str) -> bool:
+        """Whether a tool may write at a real path."""
+        return self._recorded.is_writable(path)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -8,7 +8,7 @@ from typing import Any
 from toolkeep.errors import ProviderFailed
 from toolkeep.registry.given import let_pass
 from toolkeep.registry.providers import ToolProvider
-from toolkeep.sandbox.trusted import is_site
+from toolkeep.sandbox.import_guard import is_writable
 from toolkeep.validation.nearest import nearest_name
 
 GROUP = "toolkeep.providers"
@@ -42,10 +42,10 @@ def load_provider(name: str) -> ToolProvider:
 def _installed() -> Iterator[importlib.metadata.EntryPoint]:
     """The entry points of installed distributions, each taken once, as Python would.
 
-    Not those of other folders of `sys.path`: there a tool could leave one that stands for a name in use.
+    Not those in a folder that a tool may write: it could leave one there under a name that is configured.
     """
     seen: set[str] = set()
-    folders = [path for path in sys.path if path and is_site(path)]
+    folders = [path for path in sys.path if not is_writable(path)]
     for distribution in importlib.metadata.distributions(path=folders):
         name = str(distribution.metadata["Name"]).casefold()
         if name not in seen:
