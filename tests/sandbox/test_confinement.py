@@ -203,6 +203,39 @@ def test_the_scratch_folder_is_new_for_each_call() -> None:
     assert asyncio.run(main()) == (Reply(Ending.OK, value=65536), Reply(Ending.OK, value=[]))
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_each_call_has_standard_streams_of_its_own(level: Isolation) -> None:
+    """Flags belong to what was opened: one call could set them for another."""
+
+    async def main() -> list[Any]:
+        async with caller() as here:
+            return [(await here.call(recipe(level, "block_streams"))).value for _ in range(2)]
+
+    first, second = asyncio.run(main())
+    assert first == second
+    assert not any(flags & os.O_NONBLOCK for flags in first)
+
+
+@pytest.mark.parametrize("level", [Isolation.STANDARD, Isolation.STRICT])
+def test_shared_memory_has_a_size_and_is_gone_with_the_call(level: Isolation) -> None:
+    limits = ResourceLimits(scratch_bytes=8 << 20)
+
+    async def main() -> list[Any]:
+        async with caller() as here:
+            made = recipe(level, "fill_shared_memory", limits=limits)
+            return [(await here.call(made, megabytes=16)).value for _ in range(2)]
+
+    before = set(Path("/dev/shm").iterdir())
+    assert asyncio.run(main()) == [8, 8]
+    assert set(Path("/dev/shm").iterdir()) == before
+
+
+@pytest.mark.parametrize("tool", ["pooled_squares", "executor_squares"])
+def test_a_tool_that_may_start_processes_has_pools_of_them(tool: str) -> None:
+    made = recipe(Isolation.STRICT, tool, may_spawn=True)
+    assert called(made, numbers=[1, 2, 3]) == Reply(Ending.OK, value=[1, 4, 9])
+
+
 def test_restricted_has_no_folder_to_write_in() -> None:
     assert (
         called(recipe(Isolation.RESTRICTED, "append"), path="/box/scratch/a", text="!").ending

@@ -99,8 +99,8 @@ Serve = Callable[[socket.socket], AbstractAsyncContextManager[object]]
 class Exchange:
     """Speaks to one worker; `reply` is done when there is something to say about the call."""
 
-    def __init__(self, worker: Worker, request: Request, grant: bytes = b"") -> None:
-        """`grant` is said first, as a frame, to a worker that does not have one yet."""
+    def __init__(self, worker: Worker, request: Request, grant: bytes) -> None:
+        """`grant` is said first, as a frame: until then the worker has none."""
         self._loop = asyncio.get_running_loop()
         self._worker = worker
         self._until = request.until
