@@ -225,9 +225,10 @@ def test_shared_memory_has_a_size_and_is_gone_with_the_call(level: Isolation) ->
             made = recipe(level, "fill_shared_memory", limits=limits)
             return [(await here.call(made, megabytes=16)).value for _ in range(2)]
 
-    before = set(Path("/dev/shm").iterdir())
+    shared_memory = Path("/dev/shm")  # noqa: S108 -- what is looked at
+    before = set(shared_memory.iterdir())
     assert asyncio.run(main()) == [8, 8]
-    assert set(Path("/dev/shm").iterdir()) == before
+    assert set(shared_memory.iterdir()) == before
 
 
 @pytest.mark.parametrize("tool", ["pooled_squares", "executor_squares"])

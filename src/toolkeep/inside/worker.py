@@ -4,8 +4,8 @@ answers one call and ends. One that stays runs a program instead (`resident`).
 The order is the protection: everything is given up before the first line of the tool runs, so that a thread
 which the tool starts at import never holds more than the call does. The grant comes through the worker's own
 pipe: it is made from the arguments of a call, and each worker is a copy of the zygote, which must never have
-read them. The tool's standard streams lead to /dev/null, which each worker opens for itself. Protects the host from the tool, never the tool's own
-call from the tool.
+read them. The tool's standard streams lead to /dev/null, which each worker opens for itself. Protects the
+host from the tool, never the tool's own call from the tool.
 """
 
 import fcntl

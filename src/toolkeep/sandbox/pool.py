@@ -1,9 +1,9 @@
 """One-shot workers: a call takes one that waits, and the next is forked after the answer (SBX-2).
 
-Comes in: a key whose recipe was admitted, a request, a deadline and a size. Goes out: a `Reply`. A worker that
-waits holds no grant and has run no line of a tool: both come with the call. Else a thread that the tool starts
-at import would run, with the grant, while no call does, also after the grant was revoked. Every worker is
-killed after its one call, whatever came of it; so is everything that it started (EXE-4). A pool serves any
+Comes in: a key whose recipe was admitted, a request, a deadline and a size. Goes out: a `Reply`. A worker
+that waits holds no grant and has run no line of a tool: both come with the call. Else a thread that the tool
+starts at import would run, with the grant, while no call does, also after the grant was revoked. Every worker
+is killed after its one call, whatever came of it; so is everything that it started (EXE-4). A pool serves any
 number of event loops; each has its own zygotes and workers, and nothing is shared between them but recipes.
 """
 

@@ -396,7 +396,8 @@ def take_memory_in_segments(more_bytes: int) -> int:
 @attempt("memory-bound", "more", needs="so much room in /dev/shm")
 def take_memory_in_shared_files(more_bytes: int) -> int:
     """No limit of the process counts these either."""
-    made, held = [], 0
+    made: list[Path] = []
+    held = 0
     with contextlib.suppress(OSError):
         while held < more_bytes:
             made.append(Path(f"/dev/shm/held-{os.getpid()}-{len(made)}"))
