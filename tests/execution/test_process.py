@@ -118,7 +118,7 @@ def test_a_program_ends_when_it_could_not_be_called_any_more(what: str, tmp_path
             if isinstance(taken, Awaitable):
                 await taken
             is_ended = await until(lambda: _programs() != before)
-            is_of_all = what.startswith("the tool") or what.startswith("the policies")
+            is_of_all = what.startswith(("the tool", "the policies"))
             is_right = await until(lambda: len(_programs()) == (0 if is_of_all else 1))
             return values, is_ended, is_right, len(before)
 

@@ -7,7 +7,6 @@ from toolkeep.execution.residents import Residents, User
 from toolkeep.sandbox.errors import SandboxExhausted
 from toolkeep.sandbox.pool import Pool
 
-
 USER = User("talk", "a")
 
 

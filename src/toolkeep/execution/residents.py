@@ -5,8 +5,8 @@ program remembers of one agent is never told to another. Each event loop has its
 the next call: one that fails only ends its program.
 
 A program runs with its grant while no call uses it, so that it is ended as soon as it could not be called any
-more (SBX-2): `hear` is told when a tool is disabled or removed, when an agent holds something else, when policies
-change, and when a person says no.
+more (SBX-2): `hear` is told when a tool is disabled or removed, when an agent holds something else, when
+policies change, and when a person says no.
 """
 
 import asyncio

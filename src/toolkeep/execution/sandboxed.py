@@ -5,6 +5,7 @@ and nothing else; at standard it is only bounded. Nothing of the tool is importe
 machine cannot give is refused, never weakened.
 """
 
+import errno
 import json
 import logging
 import math
@@ -378,11 +379,30 @@ def _listener(call: RecordedCall) -> Callable[[Any], None] | None:
     return hear
 
 
+_DENIED: Final = "the sandbox denied it something that its call was not granted"
+_KERNEL_REASONS: Final = {
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EROFS: _DENIED,
+    errno.ENOENT: "a file, folder or program that it uses does not exist, or was not granted",
+    errno.ENOSPC: "there is no room left where it writes",
+    errno.EFBIG: "it wrote a file that is larger than allowed",
+    errno.EMFILE: "it has more files open than allowed",
+    errno.EAGAIN: "it has more processes or threads than allowed",
+    errno.ENOMEM: "it needs more memory than it is granted",
+}
+"""What a model is told of an exception that the kernel is the reason of: never a path, which may be a value."""
+
+
 def _value(call: RecordedCall, reply: Reply) -> Any:
     if reply.ending is Ending.OK:
         return reply.value if reply.pieces is None else joined(call, reply.pieces)
     if reply.ending is Ending.FAILED:
         raise ToolFailed(reply.text)
+    if reply.ending is Ending.RAISED and (why := _KERNEL_REASONS.get(reply.errno)):
+        fields = {"tool_name": call.tool.name, "reason": reply.text}
+        log.error("a tool raised an exception", extra=fields)
+        raise RunRefused(Code.TOOL_FAILED, f"Tool '{call.tool.name}' failed: {why}")
     if reply.ending is Ending.RAISED:
         raise RuntimeError(f"in the sandbox: {reply.text}")
     if reply.ending is Ending.OUT_OF_MEMORY:
