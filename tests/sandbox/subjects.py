@@ -497,3 +497,13 @@ def executor_squares(numbers: list[int]) -> list[int]:
 
 def _square(number: int) -> int:
     return number * number
+
+
+def lock_and_wait(path: str, seconds: float) -> None:
+    with Path(path).open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        time.sleep(seconds)
+
+
+def make_folder(path: str) -> None:
+    Path(path).mkdir()

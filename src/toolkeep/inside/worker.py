@@ -173,7 +173,8 @@ def _stay() -> None:
 
 def _answer_once(plan: Prepared) -> None:
     # Only now: whatever is imported from here on may be the tool's, by whatever name.
-    sys.path[:0] = plan.import_paths
+    # After the standard library, as in any Python: an installed package must not stand in for a module of it.
+    sys.path += plan.import_paths
     sys.meta_path.insert(0, plan.packages)
     gc.enable()
     try:

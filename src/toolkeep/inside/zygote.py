@@ -335,7 +335,7 @@ def _warm(plan: dict[str, Any]) -> None:
     import asyncio  # half of the time that a start takes
 
     asyncio.new_event_loop().close()
-    sys.path[:0] = plan["import_paths"]
+    sys.path += plan["import_paths"]
     sys.meta_path.insert(0, load.Packages(plan["packages"]))
     for name in plan["preload"]:
         with contextlib.suppress(Exception):  # the worker that needs it will say what is wrong
