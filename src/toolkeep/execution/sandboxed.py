@@ -391,7 +391,7 @@ _KERNEL_REASONS: Final = {
     errno.EAGAIN: "it has more processes or threads than allowed",
     errno.ENOMEM: "it needs more memory than it is granted",
 }
-"""What a model is told of an exception that the kernel is the reason of: never a path, which may be a value."""
+"""What a model is told of an exception that the kernel is the reason of; no path, which may be a value."""
 
 
 def _value(call: RecordedCall, reply: Reply) -> Any:

@@ -1,8 +1,10 @@
 """Where the code of a tool lies that a worker is to import; nothing is imported here."""
 
+import contextlib
 import importlib.machinery
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -10,6 +12,8 @@ import toolkeep
 
 _OURS: Final = os.path.realpath(Path(toolkeep.__file__).parent)
 _SITE: Final = ("site-packages", "dist-packages")
+_EDITABLE: Final = 64
+"""Each is a mount; where there are more, a tool has its own package and what is installed."""
 
 
 class ToolCode(NamedTuple):
@@ -34,7 +38,8 @@ def find_code(reference: str, search: list[str]) -> ToolCode:
     place = reference.rpartition(":")[0]
     own = [place] if place.startswith("/") else _package(place.partition(".")[0], search)
     site = _site_folders()
-    packages = dict.fromkeys([*own, _OURS])
+    # The tool's own come last: of two packages of one name, a worker imports the last.
+    packages = dict.fromkeys([*_editable(site), *own, _OURS])
     outside = [path for path in packages if not any(path.startswith(f"{folder}/") for folder in site)]
     return ToolCode(tuple(site), tuple(outside))
 
@@ -51,6 +56,36 @@ def _package(name: str, search: list[str]) -> list[str]:
         return []  # part of the interpreter
     found = spec.submodule_search_locations or ([spec.origin] if spec.origin else [])
     return [os.path.realpath(path) for path in found]
+
+
+def _editable(site: list[str]) -> list[str]:
+    """The packages and modules of editable installs: what lies in the folders that a .pth file names.
+
+    Not the folders themselves: in a project without `src` that is all of it, with its `.env` and its `.git`.
+    Lines that import something are not obeyed, as nothing is executed here.
+    """
+    found: list[str] = []
+    for folder in dict.fromkeys(_pth_folders(site)):
+        with contextlib.suppress(OSError):
+            found += sorted(entry.path for entry in os.scandir(folder) if _is_module(entry))
+    return found if len(found) <= _EDITABLE else []
+
+
+def _pth_folders(site: list[str]) -> Iterator[str]:
+    for folder in site:
+        for file in sorted(Path(folder).glob("*.pth")):
+            with contextlib.suppress(OSError, ValueError):
+                for line in file.read_text("utf-8").splitlines():
+                    place = os.path.realpath(os.path.join(folder, line.strip()))
+                    if not line.startswith(("#", "import ", "import\t")) and place not in site:
+                        yield place
+
+
+def _is_module(entry: "os.DirEntry[str]") -> bool:
+    name = entry.name.removesuffix(".py")
+    if entry.is_symlink() or not name.isidentifier() or name in sys.stdlib_module_names:
+        return False
+    return entry.is_file() if entry.name.endswith(".py") else os.path.isfile(f"{entry.path}/__init__.py")
 
 
 def _site_folders() -> list[str]:

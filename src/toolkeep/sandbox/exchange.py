@@ -41,7 +41,7 @@ class Ending(StrEnum):
     FAILED = "failed"
     """The tool raised ToolFailed; `text` is for the model."""
     RAISED = "raised"
-    """The tool raised something else; `text` is its type and place, `errno` what the kernel refused it with."""
+    """The tool raised something else; `text` is its type and place, `errno` the kernel's reason."""
     UNLOADED = "unloaded"
     """The tool could not be imported; `text` says why, and `why` of which kind that is."""
     TIMED_OUT = "timed_out"

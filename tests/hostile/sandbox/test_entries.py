@@ -157,7 +157,8 @@ def _object(process: "subprocess.Popen[str]") -> str:
     lines = ""
     while not lines.endswith("}\n"):
         assert process.stdout is not None
-        assert (line := process.stdout.readline()), "the server ended"
+        line = process.stdout.readline()
+        assert line, "the server ended"
         lines += line
     return lines
 
