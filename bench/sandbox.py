@@ -2,8 +2,8 @@
 
 python bench/sandbox.py [--quick]
 
-First the sandbox alone, by its pool: a worker that waits with the same grant, one that has yet to narrow
-itself to another, and one that is forked on demand; beside a live process that is reused, a bare fork of
+First the sandbox alone, by its pool: a worker that waits and narrows itself to the same grant or to another
+each time, and one that is forked on demand; beside a live process that is reused, a bare fork of
 Python, and cold starts with and without bubblewrap, each in turn in the same rounds. Then whole calls through
 the public face of a keep in memory; in flight: so many together that most have to fork.
 """

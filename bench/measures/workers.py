@@ -36,7 +36,7 @@ class Lanes:
         self._folder = tempfile.TemporaryDirectory()
         self._real = os.path.realpath(self._folder.name)
         self._warm = Pool()
-        self._cold = Pool(PoolSize(warm_per_key=0))
+        self._cold = Pool(PoolSize(warm_per_kind=0))
         self._files = iter(range(10**6))
         self._live: asyncio.subprocess.Process | None = None
 

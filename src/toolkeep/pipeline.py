@@ -119,7 +119,7 @@ class Pipeline:
         )
         machine, contacts = Machine(), Contacts(bus)
         self.sandbox = SandboxRunner(project, trusted, machine, contacts)
-        self.residents = Residents()
+        self.residents = Residents(bus)
         self._threads = Threads()
         runners: list[Runner] = [
             InProcessRunner(self._threads),

@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.config.projects import accept
+from tests.sandbox.workers import descendants, until
 from toolkeep import Keep, ToolResult, open_keep
 from toolkeep.errors import DefinitionInvalid
 from toolkeep.sandbox.zygote import interpreter
@@ -75,7 +77,69 @@ def test_another_grant_is_another_program(tmp_path: Path) -> None:
                 found.append((await keep.call("talk", {}, agent="a")).value)
             return found
 
-    assert asyncio.run(main()) == [1, 1, 2]
+    assert asyncio.run(main()) == [1, 1, 1]  # the first ended when its grant was taken away
+
+
+# --- what ends it ------------------------------------------------------------------------------
+
+TAKEN_AWAY: Mapping[str, Callable[[Keep], Any]] = {
+    "the tool is disabled": lambda keep: keep.disable("talk"),
+    "the tool is removed": lambda keep: keep.unregister("talk"),
+    "the agent holds less": lambda keep: keep.declare_agent("a"),
+    "the policies are others": lambda keep: keep.use_policies(
+        '@id("all") permit (principal, action, resource);'
+    ),
+    "a person says no": lambda keep: keep.call("talk", {}, agent="a", confirm=True),
+}
+
+
+def _programs() -> set[int]:
+    return {pid for pid in descendants(os.getpid()) if SCRIPT in _command(pid)}
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+@pytest.mark.spec("SBX-2")
+@pytest.mark.parametrize("what", TAKEN_AWAY)
+def test_a_program_ends_when_it_could_not_be_called_any_more(what: str, tmp_path: Path) -> None:
+    async def main() -> tuple[list[Any], bool, bool, int]:
+        async with open_keep(project=tmp_path, approver=lambda _: False) as keep:
+            keep.register(source().tool(definition()))
+            for agent in ("a", "b"):
+                keep.declare_agent(agent, capabilities=[f"fs.read:{tmp_path}"])
+            values = [(await keep.call("talk", {}, agent=agent)).value for agent in ("a", "b")]
+            before = _programs()
+            taken = TAKEN_AWAY[what](keep)
+            if isinstance(taken, Awaitable):
+                await taken
+            is_ended = await until(lambda: _programs() != before)
+            is_of_all = what.startswith(("the tool", "the policies"))
+            is_right = await until(lambda: len(_programs()) == (0 if is_of_all else 1))
+            return values, is_ended, is_right, len(before)
+
+    assert asyncio.run(main()) == ([1, 1], True, True, 2)
+
+
+def test_a_no_does_not_end_the_program_under_another_call(tmp_path: Path) -> None:
+    async def main() -> tuple[Any, bool]:
+        async with open_keep(project=tmp_path, approver=lambda _: False) as keep:
+            keep.register(source().tool(definition()))
+            keep.declare_agent("a", capabilities=[f"fs.read:{tmp_path}"])
+            await keep.call("talk", {}, agent="a")
+            (program,) = _programs()
+            os.kill(program, signal.SIGSTOP)  # so that the call is under way for as long as is wanted
+            under_way = asyncio.ensure_future(keep.call("talk", {}, agent="a"))
+            await keep.call("talk", {}, agent="a", confirm=True)
+            os.kill(program, signal.SIGCONT)
+            answer = (await under_way).value
+            return answer, await until(lambda: not _programs())
+
+    assert asyncio.run(main()) == (2, True)
 
 
 FAILURES = {

@@ -2,9 +2,12 @@
 
 import asyncio
 
-from toolkeep.execution.residents import Residents
+from toolkeep.events import Bus
+from toolkeep.execution.residents import Residents, User
 from toolkeep.sandbox.errors import SandboxExhausted
 from toolkeep.sandbox.pool import Pool
+
+USER = User("talk", "a")
 
 
 class Slow:
@@ -34,15 +37,15 @@ def test_two_that_want_the_last_place_at_once_do_not_both_get_it() -> None:
 
     async def use(residents: Residents, key: str, until: asyncio.Event) -> str:
         try:
-            async with residents.use(key, start, idle_s=60.0):
+            async with residents.use(key, start, user=USER, idle_s=60.0):
                 await until.wait()
         except SandboxExhausted:
             return "none"
         return "had one"
 
     async def main() -> list[str]:
-        residents, until = Residents(most=1), asyncio.Event()
-        async with residents.use("first", start, idle_s=60.0):
+        residents, until = Residents(Bus(), most=1), asyncio.Event()
+        async with residents.use("first", start, user=USER, idle_s=60.0):
             pass
         users = [asyncio.ensure_future(use(residents, key, until)) for key in ("second", "third")]
         asyncio.get_running_loop().call_later(0.05, until.set)

@@ -24,7 +24,7 @@ RECIPES = (recipe(Isolation.STRICT, TOOL), recipe(Isolation.STRICT, TOOL, may_sp
 
 async def outcome(made: Recipe, *, is_started: bool, kind: int, most: int) -> str:
     """What one call gives in a pool of its own, whose zygote runs already or not; a later one must work."""
-    async with caller(PoolSize(warm_per_key=0)) as here:
+    async with caller(PoolSize(warm_per_kind=0)) as here:
         here.deadline_s = 15.0
         if is_started:
             await here.call(made, **ARGUMENTS)

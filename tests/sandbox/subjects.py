@@ -461,3 +461,49 @@ def linger() -> None:
     body = b'{"ok":"early"}'
     os.write(4, len(body).to_bytes(4, "big") + body)
     spin()
+
+
+def block_streams() -> list[int]:
+    """The flags of the standard streams as they were, before they are changed."""
+    found = [fcntl.fcntl(stream, fcntl.F_GETFL) for stream in range(3)]
+    for stream in range(3):
+        fcntl.fcntl(stream, fcntl.F_SETFL, os.O_NONBLOCK)
+    return found
+
+
+def fill_shared_memory(megabytes: int) -> int:
+    """How many of these found room in /dev/shm."""
+    for number in range(megabytes):
+        try:
+            Path(f"/dev/shm/{number}").write_bytes(bytes(1 << 20))  # noqa: S108 -- its own
+        except OSError:
+            return number
+    return megabytes
+
+
+def pooled_squares(numbers: list[int]) -> list[int]:
+    import multiprocessing
+
+    with multiprocessing.Pool(2) as pool:
+        return pool.map(_square, numbers)
+
+
+def executor_squares(numbers: list[int]) -> list[int]:
+    from concurrent.futures import ProcessPoolExecutor
+
+    with ProcessPoolExecutor(2) as executor:
+        return list(executor.map(_square, numbers))
+
+
+def _square(number: int) -> int:
+    return number * number
+
+
+def lock_and_wait(path: str, seconds: float) -> None:
+    with Path(path).open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        time.sleep(seconds)
+
+
+def make_folder(path: str) -> None:
+    Path(path).mkdir()

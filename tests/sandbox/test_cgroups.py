@@ -153,7 +153,7 @@ def test_a_slice_of_the_service_manager_is_not_ours_to_use(monkeypatch: pytest.M
 @pytest.mark.parametrize("level", SPAWNING)
 def test_a_worker_and_what_it_starts_are_in_a_group_and_none_is_left(level: Isolation) -> None:
     async def main() -> tuple[Reply, int, int]:
-        async with caller(PoolSize(warm_per_key=1)) as here:
+        async with caller(PoolSize(warm_per_kind=1)) as here:
             call = asyncio.ensure_future(
                 here.call(grouped(level, "take_memory_in_children"), children=3, megabytes=1)
             )
@@ -188,7 +188,7 @@ def test_a_tool_is_not_imported_before_its_worker_is_in_its_group(monkeypatch: p
         return held(self, pidfd, bounds)
 
     async def main() -> Reply:
-        async with caller(PoolSize(warm_per_key=0)) as here:
+        async with caller(PoolSize(warm_per_kind=0)) as here:
             here.deadline_s = 5.0
             return await here.call(grouped(Isolation.STRICT, "takes_at_import:never"))
 
@@ -205,7 +205,7 @@ def test_a_worker_that_cannot_be_put_into_a_group_runs_nothing(
         raise PermissionError(13, "not yours")
 
     async def main() -> None:
-        async with caller(PoolSize(warm_per_key=0)) as here:
+        async with caller(PoolSize(warm_per_kind=0)) as here:
             monkeypatch.setattr(cgroups, "host_pid", refuse)
             with pytest.raises(SandboxBroken):
                 await here.call(grouped(Isolation.STANDARD, "append"), path=f"{tmp_path}/ran", text="!")
@@ -229,7 +229,7 @@ def test_a_worker_at_standard_cannot_write_its_own_group(monkeypatch: pytest.Mon
     monkeypatch.setattr(Groups, "hold", open_to_all)
 
     async def main() -> Any:
-        async with caller(PoolSize(warm_per_key=0)) as here:
+        async with caller(PoolSize(warm_per_kind=0)) as here:
             return (await here.call(grouped(Isolation.STANDARD, "tries"), kind="write_cgroup")).value
 
     assert asyncio.run(main()) == "EROFS"
@@ -244,7 +244,7 @@ def test_a_worker_at_standard_cannot_write_its_own_group(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("kind", ["own", "shared"])
 def test_children_that_take_too_much_together_are_killed_by_the_kernel(level: Isolation, kind: str) -> None:
     async def main() -> list[Reply]:
-        async with caller(PoolSize(warm_per_key=0)) as here:
+        async with caller(PoolSize(warm_per_kind=0)) as here:
             made = grouped(level, "take_memory_in_children")
             return [
                 await here.call(made, children=2, megabytes=40, kind=kind),
@@ -258,7 +258,7 @@ def test_children_that_take_too_much_together_are_killed_by_the_kernel(level: Is
 @pytest.mark.usefixtures("memory_controller")
 def test_memory_that_processes_share_counts_once() -> None:
     async def main() -> Reply:
-        async with caller(PoolSize(warm_per_key=0)) as here:
+        async with caller(PoolSize(warm_per_kind=0)) as here:
             made = grouped(
                 Isolation.STRICT, "take_memory_in_children", ResourceLimits(memory_bytes=400 << 20)
             )

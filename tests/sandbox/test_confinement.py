@@ -1,6 +1,7 @@
 """What a tool can do and see at each level; each attempt works where nothing forbids it."""
 
 import asyncio
+import fcntl
 import os
 import socket
 from dataclasses import replace
@@ -201,6 +202,93 @@ def test_the_scratch_folder_is_new_for_each_call() -> None:
             return wrote, await here.call(recipe(Isolation.STRICT, "names"), path=".")
 
     assert asyncio.run(main()) == (Reply(Ending.OK, value=65536), Reply(Ending.OK, value=[]))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_each_call_has_standard_streams_of_its_own(level: Isolation) -> None:
+    """Flags belong to what was opened: one call could set them for another."""
+
+    async def main() -> list[Any]:
+        async with caller() as here:
+            return [(await here.call(recipe(level, "block_streams"))).value for _ in range(2)]
+
+    first, second = asyncio.run(main())
+    assert first == second
+    assert not any(flags & os.O_NONBLOCK for flags in first)
+
+
+@pytest.mark.parametrize("level", [Isolation.STANDARD, Isolation.STRICT])
+def test_shared_memory_has_a_size_and_is_gone_with_the_call(level: Isolation) -> None:
+    limits = ResourceLimits(scratch_bytes=8 << 20)
+
+    async def main() -> list[Any]:
+        async with caller() as here:
+            made = recipe(level, "fill_shared_memory", limits=limits)
+            return [(await here.call(made, megabytes=16)).value for _ in range(2)]
+
+    shared_memory = Path("/dev/shm")  # noqa: S108 -- what is looked at
+    before = set(shared_memory.iterdir())
+    assert asyncio.run(main()) == [8, 8]
+    assert set(shared_memory.iterdir()) == before
+
+
+@pytest.mark.parametrize("tool", ["pooled_squares", "executor_squares"])
+def test_a_tool_that_may_start_processes_has_pools_of_them(tool: str) -> None:
+    made = recipe(Isolation.STRICT, tool, may_spawn=True)
+    assert called(made, numbers=[1, 2, 3]) == Reply(Ending.OK, value=[1, 4, 9])
+
+
+def test_no_installed_package_stands_in_for_a_module_of_the_standard_library(shared: Path) -> None:
+    (shared / "colorsys.py").write_text("def rgb_to_hsv(r, g, b): return 'another'")
+    made = recipe(Isolation.STRICT, "colorsys:rgb_to_hsv")
+    made = replace(
+        made,
+        zygote=replace(made.zygote, code=(str(shared),)),
+        worker=replace(made.worker, import_paths=(str(shared),)),
+    )
+    assert called(made, r=0, g=0, b=0) == Reply(Ending.OK, value=[0.0, 0.0, 0])
+
+
+# --- what docs/threats.md says is not promised -------------------------------------------------
+
+
+def test_a_file_that_may_be_read_can_be_locked_until_the_call_ends(shared: Path) -> None:
+    async def main() -> tuple[bool, bool]:
+        async with caller() as here:
+            made = recipe(Isolation.STRICT, "lock_and_wait", read=(str(shared),))
+            call = asyncio.ensure_future(here.call(made, path=str(shared / "secret.txt"), seconds=60))
+            was_locked = await until(lambda: not _can_lock(shared / "secret.txt"))
+            call.cancel()
+            await asyncio.wait({call})
+            return was_locked, await until(lambda: _can_lock(shared / "secret.txt"))
+
+    assert asyncio.run(main()) == (True, True)
+
+
+def _can_lock(path: Path) -> bool:
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def test_a_pipe_in_a_granted_folder_reaches_its_reader(shared: Path) -> None:
+    pipe = shared / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        called(recipe(Isolation.STRICT, "write_file", write=(str(shared),)), path=str(pipe), size=65536)
+        assert os.read(reader, 100) == bytes(100)
+    finally:
+        os.close(reader)
+
+
+def test_a_folder_that_is_made_in_one_with_a_set_group_id_bit_inherits_it(shared: Path) -> None:
+    shared.chmod(0o2777)
+    reply = called(recipe(Isolation.STRICT, "make_folder", write=(str(shared),)), path=str(shared / "made"))
+    assert (reply.ending, (shared / "made").stat().st_mode & 0o6000) == (Ending.OK, 0o2000)
 
 
 def test_restricted_has_no_folder_to_write_in() -> None:

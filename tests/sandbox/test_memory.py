@@ -24,7 +24,7 @@ def spawning(level: Isolation, tool: str, limits: ResourceLimits = SMALL) -> Rec
 
 def called(made: Recipe, **arguments: Any) -> Reply:
     async def main() -> Reply:
-        async with caller(PoolSize(warm_per_key=0)) as here:
+        async with caller(PoolSize(warm_per_kind=0)) as here:
             return await here.call(made, **arguments)
 
     return asyncio.run(main())
@@ -57,25 +57,13 @@ def test_what_a_tool_takes_when_it_is_imported_counts_too(level: Isolation) -> N
     assert called(spawning(level, "takes_at_import:never")) == Reply(Ending.OUT_OF_MEMORY)
 
 
-def test_a_worker_that_takes_too_much_while_it_waits_is_killed() -> None:
-    async def main() -> bool:
-        async with caller(PoolSize(warm_per_key=1)) as here:
-            made = spawning(Isolation.STANDARD, "takes_at_import:never")
-            await here.pool.warm(here.key(made))
-            (part,) = here.pool._loops.values()
-            (waiting,) = part._idle[here.key(made)]
-            return await until(waiting.is_out_of_memory) and await until(lambda: not waiting.is_alive())
-
-    assert asyncio.run(main())
-
-
 def watched(pool: Pool) -> int:
     return len(pool._bounds._watch._watched)
 
 
 def test_only_workers_that_may_start_processes_are_watched_and_only_while_they_live() -> None:
     async def main() -> list[int]:
-        async with caller(PoolSize(warm_per_key=1)) as here:
+        async with caller(PoolSize(warm_per_kind=1)) as here:
             counts = []
             for made in (
                 recipe(Isolation.RESTRICTED, "add"),
@@ -83,7 +71,8 @@ def test_only_workers_that_may_start_processes_are_watched_and_only_while_they_l
                 spawning(Isolation.STRICT, "add"),
             ):
                 key = here.key(made)
-                await here.pool.warm(key)
+                await here.call(made, first=1, second=1)
+                await until(here.is_settled)
                 counts.append(watched(here.pool))
                 here.pool.forget(key)
                 await until(lambda: not watched(here.pool))

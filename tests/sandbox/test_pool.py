@@ -45,7 +45,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.spec("EXE-4")
 def test_a_tool_is_killed_at_its_deadline(level: Isolation, tool: str, arguments: dict[str, Any]) -> None:
     async def main() -> tuple[Reply, set[int]]:
-        async with caller(PoolSize(warm_per_key=0)) as here:
+        async with caller(PoolSize(warm_per_kind=0)) as here:
             await here.call(recipe(level, "echo"), value=1)
             await until(lambda: len(descendants(os.getpid())) == 2)
             before = descendants(os.getpid())
@@ -60,7 +60,7 @@ def test_a_tool_is_killed_at_its_deadline(level: Isolation, tool: str, arguments
 @pytest.mark.spec("EXE-4")
 def test_a_tree_of_processes_is_gone_when_the_call_returns(level: Isolation) -> None:
     async def main() -> tuple[Reply, int, set[int]]:
-        async with caller(PoolSize(warm_per_key=0)) as here:
+        async with caller(PoolSize(warm_per_kind=0)) as here:
             await here.call(recipe(level, "echo", may_spawn=True), value=1)
             await until(lambda: len(descendants(os.getpid())) == 2)
             before = descendants(os.getpid())
@@ -78,7 +78,7 @@ def test_a_tree_of_processes_is_gone_when_the_call_returns(level: Isolation) -> 
 @pytest.mark.spec("EXE-4")
 def test_a_cancelled_call_leaves_no_process() -> None:
     async def main() -> set[int]:
-        async with caller(PoolSize(warm_per_key=0)) as here:
+        async with caller(PoolSize(warm_per_kind=0)) as here:
             await here.call(recipe(Isolation.STRICT, "echo"), value=1)
             await until(lambda: len(descendants(os.getpid())) == 2)
             before = descendants(os.getpid())
@@ -94,7 +94,7 @@ def test_a_cancelled_call_leaves_no_process() -> None:
 
 def test_a_worker_that_answered_but_goes_on_is_killed() -> None:
     async def main() -> tuple[Reply, bool]:
-        async with caller(PoolSize(warm_per_key=0)) as here:
+        async with caller(PoolSize(warm_per_kind=0)) as here:
             reply = await here.call(recipe(Isolation.STANDARD, "linger"))
             return reply, await until(lambda: len(descendants(os.getpid())) == 2)
 
@@ -103,7 +103,7 @@ def test_a_worker_that_answered_but_goes_on_is_killed() -> None:
 
 def test_a_signal_to_its_group_reaches_nobody_but_the_worker() -> None:
     async def main() -> tuple[Reply, bool]:
-        async with caller(PoolSize(warm_per_key=0)) as here:
+        async with caller(PoolSize(warm_per_kind=0)) as here:
             await here.call(recipe(Isolation.STANDARD, "echo"), value=1)
             await until(lambda: len(descendants(os.getpid())) == 2)
             before = descendants(os.getpid())
@@ -147,7 +147,7 @@ def test_nobody_outlives_a_host_that_is_killed() -> None:
 def test_closing_does_not_wait_for_a_fork_of_the_host() -> None:
     async def main() -> bool:
         async with asyncio.timeout(10):
-            async with caller(PoolSize(warm_per_key=0)) as here:
+            async with caller(PoolSize(warm_per_kind=0)) as here:
                 await here.call(recipe(Isolation.STANDARD, "echo"), value=1)
                 child = os.fork()
                 if child == 0:
@@ -255,6 +255,29 @@ def test_ten_megabytes_of_brackets_are_refused_without_parsing() -> None:
     assert asyncio.run(main()) == Reply(Ending.BROKEN, text="it holds more than 100000 arrays and objects")
 
 
+# --- between calls -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.spec("SBX-2")
+def test_between_calls_no_process_has_imported_the_tool(level: Isolation, tmp_path: Path) -> None:
+    """Its threads would run with the grant, also after that was revoked."""
+    granted = (str(tmp_path),) if level is Isolation.STRICT else ()
+
+    async def main() -> tuple[list[Reply], set[int]]:
+        async with caller(PoolSize(warm_per_kind=1)) as here:
+            made = recipe(level, "thread_at_import:count_threads", write=granted)
+            replies = [await here.call(made) for _ in range(3)]
+            await until(here.is_settled)
+            return replies, {_threads(pid) for pid in descendants(os.getpid())}
+
+    assert asyncio.run(main()) == ([Reply(Ending.OK, value=2)] * 3, {1})
+
+
+def _threads(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
 # --- zygotes and the pool ----------------------------------------------------------------------
 
 
@@ -290,7 +313,7 @@ def test_a_caller_who_gives_up_twice_while_a_zygote_starts_leaves_nobody() -> No
 
 def test_a_used_up_zygote_is_replaced_and_ended() -> None:
     async def main() -> tuple[set[Ending], bool]:
-        async with caller(PoolSize(warm_per_key=1, forks_per_zygote=5)) as here:
+        async with caller(PoolSize(warm_per_kind=1, forks_per_zygote=5)) as here:
             made = recipe(Isolation.STRICT, "add")
             await here.call(made, first=1, second=1)
             first = min(descendants(os.getpid()))
@@ -316,8 +339,9 @@ def test_what_shows_a_folder_that_was_moved_away_is_replaced(tmp_path: Path) -> 
         fill("before")
         made = recipe(Isolation.STRICT, "read", read=(str(folder),))
         other = recipe(Isolation.STRICT, "exists", read=(str(folder),))
-        async with caller(PoolSize(warm_per_key=1)) as here:
-            await here.pool.warm(here.key(other))
+        async with caller(PoolSize(warm_per_kind=1)) as here:
+            await here.call(other, path=str(folder))
+            await until(here.is_settled)
             first = await here.call(made, path=str(folder / "file"))
             shown = descendants(os.getpid())
             folder.rename(tmp_path / "elsewhere")
@@ -365,18 +389,22 @@ def test_code_is_not_looked_for_behind_a_link_that_was_put_there_since(tmp_path:
 
 def test_a_worker_that_died_while_it_waited_is_not_used() -> None:
     async def main() -> list[Reply]:
-        async with caller(PoolSize(warm_per_key=2)) as here:
-            made = recipe(Isolation.STANDARD, "dies_while_waiting:never")
-            await here.pool.warm(here.key(made))
-            await asyncio.sleep(0.5)
-            return [await here.call(made)]
+        async with caller(PoolSize(warm_per_kind=2)) as here:
+            made = recipe(Isolation.STANDARD, "add")
+            replies = [await here.call(made, first=1, second=1)]
+            await until(here.is_settled)
+            (part,) = here.pool._loops.values()
+            ((waiting,),) = part._idle.values()
+            waiting.kill()
+            await until(lambda: not waiting.is_alive())
+            return [*replies, await here.call(made, first=1, second=2)]
 
-    assert asyncio.run(main()) == [Reply(Ending.OK)]
+    assert asyncio.run(main()) == [Reply(Ending.OK, value=2), Reply(Ending.OK, value=3)]
 
 
 def test_calls_beyond_the_bound_wait_and_then_say_so() -> None:
     async def main() -> None:
-        async with caller(PoolSize(warm_per_key=0, calls=1)) as here:
+        async with caller(PoolSize(warm_per_kind=0, calls=1)) as here:
             made = recipe(Isolation.STRICT, "sleep")
             await here.call(made, seconds=0)
             slow = asyncio.ensure_future(here.call(made, seconds=20))
@@ -392,7 +420,7 @@ def test_calls_beyond_the_bound_wait_and_then_say_so() -> None:
 
 def test_calls_that_sleep_do_not_keep_other_owners_out() -> None:
     async def main() -> tuple[Reply, bool]:
-        async with caller(PoolSize(warm_per_key=0, calls=2, calls_each=1)) as here:
+        async with caller(PoolSize(warm_per_kind=0, calls=2, calls_each=1)) as here:
             made = recipe(Isolation.STRICT, "sleep")
             key = here.key(made)
             slow = json.dumps({"arguments": {"seconds": 60}}).encode()
@@ -414,7 +442,7 @@ def test_a_host_without_descriptors_gets_an_error_and_recovers() -> None:
     import resource
 
     async def main() -> Reply:
-        async with caller(PoolSize(warm_per_key=0)) as here:
+        async with caller(PoolSize(warm_per_kind=0)) as here:
             made = recipe(Isolation.STRICT, "add")
             await here.call(made, first=1, second=1)
             hoard = [os.open("/dev/null", os.O_RDONLY)]
@@ -434,7 +462,7 @@ def test_a_host_without_descriptors_gets_an_error_and_recovers() -> None:
 def test_several_event_loops_share_a_pool() -> None:
     from toolkeep.sandbox.pool import Pool
 
-    here = Caller(Pool(PoolSize(warm_per_key=1)))
+    here = Caller(Pool(PoolSize(warm_per_kind=1)))
     made = recipe(Isolation.STRICT, "add")
     replies: list[Reply] = []
 
@@ -453,7 +481,7 @@ def test_several_event_loops_share_a_pool() -> None:
 def test_a_loop_that_was_closed_without_the_pool_leaves_nobody() -> None:
     from toolkeep.sandbox.pool import Pool
 
-    here = Caller(Pool(PoolSize(warm_per_key=1)))
+    here = Caller(Pool(PoolSize(warm_per_kind=1)))
     made = recipe(Isolation.STRICT, "add")
 
     async def careless() -> None:
@@ -471,11 +499,12 @@ def test_a_loop_that_was_closed_without_the_pool_leaves_nobody() -> None:
 
 def test_a_forgotten_key_keeps_no_worker() -> None:
     async def main() -> bool:
-        async with caller(PoolSize(warm_per_key=2)) as here:
-            key = here.key(recipe(Isolation.STRICT, "add"))
-            await here.pool.warm(key)
-            assert len(descendants(os.getpid())) == 4
-            here.pool.forget(key)
+        async with caller(PoolSize(warm_per_kind=2)) as here:
+            made = recipe(Isolation.STRICT, "add")
+            await here.call(made, first=1, second=1)
+            await until(here.is_settled)
+            assert len(descendants(os.getpid())) == 3
+            here.pool.forget(here.key(made))
             return await until(lambda: len(descendants(os.getpid())) == 2)
 
     assert asyncio.run(main())
@@ -489,7 +518,7 @@ def test_two_hundred_calls_leave_no_process_descriptor_or_mount(level: Isolation
         return {reply.ending for reply in await asyncio.gather(*replies)}
 
     async def main() -> tuple[set[Ending], int, int]:
-        async with caller(PoolSize(warm_per_key=1)) as here:
+        async with caller(PoolSize(warm_per_kind=1)) as here:
             made = recipe(level, "add")
             await here.call(made, first=1, second=1)
             await until(here.is_settled)

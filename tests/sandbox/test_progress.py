@@ -65,7 +65,7 @@ class Pretender:
         loop.add_writer(reply[1], write)
         turn()
         try:
-            return await Exchange(worker, asked).run()
+            return await Exchange(worker, asked, b"").run()
         finally:
             ticking[-1].cancel()
             loop.remove_writer(reply[1])

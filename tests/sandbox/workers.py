@@ -92,7 +92,7 @@ class Caller:
 
 @asynccontextmanager
 async def caller(size: PoolSize | None = None) -> AsyncIterator[Caller]:
-    pool = Pool(size or PoolSize(warm_per_key=1))
+    pool = Pool(size or PoolSize(warm_per_kind=1))
     try:
         yield Caller(pool)
     finally:

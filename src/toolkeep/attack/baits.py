@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkeep.attack import traces
+from toolkeep.attack.attempts.system import EARLY_MARK
 from toolkeep.attack.listeners import Listeners, free_port
 from toolkeep.execution.held_down import held_down
 from toolkeep.execution.programs import surroundings
@@ -278,6 +279,11 @@ class Stage:
     def mark(self) -> str:
         """The name that an attempt gives to its processes."""
         return self.mark_text
+
+    def early_mark(self) -> str:
+        """The same, of an attempt that names itself when it is imported, before it is told anything."""
+        self.mark_text = EARLY_MARK
+        return EARLY_MARK
 
     def more_bytes(self) -> int:
         """Twice the memory that was granted."""

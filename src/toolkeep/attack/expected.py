@@ -36,7 +36,7 @@ _WATCHED: Final = "memory of several processes where no cgroup bounds it: more c
 
 NOT_PROMISED: Final[Mapping[Isolation, tuple[str, ...]]] = {
     Isolation.STANDARD: (
-        "files: it reads, changes and deletes whatever its user may, in shared memory folders too",
+        "files: it reads, changes and deletes whatever its user may; /tmp is the host's, /dev/shm is not",
         "the network and unix sockets: it connects, listens, and can ask other programs to act for it",
         "what it leaves behind: files, and jobs that other programs run for it later",
         "other processes of its user through what they listen to; their numbers and memory are out of reach",
@@ -48,7 +48,7 @@ NOT_PROMISED: Final[Mapping[Isolation, tuple[str, ...]]] = {
         "what is granted: a folder for writing can be emptied, filled and set with links and traps of text",
         "code and the system's folders: they can be read, and their names learnt",
         _WATCHED,
-        "memory of the kernel: pipes, locks and scratch come on top of what is granted",
+        "memory of the kernel: pipes, locks, scratch and /dev/shm come on top of what is granted",
         "hidden channels: locks on files that two calls can read, timing, load, caches of the processor",
         "faults of the kernel in the calls that ordinary programs need",
         "the answer: the tool may lie about its own call, and answer before it has read the request",

@@ -21,7 +21,7 @@ from toolkeep.attack.confined import Confined
 from toolkeep.attack.expected import levels_of
 from toolkeep.attack.staying import RESIDENT, Staying, is_for_residents
 from toolkeep.sandbox.levels import Isolation
-from toolkeep.sandbox.pool import Pool, PoolSize
+from toolkeep.sandbox.pool import Pool
 
 ENCLOSURE = "toolkeep.attack.enclosure"
 SECRET = "ESCAPE_SECRET"  # noqa: S105 -- the name of the variable
@@ -44,7 +44,7 @@ def lay_ground(top: Path) -> Ground:
 async def main(kind: str, top: str, levels: Sequence[str]) -> None:
     """Run everything and print it."""
     who = "root" if os.geteuid() == 0 else "ordinary"
-    pool = Pool(PoolSize(warm_per_key=0))
+    pool = Pool()  # with workers that wait, as in a keep: a tool must not run in one of them
     try:
         _check_enclosed()
         ground = lay_ground(Path(top))

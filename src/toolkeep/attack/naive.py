@@ -1,6 +1,7 @@
 """The host that nobody should write: runs an attempt unconfined, and believes what it hears."""
 
 import contextlib
+import functools
 import json
 import os
 import selectors
@@ -80,6 +81,12 @@ def _depth(value: Any) -> int:
     return depth
 
 
+@functools.cache
+def _input() -> int:
+    """The standard input of all that it starts, opened once."""
+    return os.open(os.devnull, os.O_RDWR)
+
+
 def listen(code: Path, module: str, name: str, arguments: dict[str, Any], until: float, **how: Any) -> Heard:
     """Run it until it ends (`to_the_end`: until its pipe does), speaks too much, or time is up."""
     out, into = os.pipe()
@@ -89,7 +96,7 @@ def listen(code: Path, module: str, name: str, arguments: dict[str, Any], until:
             *(sys.executable, "-I", "-S", str(HERE / "control.py")),
             *(str(into), str(code.parent), module, name, json.dumps(arguments)),
         ],
-        stdin=subprocess.DEVNULL,
+        stdin=_input(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         close_fds=False,
@@ -146,7 +153,7 @@ def beside(
         "sys.exit(0 if f(**json.loads(sys.argv[4])) == 'hit' else 1)"
     )
     command = [sys.executable, "-I", "-S", "-B", "-c", script, str(code.parent), module, name]
-    process = subprocess.Popen([*command, json.dumps(given)])  # noqa: S603 -- our own code
+    process = subprocess.Popen([*command, json.dumps(given)], stdin=_input())  # noqa: S603 -- our own code
     while process.poll() is None and not stage.left():
         time.sleep(0.01)
     arguments["companion_pid"] = process.pid

@@ -39,7 +39,7 @@ def seen(stage: Stage, arguments: dict[str, Any], said: str, gone_s: float) -> l
         "changed": stage.fingerprint() != stage.before,
         "connected": stage.listeners.was_reached(),
         "hit": stage.is_victim_touched(),
-        "left": "mark" in arguments and bool(stage.left_after(gone_s)),
+        "left": bool({"mark", "early_mark"} & set(arguments)) and bool(stage.left_after(gone_s)),
         "trapped": bool(stage.traps()),
         "imported": stage.has_imported(),
         "shown": stage.is_shown(),

@@ -21,7 +21,7 @@ from toolkeep.execution.hiding import Given, hidden
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.reach import resolved_arguments
 from toolkeep.execution.residence import Residence, level_of, recipe, residence
-from toolkeep.execution.residents import Residents
+from toolkeep.execution.residents import Residents, User
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.staying import Staying
 from toolkeep.execution.way_out import WayOut
@@ -94,7 +94,8 @@ class ProcessRunner:
             async def start(pool: Pool) -> _Talker:
                 return await _Talker.start(pool, wanted, findings)
 
-            async with self._residents.use(wanted.key, start, idle_s=wanted.idle_s) as talker:
+            user = User(call.tool.name, call.request.agent)
+            async with self._residents.use(wanted.key, start, user=user, idle_s=wanted.idle_s) as talker:
                 talker.begin(call.tool, self._contacts.of(call))
                 said = await _answer(call, talker.resident, self._request(call), given.given)
         except ResidentOver as over:

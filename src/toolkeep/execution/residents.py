@@ -3,6 +3,10 @@
 One for each key, and a key holds whatever tells two apart: definition, agent, grant, environment. So what a
 program remembers of one agent is never told to another. Each event loop has its own. Restarting is left to
 the next call: one that fails only ends its program.
+
+A program runs with its grant while no call uses it, so that it is ended as soon as it could not be called any
+more (SBX-2): `hear` is told when a tool is disabled or removed, when an agent holds something else, when
+policies change, and when a person says no.
 """
 
 import asyncio
@@ -10,8 +14,18 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
+from toolkeep.events import (
+    AgentDeclared,
+    ApprovalDecided,
+    Bus,
+    Event,
+    PoliciesChanged,
+    ToolQuarantined,
+    ToolSwitched,
+    ToolUnregistered,
+)
 from toolkeep.limits import RESIDENTS
 from toolkeep.sandbox.errors import SandboxExhausted
 from toolkeep.sandbox.pool import Pool
@@ -38,10 +52,22 @@ L = TypeVar("L", bound=Living)
 Start = Callable[[Pool], Awaitable[L]]
 
 
+class User(NamedTuple):
+    """Whose call uses a program: an upstream server answers several tools of one agent."""
+
+    tool: str
+    agent: str
+
+
+Matches = Callable[[User], bool]
+
+
 class Residents:
     """All that stay for one keep."""
 
-    def __init__(self, most: int = RESIDENTS) -> None:
+    def __init__(self, bus: Bus, most: int = RESIDENTS) -> None:
+        self._bus = bus
+        self._unsubscribe: Callable[[], None] | None = None
         self._most = most
         self._pool = Pool()
         self._loops: dict[asyncio.AbstractEventLoop, _LoopResidents] = {}
@@ -49,7 +75,7 @@ class Residents:
 
     @contextlib.asynccontextmanager
     async def use(
-        self, key: Hashable, start: Start[L], *, idle_s: float, is_shared: bool = False
+        self, key: Hashable, start: Start[L], *, user: User, idle_s: float, is_shared: bool = False
     ) -> AsyncIterator[L]:
         """The one of this key, started where there is none.
 
@@ -57,7 +83,7 @@ class Residents:
         not known. A shared one serves many at once, and stays for as long as it is alive.
         """
         here = self._here()
-        kept = await here.taken(key)
+        kept = await here.taken(key, user)
         try:
             async with contextlib.AsyncExitStack() as turn:
                 if not is_shared:
@@ -70,7 +96,28 @@ class Residents:
                         await here.end(kept)
                     raise
         finally:
-            here.let_go(kept, idle_s)
+            here.let_go(kept, user, idle_s)
+
+    def hear(self, event: Event) -> None:
+        """End the programs whose tool, grant or approval an event takes away; told from any thread."""
+        match event:
+            case ToolSwitched(state="disabled") | ToolUnregistered() | ToolQuarantined():
+                self._end(lambda user: user.tool == event.tool_name, at_once=True)
+            case AgentDeclared():
+                self._end(lambda user: user.agent == event.agent, at_once=True)
+            case PoliciesChanged():
+                self._end(lambda _: True, at_once=False)
+            case ApprovalDecided(verdict="denied"):
+                self._end(lambda user: user == User(event.tool_name, event.agent), at_once=False)
+            case _:
+                pass
+
+    def _end(self, matches: Matches, *, at_once: bool) -> None:
+        with self._lock:
+            loops = dict(self._loops)
+        for loop, part in loops.items():
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(part.end_of, matches, at_once)
 
     async def close(self) -> None:
         """End all of this event loop."""
@@ -84,6 +131,9 @@ class Residents:
         """End all, from wherever: they end with the zygotes that they were forked from."""
         with self._lock:
             loops, self._loops = self._loops, {}
+            unsubscribe, self._unsubscribe = self._unsubscribe, None
+        if unsubscribe is not None:
+            unsubscribe()
         for loop, part in loops.items():
             try:
                 loop.call_soon_threadsafe(part.close_by_itself)
@@ -96,18 +146,25 @@ class Residents:
         with self._lock:
             for other in [other for other in self._loops if other.is_closed()]:
                 self._loops.pop(other).abandon()
+            if self._unsubscribe is None:  # only now: a bus that nobody listens to makes no events of calls
+                self._unsubscribe = self._bus.subscribe(self.hear)
             if loop not in self._loops:
                 self._loops[loop] = _LoopResidents(self._pool, self._most)
             return self._loops[loop]
 
 
 class _Kept:
-    """A key's place: who lives there, and how many want something of it."""
+    """A key's place: who lives there, and whose calls use it."""
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
         self.one: Living | None = None
-        self.users = 0
+        self.users: list[User] = []
+        """Of the calls under way."""
+        self.known: set[User] = set()
+        """Of all calls so far."""
+        self.is_leaving = False
+        """Whether it ends with the last call under way."""
         self.turn = asyncio.Lock()
         self.starting = asyncio.Lock()
         self.timer: asyncio.TimerHandle | None = None
@@ -123,14 +180,15 @@ class _LoopResidents:
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._endings: set[asyncio.Task[None]] = set()
 
-    async def taken(self, key: Hashable) -> _Kept:
+    async def taken(self, key: Hashable, user: User) -> _Kept:
         """The place of a key, with one more user; the place that was not used for longest makes room."""
         kept = self._kept.get(key)
         if kept is None:
             await self._make_room()
             kept = self._kept.setdefault(key, _Kept(key))
         self._kept.move_to_end(key)
-        kept.users += 1
+        kept.users.append(user)
+        kept.known.add(user)
         if kept.timer is not None:
             kept.timer.cancel()
         return kept
@@ -153,22 +211,37 @@ class _LoopResidents:
             kept.one.attend(closely=True)
             return kept.one
 
-    def let_go(self, kept: _Kept, idle_s: float) -> None:
+    def let_go(self, kept: _Kept, user: User, idle_s: float) -> None:
         """One user less; the last one closes the door after a while."""
-        kept.users -= 1
+        kept.users.remove(user)
         if kept.users:
             return
-        if kept.one is None:
-            if self._kept.get(kept.key) is kept:
-                del self._kept[kept.key]
+        is_here = self._kept.get(kept.key) is kept
+        if kept.one is None or kept.is_leaving or not is_here:
+            self._forget(kept)
             return
         kept.one.attend(closely=False)
         kept.timer = self._loop.call_later(idle_s, self._leave, kept)
 
-    def _leave(self, kept: _Kept) -> None:
-        if not kept.users and self._kept.get(kept.key) is kept:
+    def end_of(self, matches: Matches, at_once: bool) -> None:  # noqa: FBT001 -- by call_soon_threadsafe
+        """End what such users had; `at_once` also under their calls, but never under those of others."""
+        for kept in [kept for kept in self._kept.values() if any(map(matches, kept.known))]:
+            if kept.users and (not at_once or not all(map(matches, kept.users))):
+                kept.is_leaving = True
+            else:
+                self._forget(kept)
+
+    def _forget(self, kept: _Kept) -> None:
+        if kept.timer is not None:
+            kept.timer.cancel()
+        if self._kept.get(kept.key) is kept:
             del self._kept[kept.key]
+        if kept.one is not None:
             self._end_soon(kept)
+
+    def _leave(self, kept: _Kept) -> None:
+        if not kept.users:
+            self._forget(kept)
 
     async def end(self, kept: _Kept) -> None:
         """End who lives there, also if whoever asks is given up meanwhile."""

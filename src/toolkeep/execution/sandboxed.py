@@ -5,6 +5,8 @@ and nothing else; at standard it is only bounded. Nothing of the tool is importe
 machine cannot give is refused, never weakened.
 """
 
+import asyncio
+import errno
 import json
 import logging
 import math
@@ -28,6 +30,7 @@ from toolkeep.execution.pieces import joined, listener_of
 from toolkeep.execution.programs import find_program, surroundings
 from toolkeep.execution.reach import (
     SPAWN,
+    WRITE,
     Reach,
     Tool,
     check_code,
@@ -44,6 +47,7 @@ from toolkeep.sandbox.exchange import Ending, Reply, Serve, Unloaded
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.filters import for_level
 from toolkeep.sandbox.frames import FrameRefused
+from toolkeep.sandbox.import_guard import writable_folders
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import NotThere, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool
@@ -116,7 +120,7 @@ class SandboxRunner:
         """What the tool gives back. The worker is killed when this is cancelled."""
         try:
             findings = await self._machine.findings(_level(call.tool))
-            key = self._admitted(call, findings)
+            key = self._admitted(call, findings, await self._reach(call))
             known = context()
             request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
             # A moment longer than the call: whoever runs it gives up first, and says so.
@@ -156,15 +160,23 @@ class SandboxRunner:
         """End all workers, from wherever."""
         self._pool.close_soon()
 
-    def _admitted(self, call: RecordedCall, findings: Findings) -> Key:
+    async def _reach(self, call: RecordedCall) -> Reach:
+        """What the worker of a call may reach; a folder that it may write is looked through off the loop."""
+        permitted = call.approved.permitted
+        if _level(call.tool) is not Isolation.STRICT:
+            return Reach()
+        described = self._described(call.tool)
+        kinds = (*(one.kind for one in permitted.touched), *(kind for kind, _ in permitted.held))
+        if WRITE in kinds:
+            return await asyncio.to_thread(reach_of, permitted, described)
+        return reach_of(permitted, described)
+
+    def _admitted(self, call: RecordedCall, findings: Findings, reach: Reach) -> Key:
         """The key of the workers that may run a call. Raises where this machine cannot give its level."""
         level = _level(call.tool)
-        findings.require(level)
-        reach = Reach()
-        if level is Isolation.STRICT:
-            reach = reach_of(call.approved.permitted, self._described(call.tool))
-            findings.require(level, connects=reach.connects)
-        key = Key(call.tool.definition_hash, level, reach)
+        findings.require(level, connects=reach.connects)
+        # With another folder that tools may write, other code is safe to import.
+        key = Key(call.tool.definition_hash, level, (reach, writable_folders()))
         if key not in self._keys:
             zygote, worker = self._plans_of(call.tool, level, reach)
             self._pool.admit(key, Recipe(zygote=zygote, worker=worker, grant=reach.grant))
@@ -238,7 +250,7 @@ class SandboxRunner:
             started.update(executables(found), surroundings(found))
         programs = tuple(sorted(path for path in started if not path.startswith("/usr/")))
         roots = (reach.read_roots, reach.write_roots, programs, reach.connects)
-        known = (tool.definition_hash, level, *roots)
+        known = (tool.definition_hash, level, writable_folders(), *roots)
         if known not in self._plans:
             if len(self._plans) >= _KEYS:
                 self._plans.clear()
@@ -379,11 +391,30 @@ def _listener(call: RecordedCall) -> Callable[[Any], None] | None:
     return hear
 
 
+_DENIED: Final = "the sandbox denied it something that its call was not granted"
+_KERNEL_REASONS: Final = {
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EROFS: _DENIED,
+    errno.ENOENT: "a file, folder or program that it uses does not exist, or was not granted",
+    errno.ENOSPC: "there is no room left where it writes",
+    errno.EFBIG: "it wrote a file that is larger than allowed",
+    errno.EMFILE: "it has more files open than allowed",
+    errno.EAGAIN: "it has more processes or threads than allowed",
+    errno.ENOMEM: "it needs more memory than it is granted",
+}
+"""What a model is told of an exception that the kernel is the reason of; no path, which may be a value."""
+
+
 def _value(call: RecordedCall, reply: Reply) -> Any:
     if reply.ending is Ending.OK:
         return reply.value if reply.pieces is None else joined(call, reply.pieces)
     if reply.ending is Ending.FAILED:
         raise ToolFailed(reply.text)
+    if reply.ending is Ending.RAISED and (why := _KERNEL_REASONS.get(reply.errno)):
+        fields = {"tool_name": call.tool.name, "reason": reply.text}
+        log.error("a tool raised an exception", extra=fields)
+        raise RunRefused(Code.TOOL_FAILED, f"Tool '{call.tool.name}' failed: {why}")
     if reply.ending is Ending.RAISED:
         raise RuntimeError(f"in the sandbox: {reply.text}")
     if reply.ending is Ending.OUT_OF_MEMORY:

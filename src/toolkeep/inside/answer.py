@@ -2,7 +2,8 @@
 
 In come `arguments`, and in `context` what the tool may know of its call. Out goes `{"ok": value}`,
 `{"pieces": [value, …]}`, `{"bytes": base64}`, `{"failed": text}` if the tool raised toolkeep's ToolFailed,
-else `{"raised": type, "where": place}`: another exception's text may hold values and stays here.
+else `{"raised": type, "where": place}`, with the kernel's `errno` where that is the reason: another
+exception's text may hold values and stays here.
 """
 
 import base64
@@ -40,7 +41,9 @@ def encode(reply: dict[str, Any]) -> bytes:
 
 def describe(error: BaseException) -> dict[str, Any]:
     """An exception by type and place, without its text."""
-    return {"raised": type(error).__name__[:_WHERE_CHARS], "where": _where(error)}
+    number = error.errno if isinstance(error, OSError) else None
+    described: dict[str, Any] = {"raised": type(error).__name__[:_WHERE_CHARS], "where": _where(error)}
+    return described | ({"errno": number} if type(number) is int else {})
 
 
 def _called(call: Call, request: dict[str, Any], send: Send) -> Any:

@@ -20,6 +20,7 @@ point, so that the rule for these is on this folder."""
 
 SCRATCH: Final = f"{BOX}/scratch"
 PROC: Final = f"{BOX}/proc"
+_SHARED_MEMORY: Final = f"{BOX}/shm"
 _BASE: Final = "/tmp"  # noqa: S108 -- only a mount point, in a mount namespace of our own
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _ROOT_BYTES: Final = 1 << 20
@@ -52,10 +53,11 @@ def build(plan: dict[str, Any], *, ordinary_id: int | None) -> None:
         if ordinary_id is not None:
             _veil_closed_parents(piece.path, ordinary_id)
         _place(piece)
-    for folder in (SCRATCH, PROC):
+    for folder in (SCRATCH, PROC, _SHARED_MEMORY):
         Path(_BASE + folder).mkdir(parents=True, exist_ok=True)
     _link("/proc", PROC)
     _link("/tmp", SCRATCH)  # noqa: S108 -- inside the new root
+    _link("/dev/shm", _SHARED_MEMORY)  # noqa: S108 -- inside the new root
 
 
 def enter(*, has_proc: bool) -> None:
@@ -65,6 +67,12 @@ def enter(*, has_proc: bool) -> None:
     kernel.mount(_BASE, _BASE, None, kernel.MS_BIND | kernel.MS_REC)
     kernel.enter_root(_BASE)
     kernel.set_mount_attributes("/", kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV)
+
+
+def shared_memory(*, sees_host: bool) -> str:
+    """Where /dev/shm leads in this root; nothing where the host has none, or a grant lies there."""
+    place = os.path.realpath("/dev/shm")  # noqa: S108 -- inside the new root
+    return place if os.path.isdir(place) and (sees_host or place == _SHARED_MEMORY) else ""
 
 
 def mount_proc(target: str = PROC) -> None:

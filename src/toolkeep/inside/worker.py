@@ -4,8 +4,8 @@ answers one call and ends. One that stays runs a program instead (`resident`).
 The order is the protection: everything is given up before the first line of the tool runs, so that a thread
 which the tool starts at import never holds more than the call does. The grant comes through the worker's own
 pipe: it is made from the arguments of a call, and each worker is a copy of the zygote, which must never have
-read them. The tool's output streams lead to /dev/null. Protects the host from the tool, never the tool's own
-call from the tool.
+read them. The tool's standard streams lead to /dev/null, which each worker opens for itself. Protects the
+host from the tool, never the tool's own call from the tool.
 """
 
 import fcntl
@@ -58,6 +58,8 @@ class Prepared:
     """Hides what is not granted, and adds to the rules what is, and the port of the way out."""
     scratch: str
     """Options of the scratch tmpfs; empty for none."""
+    shared_memory: str
+    """Where /dev/shm leads, to be covered by a tmpfs of the same options; empty for nowhere."""
     has_proc: bool
     connects: bool
     """Whether it has a way out to the network, through the host."""
@@ -71,8 +73,8 @@ class Ends:
 
     request: int
     reply: int
-    streams: tuple[int, int, int]
-    """What are its standard input, output and error."""
+    streams: tuple[int, int, int] | None
+    """The standard input, output and error of a program that stays; others have /dev/null."""
     port: int = 0
     """Of the way out, which listens in this network namespace; 0 where there is none."""
 
@@ -111,7 +113,10 @@ def _is_narrowed(plan: Prepared, port: int) -> bool:
 
 
 def _keep_only(ends: Ends) -> None:
-    wanted = {**dict(enumerate(ends.streams)), REQUEST: ends.request, REPLY: ends.reply}
+    # An open file description of its own: the flags of one that the zygote opened are shared by every worker,
+    # so that O_NONBLOCK set in one call would be seen in another.
+    streams = ends.streams or (os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC),) * 3
+    wanted = {**dict(enumerate(streams)), REQUEST: ends.request, REPLY: ends.reply}
     parked = {
         number: fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _PARKED) for number, source in wanted.items()
     }
@@ -131,6 +136,10 @@ def _mount_own(plan: Prepared) -> None:
         flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
         kernel.mount("tmpfs", root.SCRATCH, "tmpfs", flags, plan.scratch)
         os.chdir(root.SCRATCH)
+    if plan.shared_memory:
+        # The host's own would hold what this worker puts there after it is gone, and count it for nobody.
+        flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+        kernel.mount("tmpfs", plan.shared_memory, "tmpfs", flags, plan.scratch)
 
 
 def _narrow(plan: Prepared, rules: int | None) -> None:
@@ -164,7 +173,8 @@ def _stay() -> None:
 
 def _answer_once(plan: Prepared) -> None:
     # Only now: whatever is imported from here on may be the tool's, by whatever name.
-    sys.path[:0] = plan.import_paths
+    # After the standard library, as in any Python: an installed package must not stand in for a module of it.
+    sys.path += plan.import_paths
     sys.meta_path.insert(0, plan.packages)
     gc.enable()
     try:

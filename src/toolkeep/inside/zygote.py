@@ -137,7 +137,6 @@ class _Zygote:
         self._sources = select.poll()
         self._children: dict[int, int] = {}
         """The process ids of living workers, by pidfd."""
-        self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
 
     def serve(self) -> None:
         """Answer every message."""
@@ -192,10 +191,14 @@ class _Zygote:
             allow_common=functools.partial(_allow_common, self._common(plan)) if plan["has_rules"] else None,
             allow_granted=self._allow_granted,
             scratch=_scratch_options(plan["limits"]),
+            shared_memory=self._shared_memory(plan["limits"]),
             has_proc=self._plan["has_proc"],
             connects=plan["connects"],
             stays=plan["stays"],
         )
+
+    def _shared_memory(self, limits: dict[str, int]) -> str:
+        return root.shared_memory(sees_host=self._plan["sees_host"]) if limits["scratch_bytes"] else ""
 
     def _common(self, plan: dict[str, Any]) -> tuple[tuple[str, int], ...]:
         """What every worker of a plan may reach, whatever it is granted."""
@@ -224,7 +227,7 @@ class _Zygote:
             request_out, request_in = _pipe(opened)
             reply_out, reply_in = _pipe(opened)
             way_out, port = _listener(opened) if prepared.connects else ([], 0)
-            theirs, ours = _streams(opened) if prepared.stays else ((self._null,) * 3, ())
+            theirs, ours = _streams(opened) if prepared.stays else (None, ())
             child = self._forked(prepared, worker.Ends(request_out, reply_in, theirs, port))
             pidfd = self._watched(child)
             message = _encoded({"ticket": ticket})
@@ -332,7 +335,7 @@ def _warm(plan: dict[str, Any]) -> None:
     import asyncio  # half of the time that a start takes
 
     asyncio.new_event_loop().close()
-    sys.path[:0] = plan["import_paths"]
+    sys.path += plan["import_paths"]
     sys.meta_path.insert(0, load.Packages(plan["packages"]))
     for name in plan["preload"]:
         with contextlib.suppress(Exception):  # the worker that needs it will say what is wrong

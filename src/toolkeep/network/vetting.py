@@ -11,6 +11,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -20,6 +21,7 @@ from toolkeep.network.addresses import not_public
 from toolkeep.network.errors import HostTooSlow, HostUnreachable, NetworkRefused
 from toolkeep.network.hosts import Host, HostScope
 
+HOSTS_FILE: Final = "/etc/hosts"
 _RESOLVING: Final = threading.BoundedSemaphore(RESOLUTIONS_AT_ONCE)
 
 
@@ -68,15 +70,32 @@ def _look_up(
     """What the system's resolver says, from a thread, handed to whoever still waits."""
     found: tuple[str, ...] | OSError
     try:
-        # With a dot behind it a name is whole, and no search list of this machine completes it.
-        answers = socket.getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
-        found = tuple(dict.fromkeys(str(answer[4][0]) for answer in answers))
+        found = _in_hosts_file(name) or _by_resolver(name)
     except (OSError, UnicodeError) as error:
         found = error if isinstance(error, OSError) else OSError(str(error))
     finally:
         _RESOLVING.release()
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
         loop.call_soon_threadsafe(_settle, done, found)
+
+
+def _by_resolver(name: str) -> tuple[str, ...]:
+    # With a dot behind it a name is whole, and no search list of this machine completes it.
+    answers = socket.getaddrinfo(f"{name}.", None, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(answer[4][0]) for answer in answers))
+
+
+def _in_hosts_file(name: str) -> tuple[str, ...]:
+    """What the operator wrote down for a name; the system's resolver does not find it with a dot behind."""
+    try:
+        lines = Path(HOSTS_FILE).read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return ()
+    words = [line.partition("#")[0].split() for line in lines]
+    wanted = name.casefold()
+    return tuple(
+        dict.fromkeys(first for first, *names in filter(None, words) if wanted in map(str.casefold, names))
+    )
 
 
 def _settle(done: "asyncio.Future[tuple[str, ...] | OSError]", found: "tuple[str, ...] | OSError") -> None:

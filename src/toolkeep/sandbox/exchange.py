@@ -7,6 +7,7 @@ before the tool's code runs. Whoever calls this ends the worker afterwards, what
 
 import asyncio
 import base64
+import errno
 import os
 import socket
 from collections.abc import Callable
@@ -40,7 +41,7 @@ class Ending(StrEnum):
     FAILED = "failed"
     """The tool raised ToolFailed; `text` is for the model."""
     RAISED = "raised"
-    """The tool raised something else; `text` is its type and place."""
+    """The tool raised something else; `text` is its type and place, `errno` the kernel's reason."""
     UNLOADED = "unloaded"
     """The tool could not be imported; `text` says why, and `why` of which kind that is."""
     TIMED_OUT = "timed_out"
@@ -77,6 +78,7 @@ class Reply:
     """The value of a tool that yields it."""
     text: str = ""
     why: Unloaded | None = None
+    errno: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,8 @@ Serve = Callable[[socket.socket], AbstractAsyncContextManager[object]]
 class Exchange:
     """Speaks to one worker; `reply` is done when there is something to say about the call."""
 
-    def __init__(self, worker: Worker, request: Request, grant: bytes = b"") -> None:
-        """`grant` is said first, as a frame, to a worker that does not have one yet."""
+    def __init__(self, worker: Worker, request: Request, grant: bytes) -> None:
+        """`grant` is said first, as a frame: until then the worker has none."""
         self._loop = asyncio.get_running_loop()
         self._worker = worker
         self._until = request.until
@@ -223,6 +225,11 @@ def _reply(said: dict[str, Any]) -> Reply:
             return Reply(Ending.OK, value=_decoded(text))
         case {"failed": str(text), **rest} if not rest:
             return Reply(Ending.FAILED, text=text)
+        case {"raised": str(kind), "where": str(where), "errno": int(number), **rest} if not rest:
+            # In words of this machine: those of the exception may hold values, its path first of all.
+            reason = os.strerror(number) if number in errno.errorcode else "unknown"
+            text = excerpt(f"{kind} at {where}: {reason}", _TEXT_CHARS)
+            return Reply(Ending.RAISED, text=text, errno=number)
         case {"raised": str(kind), "where": str(where), **rest} if not rest:
             return Reply(Ending.RAISED, text=excerpt(f"{kind} at {where}", _TEXT_CHARS))
         case _:

@@ -45,6 +45,11 @@ def is_writable(path: str) -> bool:
     return _GUARD.is_writable(os.path.realpath(path or os.curdir))
 
 
+def writable_folders() -> tuple[str, ...]:
+    """The folders that tools may write; another object after each one that is added."""
+    return _GUARD.folders
+
+
 class _Recorded(NamedTuple):
     """What is known of the watched folders; replaced as a whole, so that readers need no lock."""
 
@@ -92,6 +97,11 @@ class ImportGuard:
                 self._recorded = new._replace(installed=tuple(installed))
             if self not in sys.meta_path[:1]:
                 sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if finder is not self)]
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders that are watched."""
+        return self._recorded.folders
 
     def is_writable(self, path: str) -> bool:
         """Whether a tool may write at a real path."""

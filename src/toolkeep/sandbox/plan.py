@@ -57,7 +57,7 @@ class ResourceLimits:
     open_files: int = 256
     processes: int = 64
     scratch_bytes: int = 64 * MIB
-    """0 for no scratch folder."""
+    """Of the scratch folder, and as much again of /dev/shm; 0 for neither."""
     scratch_files: int = 4096
     reserved_bytes: int = 0
     """What each process of a program that stays may hold writable beyond its memory, and not use."""

@@ -1,6 +1,8 @@
-"""Warm one-shot workers: a call takes one that is ready, and the next is made after the answer (SBX-2).
+"""One-shot workers: a call takes one that waits, and the next is forked after the answer (SBX-2).
 
-Comes in: a key whose recipe was admitted, a request, a deadline and a size. Goes out: a `Reply`. Every worker
+Comes in: a key whose recipe was admitted, a request, a deadline and a size. Goes out: a `Reply`. A worker
+that waits holds no grant and has run no line of a tool: both come with the call. Else a thread that the tool
+starts at import would run, with the grant, while no call does, also after the grant was revoked. Every worker
 is killed after its one call, whatever came of it; so is everything that it started (EXE-4). A pool serves any
 number of event loops; each has its own zygotes and workers, and nothing is shared between them but recipes.
 """
@@ -13,7 +15,7 @@ import json
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Coroutine, Hashable, Iterator
+from collections.abc import Coroutine, Hashable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,7 +27,7 @@ from toolkeep.sandbox.frames import frame
 from toolkeep.sandbox.levels import Isolation
 from toolkeep.sandbox.pieces import OutputListener
 from toolkeep.sandbox.places import Places
-from toolkeep.sandbox.plan import NOTHING, Grant, NotThere, Recipe, WorkerPlan, ZygotePlan
+from toolkeep.sandbox.plan import NotThere, Recipe, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.progress import Listener, nobody
 from toolkeep.sandbox.zygote import Worker, Zygote, ZygoteGone
 
@@ -50,17 +52,14 @@ class Key:
     grant: Hashable
 
 
-Shelf = Key | str
-"""Where workers wait: those with a grant by their key, those without one by the name of their kind."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSize:
     """How much of everything one event loop holds."""
 
-    warm_per_key: int = 2
+    warm_per_kind: int = 2
+    """Workers that wait, of those that have the same plan."""
     warm: int = 32
-    """Workers that wait, of all keys together; a fork of Python shares most of its memory."""
+    """Workers that wait, of all kinds together; a fork of Python shares most of its memory."""
     calls: int = 64
     """Calls that run at once; more wait until their deadline."""
     calls_each: int = 48
@@ -88,17 +87,13 @@ class Pool:
             raise ValueError("a key stands for one recipe")
 
     def forget(self, key: Key) -> None:
-        """Let no more calls use this key; its waiting workers end."""
+        """Let no more calls use this key; workers that wait for it alone end."""
         self._recipes.pop(key, None)
         with self._lock:
             loops = dict(self._loops)
         for loop, part in loops.items():
             with contextlib.suppress(RuntimeError):  # the loop was closed
                 loop.call_soon_threadsafe(part.forget, key)
-
-    async def warm(self, key: Key) -> None:
-        """Have workers ready before the first call."""
-        await self._here().fill(key, self._recipes[key])
 
     async def run(
         self,
@@ -165,11 +160,11 @@ class _LoopPool:
         self._size = size
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
-        self._idle: OrderedDict[Shelf, deque[Worker]] = OrderedDict()
-        self._ordered: dict[Shelf, int] = {}
+        self._idle: OrderedDict[str, deque[Worker]] = OrderedDict()
+        """The workers that wait, by the name of their kind."""
+        self._ordered: dict[str, int] = {}
         self._kinds: dict[Key, str] = {}
         self._names: dict[tuple[ZygotePlan, WorkerPlan], str] = {}
-        self._calls: dict[Key, int] = {}
         self._numbers = itertools.count()
         self._zygotes: OrderedDict[ZygotePlan, Zygote] = OrderedDict()
         self._starting: dict[ZygotePlan, asyncio.Lock] = {}
@@ -194,18 +189,14 @@ class _LoopPool:
             self._places.give_back(owner)
 
     async def _run(self, key: Key, recipe: Recipe, request: Request) -> Reply:
-        grant = b""
+        kind = self._kind(key, recipe)
         try:
             async with asyncio.timeout_at(request.until):
-                worker = self._waiting_worker(key)
-                if worker is None:
-                    grant = _said(recipe.grant)
-                    kind = self._kind(key, recipe)
-                    worker = self._waiting_worker(kind) or await self._forked(kind, recipe)
+                worker = self._waiting_worker(kind) or await self._forked(kind, recipe)
         except TimeoutError:
             return Reply(Ending.TIMED_OUT, text="no worker was ready in time")
         is_over = False
-        exchange = Exchange(worker, request, grant)
+        exchange = Exchange(worker, request, frame(json.dumps(recipe.grant.to_json()).encode()))
         try:
             worker.attend(closely=True)
             async with _served(worker, request):
@@ -229,10 +220,10 @@ class _LoopPool:
         worker.zygote.forget(name)
         return worker
 
-    def _waiting_worker(self, shelf: Shelf) -> Worker | None:
-        waiting = self._idle.get(shelf)
+    def _waiting_worker(self, kind: str) -> Worker | None:
+        waiting = self._idle.get(kind)
         while waiting:
-            self._idle.move_to_end(shelf)
+            self._idle.move_to_end(kind)
             worker = waiting.popleft()
             if worker.is_alive() and not worker.zygote.is_stale():
                 return worker
@@ -258,76 +249,54 @@ class _LoopPool:
             self._kinds[key] = self._names[plans]
         return self._kinds[key]
 
-    # --- warm workers ------------------------------------------------------------------------
-
-    async def fill(self, key: Key, recipe: Recipe) -> None:
-        """Fork until enough workers wait."""
-        grant = _said(recipe.grant)
-        while len(self._idle.get(key, ())) < self._size.warm_per_key and self._has_room():
-            self._store(key, await self._forked(self._kind(key, recipe), recipe), grant)
+    # --- workers that wait -------------------------------------------------------------------
 
     def forget(self, key: Key) -> None:
-        """End the waiting workers of a key, and what is kept for their kind where it was its last."""
+        """End the workers of a kind that no other key has, and what is kept for it."""
         kind = self._kinds.pop(key, None)
-        self._calls.pop(key, None)
-        self._bury_waiting(key)
         if kind is None or kind in self._kinds.values():
             return
-        self._bury_waiting(kind)
+        for worker in self._idle.pop(kind, ()):
+            worker.zygote.bury(worker)
         self._names = {plans: name for plans, name in self._names.items() if name != kind}
         for zygote in self._zygotes.values():
             zygote.forget(kind)
 
-    def _bury_waiting(self, shelf: Shelf) -> None:
-        for worker in self._idle.pop(shelf, ()):
-            worker.zygote.bury(worker)
-
     def _after_call(self, key: Key, recipe: Recipe) -> None:
-        """Order the next workers, and see to zygotes that are used up. Never fails: calls fork if need be."""
-        zygote = self._zygotes.get(recipe.zygote)
-        if self._is_closed or zygote is None or zygote.is_gone or key not in self._kinds:
+        """Order the next worker, and see to zygotes that are used up. Never fails: calls fork if need be."""
+        zygote, kind = self._zygotes.get(recipe.zygote), self._kinds.get(key)
+        if self._is_closed or zygote is None or zygote.is_gone or kind is None:
             return
         if zygote.forks >= self._size.forks_per_zygote:
             zygote.forks = 0
             self._hold(self._replace(recipe.zygote))
-        self._calls[key] = self._calls.get(key, 0) + 1
-        for shelf in self._wanted(key, recipe):
-            expected = len(self._idle.get(shelf, ())) + self._ordered.get(shelf, 0)
-            if expected < self._size.warm_per_key and self._has_room():
-                self._order(zygote, shelf, key, recipe)
+        expected = len(self._idle.get(kind, ())) + self._ordered.get(kind, 0)
+        if expected < self._size.warm_per_kind and self._has_room():
+            self._order(zygote, kind, recipe)
         self._close_used_up()
 
-    def _wanted(self, key: Key, recipe: Recipe) -> Iterator[Shelf]:
-        """What the next call of the tool may want: the same grant, if it came before, and another one."""
-        if recipe.grant == NOTHING or self._calls[key] > 1:
-            yield key
-        if recipe.grant != NOTHING:
-            yield self._kinds[key]
-
-    def _order(self, zygote: Zygote, shelf: Shelf, key: Key, recipe: Recipe) -> None:
+    def _order(self, zygote: Zygote, kind: str, recipe: Recipe) -> None:
         with contextlib.suppress(ZygoteGone, SandboxExhausted):
-            ordered = zygote.order(self._kinds[key], recipe.worker)
-            self._ordered[shelf] = self._ordered.get(shelf, 0) + 1
-            grant = _said(recipe.grant) if shelf is key else b""
-            ordered.add_done_callback(functools.partial(self._arrived, shelf, grant))
+            ordered = zygote.order(kind, recipe.worker)
+            self._ordered[kind] = self._ordered.get(kind, 0) + 1
+            ordered.add_done_callback(functools.partial(self._arrived, kind))
 
-    def _arrived(self, shelf: Shelf, grant: bytes, ordered: "asyncio.Future[Worker]") -> None:
-        self._ordered[shelf] -= 1
-        if not self._ordered[shelf]:
-            del self._ordered[shelf]
+    def _arrived(self, kind: str, ordered: "asyncio.Future[Worker]") -> None:
+        self._ordered[kind] -= 1
+        if not self._ordered[kind]:
+            del self._ordered[kind]
         if not ordered.cancelled() and ordered.exception() is None:
-            self._store(shelf, ordered.result(), grant)
+            self._store(kind, ordered.result())
 
-    def _store(self, shelf: Shelf, worker: Worker, grant: bytes) -> None:
-        is_known = shelf in self._kinds or shelf in self._kinds.values()
-        if self._is_closed or not is_known or (grant and not worker.give(grant)):
+    def _store(self, kind: str, worker: Worker) -> None:
+        if self._is_closed or kind not in self._kinds.values():
             worker.zygote.bury(worker)
         else:
             worker.attend(closely=False)
-            self._idle.setdefault(shelf, deque()).append(worker)
+            self._idle.setdefault(kind, deque()).append(worker)
 
     def _has_room(self) -> bool:
-        """Whether another worker may wait; the key that was not used for longest makes room."""
+        """Whether another worker may wait; the kind that was not used for longest makes room."""
         waiting = sum(map(len, self._idle.values())) + sum(self._ordered.values())
         if waiting < self._size.warm:
             return True
@@ -427,11 +396,6 @@ class _LoopPool:
 
 _ENDED_BY_ITSELF: Final = frozenset({Ending.OK, Ending.FAILED, Ending.RAISED})
 """After these the worker ends by itself within microseconds, and is killed all the same."""
-
-
-def _said(grant: Grant) -> bytes:
-    """A grant as a worker is told."""
-    return frame(json.dumps(grant.to_json()).encode())
 
 
 def _served(worker: Worker, request: Request) -> AbstractAsyncContextManager[object]:

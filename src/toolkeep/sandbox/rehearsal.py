@@ -27,7 +27,7 @@ def rehearse(levels: Iterable[Isolation]) -> Mapping[Isolation, str]:
 
 
 async def _rehearse(levels: tuple[Isolation, ...]) -> Mapping[Isolation, str]:
-    pool = Pool(PoolSize(warm_per_key=0))
+    pool = Pool(PoolSize(warm_per_kind=0))
     try:
         reasons = await asyncio.gather(*(_reason(pool, level) for level in levels))
     finally:

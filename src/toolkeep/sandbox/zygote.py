@@ -54,7 +54,7 @@ class ZygoteGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker that waits for its grant, or for its one request: its pipes, and a handle to kill it."""
+    """A worker that waits for its grant and its one request: its pipes, and a handle to kill it."""
 
     request: int
     reply: int
@@ -68,17 +68,10 @@ class Worker:
     """Of the program that it runs, where it stays."""
 
     def is_alive(self) -> bool:
-        """Whether it still runs; a waiting worker can die of its tool's threads."""
+        """Whether it still runs."""
         ended = select.poll()
         ended.register(self.pidfd, select.POLLIN)
         return not ended.poll(0)
-
-    def give(self, grant: bytes) -> bool:
-        """Tell it what it may reach, so that it narrows itself; False where it does not take that at once."""
-        try:
-            return os.write(self.request, grant) == len(grant)
-        except OSError:
-            return False
 
     def kill(self) -> None:
         """End it and everything that it started: it is the first process of its pid namespace."""

@@ -30,6 +30,8 @@ class Attempt:
     deadline_s: float = 10.0
     may_be_refused: bool = False
     """Whether the attempt has failed where the sandbox refuses to start a worker for it."""
+    calls: int = 1
+    """How often it is called, one after the other, before the host looks."""
     endings: tuple[str, ...] = ()
     """The endings of a call that are sound; any where empty."""
 

@@ -78,6 +78,15 @@ def signal_another_call(companion_pid: int) -> None:
     os.kill(companion_pid, signal.SIGURG)
 
 
+@attempt("ipc-closed", "hit")
+def set_flags_on_the_streams_of_another_call() -> None:
+    """The flags belong to what was opened: whoever inherits the same null device sees them."""
+    for stream in range(3):
+        flags = fcntl.fcntl(stream, fcntl.F_GETFL)
+        fcntl.fcntl(stream, fcntl.F_SETFL, flags ^ os.O_NONBLOCK)
+    time.sleep(0.1)
+
+
 # --- looking into, and steering ------------------------------------------------------------------
 
 
@@ -384,6 +393,26 @@ def take_memory_in_segments(more_bytes: int) -> int:
     return len(held) * 16 * _MIB
 
 
+@attempt("memory-bound", "more", needs="so much room in /dev/shm")
+def take_memory_in_shared_files(more_bytes: int) -> int:
+    """No limit of the process counts these either."""
+    made: list[Path] = []
+    held = 0
+    with contextlib.suppress(OSError):
+        while held < more_bytes:
+            made.append(Path(f"/dev/shm/held-{os.getpid()}-{len(made)}"))
+            held += made[-1].write_bytes(bytes(32 * _MIB))
+    for path in made:
+        path.unlink(missing_ok=True)
+    return held
+
+
+@attempt("memory-bound", "changed")
+def leave_memory_in_a_shared_file(outside_memory: str) -> None:
+    """It is held after the call, and counted for nobody."""
+    Path(outside_memory).write_bytes(bytes(_MIB))
+
+
 @attempt("memory-bound", "done")
 def raise_own_limits(more_bytes: int) -> str:
     if resource.getrlimit(resource.RLIMIT_AS)[1] == resource.RLIM_INFINITY:
@@ -449,6 +478,16 @@ def replace_oneself_by_a_shell(mark: str) -> None:
     print_it = f"printf '\\000\\000\\000\\{len(body):03o}%s' '{body}' >&4"
     os.set_inheritable(4, True)  # noqa: FBT003 -- its only argument
     os.execv("/bin/sh", ["/bin/sh", "-c", print_it])
+
+
+def wait_for_flags_on_streams(mark: str) -> str:
+    """Another call: it says whether the flags of its standard input changed."""
+    before = fcntl.fcntl(0, fcntl.F_GETFL)
+    take_name(mark)
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end and fcntl.fcntl(0, fcntl.F_GETFL) == before:
+        time.sleep(0.01)
+    return "untouched" if fcntl.fcntl(0, fcntl.F_GETFL) == before else "hit"
 
 
 def wait_to_be_hit(mark: str) -> str:

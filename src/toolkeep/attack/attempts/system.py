@@ -53,6 +53,9 @@ SIGCHLD: Final = 17
 AT_FDCWD: Final = -100
 PR_SET_NAME: Final = 15
 
+EARLY_MARK: Final = "esc-at-import"
+"""The name of processes that have imported an attempt and were not called yet."""
+
 
 def checked(result: int) -> int:
     """The result of a call, or its error."""

@@ -19,7 +19,7 @@ from toolkeep.execution.contacts import Contacts
 from toolkeep.execution.hiding import hidden
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.residence import level_of, recipe, residence
-from toolkeep.execution.residents import Residents
+from toolkeep.execution.residents import Residents, User
 from toolkeep.execution.runner import RunRefused, Timed
 from toolkeep.execution.staying import Staying
 from toolkeep.limits import DEFAULT_RESIDENT_IDLE_SECONDS
@@ -124,7 +124,8 @@ class McpRunner:
         target = call.tool.runner.target
         key, start = await self._wanted(call, known)
         idle_s = float(target.get("idle_s", DEFAULT_RESIDENT_IDLE_SECONDS))
-        async with self._residents.use(key, start, idle_s=idle_s, is_shared=True) as talk:
+        user = User(call.tool.name, call.request.agent)
+        async with self._residents.use(key, start, user=user, idle_s=idle_s, is_shared=True) as talk:
             await talk.look_again()
             _check_pin(call, talk)
             if talk.way_out is not None:
