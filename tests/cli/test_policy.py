@@ -231,6 +231,29 @@ def test_what_may_surprise_is_noted_and_is_no_problem() -> None:
     )
 
 
+NEVER = """
+@id("no-docs")
+forbid (principal, action == Action::"call", resource == Tool::"read_file")
+when { context.arguments.path == "docs/a.txt" };
+@id("no-git")
+forbid (principal, action == Action::"call", resource == Tool::"run_command")
+when { context.arguments.command like "/usr/bin/git*" };
+"""
+
+
+def test_a_comparison_that_can_never_hold_is_noted() -> None:
+    here = "<home>/.agent/policies/main.cedar"
+    assert shown("policy", "check", has=files(ALL + NEVER)) == (
+        "exit 0\n"
+        f"! {here}:4:1: policy 'no-docs' compares context.arguments.path with 'docs/a.txt', which is not"
+        " absolute; policies see the real, absolute path; write the real path\n"
+        f"! {here}:7:1: policy 'no-git' compares context.arguments.command with '/usr/bin/git', the path of a"
+        " program; policies see the whole command line as the caller wrote it; read context.programs, which"
+        " holds the real path of the program\n"
+        "✓ 3 policies, 0 examples: all right\n"
+    )
+
+
 def test_files_are_checked_in_place_of_the_configured_ones() -> None:
     has = {**files(WRONG), "mine.cedar": ALL, "mine.examples.yml": "[{tool: fetch_page, deny: true}]\n"}
     assert (

@@ -96,6 +96,7 @@ TOOLS = [
         {"argv": {"type": "array", "items": {"type": "string"}, "x-touches": "process.spawn"}},
         "process.spawn:*",
     ),
+    reader("shell", {"command": touching("process.spawn")}, "process.spawn:*"),
     reader("tidy", {}, "process.spawn:true"),
     reader("query", {"database": touching("db.read")}, "db.read:*"),
     reader("report", {}, "db.read:sales"),
@@ -128,6 +129,8 @@ TOOLS = [
 CALL = 'principal, action == Action::"call", resource'
 ALL = f'@id("all") permit ({CALL});'
 PAYS = 'principal, action == Action::"call", resource == Tool::"pay"'
+SHELL = PAYS.replace("pay", "shell")
+START = PAYS.replace("pay", "start")
 
 
 def no(condition: str, head: str = PAYS) -> str:
@@ -484,6 +487,38 @@ TABLE: dict[str, Row] = {
         {"argv": ["true"]},
         "process.spawn:true",
         policies=no("!context.programs.isEmpty()", CALL),
+    ),
+    "a policy sees a command as it was written": Row(
+        "deny",
+        "no",
+        "shell",
+        {"command": "true  -x 'a b'"},
+        "process.spawn:true",
+        policies=no("""context.arguments.command == "true  -x 'a b'" """, SHELL),
+    ),
+    "a policy finds words in a command": Row(
+        "deny",
+        "no",
+        "shell",
+        {"command": "true rm -rf /"},
+        "process.spawn:true",
+        policies=no('context.arguments.command like "*rm -rf*"', SHELL),
+    ),
+    "another command": Row(
+        "allow",
+        "all",
+        "shell",
+        {"command": "true -rf"},
+        "process.spawn:true",
+        policies=no('context.arguments.command like "*rm -rf*"', SHELL),
+    ),
+    "a policy finds words in a list of words": Row(
+        "deny",
+        "no",
+        "start",
+        {"argv": ["true", "rm -rf /", "$x"]},
+        "process.spawn:true",
+        policies=no("""context.arguments.argv == "true 'rm -rf /' '$x'" """, START),
     ),
     "a policy sees the database": Row(
         "deny",

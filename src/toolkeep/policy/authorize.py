@@ -300,7 +300,7 @@ class Authorizer:
         for one in touched:
             area = one.kind.partition(".")[0]
             held[area].add(one.root if area == "fs" else one.shown)
-            if one.pointer:
+            if one.pointer and not one.is_program:
                 canonical[one.pointer] = one.shown
         return CallFacts(
             arguments=checked.arguments,

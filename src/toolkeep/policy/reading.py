@@ -247,7 +247,7 @@ class _Body:
             self._literal(operand)
             return ()
         if operator in (".", "has"):
-            path = _access(node)
+            path = access(node)
             if path is None:
                 return (operand["left"],)
             (self.reads if operator == "." else self.looks).add(path)
@@ -263,13 +263,13 @@ class _Body:
             self.entities.add(Uid(value["__entity"]["type"], value["__entity"]["id"]))
 
 
-def _access(node: Any) -> Reads | None:
+def access(node: Any) -> Reads | None:
     """The variable and attributes of `context.arguments.path`; None where it starts from something else."""
     steps: list[str] = []
     while True:
-        access = node.get(".") or node.get("has")
-        if access is None:
+        step = node.get(".") or node.get("has")
+        if step is None:
             break
-        steps.append(access["attr"])
-        node = access["left"]
+        steps.append(step["attr"])
+        node = step["left"]
     return (node["Var"], *reversed(steps)) if "Var" in node else None
