@@ -166,6 +166,14 @@ def test_a_policy_that_asks_is_told_on(root: Path) -> None:
     assert not permitted(authorizer(root, ALL), THINK).asks
 
 
+def test_a_question_that_a_silent_policy_spared_is_part_of_the_proof(root: Path) -> None:
+    silent = ALL.replace('"all"', '"known"').replace("permit", "@silent permit")
+    call = permitted(authorizer(root, ALL.replace("permit", "@ask permit"), silent), THINK)
+    assert not call.asks
+    assert call.decision.to_dict()["spared_by"] == ["known"]
+    assert "spared_by" not in permitted(authorizer(root, silent), THINK).decision.to_dict()
+
+
 # --- refused, with its reason --------------------------------------------------------------------
 
 

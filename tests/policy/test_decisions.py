@@ -129,6 +129,8 @@ TOOLS = [
 CALL = 'principal, action == Action::"call", resource'
 ALL = f'@id("all") permit ({CALL});'
 PAYS = 'principal, action == Action::"call", resource == Tool::"pay"'
+ASKS = f'@id("a") @ask permit ({CALL});'
+SILENT = f'@id("s") @silent permit ({CALL});'
 SHELL = PAYS.replace("pay", "shell")
 START = PAYS.replace("pay", "start")
 
@@ -423,6 +425,25 @@ TABLE: dict[str, Row] = {
         "all",
         "think",
         policies=f'{ALL} @id("a") @ask permit ({CALL}) when {{ resource.danger > 0 }};',
+    ),
+    "a silent policy spares the question of one that asks": Row(
+        "allow", "a, s", "think", policies=f"{ASKS} {SILENT}"
+    ),
+    "a silent policy that does not hold spares nothing": Row(
+        "ask", "a", "think", policies=f"{ASKS} {SILENT.removesuffix(';')} when {{ resource.danger > 0 }};"
+    ),
+    "a silent policy permits by itself": Row("allow", "s", "think", policies=SILENT),
+    "a silent policy spares no question of low danger": Row(
+        "ask", "a, s", "low", policies=f"{ASKS} {SILENT}", is_paranoid=True
+    ),
+    "a silent policy spares no question of medium danger": Row(
+        "ask", "a, s", "medium", policies=f"{ASKS} {SILENT}"
+    ),
+    "a silent policy spares no question of high danger": Row("ask", "s", "high", policies=SILENT),
+    "a silent policy spares no question of critical danger": Row("ask", "s", "critical", policies=SILENT),
+    "a silent policy spares no confirmation": Row("ask", "a, s", "confirm", policies=f"{ASKS} {SILENT}"),
+    "a silent policy permits nothing that is forbidden": Row(
+        "deny", "no", "think", policies=f'{SILENT} @id("no") @reason("it is said") forbid ({CALL});'
     ),
     "nobody is asked about what is forbidden": Row(
         "deny", "no", "critical", policies=no("resource.danger == 4", CALL)

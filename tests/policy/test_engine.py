@@ -83,6 +83,32 @@ def test_any_deciding_policy_that_asks_makes_the_call_ask() -> None:
     assert not ask(asked, amount=5).asks
 
 
+def test_a_silent_policy_that_decides_spares_the_question_and_is_named() -> None:
+    asked = engine(
+        f'@id("ask") @ask permit({CALL});',
+        f'@id("known") @silent permit({CALL}) when {{ context.arguments has amount && context.arguments.amount < 5 }};',
+    )
+    assert ask(asked, amount=4) == Verdict(is_allowed=True, policies=("ask", "known"), spared_by=("known",))
+    assert ask(asked, amount=5) == Verdict(is_allowed=True, policies=("ask",), asks=True)
+    assert ask(asked, amount=4).is_cached
+    assert ask(asked, amount=4).spared_by == ("known",)
+
+
+def test_a_silent_policy_beside_none_that_asks_spares_nothing() -> None:
+    asked = engine(ALL, f'@id("known") @silent permit({CALL});')
+    assert ask(asked) == Verdict(is_allowed=True, policies=("all", "known"))
+
+
+def test_a_silent_policy_that_cannot_be_evaluated_denies() -> None:
+    asked = engine(
+        f'@id("ask") @ask permit({CALL});',
+        f'@id("known") @silent permit({CALL}) when {{ context.arguments has amount && context.arguments.amount + 1 > 0 }};',
+    )
+    verdict = ask(asked, amount=2**63 - 1)
+    assert (verdict.is_allowed, verdict.spared_by) == (False, ())
+    assert "`known`" in verdict.errors[0]
+
+
 def test_seeing_is_another_action_than_calling() -> None:
     asked = engine(
         '@id("see") permit(principal, action == Action::"see", resource) when { resource.danger < 2 };'

@@ -85,7 +85,8 @@ POLICIES: Final = """\
 //              databases, sets of text; session and conversation.
 //
 // Every policy has an @id, by which decisions are recorded. @reason is told to the agent; with @ask a person
-// is asked before the call is made. Calls to be allowed and denied stand in main.examples.yml.
+// is asked before the call is made, unless a policy with @silent permits it too. Calls to be allowed and
+// denied stand in main.examples.yml.
 // Check all of it: toolkeep policy check. Why a call is denied: toolkeep policy explain NAME ARGUMENTS
 
 @id("everyone-calls")

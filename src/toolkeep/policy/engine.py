@@ -83,7 +83,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     policies: tuple[str, ...] = ()
     """The ids of the permits that allowed it, or of the forbids that denied it."""
     asks: bool = False
-    """Whether a person is to be asked first."""
+    """Whether a policy wants a person to be asked first."""
+    spared_by: tuple[str, ...] = ()
+    """The ids of the `@silent` permits that spared the question of an `@ask`."""
     errors: tuple[str, ...] = ()
     """Why it could not be decided, which denies it."""
     is_cached: bool = False
@@ -214,10 +216,14 @@ class Engine:
             return Verdict(is_allowed=False, errors=_told(errors, part, is_sensitive=prepared.is_sensitive))
         named = answer.diagnostics.id_annotations_by_reason
         deciding = tuple(sorted(named[reason] for reason in answer.diagnostics.reasons))
+        by_id = self.policies.by_id
+        wants_asking = any(by_id[policy].asks for policy in deciding)
+        silent = tuple(policy for policy in deciding if by_id[policy].is_silent)
         return Verdict(
             is_allowed=answer.decision is cedarpy.Decision.Allow,
             policies=deciding,
-            asks=any(self.policies.by_id[policy].asks for policy in deciding),
+            asks=wants_asking and not silent,
+            spared_by=silent if wants_asking else (),
         )
 
     def _prepare(self, tool: RegisteredTool) -> _Prepared:

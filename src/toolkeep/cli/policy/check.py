@@ -83,6 +83,11 @@ def _notes(policies: tuple[Policy, ...], world: World) -> Iterator[PolicyProblem
         if not about:
             yield policy.problem("is about no tool that there is now", "leave it, if one is to come")
         yield from comparison_notes(policy, about)
+        if policy.is_silent and not any(other.asks for other in policies):
+            yield policy.problem(
+                "is @silent, and no policy asks, so that it spares nothing",
+                "take @silent away, or annotate the policy that should ask with @ask",
+            )
     if policies and not any(policy.effect == "permit" and policy.applies_to(CALL) for policy in policies):
         yield PolicyProblem(
             source=policies[0].source,
