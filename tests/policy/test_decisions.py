@@ -343,6 +343,29 @@ TABLE: dict[str, Row] = {
         {},
         "net.read:a.example.org",
     ),
+    "any name": Row("allow", DEFAULT, "fetch", {"url": "https://a.test/"}, "net.read:*.*"),
+    "no name of a network inside by any name": Row(
+        "deny",
+        "The agent does not hold net.read of 'metadata.google.internal'",
+        "fetch",
+        {"url": "http://metadata.google.internal/"},
+        "net.read:*.*",
+    ),
+    "no address by any name": Row(
+        "deny",
+        "The agent does not hold net.read of '169.254.169.254'",
+        "fetch",
+        {"url": "http://169.254.169.254/"},
+        "net.read:*.*",
+    ),
+    "any name is not what a star grants": Row(
+        "deny",
+        "The agent does not hold net.read of 'a.test'",
+        "fetch",
+        {"url": "https://a.test/"},
+        "net.read:*",
+    ),
+    "all hosts below, by any name": Row("allow", DEFAULT, "mirror", {}, "net.read:*.*"),
     "all hosts below, granted": Row("allow", DEFAULT, "mirror", {}, "net.read:*.example.org"),
     "a host without a URL": Row(
         "allow", DEFAULT, "ping", {"host": "example.org:443"}, "net.read:example.org"

@@ -55,6 +55,8 @@ CONTEXT_ATTRIBUTES: Final[dict[str, Any]] = {
     "hosts": _STRINGS,
     "programs": _STRINGS,
     "databases": _STRINGS,
+    "mail_domains": _STRINGS,
+    "url_hosts": _STRINGS,
     "session": _STRING,
     "conversation": _STRING,
 }
