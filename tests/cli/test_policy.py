@@ -827,7 +827,7 @@ def test_every_example_in_the_comments_of_the_policies_is_right() -> None:
     text = shown("policy", "check", has=has)
     assert text == (
         "exit 0\n"
-        "! <home>/.agent/policies/main.cedar:41:1: policy 'hidden-from-writer' is about no tool that there is now;"
+        "! <home>/.agent/policies/main.cedar:43:1: policy 'hidden-from-writer' is about no tool that there is now;"
         " leave it, if one is to come\n"
         "✓ 5 policies, 2 examples: all right\n"
     )

@@ -82,8 +82,8 @@ POLICIES: Final = """\
 //              isolation, is_built_in and version.
 //   context    of a call: arguments, by name, canonical where they name a file or a host, a command as it
 //              was written; roots (the grants of files that it needs), hosts, programs (their real paths) and
-//              databases, sets of text; mail_domains and url_hosts, of all addresses in the arguments; session
-//              and conversation.
+//              databases, sets of text; mail_domains and url_hosts, of all addresses in the arguments;
+//              session and conversation.
 //
 // Every policy has an @id, by which decisions are recorded. @reason is told to the agent; with @ask a person
 // is asked before the call is made, unless a policy with @silent permits it too. Calls to be allowed and
