@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Danger, ToolState
@@ -247,6 +248,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     policy_set_hash: str
     request_hash: str
     """SHA-256 of who, what and everything that the policies read of the call."""
+    spared_by: tuple[str, ...] | UnsetType = UNSET
+    """The ids of the `@silent` permits that spared the question of an `@ask`, where there was one."""
     touches: tuple[str, ...] = ()
     """What the call would touch, in canonical form."""
 
@@ -257,7 +260,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """The decision as JSON data."""
-        return {
+        data: dict[str, Any] = {
             "decision": self.decision,
             "policies": list(self.policies),
             "policy_set_hash": self.policy_set_hash,
@@ -266,6 +269,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
             "touches": list(self.touches),
             "decided_at": self.decided_at,
         }
+        if self.spared_by:
+            data["spared_by"] = list(self.spared_by)
+        return data
 
 
 class TouchedThing(Protocol):

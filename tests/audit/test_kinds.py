@@ -31,6 +31,7 @@ FIELDS = {
         policies=NAMES,
         policy_set_hash=TEXT,
         request_hash=TEXT,
+        spared_by=NAMES | st.just(UNSET),
         capabilities=NAMES,
         touches=NAMES,
         decided_at=TEXT,

@@ -231,6 +231,29 @@ def test_what_may_surprise_is_noted_and_is_no_problem() -> None:
     )
 
 
+NEVER = """
+@id("no-docs")
+forbid (principal, action == Action::"call", resource == Tool::"read_file")
+when { context.arguments.path == "docs/a.txt" };
+@id("no-git")
+forbid (principal, action == Action::"call", resource == Tool::"run_command")
+when { context.arguments.command like "/usr/bin/git*" };
+"""
+
+
+def test_a_comparison_that_can_never_hold_is_noted() -> None:
+    here = "<home>/.agent/policies/main.cedar"
+    assert shown("policy", "check", has=files(ALL + NEVER)) == (
+        "exit 0\n"
+        f"! {here}:4:1: policy 'no-docs' compares context.arguments.path with 'docs/a.txt', which is not"
+        " absolute; policies see the real, absolute path; write the real path\n"
+        f"! {here}:7:1: policy 'no-git' compares context.arguments.command with '/usr/bin/git', the path of a"
+        " program; policies see the whole command line as the caller wrote it; read context.programs, which"
+        " holds the real path of the program\n"
+        "✓ 3 policies, 0 examples: all right\n"
+    )
+
+
 def test_files_are_checked_in_place_of_the_configured_ones() -> None:
     has = {**files(WRONG), "mine.cedar": ALL, "mine.examples.yml": "[{tool: fetch_page, deny: true}]\n"}
     assert (
@@ -443,8 +466,14 @@ def test_a_yes_for_the_session_is_found(monkeypatch: pytest.MonkeyPatch) -> None
         "why": [],
         "acts": 0,
         "earlier": "ada agreed before, by session",
+        "spared_by": [],
     }
-    assert data(*call, "t", has=has)[1]["asks"] == {"why": ["its danger is medium"], "acts": 1, "earlier": ""}
+    assert data(*call, "t", has=has)[1]["asks"] == {
+        "why": ["its danger is medium"],
+        "acts": 1,
+        "earlier": "",
+        "spared_by": [],
+    }
 
 
 def test_a_paranoid_keep_asks_about_low_danger_too() -> None:
@@ -555,6 +584,7 @@ def test_an_explanation_as_json() -> None:
                     "place": "<home>/.agent/policies/main.cedar:1:1",
                     "reason": "",
                     "asks": False,
+                    "is_silent": False,
                 },
                 {
                     "policy": "toolkeep.permissions",
@@ -564,12 +594,57 @@ def test_an_explanation_as_json() -> None:
                     "place": "toolkeep itself",
                     "reason": "the agent lacks a permission that the tool requires",
                     "asks": False,
+                    "is_silent": False,
                 },
             ],
-            "asks": {"why": [], "acts": 0, "earlier": ""},
+            "asks": {"why": [], "acts": 0, "earlier": "", "spared_by": []},
             "changes": [],
         },
     )
+
+
+SILENT = """\
+@id("ask")
+@ask
+permit (principal, action == Action::"call", resource);
+@id("known")
+@silent
+permit (principal, action == Action::"call", resource == Tool::"agent_hello_world")
+when { context.arguments.name == "Ada" };
+"""
+
+
+@pytest.mark.spec("POL-4")
+def test_a_question_that_is_spared_is_explained() -> None:
+    call = ("policy", "explain", "agent_hello_world", '{"name": "Ada"}')
+    here = "<home>/.agent/policies/main.cedar"
+    assert shown(*call, has=files(SILENT)) == (
+        "exit 0\n"
+        "✓ operator may make this call of agent_hello_world\n"
+        "  permitted by ask, known\n"
+        "\nWhat the policies say of it, each by itself:\n"
+        f"  permit 'ask' ({here}:1:1) holds, and wants a person to be asked\n"
+        f"  permit 'known' ({here}:4:1) holds, and spares the question of policies that ask\n"
+        "  forbid 'toolkeep.permissions' (toolkeep itself) does not hold\n"
+        "\nThe question of policies that ask is spared by known\n"
+        "\nNobody would be asked\n"
+    )
+    told = data(*call, has=files(SILENT))[1]
+    assert told["asks"] == {"why": [], "acts": 0, "earlier": "", "spared_by": ["known"]}
+    asked = data(*call[:3], '{"name": "Bob"}', has=files(SILENT))[1]["asks"]
+    assert (asked["why"], asked["spared_by"]) == (["a policy wants a person to be asked"], [])
+
+
+def test_a_silent_policy_that_spares_nothing_is_noted() -> None:
+    here = "<home>/.agent/policies/main.cedar"
+    assert shown("policy", "check", has=files(SILENT.replace("@ask\n", ""))) == (
+        "exit 0\n"
+        f"! {here}:3:1: policy 'known' is @silent, and no policy asks, so that it spares nothing; take @silent"
+        " away, or annotate the policy that should ask with @ask\n"
+        "✓ 2 policies, 0 examples: all right\n"
+    )
+    assert "✓ 2 policies" in shown("policy", "check", has=files(SILENT))
+    assert "!" not in shown("policy", "check", has=files(SILENT))
 
 
 # --- replay --------------------------------------------------------------------------------------
@@ -752,7 +827,7 @@ def test_every_example_in_the_comments_of_the_policies_is_right() -> None:
     text = shown("policy", "check", has=has)
     assert text == (
         "exit 0\n"
-        "! <home>/.agent/policies/main.cedar:41:1: policy 'hidden-from-writer' is about no tool that there is now;"
+        "! <home>/.agent/policies/main.cedar:43:1: policy 'hidden-from-writer' is about no tool that there is now;"
         " leave it, if one is to come\n"
         "✓ 5 policies, 2 examples: all right\n"
     )

@@ -73,6 +73,15 @@ def test_a_person_is_shown_every_policy_and_the_hash_of_the_text(tmp_path: Path)
     assert len(digest) == 65
 
 
+def test_a_person_is_shown_which_policy_spares_questions(tmp_path: Path) -> None:
+    configure(tmp_path, NAMES)
+    write(tmp_path, PERMIT.replace("permit", "@silent permit", 1) + FORBID)
+    (effect,) = project_file(tmp_path).effects
+    assert (
+        "permit 'everybody' (@silent, so that questions of @ask policies are spared), forbid" in effect.what
+    )
+
+
 def test_a_changed_policy_is_accepted_anew(tmp_path: Path) -> None:
     configure(tmp_path, NAMES)
     write(tmp_path)

@@ -59,6 +59,10 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
     keep.call_sync("double", {"number": 1}, timeout_s=0)
     for _ in range(2):
         keep.call_sync("double", {"number": 1}, confirm=True)
+    keep.use_policies(
+        *(f'@id("{name}") @{name} permit (principal, action, resource);' for name in ("ask", "silent"))
+    )
+    keep.call_sync("double", {"number": 1})
     keep.close()
     asyncio.run(asked_something(record))
     with AuditLog(tmp_path / "state") as log:

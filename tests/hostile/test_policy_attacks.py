@@ -6,6 +6,7 @@ tools that should not even be known of.
 import asyncio
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -38,6 +39,7 @@ from toolkeep.assembly import open_state, read_configuration
 from toolkeep.audit.record import Recorder
 from toolkeep.definitions.capability import Capability
 from toolkeep.errors import ConfigurationInvalid, FileUnreadable, StateUnusable, ToolkeepError
+from toolkeep.policy import engine as engine_module
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.engine import Engine
 from toolkeep.policy.folders import Protected
@@ -1185,6 +1187,91 @@ def test_no_trick_with_a_url_reaches_another_host(url: str, project: Path) -> No
     keep = keep_with(fetch, holds="net.read:allowed.test", approver=yes)
     assert called(keep, "fetch", {"url": url}).code is Code.NOT_PERMITTED
     assert called(keep, "fetch", {"url": "https://allowed.test/?q=http://evil.test#@x"}).status == "pending"
+
+
+# --- commands and addresses in arguments ----------------------------------------------------------
+
+
+def test_a_policy_on_the_words_of_a_command_holds(project: Path) -> None:
+    """Before, policies saw the program's path in the place of the command, and no condition on words held."""
+    tool = client_tool(
+        "shell", {"command": {"type": "string", "x-touches": "process.spawn"}}, capabilities=["process.spawn:*"],
+        side_effects=["ProcessSpawn"], keywords={"required": ["command"]},
+    )  # fmt: skip
+    about = CALL.replace("resource", 'resource == Tool::"shell"')
+    policies = f'{ALL} @id("no") forbid ({about}) when {{ context.arguments.command like "*rm -rf*" }};'
+    keep = keep_with(tool, holds="process.spawn:env process.spawn:true", policies=policies)
+    denied = called(keep, "shell", {"command": "env rm -rf /"}).decision
+    assert denied is not None
+    assert denied.policies == ("no",)
+    assert called(keep, "shell", {"command": "true"}).error is None
+
+
+MAIL = client_tool(
+    "mail",
+    {
+        "to": {"type": "array", "items": {"type": "string"}},
+        "body": {"type": "string"},
+        "options": {"type": "object", "additionalProperties": {"type": "string"}},
+        "key": {"type": "string", "x-secret": True},
+    },
+)
+INSIDE = (
+    f"""{ALL} @id("inside") forbid ({CALL}) unless {{ ["example.com"].containsAll(context.mail_domains) }};"""
+)
+RECIPIENTS: list[dict[str, Any]] = [
+    {"to": ["bob@evil.test"]},
+    {"to": ["ann@example.com", "bob@evil.test"]},
+    {"to": ["ann@example.com,bob@evil.test"]},
+    {"to": ["ann@example.com .evil.test"]},
+    {"to": ["ann@example.com(x).evil.test"]},
+    {"to": ["ann@example.com munity"]},
+    {"to": ["ann@example.com\r\nBcc: bob@evil.test"]},
+    {"to": ['"ann@example.com" <bob@evil.test>']},
+    {"to": ['"ann@example.com"@evil.test']},
+    {"to": ["bob@evil.test(ann@example.com)"]},
+    {"to": ["ann@example.com%2eevil.test"]},
+    {"to": ["bob%40evil.test"]},
+    {"to": ["bob\uff20evil.test"]},
+    {"to": ["ann@example.com\u3002evil.test"]},
+    {"to": ["ann@\u0435xample.com"]},
+    {"to": ["ann@[192.0.2.1]"]},
+    {"to": ["=?utf-8?q?bob=40evil.test=2c?= <ann@example.com>"]},
+    {"options": {"cc": "bob@evil.test"}},
+    {"options": {"bob@evil.test": "cc"}},
+    {"key": "bob@evil.test"},
+    {"to": ["ann@example.com"] * 6000},
+]
+
+
+@pytest.mark.parametrize("arguments", RECIPIENTS, ids=lambda one: ascii(one)[:60])
+def test_no_spelling_of_a_recipient_passes_by_a_list_of_domains(
+    arguments: dict[str, Any], project: Path
+) -> None:
+    assert called(keep_with(MAIL, policies=INSIDE), "mail", arguments).code is Code.NOT_PERMITTED
+
+
+@pytest.mark.parametrize(
+    "to", ["ann@example.com", "Ann <ANN@Example.COM.>, bob@example.com", '"Ann" <a@example.com>']
+)
+def test_recipients_inside_are_permitted(to: str, project: Path) -> None:
+    result = called(
+        keep_with(MAIL, policies=INSIDE), "mail", {"to": [to], "body": "Hello (ann@example.com)."}
+    )
+    assert result.error is None
+
+
+def test_what_finds_addresses_by_a_pattern_alone_would_be_passed_by(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def by_pattern(arguments: Any) -> frozenset[str]:
+        return frozenset(re.findall(r"@([a-z.-]+)", str(arguments)))
+
+    monkeypatch.setitem(engine_module._DERIVED, "mail_domains", by_pattern)
+    keep = keep_with(MAIL, policies=INSIDE)
+    passed = [one for one in RECIPIENTS if called(keep, "mail", one).error is None]
+    assert {"to": ["ann@example.com .evil.test"]} in passed
+    assert {"to": ["bob%40evil.test"]} in passed
 
 
 # --- tools that should not be known of -----------------------------------------------------------

@@ -325,6 +325,16 @@ SCOPES: list[tuple[str, list[str], list[str]]] = [
     ("::/0", ["http://[2001:db8::1]/"], ["http://10.0.0.1/", "http://[::ffff:10.0.0.1]/", "http://example.org/"]),
     ("[::1]", ["http://[0:0::1]/"], ["http://[::2]/"]),
     ("[::1]:8443", ["http://[::1]:8443/"], ["http://[::1]/"]),
+    (
+        "*.*",
+        ["https://example.org/", "http://a.b.example.org/", "https://xn--bcher-kva.example/", "http://localhost.com/"],
+        ["https://example.org:8443/", "http://localhost/", "http://intranet/", "http://93.184.216.34/",
+         "http://127.0.0.1/", "http://169.254.169.254/", "http://[::1]/", "http://[fd00:ec2::254]/", "http://2130706433/",
+         "http://metadata.google.internal/", "http://a.localhost/", "http://printer.local./", "http://nas.home.arpa/",
+         "http://A.CORP/", "http://x.lan/"],
+    ),
+    ("*.*:8443", ["https://example.org:8443/"], ["https://example.org/", "https://a.internal:8443/"]),
+    ("*.*:*", ["https://example.org:22/", "http://example.org/"], ["http://10.0.0.1:22/", "http://localhost:22/"]),
     ("", [], ["http://example.org/", "http://10.0.0.1/"]),
     ("*", [], ["http://example.org/", "http://10.0.0.1/"]),
 ]  # fmt: skip
@@ -358,6 +368,34 @@ def test_the_text_of_a_scope_is_canonical(text: str, expected: str) -> None:
     assert str(HostScope.read(text)) == expected
 
 
+COVERED = [
+    ("*.*", "example.org", True),
+    ("*.*", "*.example.org", True),
+    ("*.*", "*.*", True),
+    ("*.*:*", "*.*:22", True),
+    ("*.*", "*.*:22", False),
+    ("*.*", "example.org:*", False),
+    ("*.*", "localhost", False),
+    ("*.*", "metadata.google.internal", False),
+    ("*.*", "*.google.internal", False),
+    ("*.*", "127.0.0.1", False),
+    ("*.*", "[2001:db8::7]", False),
+    ("*.*", "0.0.0.0/0", False),
+    ("*.*", "*", False),
+    ("*.example.org", "*.*", False),
+    ("example.org", "*.*", False),
+    ("0.0.0.0/0", "*.*", False),
+    ("*", "*.*", False),
+]
+
+
+@pytest.mark.parametrize(("text", "other", "is_covered"), COVERED)
+def test_any_name_covers_names_and_is_covered_by_itself_alone(
+    text: str, other: str, is_covered: bool
+) -> None:
+    assert HostScope.read(text).covers(HostScope.read(other)) is is_covered
+
+
 def test_a_host_argument_without_a_port_needs_a_grant_of_every_port() -> None:
     scopes = ["example.org", "example.org:443", "example.org:*"]
     host = read_host("example.org")
@@ -371,7 +409,7 @@ def test_an_address_is_never_below_a_wildcard() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["*.com", "*.", "*.org.", "**.example.org", "a.*.example.org", "*example.org", "example.*", "*:443", "*.*.org",
+    ["*.com", "*.", "*.org.", "**.example.org", "a.*.example.org", "*example.org", "example.*", "*:443", "*.*.org", "*.*.*", "**", "*.*/8",
      "*.10.0.0.1", "*.0.1", "*.[::1]", "https://example.org", "example.org/path", "example.org/", "user@example.org",
      "example.org:0", "example.org:", "example.org:https", "example.org:80-90", ":443", "example..org", " example.org",
      "example.org\n", "exam\tple.org", "10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/255.0.0.0", "10.0.0.0/08", "10.0.0/8",

@@ -160,10 +160,31 @@ def test_a_list_of_allowed_hosts_is_not_met_by_a_tool_that_does_not_say_which(ro
     assert reason(judged(judge, ROAM))[0] is Code.NOT_PERMITTED
 
 
+def test_a_file_that_is_also_a_command_is_seen_as_the_file_that_is_read(root: Path) -> None:
+    """Found through PATH, its first word is another file."""
+    (root / "true").touch()
+    marks = [{"x-touches": "fs.read"}, {"x-touches": "process.spawn"}]
+    tool = registered(
+        "both", "fs.read:*", "process.spawn:*", it={"type": "string", "description": "It.", "allOf": marks}
+    )
+    about = 'permit (principal, action == Action::"call", resource == Tool::"both")'
+    text = f'@id("a") {about} when {{ context.arguments has it && context.arguments.it == "{root}/true" }};'
+    judge = authorizer(root, text, holds="fs.read:. process.spawn:true", tools=lambda: [tool])
+    let_go(permitted(judge, tool, it="true"))
+
+
 def test_a_policy_that_asks_is_told_on(root: Path) -> None:
     judge = authorizer(root, ALL.replace("permit", "@ask permit"))
     assert permitted(judge, THINK).asks
     assert not permitted(authorizer(root, ALL), THINK).asks
+
+
+def test_a_question_that_a_silent_policy_spared_is_part_of_the_proof(root: Path) -> None:
+    silent = ALL.replace('"all"', '"known"').replace("permit", "@silent permit")
+    call = permitted(authorizer(root, ALL.replace("permit", "@ask permit"), silent), THINK)
+    assert not call.asks
+    assert call.decision.to_dict()["spared_by"] == ["known"]
+    assert "spared_by" not in permitted(authorizer(root, silent), THINK).decision.to_dict()
 
 
 # --- refused, with its reason --------------------------------------------------------------------

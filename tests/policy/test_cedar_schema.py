@@ -14,6 +14,7 @@ from toolkeep.policy.cedar_schema import ATTRIBUTES, DEPTH, _Reader, cedar_schem
 pytestmark = pytest.mark.spec("POL-2")
 
 STRING = {"type": "String"}
+STRINGS = {"type": "Set", "element": STRING}
 LONG = {"type": "Long"}
 DECIMAL = {"type": "Extension", "name": "decimal"}
 
@@ -200,6 +201,27 @@ def test_touched_arguments_are_text_or_sets_of_text() -> None:
         "path": {**STRING, "required": False},
         "paths": {"type": "Set", "element": STRING, "required": False},
     }
+
+
+COMMANDS = [
+    ({"type": "string", "x-touches": "process.spawn"}, STRING),
+    ({"type": "array", "items": {"type": "string"}, "x-touches": "process.spawn"}, STRING),
+    ({"type": "array", "items": {"type": "string", "x-touches": "process.spawn"}}, STRINGS),
+    ({"type": "array", "items": {"type": ["string", "null"]}, "x-touches": "process.spawn"}, None),
+    ({"type": "array", "items": {"type": "integer"}, "x-touches": "process.spawn"}, None),
+    ({"type": "array", "x-touches": "process.spawn"}, None),
+    ({"type": "object", "properties": {"a": {"type": "string"}}, "x-touches": "process.spawn"}, None),
+    (
+        {"type": "array", "items": {"type": "string", "x-touches": "fs.read"}, "x-touches": "process.spawn"},
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "expected"), COMMANDS)
+def test_a_command_is_one_text_in_either_form(schema: dict[str, Any], expected: Any) -> None:
+    found = attributes({"a": schema, "b": {"type": "string"}}).get("a")
+    assert found == (None if expected is None else {**expected, "required": False})
 
 
 @pytest.mark.parametrize("name", ["__entity", "__extn", "__expr", "__cedar", "\ud800"])

@@ -1,6 +1,7 @@
 """Arguments as Cedar sees them: exactly typed, canonical where touched, left out where they cannot be held."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,13 @@ TYPES = with_properties(
         "key": {"type": "string", "x-secret": True},
         "path": {"type": "string", "x-touches": "fs.read"},
         "a/b~": {"type": "array", "items": {"type": "string"}, "x-touches": "fs.read"},
+        "command": {"type": "string", "x-touches": "process.spawn"},
+        "argv": {"type": "array", "items": {"type": "string"}, "x-touches": "process.spawn"},
+        "commands": {"type": "array", "items": {"type": "string", "x-touches": "process.spawn"}},
+        "script": {
+            "type": "string",
+            "allOf": [{"x-touches": "fs.read"}, {"x-touches": "process.spawn"}],
+        },
     }
 )
 SHAPE = ArgumentShape(TYPES)
@@ -131,6 +139,27 @@ def test_touched_arguments_appear_canonical_or_not_at_all() -> None:
     del canonical["/a~1b~0/1"]
     assert seen(arguments, canonical) == ({"path": "/home/x"}, [("a/b~",)])
     assert seen(arguments) == ({}, [("path",), ("a/b~",)])
+
+
+def test_a_command_appears_as_it_was_written() -> None:
+    arguments = {"command": "git  log 'a b'", "commands": ["ls -l", "git log"]}
+    found = {"/command": "/usr/bin/git", "/commands/0": "/usr/bin/ls", "/commands/1": "/usr/bin/git"}
+    assert seen(arguments, found) == (arguments, [])
+    assert seen(arguments) == (arguments, [])
+
+
+@given(st.lists(st.text(max_size=4), min_size=1, max_size=4))
+def test_the_words_of_a_command_are_one_text_that_no_other_words_give(words: list[str]) -> None:
+    record, lost = seen({"argv": words}, {"/argv/0": "/usr/bin/git"})
+    if lost:  # half a character
+        assert lost == [("argv",)]
+    else:
+        assert shlex.split(record["argv"]) == words
+
+
+def test_a_program_that_is_also_a_touched_file_appears_canonical() -> None:
+    assert seen({"script": "./x"}, {"/script": "/home/x"}) == ({"script": "/home/x"}, [])
+    assert seen({"script": "./x"}) == ({}, [("script",)])
 
 
 ENGINE = Engine(

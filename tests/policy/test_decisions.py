@@ -96,6 +96,7 @@ TOOLS = [
         {"argv": {"type": "array", "items": {"type": "string"}, "x-touches": "process.spawn"}},
         "process.spawn:*",
     ),
+    reader("shell", {"command": touching("process.spawn")}, "process.spawn:*"),
     reader("tidy", {}, "process.spawn:true"),
     reader("query", {"database": touching("db.read")}, "db.read:*"),
     reader("report", {}, "db.read:sales"),
@@ -128,6 +129,10 @@ TOOLS = [
 CALL = 'principal, action == Action::"call", resource'
 ALL = f'@id("all") permit ({CALL});'
 PAYS = 'principal, action == Action::"call", resource == Tool::"pay"'
+ASKS = f'@id("a") @ask permit ({CALL});'
+SILENT = f'@id("s") @silent permit ({CALL});'
+SHELL = PAYS.replace("pay", "shell")
+START = PAYS.replace("pay", "start")
 
 
 def no(condition: str, head: str = PAYS) -> str:
@@ -338,6 +343,29 @@ TABLE: dict[str, Row] = {
         {},
         "net.read:a.example.org",
     ),
+    "any name": Row("allow", DEFAULT, "fetch", {"url": "https://a.test/"}, "net.read:*.*"),
+    "no name of a network inside by any name": Row(
+        "deny",
+        "The agent does not hold net.read of 'metadata.google.internal'",
+        "fetch",
+        {"url": "http://metadata.google.internal/"},
+        "net.read:*.*",
+    ),
+    "no address by any name": Row(
+        "deny",
+        "The agent does not hold net.read of '169.254.169.254'",
+        "fetch",
+        {"url": "http://169.254.169.254/"},
+        "net.read:*.*",
+    ),
+    "any name is not what a star grants": Row(
+        "deny",
+        "The agent does not hold net.read of 'a.test'",
+        "fetch",
+        {"url": "https://a.test/"},
+        "net.read:*",
+    ),
+    "all hosts below, by any name": Row("allow", DEFAULT, "mirror", {}, "net.read:*.*"),
     "all hosts below, granted": Row("allow", DEFAULT, "mirror", {}, "net.read:*.example.org"),
     "a host without a URL": Row(
         "allow", DEFAULT, "ping", {"host": "example.org:443"}, "net.read:example.org"
@@ -421,6 +449,25 @@ TABLE: dict[str, Row] = {
         "think",
         policies=f'{ALL} @id("a") @ask permit ({CALL}) when {{ resource.danger > 0 }};',
     ),
+    "a silent policy spares the question of one that asks": Row(
+        "allow", "a, s", "think", policies=f"{ASKS} {SILENT}"
+    ),
+    "a silent policy that does not hold spares nothing": Row(
+        "ask", "a", "think", policies=f"{ASKS} {SILENT.removesuffix(';')} when {{ resource.danger > 0 }};"
+    ),
+    "a silent policy permits by itself": Row("allow", "s", "think", policies=SILENT),
+    "a silent policy spares no question of low danger": Row(
+        "ask", "a, s", "low", policies=f"{ASKS} {SILENT}", is_paranoid=True
+    ),
+    "a silent policy spares no question of medium danger": Row(
+        "ask", "a, s", "medium", policies=f"{ASKS} {SILENT}"
+    ),
+    "a silent policy spares no question of high danger": Row("ask", "s", "high", policies=SILENT),
+    "a silent policy spares no question of critical danger": Row("ask", "s", "critical", policies=SILENT),
+    "a silent policy spares no confirmation": Row("ask", "a, s", "confirm", policies=f"{ASKS} {SILENT}"),
+    "a silent policy permits nothing that is forbidden": Row(
+        "deny", "no", "think", policies=f'{SILENT} @id("no") @reason("it is said") forbid ({CALL});'
+    ),
     "nobody is asked about what is forbidden": Row(
         "deny", "no", "critical", policies=no("resource.danger == 4", CALL)
     ),
@@ -484,6 +531,38 @@ TABLE: dict[str, Row] = {
         {"argv": ["true"]},
         "process.spawn:true",
         policies=no("!context.programs.isEmpty()", CALL),
+    ),
+    "a policy sees a command as it was written": Row(
+        "deny",
+        "no",
+        "shell",
+        {"command": "true  -x 'a b'"},
+        "process.spawn:true",
+        policies=no("""context.arguments.command == "true  -x 'a b'" """, SHELL),
+    ),
+    "a policy finds words in a command": Row(
+        "deny",
+        "no",
+        "shell",
+        {"command": "true rm -rf /"},
+        "process.spawn:true",
+        policies=no('context.arguments.command like "*rm -rf*"', SHELL),
+    ),
+    "another command": Row(
+        "allow",
+        "all",
+        "shell",
+        {"command": "true -rf"},
+        "process.spawn:true",
+        policies=no('context.arguments.command like "*rm -rf*"', SHELL),
+    ),
+    "a policy finds words in a list of words": Row(
+        "deny",
+        "no",
+        "start",
+        {"argv": ["true", "rm -rf /", "$x"]},
+        "process.spawn:true",
+        policies=no("""context.arguments.argv == "true 'rm -rf /' '$x'" """, START),
     ),
     "a policy sees the database": Row(
         "deny",

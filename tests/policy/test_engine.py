@@ -83,6 +83,32 @@ def test_any_deciding_policy_that_asks_makes_the_call_ask() -> None:
     assert not ask(asked, amount=5).asks
 
 
+def test_a_silent_policy_that_decides_spares_the_question_and_is_named() -> None:
+    asked = engine(
+        f'@id("ask") @ask permit({CALL});',
+        f'@id("known") @silent permit({CALL}) when {{ context.arguments has amount && context.arguments.amount < 5 }};',
+    )
+    assert ask(asked, amount=4) == Verdict(is_allowed=True, policies=("ask", "known"), spared_by=("known",))
+    assert ask(asked, amount=5) == Verdict(is_allowed=True, policies=("ask",), asks=True)
+    assert ask(asked, amount=4).is_cached
+    assert ask(asked, amount=4).spared_by == ("known",)
+
+
+def test_a_silent_policy_beside_none_that_asks_spares_nothing() -> None:
+    asked = engine(ALL, f'@id("known") @silent permit({CALL});')
+    assert ask(asked) == Verdict(is_allowed=True, policies=("all", "known"))
+
+
+def test_a_silent_policy_that_cannot_be_evaluated_denies() -> None:
+    asked = engine(
+        f'@id("ask") @ask permit({CALL});',
+        f'@id("known") @silent permit({CALL}) when {{ context.arguments has amount && context.arguments.amount + 1 > 0 }};',
+    )
+    verdict = ask(asked, amount=2**63 - 1)
+    assert (verdict.is_allowed, verdict.spared_by) == (False, ())
+    assert "`known`" in verdict.errors[0]
+
+
 def test_seeing_is_another_action_than_calling() -> None:
     asked = engine(
         '@id("see") permit(principal, action == Action::"see", resource) when { resource.danger < 2 };'
@@ -220,6 +246,77 @@ def test_policies_can_read_everything_that_is_known(condition: str) -> None:
         conversation="c",
     )
     assert engine(f'@id("a") permit({CALL}) when {{ {condition} }};').decide(agent, tool, facts).is_allowed
+
+
+MAIL = f'@id("ours") permit({CALL}) when {{ ["example.com"].containsAll(context.mail_domains) }};'
+NOT_EVIL = f'@id("no") forbid({CALL}) when {{ context.mail_domains.contains("evil.test") }};'
+WEB = f'@id("ours") permit({CALL}) when {{ ["example.com"].containsAll(context.url_hosts) }};'
+
+
+def test_every_recipient_at_our_domain_is_one_comparison() -> None:
+    asked = engine(MAIL)
+    assert ask(asked, note="ann@example.com, Bob <bob@EXAMPLE.com>").is_allowed
+    assert ask(asked, note="nobody").is_allowed
+    assert not ask(asked, note="ann@example.com, bob@evil.test").is_allowed
+    assert not ask(asked, note="ann@example.com", options={"name": "bob@evil.test"}).is_allowed
+
+
+def test_every_url_at_our_host_is_one_comparison() -> None:
+    asked = engine(WEB)
+    assert ask(asked, note="https://example.com/x").is_allowed
+    assert not ask(asked, note="https://evil.test/x").is_allowed
+    assert not ask(asked, note="https://example.com:8443/x").is_allowed
+
+
+@pytest.mark.parametrize("policies", [(MAIL,), (ALL, NOT_EVIL), (ALL, NOT_EVIL, MAIL)])
+def test_an_address_that_cannot_be_read_denies_whatever_a_policy_compares_it_with(
+    policies: tuple[str, ...],
+) -> None:
+    """Left out of the set it would be inside every list of what is allowed, and in none of what is not."""
+    asked = engine(*policies)
+    verdict = ask(asked, note="ann@example.com .evil.test")
+    told = (
+        "policies read context.mail_domains, and there is a mail address that programs may read differently"
+    )
+    assert verdict == Verdict(is_allowed=False, errors=(f"{told} in /note",))
+    assert not ask(asked, note="ann@example.com .evil.test").is_cached
+    assert ask(asked, note="ann@example.com").is_allowed
+
+
+def test_an_address_that_no_policy_asks_for_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Any] = []
+
+    def look(arguments: Any) -> frozenset[str]:
+        looked.append(arguments)
+        return frozenset({"evil.test"})
+
+    for name in engine_module._DERIVED:
+        monkeypatch.setitem(engine_module._DERIVED, name, look)
+    facts = CallFacts(arguments={"note": "ann@example.com .evil.test http:x"})
+    without = engine(ALL, f'@id("no") forbid({CALL}) when {{ context.hosts.contains("a.test") }};')
+    assert without.decide(AGENT, TOOL, facts).is_allowed
+    assert without.each(AGENT, TOOL, facts)
+    assert looked == []
+    assert not engine(MAIL).decide(AGENT, TOOL, facts).is_allowed
+    assert len(looked) == 1
+
+
+def test_other_addresses_are_another_question() -> None:
+    asked = engine(MAIL)
+    first = asked.decide(AGENT, TOOL, CallFacts(arguments={"note": "ann@example.com"}))
+    same = asked.decide(AGENT, TOOL, CallFacts(arguments={"note": "bob@example.com"}))
+    other = asked.decide(AGENT, TOOL, CallFacts(arguments={"note": "ann@evil.test"}))
+    assert (first.is_allowed, same.is_cached, other.is_allowed) == (True, True, False)
+    assert first.request_hash == same.request_hash != other.request_hash
+
+
+def test_each_policy_is_told_by_itself_what_it_cannot_read() -> None:
+    facts = CallFacts(arguments={"note": "ann@example.com .evil.test"})
+    findings = engine(ALL, MAIL).each(AGENT, TOOL, facts)
+    assert [(one.policy, one.is_satisfied, bool(one.error)) for one in findings] == [
+        ("all", True, False),
+        ("ours", False, True),
+    ]
 
 
 def test_undeclared_effects_are_unknown() -> None:

@@ -47,6 +47,14 @@ PAY = registered("pay", PROPERTIES)
 STRICT = registered("strict", {"text": {"type": "string"}, "other": {"type": "string"}}, required=["text"])
 SECRET = registered("secret", {"text": {"type": "string"}, "key": {"type": "string", "x-secret": True}})
 SENSITIVE = registered("sensitive", {"text": {"type": "string"}}, sensitive=True)
+SHELL = registered(
+    "shell", {"command": {"type": "string", "x-touches": "process.spawn"}}, capabilities=["process.spawn:*"]
+)
+START = registered(
+    "start",
+    {"argv": {"type": "array", "items": {"type": "string"}, "x-touches": "process.spawn"}},
+    capabilities=["process.spawn:*"],
+)
 PEEK = registered("peek", {"path": {"type": "string", "x-touches": "fs.read"}}, capabilities=["fs.read:*"])
 ODD = registered(
     "odd",
@@ -65,11 +73,14 @@ DEEP = registered(
 )
 
 CALLS: list[PermittedCall] = []
+PROGRAMS: list[str] = []
+"""What the agent may start beside."""
 
 
 @pytest.fixture(autouse=True)
 def _let_go() -> Iterator[None]:
     yield
+    PROGRAMS.clear()
     while CALLS:
         for one in CALLS.pop().touched:
             one.close()
@@ -77,7 +88,8 @@ def _let_go() -> Iterator[None]:
 
 def permitted(tool: RegisteredTool, agent: str = "local", **arguments: Any) -> PermittedCall:
     """A call as it comes out of the door of policy."""
-    grant = Grant(capabilities=(Capability("fs.read", "/"), Capability("net.read", "example.org")))
+    held = ["fs.read:/", "net.read:example.org", *(f"process.spawn:{program}" for program in PROGRAMS)]
+    grant = Grant(capabilities=tuple(map(Capability.read, held)))
     judge = Authorizer(
         Rulebook(), agents={agent: grant}, project="/", state_folder=None, tools=lambda: [tool]
     )
@@ -261,6 +273,33 @@ def test_a_path_is_covered_by_where_it_leads(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "link").unlink()
     (tmp_path / "link").symlink_to("b")
     assert judge.covering(permitted(PEEK, path="link"), [rule]) is None
+
+
+def test_a_rule_for_a_command_covers_that_command_line_and_no_other() -> None:
+    PROGRAMS.append("sh")
+    call = permitted(SHELL, command="sh -c 'echo hello'")
+    assert covers(call, permitted(SHELL, command="sh -c 'echo hello'"))
+    assert not covers(call, permitted(SHELL, command="sh -c 'rm -rf /'"))
+    assert not covers(call, permitted(SHELL, command="sh"))
+    words = permitted(START, argv=["sh", "-c", "echo hello"])
+    assert covers(words, permitted(START, argv=["sh", "-c", "echo hello"]))
+    assert not covers(words, permitted(START, argv=["sh", "-c", "echo", "hello"]))
+
+
+def test_a_rule_for_a_command_covers_no_other_program_under_the_same_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("here", "there"):
+        program = tmp_path.resolve() / name / "build"
+        program.parent.mkdir()
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+        PROGRAMS.append(str(program))
+    monkeypatch.chdir(tmp_path / "here")
+    call = permitted(SHELL, command="./build all")
+    assert covers(call, permitted(SHELL, command="./build all"))
+    monkeypatch.chdir(tmp_path / "there")
+    assert not covers(call, permitted(SHELL, command="./build all"))
 
 
 def test_the_first_rule_that_covers_is_found_among_many() -> None:

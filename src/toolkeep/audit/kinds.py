@@ -63,6 +63,7 @@ class PolicyDecision(Record, frozen=True, kw_only=True, gc=False):
     policies: tuple[str, ...] | UnsetType = UNSET
     policy_set_hash: str | UnsetType = UNSET
     request_hash: str | UnsetType = UNSET
+    spared_by: tuple[str, ...] | UnsetType = UNSET
     status: str | UnsetType = UNSET
     time: str
     touches: tuple[str, ...] | UnsetType = UNSET

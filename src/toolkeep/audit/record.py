@@ -310,6 +310,7 @@ def _decision(decision: Decision | None, time: str, call: str) -> PolicyDecision
         policies=decision.policies,
         policy_set_hash=decision.policy_set_hash,
         request_hash=decision.request_hash,
+        spared_by=decision.spared_by,
         time=time,
         touches=decision.touches,
     )

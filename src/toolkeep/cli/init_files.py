@@ -80,12 +80,14 @@ POLICIES: Final = """\
 //              source, Source::"hand", "mcp", "openapi" or "import". It has danger (0 safe, 1 low, 2 medium,
 //              3 high, 4 critical), category, source, effects, requires (permissions), capabilities,
 //              isolation, is_built_in and version.
-//   context    of a call: arguments, by name, canonical where they name a file, a host or a program; roots
-//              (the grants of files that it needs), hosts, programs and databases, sets of text; session and
-//              conversation.
+//   context    of a call: arguments, by name, canonical where they name a file or a host, a command as it
+//              was written; roots (the grants of files that it needs), hosts, programs (their real paths) and
+//              databases, sets of text; mail_domains and url_hosts, of all addresses in the arguments;
+//              session and conversation.
 //
 // Every policy has an @id, by which decisions are recorded. @reason is told to the agent; with @ask a person
-// is asked before the call is made. Calls to be allowed and denied stand in main.examples.yml.
+// is asked before the call is made, unless a policy with @silent permits it too. Calls to be allowed and
+// denied stand in main.examples.yml.
 // Check all of it: toolkeep policy check. Why a call is denied: toolkeep policy explain NAME ARGUMENTS
 
 @id("everyone-calls")

@@ -7,7 +7,7 @@ deny. All lie in the folder of the configuration, which no tool may write.
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from toolkeep.config.paths import PROJECT_FILE
 from toolkeep.documents import read_yaml
@@ -77,6 +77,9 @@ def check_together(sources: Sequence[PolicySource]) -> None:
         raise ConfigurationInvalid(list(map(str, refused.problems))) from refused
 
 
+_SPARES: Final = " (@silent, so that questions of @ask policies are spared)"
+
+
 def _summary(source: PolicySource) -> str:
     from toolkeep.policy.policies import PoliciesRefused
     from toolkeep.policy.reading import read_policies
@@ -85,7 +88,10 @@ def _summary(source: PolicySource) -> str:
         policies = read_policies([source]).policies
     except PoliciesRefused as refused:
         raise ConfigurationInvalid(list(map(str, refused.problems))) from refused
-    return ", ".join(f"{policy.effect} '{policy.id}'" for policy in policies) or "none"
+    return (
+        ", ".join(f"{policy.effect} '{policy.id}'{_SPARES * policy.is_silent}" for policy in policies)
+        or "none"
+    )
 
 
 def _examples(path: Path, raw: bytes) -> Iterator[Example]:

@@ -218,6 +218,7 @@ class ScopeForm(Enum):
     NOTHING = "nothing"
     HOST = "host"
     BELOW = "below"
+    ANY_NAME = "any name"
     NETWORK = "network"
 
 
@@ -229,7 +230,8 @@ class HostScope:
     `10.0.0.0/8` and `2001:db8::/32` are addresses, never names that resolve to them; an IPv6 network holds
     no IPv4 address, mapped or not. All cover ports 80 and 443; `example.org:8443` covers that port alone and
     `example.org:*` every port, which a host argument without a port needs. IPv6 takes a port behind brackets:
-    `[2001:db8::/32]:8443`. `*` and no text cover nothing.
+    `[2001:db8::/32]:8443`. `*.*` is every name of two parts or more, but for those that only a network inside
+    knows, and no address. `*` and no text cover nothing.
     """
 
     form: ScopeForm
@@ -257,12 +259,18 @@ class HostScope:
             return host.name == self.name
         if self.form is ScopeForm.BELOW:
             return not host.is_address and host.name.endswith("." + self.name)
+        if self.form is ScopeForm.ANY_NAME:
+            return not host.is_address and _is_public_name(host.name)
         return self.network is not None and host.is_address and ip_address(host.name) in self.network
 
     def covers(self, other: "HostScope") -> bool:
         """Whether everything that another scope contains is contained here."""
         if self.ports is not None and (other.ports is None or not other.ports <= self.ports):
             return False
+        if self.form is ScopeForm.ANY_NAME:
+            names = (ScopeForm.HOST, ScopeForm.BELOW)
+            is_name = other.form in names and not _is_address(other.name) and _is_public_name(other.name)
+            return is_name or other.form is ScopeForm.ANY_NAME
         if self.form is ScopeForm.BELOW:
             is_name = other.form is ScopeForm.BELOW or not _is_address(other.name)
             return (
@@ -283,11 +291,25 @@ class HostScope:
         if self.form is ScopeForm.NOTHING:
             return ""
         prefix = "*." if self.form is ScopeForm.BELOW else ""
-        target = prefix + (str(self.network) if self.network else self.name)
+        target = _ANY_NAME if self.form is ScopeForm.ANY_NAME else prefix + str(self.network or self.name)
         if self.ports == WEB_PORTS:
             return target if self.network else _bracketed(target)
         port = "*" if self.ports is None else min(self.ports)
         return f"{_bracketed(target)}:{port}"
+
+
+_ANY_NAME: Final = "*.*"
+
+_INSIDE: Final = (
+    "localhost", "local", "home.arpa", "intranet", "internal", "private", "corp", "home", "lan",
+)  # fmt: skip
+"""Names that lead elsewhere in every network, or to this machine (RFC 6761; RFC 6762 with appendix G; RFC
+8375). Under `internal` clouds answer for themselves."""
+
+
+def _is_public_name(name: str) -> bool:
+    """Whether a name may be one of the public internet; a single part is for the resolver to complete."""
+    return "." in name and not f".{name}".endswith(tuple(f".{inside}" for inside in _INSIDE))
 
 
 def _is_address(name: str) -> bool:
@@ -304,6 +326,8 @@ def _read_scope(text: str) -> HostScope:
     target, ports = _split_ports(text)
     if "/" in target:
         return HostScope(form=ScopeForm.NETWORK, network=_read_network(target), ports=ports)
+    if target == _ANY_NAME:
+        return HostScope(form=ScopeForm.ANY_NAME, ports=ports)
     if "*" not in target:
         return HostScope(form=ScopeForm.HOST, name=read_host(target).name, ports=ports)
     base = read_host(target.removeprefix("*."))

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from toolkeep import clock
@@ -305,7 +306,7 @@ class Authorizer:
         for one in touched:
             area = one.kind.partition(".")[0]
             held[area].add(one.root if area == "fs" else one.shown)
-            if one.pointer:
+            if one.pointer and not one.is_program:
                 canonical[one.pointer] = one.shown
         return CallFacts(
             arguments=checked.arguments,
@@ -392,6 +393,7 @@ class Authorizer:
             policy_set_hash=policies.hash,
             # A hash gives a secret away that can be guessed, and policies read arguments of sensitive tools.
             request_hash="" if checked.registered.arguments.secrecy.has_secrets else verdict.request_hash,
+            spared_by=verdict.spared_by or UNSET,
             capabilities=checked.registered.capability_names,
             touches=tuple([_told(one, checked) for one in touched]),
             decided_at=self._now(),

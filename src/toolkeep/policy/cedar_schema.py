@@ -13,7 +13,8 @@ from enum import Enum
 from typing import Any, Final
 
 from toolkeep.definitions.frozen import objects_in
-from toolkeep.definitions.parameter import TOUCHES_KEY, is_secret
+from toolkeep.definitions.parameter import TOUCHES_KEY, Touches, is_secret
+from toolkeep.definitions.vocabulary import TouchForm
 from toolkeep.pointers import referred
 
 LONGS: Final = (-(2**63), 2**63 - 1)
@@ -54,6 +55,8 @@ CONTEXT_ATTRIBUTES: Final[dict[str, Any]] = {
     "hosts": _STRINGS,
     "programs": _STRINGS,
     "databases": _STRINGS,
+    "mail_domains": _STRINGS,
+    "url_hosts": _STRINGS,
     "session": _STRING,
     "conversation": _STRING,
 }
@@ -86,6 +89,8 @@ class Shape:
     is_nullable: bool = False
     is_touched: bool = False
     """Whether policies see its canonical form only."""
+    is_command: bool = False
+    """Whether it is a command line, as one text or as a list of words: policies see it as it was written."""
     element: "Shape | None" = None
     attributes: Mapping[str, "Shape"] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
@@ -275,18 +280,31 @@ class _Reader:
                     yield name
 
     def _shape(self, kind: Kind, parts: _Parts, depth: int) -> Shape | None:
-        is_touched = bool(parts.values(TOUCHES_KEY))
+        marks = parts.values(TOUCHES_KEY)
+        # A program's path in the place of its command line would hide every word from policies but the first.
+        is_command = bool(marks) and all(map(_is_command, marks))
+        is_touched = bool(marks) and not is_command
         is_nullable = parts.is_nullable or any("null" in _listed(types) for types in parts.values("type"))
-        if kind is Kind.SET:
+        if kind is Kind.SET and is_command:
+            shape = self._words(parts, depth)
+        elif kind is Kind.SET:
             shape = self._set(parts, depth, is_touched=is_touched)
-        elif is_touched and kind is not Kind.TEXT:
+        elif marks and kind is not Kind.TEXT:
             shape = None
         elif kind is Kind.RECORD:
             shape = self._record(parts, depth)
         else:
             is_certain = kind is not Kind.DECIMAL and (kind is not Kind.WHOLE or _is_bounded(parts))
-            shape = Shape(kind=kind, is_certain=is_certain, is_touched=is_touched)
+            shape = Shape(kind=kind, is_certain=is_certain, is_touched=is_touched, is_command=is_command)
         return _nullable(shape) if shape is not None and is_nullable else shape
+
+    def _words(self, parts: _Parts, depth: int) -> Shape | None:
+        """A command as a list of words: one text, because a set would lose their order."""
+        words = self._set(parts, depth, is_touched=False)
+        element = None if words is None else words.element
+        if element != Shape(kind=Kind.TEXT):  # numbers, nulls, and words that touch something themselves
+            return None
+        return Shape(kind=Kind.TEXT, is_command=True)
 
     def _set(self, parts: _Parts, depth: int, *, is_touched: bool) -> Shape | None:
         items = parts.values("items")
@@ -330,6 +348,7 @@ def _nullable(shape: Shape) -> Shape:
         is_certain=shape.is_certain,
         is_nullable=True,
         is_touched=shape.is_touched,
+        is_command=shape.is_command,
         element=shape.element,
         attributes=shape.attributes,
         required=shape.required,
@@ -382,6 +401,13 @@ def _is_bounded(parts: _Parts) -> bool:
 
 def _is_marked(schema: Mapping[str, Any]) -> bool:
     return is_secret(schema) or TOUCHES_KEY in schema
+
+
+def _is_command(mark: Any) -> bool:
+    try:
+        return Touches.read(mark).form is TouchForm.ARGV
+    except ValueError:  # no mark at all: canonical, and so not seen
+        return False
 
 
 def _conditional(schema: Mapping[str, Any]) -> list[Any]:

@@ -1,10 +1,12 @@
 """The arguments of a call as Cedar sees them.
 
-In come arguments that satisfy the tool's schema; out goes a record that satisfies its Cedar schema. What
-Cedar cannot hold is left out, and its place is told: a policy that reads such a place cannot judge the call.
+In come arguments that satisfy the tool's schema; out goes a record that satisfies its Cedar schema. Files,
+hosts and databases appear in canonical form, commands as they were written. What Cedar cannot hold is left
+out, and its place is told: a policy that reads such a place cannot judge the call.
 """
 
 import re
+import shlex
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
@@ -94,6 +96,8 @@ def _value(shape: Shape, value: Any, path: Path, canonical: Mapping[str, str], l
     kind, given = shape.kind, type(value)
     if kind is Kind.TEXT and given is str:
         return _text(canonical.get(pointer(path)) if shape.is_touched else value)
+    if shape.is_command and isinstance(value, list) and all(type(word) is str for word in value):
+        return _text(shlex.join(value))  # quoted, so that no two lists of words give the same text
     if kind is Kind.WHOLE and given is int and LONGS[0] <= value <= LONGS[1]:
         return value
     if kind is Kind.TRUTH and given is bool:

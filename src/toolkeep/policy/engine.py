@@ -19,8 +19,9 @@ import orjson
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.pointers import pointer
-from toolkeep.policy.cedar_schema import CALL, SEE, cedar_schema
+from toolkeep.policy.cedar_schema import CALL, CONTEXT_ATTRIBUTES, SEE, cedar_schema
 from toolkeep.policy.cedar_values import ArgumentShape, Path
+from toolkeep.policy.mentions import Unreadable, mail_domains, url_hosts
 from toolkeep.policy.policies import Effect, Policies, Policy, Reads, tool_ancestors
 from toolkeep.policy.recent import Recent
 
@@ -64,16 +65,29 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     session: str = ""
     conversation: str = ""
 
-    def around(self) -> dict[str, Any]:
-        """The context beside the arguments."""
-        return {
-            "roots": sorted(self.roots),
-            "hosts": sorted(self.hosts),
-            "programs": sorted(self.programs),
-            "databases": sorted(self.databases),
-            "session": self.session,
-            "conversation": self.conversation,
-        }
+    def around(self, name: str) -> str | list[str]:
+        """An attribute of the context beside the arguments; raises `Unreadable`."""
+        if (derive := _DERIVED.get(name)) is not None:
+            return sorted(derive(self.arguments))
+        value = getattr(self, name)
+        return value if isinstance(value, str) else sorted(value)
+
+
+_DERIVED: Final = {"mail_domains": mail_domains, "url_hosts": url_hosts}
+"""What is worked out from the arguments, for policies that read it alone."""
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """What the policies of a call see of it."""
+
+    record: dict[str, Any]
+    """The arguments, as Cedar has them."""
+    around: dict[str, str | list[str]]
+    """The attributes beside the arguments that are read."""
+    lost: list[Path]
+    """Places in the arguments that Cedar cannot hold."""
+    unreadable: dict[str, str]
+    """Attributes beside the arguments that cannot be told, and why."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +97,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     policies: tuple[str, ...] = ()
     """The ids of the permits that allowed it, or of the forbids that denied it."""
     asks: bool = False
-    """Whether a person is to be asked first."""
+    """Whether a policy wants a person to be asked first."""
+    spared_by: tuple[str, ...] = ()
+    """The ids of the `@silent` permits that spared the question of an `@ask`."""
     errors: tuple[str, ...] = ()
     """Why it could not be decided, which denies it."""
     is_cached: bool = False
@@ -166,13 +182,13 @@ class Engine:
         """What every policy that can have a say about the call says of it alone."""
         try:
             prepared = self._prepare(tool)
-            lost: list[Path] = []
-            request = _request(agent, tool.name, CALL, _context(_record(prepared, facts, lost), facts))
+            seen = _see(prepared, facts)
+            request = _request(agent, tool.name, CALL, _context(seen, facts))
         except BaseException as error:  # noqa: BLE001 -- whatever breaks is told of each
             unasked = _undecided(error)
             return [_finding(one, unasked) for one in self.policies.applying(CALL, tool.definition)]
         return [
-            _finding(one, self._ask_alone(agent, prepared, one, request, lost))
+            _finding(one, self._ask_alone(agent, prepared, one, request, seen))
             for one in prepared.call.policies
         ]
 
@@ -182,26 +198,25 @@ class Engine:
         prepared: _Prepared,
         policy: Policy,
         request: dict[str, Any],
-        lost: list[Path],
+        seen: _Seen,
     ) -> Verdict:
         try:
             alone = _part((policy,))
-            return _unheld(lost, alone) or self._ask(agent, prepared, alone, request)
+            return _unheld(seen, alone) or self._ask(agent, prepared, alone, request)
         except BaseException as error:  # noqa: BLE001 -- whatever breaks denies
             return _undecided(error)
 
     def _decide(self, agent: AgentEntity, tool: RegisteredTool, facts: CallFacts) -> Verdict:
         prepared = self._prepare(tool)
-        lost: list[Path] = []
-        record = _record(prepared, facts, lost)
-        key = (prepared.key, _read_values(prepared.call, record, facts))
-        if lost and (denied := _unheld(lost, prepared.call)) is not None:
+        seen = _see(prepared, facts)
+        if (seen.lost or seen.unreadable) and (denied := _unheld(seen, prepared.call)) is not None:
             return denied
+        key = (prepared.key, _read_values(prepared.call, seen))
         decisions = self._remembered(agent)[0]
         known = decisions.get(key)
         if known is not None:
             return known
-        request = _request(agent, tool.name, CALL, _context(record, facts))
+        request = _request(agent, tool.name, CALL, _context(seen, facts))
         verdict = self._ask(agent, prepared, prepared.call, request)
         verdict = msgspec.structs.replace(verdict, request_hash=_hash(agent, key))
         return _remember(decisions, key, verdict)
@@ -214,10 +229,14 @@ class Engine:
             return Verdict(is_allowed=False, errors=_told(errors, part, is_sensitive=prepared.is_sensitive))
         named = answer.diagnostics.id_annotations_by_reason
         deciding = tuple(sorted(named[reason] for reason in answer.diagnostics.reasons))
+        by_id = self.policies.by_id
+        wants_asking = any(by_id[policy].asks for policy in deciding)
+        silent = tuple(policy for policy in deciding if by_id[policy].is_silent)
         return Verdict(
             is_allowed=answer.decision is cedarpy.Decision.Allow,
             policies=deciding,
-            asks=any(self.policies.by_id[policy].asks for policy in deciding),
+            asks=wants_asking and not silent,
+            spared_by=silent if wants_asking else (),
         )
 
     def _prepare(self, tool: RegisteredTool) -> _Prepared:
@@ -297,19 +316,33 @@ def _request(agent: AgentEntity, tool: str, action: str, context: str) -> dict[s
     }
 
 
-def _record(prepared: _Prepared, facts: CallFacts, lost: list[Path]) -> dict[str, Any]:
-    """The arguments that policies read, as Cedar sees them; `lost` collects what it cannot hold."""
+_NOTHING_SEEN: Final = _Seen({}, {}, [], {})
+
+
+def _see(prepared: _Prepared, facts: CallFacts) -> _Seen:
+    """What policies read of a call, and nothing else of it."""
     part = prepared.call
     if part.reads_nothing:
-        return {}
+        return _NOTHING_SEEN
     arguments = facts.arguments
     if not part.reads_all:
         arguments = {name: arguments[name] for name in part.arguments if name in arguments}
-    return prepared.shape.record(arguments, facts.canonical, lost)
+    lost: list[Path] = []
+    record = prepared.shape.record(arguments, facts.canonical, lost)
+    around: dict[str, str | list[str]] = {}
+    unreadable: dict[str, str] = {}
+    for name in part.around:
+        try:
+            around[name] = facts.around(name)
+        except Unreadable as error:
+            where = f" in {error.pointer}" if error.pointer else ""
+            unreadable[name] = f"policies read context.{name}, and there is {error.what}{where}"
+    return _Seen(record, around, lost, unreadable)
 
 
-def _context(record: dict[str, Any], facts: CallFacts) -> str:
-    return _json({"arguments": record, **facts.around()})
+def _context(seen: _Seen, facts: CallFacts) -> str:
+    unread = {name: [] if name in _DERIVED else facts.around(name) for name in _AROUND - seen.around.keys()}
+    return _json({"arguments": seen.record, **unread, **seen.around})
 
 
 def _part(policies: tuple[Policy, ...]) -> _Part:
@@ -334,24 +367,20 @@ def _in_arguments(paths: frozenset[Reads]) -> frozenset[Path]:
     return frozenset(path[1:] for path in paths if path[:1] in ((), ("arguments",)))
 
 
-_AROUND: Final = frozenset(CallFacts(arguments={}).around())
+_AROUND: Final = frozenset(CONTEXT_ATTRIBUTES)
 
 
 _NOTHING_READ: Final = b"[]"
 
 
-def _read_values(part: _Part, record: dict[str, Any], facts: CallFacts) -> bytes:
+def _read_values(part: _Part, seen: _Seen) -> bytes:
     """What the policies read of a call, and nothing else, as bytes that differ wherever it differs.
 
     JSON in Cedar's form tells true, 1 and 1.0 apart, and an attribute that is absent from any value.
     """
     if part.reads_nothing:
         return _NOTHING_READ
-    values: list[Any] = []
-    for name in part.around:
-        value = getattr(facts, name)
-        values.append(value if isinstance(value, str) else sorted(value))
-    values.append(record)
+    values = [*(seen.around[name] for name in part.around), seen.record]
     written = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
     # What is written begins with a bracket, so no hash can be taken for it.
     return written if len(written) <= KEY_BYTES else b"#" + hashlib.sha256(written).digest()
@@ -363,9 +392,12 @@ def _is_read(path: Path, part: _Part) -> bool:
     return above or any(path[: len(place)] == place for place in part.read)
 
 
-def _unheld(lost: list[Path], part: _Part) -> Verdict | None:
-    """A denial, where policies read what was left out."""
-    unheld = [path for path in lost if _is_read(path, part)]
+def _unheld(seen: _Seen, part: _Part) -> Verdict | None:
+    """A denial, where policies read what was left out: a list of it would be met by what is not there."""
+    told = tuple(why for name, why in seen.unreadable.items() if name in part.around)
+    if told:
+        return Verdict(is_allowed=False, errors=told)
+    unheld = [path for path in seen.lost if _is_read(path, part)]
     if not unheld:
         return None
     places = ", ".join(sorted(map(pointer, unheld)))

@@ -64,6 +64,7 @@ class PolicySay(msgspec.Struct, frozen=True, kw_only=True):
     place: str
     reason: str
     asks: bool
+    is_silent: bool
 
     def to_dict(self) -> dict[str, Any]:
         """It as JSON data."""
@@ -75,6 +76,7 @@ class PolicySay(msgspec.Struct, frozen=True, kw_only=True):
             "place": self.place,
             "reason": self.reason,
             "asks": self.asks,
+            "is_silent": self.is_silent,
         }
 
 
@@ -92,6 +94,12 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     def is_allowed(self) -> bool:
         """Whether policy permits the call."""
         return isinstance(self.outcome, PermittedCall)
+
+    @property
+    def spared_by(self) -> list[str]:
+        """The `@silent` policies that spare the question of those that ask."""
+        decision = self.outcome.decision
+        return list(decision.spared_by or ()) if decision is not None else []
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,7 +316,13 @@ def _says(authorizer: Authorizer, request: ToolCall, checked: CheckedCall) -> It
         policy = by_id[finding.policy]
         is_ours = policy.id.startswith(OURS)
         place = "toolkeep itself" if is_ours else f"{policy.source}:{policy.line}:{policy.column}"
-        yield PolicySay(finding=finding, place=place, reason=policy.reason, asks=policy.asks)
+        yield PolicySay(
+            finding=finding,
+            place=place,
+            reason=policy.reason,
+            asks=policy.asks,
+            is_silent=policy.is_silent,
+        )
 
 
 def _of_policies(policies: Iterable[PolicySay], holder: Holder, checked: CheckedCall) -> Iterator[str]:

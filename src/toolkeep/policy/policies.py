@@ -80,6 +80,8 @@ class Policy:
     effect: Effect
     asks: bool
     """Whether a person is asked where it permits."""
+    is_silent: bool
+    """Whether it spares the question of policies that ask, where it permits."""
     reason: str
     source: str
     line: int

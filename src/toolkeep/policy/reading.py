@@ -33,7 +33,7 @@ TREE_DEPTH: Final = 240
 """How deep the tree of a policy may be: about 120 operators in a row."""
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_ANNOTATIONS: Final = ("id", "ask", "reason")
+_ANNOTATIONS: Final = ("id", "ask", "silent", "reason")
 # Possessive, and text that does not end is a token too: a pattern that tries again takes hours.
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|//[^\n\r]*|[;(){}\[\]]', re.DOTALL)
 _LEADING: Final = re.compile(r"(?:\s|//[^\n\r]*+)*+")
@@ -139,6 +139,7 @@ def _read_policy(chunk: _Chunk, source: PolicySource) -> Policy:
         id=identifier,
         effect=tree["effect"],
         asks="ask" in annotations,
+        is_silent="silent" in annotations,
         reason=annotations.get("reason") or "",
         source=source.name,
         line=chunk.line,
@@ -208,6 +209,19 @@ def _check_annotations(annotations: dict[str, str | None], effect: str) -> None:
             raise _Refused(f"is annotated @{echo_name(name)}", f"write @{meant}, or another word altogether")
     if "ask" in annotations and effect == "forbid":
         raise _Refused("forbids, so there is nothing to ask", "take @ask away, or write a permit")
+    if "silent" in annotations:
+        _check_silent(annotations, effect)
+
+
+def _check_silent(annotations: dict[str, str | None], effect: str) -> None:
+    if effect == "forbid":
+        raise _Refused("forbids, so there is no question to spare", "take @silent away, or write a permit")
+    if "ask" in annotations:
+        raise _Refused("is annotated @ask and @silent", "write one of them")
+    if annotations["silent"]:  # who writes @silent("high") believes that it spares that question too
+        raise _Refused(
+            "gives @silent a value", "write @silent alone: it spares the questions of @ask, no others"
+        )
 
 
 def _scope(head: dict[str, Any]) -> Scope:
@@ -247,7 +261,7 @@ class _Body:
             self._literal(operand)
             return ()
         if operator in (".", "has"):
-            path = _access(node)
+            path = access(node)
             if path is None:
                 return (operand["left"],)
             (self.reads if operator == "." else self.looks).add(path)
@@ -263,13 +277,13 @@ class _Body:
             self.entities.add(Uid(value["__entity"]["type"], value["__entity"]["id"]))
 
 
-def _access(node: Any) -> Reads | None:
+def access(node: Any) -> Reads | None:
     """The variable and attributes of `context.arguments.path`; None where it starts from something else."""
     steps: list[str] = []
     while True:
-        access = node.get(".") or node.get("has")
-        if access is None:
+        step = node.get(".") or node.get("has")
+        if step is None:
             break
-        steps.append(access["attr"])
-        node = access["left"]
+        steps.append(step["attr"])
+        node = step["left"]
     return (node["Var"], *reversed(steps)) if "Var" in node else None

@@ -17,6 +17,7 @@ from toolkeep.policy.engine import AgentEntity, CallFacts, Engine
 from toolkeep.policy.policies import PoliciesRefused
 from toolkeep.policy.reading import read_policies
 from toolkeep.policy.settings import PolicySource
+from toolkeep.policy.touched import PROCESS_SPAWN
 
 
 class HeldRule(Protocol):
@@ -57,7 +58,7 @@ class RuleJudge:
             return ""
         agent, tool = _text(call.request.agent), _text(call.tool.name)
         head = f'permit (principal == Agent::{agent}, action == Action::"call", resource == Tool::{tool})'
-        conditions = list(_conditions("context.arguments", shape, record))
+        conditions = [*_conditions("context.arguments", shape, record), *_programs_condition(call)]
         body = " &&\n  ".join(conditions)
         return f'@id("{rule_id}")\n{head}' + (f"\nwhen {{\n  {body}\n}};" if conditions else ";")
 
@@ -68,6 +69,7 @@ class RuleJudge:
         facts = CallFacts(
             arguments=call.checked.arguments,
             canonical=_canonical(call),
+            programs=frozenset(_programs(call)),
             session=call.request.session,
             conversation=call.request.conversation,
         )
@@ -92,6 +94,17 @@ class RuleJudge:
 
 def _canonical(call: PermittedCall) -> dict[str, str]:
     return {one.pointer: one.shown for one in call.touched if one.pointer}
+
+
+def _programs(call: PermittedCall) -> list[str]:
+    """The programs that commands in the arguments begin with."""
+    return sorted({one.shown for one in call.touched if one.pointer and one.kind == PROCESS_SPAWN})
+
+
+def _programs_condition(call: PermittedCall) -> Iterator[str]:
+    # In another folder, or by another PATH, the same words start another program.
+    if programs := _programs(call):
+        yield f"context.programs == [{', '.join(map(_text, programs))}]"
 
 
 def _is_cut(one: TouchedThing) -> bool:

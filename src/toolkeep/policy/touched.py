@@ -59,13 +59,15 @@ Thing = Place | Host | HostScope | str
 class Touched:
     """One thing that a call would touch; a place is held open until it is closed."""
 
-    __slots__ = ("folder", "kind", "named", "objection", "pointer", "root", "shown", "thing")
+    __slots__ = ("folder", "is_program", "kind", "named", "objection", "pointer", "root", "shown", "thing")
 
     def __init__(self, kind: str, pointer: str, thing: Thing, named: str = "") -> None:
         self.kind = kind
         self.pointer = pointer
         """The argument that named it; empty where the tool's own requirement did."""
         self.thing = thing
+        self.is_program = False
+        """Whether the argument is a command line that only begins with it."""
         self.objection = ""
         """What is wrong with it; told only to who may know what lies there."""
         self.folder: Folder | None = None
@@ -309,9 +311,12 @@ def _touch(mark: Touches, pointer: str, text: str, base: str, search: str) -> To
     try:
         if mark.form is TouchForm.PATH:
             return _touch_path(mark.kind, pointer, text, base)
-        return Touched(mark.kind, pointer, _thing(mark, text, base, search), text)
+        thing = _thing(mark, text, base, search)
     except (PlaceRefused, HostRefused) as refused:
         raise TouchRefused(pointer, refused.reason, can_be_mended=True) from refused
+    touched = Touched(mark.kind, pointer, thing, text)
+    touched.is_program = mark.form is TouchForm.ARGV
+    return touched
 
 
 def _touch_path(kind: str, pointer: str, text: str, base: str) -> Touched:

@@ -32,6 +32,7 @@ class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
     effect: str
     place: str
     asks: bool
+    is_silent: bool
     reason: str
 
 
@@ -87,6 +88,7 @@ def list_policies(keep: Keep) -> list[PolicyView]:
             effect=policy.effect,
             place=f"{PurePath(policy.source).name}:{policy.line}:{policy.column}",
             asks=policy.asks,
+            is_silent=policy.is_silent,
             reason=policy.reason,
         )
         for policy in keep.authorizer.rulebook.engine.policies.policies
@@ -165,7 +167,12 @@ def _shown(agent: str, tool: str, explained: Explanation, asked: Asking) -> Expl
         decided_by=list(outcome.decision.policies) if outcome.decision else [],
         touches=[touch.to_dict() for touch in explained.touches],
         policies=[policy.to_dict() for policy in explained.policies],
-        asks={"why": list(asked.why), "acts": asked.acts, "earlier": asked.earlier},
+        asks={
+            "why": list(asked.why),
+            "acts": asked.acts,
+            "earlier": asked.earlier,
+            "spared_by": explained.spared_by,
+        },
         changes=list(explained.changes),
     )
 

@@ -311,6 +311,23 @@ async def test_a_name_that_is_bound_anew_leads_nowhere_else(world: World) -> Non
     assert (len(public.heard), private.heard) == (1, [])
 
 
+async def test_a_grant_of_any_name_leads_to_public_addresses_alone(world: World) -> None:
+    server, private = await shop(world), Server()
+    for address in (PRIVATE, METADATA, LOCAL):
+        await world.serve(private, address, 80)
+    async with way_out("*.*") as egress:
+        assert status(await say(egress, get("http://shop.example/"))) == 200
+        for address in (PRIVATE, METADATA, LOCAL):
+            world.name("inside.example", [address])
+            answer = await say(egress, get("http://inside.example/"))
+            assert is_refused(answer, "does not lead to public addresses alone"), (address, answer)
+            assert is_refused(await say(egress, get(f"http://{address}/")), "is not among the hosts")
+        world.name("metadata.internal", [PUBLIC])
+        assert is_refused(await say(egress, get("http://metadata.internal/")), "is not among the hosts")
+        assert is_refused(await say(egress, get("http://localhost/")), "is not among the hosts")
+    assert (len(server.heard), private.heard) == (1, [])
+
+
 async def test_addresses_that_are_not_public_are_refused_in_every_notation_even_if_granted(
     world: World,
 ) -> None:

@@ -12,8 +12,10 @@ from toolkeep.assembly import project_folder
 from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed, warn
 from toolkeep.cli.policy.sources import PolicyTexts, configured, given, problem_of, read_texts
 from toolkeep.cli.policy.world import World
+from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.policy.cedar_schema import CALL
 from toolkeep.policy.checking import check_policies
+from toolkeep.policy.comparing import comparison_notes
 from toolkeep.policy.policies import Policy, PolicyProblem, Uid, tool_ancestors
 from toolkeep.policy.reading import read_policies
 from toolkeep.policy.rulebook import read_all
@@ -75,16 +77,27 @@ def _failing(texts: PolicyTexts, world: World) -> Iterator[PolicyProblem]:
 
 
 def _notes(policies: tuple[Policy, ...], world: World) -> Iterator[PolicyProblem]:
-    tools = [tool.definition for tool in world.keep.tools()]
+    tools = world.keep.tools()
     for policy in policies:
-        if not any(policy.resource.admits(Uid("Tool", tool.name), tool_ancestors(tool)) for tool in tools):
+        about = [tool for tool in tools if _admits(policy, tool.definition)]
+        if not about:
             yield policy.problem("is about no tool that there is now", "leave it, if one is to come")
+        yield from comparison_notes(policy, about)
+        if policy.is_silent and not any(other.asks for other in policies):
+            yield policy.problem(
+                "is @silent, and no policy asks, so that it spares nothing",
+                "take @silent away, or annotate the policy that should ask with @ask",
+            )
     if policies and not any(policy.effect == "permit" and policy.applies_to(CALL) for policy in policies):
         yield PolicyProblem(
             source=policies[0].source,
             message="no policy permits any call",
             mend='write one, such as permit (principal, action == Action::"call", resource);',
         )
+
+
+def _admits(policy: Policy, tool: ToolDefinition) -> bool:
+    return policy.resource.admits(Uid("Tool", tool.name), tool_ancestors(tool))
 
 
 def _data(report: Report) -> dict[str, Any]:

@@ -138,6 +138,7 @@ def _data(answer: Answer) -> dict[str, Any]:
             "why": list(answer.asking.why),
             "acts": answer.asking.acts,
             "earlier": answer.asking.earlier,
+            "spared_by": explained.spared_by,
         },
         "changes": list(explained.changes),
     }
@@ -171,6 +172,8 @@ def _print(answer: Answer) -> None:
 
 def _print_asking(answer: Answer) -> None:
     asked = answer.asking
+    if spared := answer.explanation.spared_by:
+        say(f"\nThe question of policies that ask is spared by {', '.join(spared)}")
     if asked.why:
         twice = ", twice" if asked.acts > 1 else ""
         say(f"\nA person would be asked{twice}: {'; '.join(asked.why)}")
@@ -194,5 +197,11 @@ def _policy_line(policy: PolicySay) -> str:
     if finding.error:
         says = f"cannot be evaluated, which denies: {finding.error}"
     reason = f": {policy.reason}" if policy.reason and finding.is_satisfied else ""
-    asks = ", and wants a person to be asked" if policy.asks and finding.is_satisfied else ""
+    asks = _asking_words(policy) if finding.is_satisfied else ""
     return f"{finding.effect} '{finding.policy}' ({policy.place}) {says}{asks}{reason}"
+
+
+def _asking_words(policy: PolicySay) -> str:
+    if policy.asks:
+        return ", and wants a person to be asked"
+    return ", and spares the question of policies that ask" if policy.is_silent else ""
