@@ -158,7 +158,8 @@ def _is_heard(logger: logging.Logger, level: int) -> bool:
         return False
     here: logging.Logger | None = logger
     while here is not None:
-        if any(not isinstance(handler, logging.NullHandler) for handler in here.handlers):
-            return True
+        for handler in here.handlers:
+            if not isinstance(handler, logging.NullHandler):
+                return True
         here = here.parent if here.propagate else None
     return False

@@ -3,7 +3,6 @@
 Holds hashes and counts, never arguments. One lock; both memories are bounded.
 """
 
-import hashlib
 import threading
 import time
 from collections import OrderedDict
@@ -29,30 +28,30 @@ class RefusalMemory:
         self._clock = clock
         self.bus = bus or Bus()
         self._lock = threading.Lock()
-        self._calls: OrderedDict[tuple[str, str, str, bytes], None] = OrderedDict()
+        self._calls: OrderedDict[tuple[str, str, str, int], None] = OrderedDict()
         self.rows: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
         """Refusals in a row and the time of the last, by agent and tool; empty while all goes well."""
 
     def is_repeated(self, caller: Caller, tool: str, arguments: bytes) -> bool:
         """Whether this very call was refused before; remembers it either way."""
-        digest = hashlib.blake2b(arguments, digest_size=16).digest()
-        key = (caller.agent, caller.conversation, tool, digest)
+        key = (caller.agent, caller.conversation, tool, hash(arguments))
         with self._lock:
-            known = key in self._calls
+            if key in self._calls:
+                self._calls.move_to_end(key)
+                return True
             self._calls[key] = None
-            self._calls.move_to_end(key)
             if len(self._calls) > REMEMBERED_REFUSALS:
                 self._calls.popitem(last=False)
-        return known
+        return False
 
     def withholds_details(self, agent: str, tool: str) -> bool:
         """Count one more refusal; whether there were too many in a row. A quiet while starts anew."""
-        now = self._clock()
+        now, key = self._clock(), (agent, tool)
         with self._lock:
-            row, last = self.rows.get((agent, tool), (0, now))
+            row, last = self.rows.get(key, (0, now))
             row = row + 1 if now - last < QUIET_SECONDS else 1
-            self.rows[agent, tool] = (row, now)
-            self.rows.move_to_end((agent, tool))
+            self.rows[key] = (row, now)
+            self.rows.move_to_end(key)
             if len(self.rows) > REMEMBERED_REFUSALS:
                 self.rows.popitem(last=False)
         return row > REFUSALS_IN_A_ROW
