@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Pro
 
 import msgspec
 
-from toolkeep.deferred import Deferred
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.errors import Code, Problem
@@ -92,7 +91,7 @@ class Violation:
     path: str
     """JSON Pointer to the property at fault, also where it is absent or unknown."""
     code: Code
-    _words: Words | Deferred[Words]
+    _words: Words | Callable[[], Words]
 
     def __init__(
         self, path: str, code: Code, message: str, expected: str, actual: str | None, suggestion: str
@@ -102,8 +101,11 @@ class Violation:
         _set(self, "_words", Words(message, expected, actual, suggestion))
 
     @classmethod
-    def worded_later(cls, path: str, code: Code, words: Deferred[Words]) -> "Violation":
-        """One whose words are worked out when the first of them is read."""
+    def worded_later(cls, path: str, code: Code, words: Callable[[], Words]) -> "Violation":
+        """One whose words are worked out when the first of them is read.
+
+        What works them out depends on nothing that changes: two threads that read at once may both call it.
+        """
         violation = _new(cls)
         _set(violation, "path", path)
         _set(violation, "code", code)
@@ -113,10 +115,10 @@ class Violation:
     @property
     def words(self) -> Words:
         """Everything that it says."""
-        words = self._words
-        if isinstance(words, Deferred):
-            words = words.get()
-            _set(self, "_words", words)
+        words = self._words  # read once: another thread may put the words there meanwhile
+        if not isinstance(words, Words):
+            words = words()
+            _set(self, "_words", words)  # what they were made of is let go
         return words
 
     @property
@@ -201,24 +203,32 @@ Repair = tuple[dict[str, Any], ...]
 
 
 class Advice:
-    """What a refusal says beside its violations; each part may be worked out when it is read."""
+    """What a refusal says beside its violations; each part may be worked out when it is first read."""
 
     __slots__ = ("_repair", "_schema_hint")
 
     def __init__(
-        self, schema_hint: str | Deferred[str] = "", repair: Repair | Deferred[Repair | None] | None = None
+        self,
+        schema_hint: str | Callable[[], str] = "",
+        repair: Repair | Callable[[], Repair | None] | None = None,
     ) -> None:
         self._schema_hint, self._repair = schema_hint, repair
 
     @property
     def schema_hint(self) -> str:
         """The tool's signature in one line."""
-        return self._schema_hint.get() if isinstance(self._schema_hint, Deferred) else self._schema_hint
+        hint = self._schema_hint
+        if callable(hint):
+            hint = self._schema_hint = hint()
+        return hint
 
     @property
     def repair(self) -> Repair | None:
         """The repair, where there is a sure one."""
-        return self._repair.get() if isinstance(self._repair, Deferred) else self._repair
+        repair = self._repair
+        if callable(repair):
+            repair = self._repair = repair()
+        return repair
 
     def __repr__(self) -> str:
         return f"Advice(schema_hint={self.schema_hint!r}, repair={self.repair!r})"

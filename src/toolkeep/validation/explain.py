@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from toolkeep.calls import Advice, Refusal, RegisteredTool, Repair, Violation
-from toolkeep.deferred import Deferred
 from toolkeep.errors import Code
 from toolkeep.events import ValidationFailed
 from toolkeep.limits import DEFERRED_BYTES, LOGGED_CHARS, QUIET_SECONDS, REPORT_DIGITS
@@ -42,7 +41,7 @@ def explain(
         return Refusal(
             tool=tool.name,
             errors=(_unexplained(),),
-            advice=Advice(Deferred(tool.arguments.hint, tool.name)),
+            advice=Advice(partial(tool.arguments.hint, tool.name)),
             correlation_id=caller.correlation_id or random_digits()[:_ID_DIGITS],
         )
 
@@ -57,13 +56,12 @@ def _explain(
     text = as_bytes(arguments)
     objection = _sharper(tool, text, objection)
     identity = text or _identity(objection)
-    is_brief = memory.withholds_details(caller.agent, tool.name)
-    is_repeated = memory.is_repeated(caller, tool.name, identity)
+    is_repeated, is_brief = memory.note(caller, tool.name, identity)
     errors, faults = _found(tool, objection, len(text) or math.inf, is_brief=is_brief)
     refusal = Refusal(
         tool=tool.name,
         errors=errors,
-        advice=Advice(Deferred(tool.arguments.hint, tool.name), Deferred(_repair, tool, objection, faults)),
+        advice=Advice(partial(tool.arguments.hint, tool.name), partial(_repair, tool, objection, faults)),
         correlation_id=caller.correlation_id or random_digits()[:_ID_DIGITS],
         is_repeated=is_repeated,
     )
@@ -110,17 +108,14 @@ def _sharper(tool: RegisteredTool, text: bytes, objection: Objection) -> Objecti
             return too_many_digits()
     if tool.arguments.members is None or not 0 < len(text) <= _REPARSED_BYTES:
         return objection
+    value = objection.value
+    if type(value) is dict and text.count(b"{") == 1 and text.count(b":") == len(value):
+        return objection  # one object and no more colons than keys, as most: none stands twice
     try:
-        if not _is_flat(text, objection.value):
-            parse_json(text)  # duplicate keys were left to a count that was not taken
+        parse_json(text)  # duplicate keys were left to a count that was not taken
     except NotStrictJson as reason:
         return reason
     return objection
-
-
-def _is_flat(text: bytes, value: object) -> bool:
-    """Whether the text surely holds one object and no key twice: a count that spares reading it again."""
-    return type(value) is dict and text.count(b"{") == 1 and text.count(b":") == len(value)
 
 
 def _identity(objection: Objection) -> bytes:

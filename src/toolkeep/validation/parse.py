@@ -70,17 +70,14 @@ def parse_json_fully(raw: bytes, *, depth: int) -> Any:
 def may_overflow(raw: bytes) -> bool:
     """Whether the text could hold a finite-looking number that a float cannot: an exponent of three digits
     after a digit, or two hundred digits in a row."""
-    return _overflows(raw.translate(_SHAPE))
+    shape = raw.translate(_SHAPE)
+    return b"0e000" in shape or b"0e+000" in shape or _MANY_DIGITS in shape
 
 
 def may_hold_long_numbers(raw: bytes) -> bool:
     """Whether the text could hold a number beyond a float, or an integer beyond 2^53."""
     shape = raw.translate(_SHAPE)
-    return _LONG in shape or _overflows(shape)
-
-
-def _overflows(shape: bytes) -> bool:
-    return b"0e000" in shape or b"0e+000" in shape or _MANY_DIGITS in shape
+    return _LONG in shape or b"0e000" in shape or b"0e+000" in shape
 
 
 def has_infinity(value: Any) -> bool:

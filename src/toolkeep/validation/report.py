@@ -6,16 +6,16 @@ never from its English, and from the call itself; what is secret stays out (`Sec
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from jsonschema_rs import ValidationErrorKind as Kind
 
 from toolkeep.calls import Violation, Words
-from toolkeep.deferred import Deferred
 from toolkeep.definitions.parameter import is_secret
 from toolkeep.errors import Code
 from toolkeep.limits import ECHOED_CHARS, LISTED_NAMES
-from toolkeep.pointers import pointer
+from toolkeep.pointers import pointer as pointer_of
 from toolkeep.validation.compiler import CompiledSchema
 from toolkeep.validation.faults import Fault, Place
 from toolkeep.validation.hint import describe
@@ -53,12 +53,12 @@ def violations_of(
     faults: Sequence[Fault],
 ) -> tuple[Violation, ...]:
     """What to tell the model about the faults of one call. Nobody else may change the value from now on."""
-    report = _Report(compiled, value)
+    report = _Report(_Wording(compiled, value))
     for fault in without_echoes(faults):
         report.explain(fault, alternatives=3)
     if not report.found:
         report.misfit(faults[0].place)
-    return report.violations()
+    return report.violations(compiled.limits.errors)
 
 
 def value_at(value: Any, place: Place) -> Any:
@@ -72,7 +72,7 @@ def without_echoes(faults: Sequence[Fault]) -> Iterable[Fault]:
     """Leave out what only repeats: closing `oneOf` adds an `anyOf` that fails along with it."""
     if len(faults) == 1:
         return faults
-    rivals = [fault for fault in faults if isinstance(fault.kind, _ALTERNATIVES)]
+    rivals = [fault for fault in faults if type(fault.kind) in _ALTERNATIVES]
     return _one_of_each(faults, rivals) if len(rivals) > 1 else faults
 
 
@@ -90,55 +90,57 @@ def _one_of_each(faults: Sequence[Fault], alternatives: Sequence[Fault]) -> Iter
         yield fault
 
 
-Wording = Callable[["_Report", Place, Any], Words]
+def _ranks(names: Iterable[str]) -> dict[str | int, int]:
+    return {name: rank for rank, name in enumerate(names)}
+
+
+Say = Callable[["_Wording", Place, Any], Words]
 """From a place, and what the engine or the schema says about it, to words."""
 
 
 class _Report:
-    def __init__(self, compiled: CompiledSchema, value: Any) -> None:
-        self.compiled = compiled
-        self.root = compiled.schema
-        self.value = value
-        self.secrecy = compiled.secrecy
+    """Which violations there are, where, and in which order."""
+
+    __slots__ = ("found", "wording")
+
+    def __init__(self, wording: "_Wording") -> None:
+        self.wording = wording
         self.found: dict[object, tuple[Place, Violation]] = {}
         """By their paths; by themselves where that path has another one already."""
-        self._described: dict[tuple[int, bool], str] = {}
 
-    def violations(self) -> tuple[Violation, ...]:
+    def violations(self, most: int) -> tuple[Violation, ...]:
         """What was found, in schema order."""
-        found: Iterable[tuple[Place, Violation]] = self.found.values()
-        if len(self.found) > 1:
-            positions: dict[Place, dict[str, int]] = {}
-            found = sorted(found, key=lambda one: self._order(one[0], positions))
-        return tuple([violation for _, violation in found][: self.compiled.limits.errors])
+        if len(self.found) == 1:
+            ((_, violation),) = self.found.values()
+            return (violation,)
+        ranks: dict[Place, dict[str | int, int]] = {(): _ranks(self.wording.names(()))}
+        ordered = sorted(self.found.values(), key=lambda one: self._order(one[0], ranks))
+        return tuple([violation for _, violation in ordered][:most])
 
-    def _order(self, place: Place, positions: dict[Place, dict[str, int]]) -> tuple[tuple[int, str], ...]:
+    def _order(self, place: Place, ranks: dict[Place, dict[str | int, int]]) -> list[tuple[int, str]]:
         """Where a place stands in the schema: known properties in their order, then the others by name."""
-        keys = []
+        if len(place) == 1 and place[0] in ranks[()]:  # as most
+            return [(ranks[()][place[0]], "")]
+        keys: list[tuple[int, str]] = []
         for depth, step in enumerate(place):
             if isinstance(step, int):
                 keys.append((step, ""))
                 continue
             above = place[:depth]
-            if above not in positions:
-                positions[above] = {name: index for index, name in enumerate(self._names(above))}
-            known = positions[above]
-            keys.append((known.get(step, len(known)), step))
-        return tuple(keys)
-
-    def _names(self, place: Place) -> dict[str, Schema]:
-        if not place and "properties" in self.root and "$ref" not in self.root and "allOf" not in self.root:
-            return self.root["properties"]  # type: ignore[no-any-return]  # a schema
-        return self.compiled.locator.names_at(place)
+            if above not in ranks:
+                ranks[above] = _ranks(self.wording.names(above))
+            rank = ranks[above].get(step)
+            keys.append((len(ranks[above]), step) if rank is None else (rank, ""))
+        return keys
 
     def misfit(self, place: Place) -> None:
         """For a value that fits no alternative though each part is known, or that is too large for more."""
-        self._add(place, Code.CONSTRAINT, _Report._misfit)
+        self._add(place, Code.CONSTRAINT, _Wording.misfit)
 
     def explain(self, fault: Fault, *, alternatives: int) -> None:
         """One fault as one or more violations."""
         kind, place = fault.kind, fault.place
-        words = self._EXPLAINED_BY.get(type(kind))
+        words = _Wording.BY_KIND.get(type(kind))
         if words is not None:  # as most
             self._add(place, Code.WRONG_TYPE if type(kind) is Kind.Type else Code.CONSTRAINT, words, kind)
         elif kind is None:
@@ -146,20 +148,88 @@ class _Report:
         elif isinstance(kind, _UNKNOWN):
             self._unknown(place, kind.unexpected)
         elif isinstance(kind, Kind.Required):
-            self._add((*place, kind.property), Code.REQUIRED_MISSING, _Report._missing)
+            self._add((*place, kind.property), Code.REQUIRED_MISSING, _Wording.missing)
         elif isinstance(kind, _ALTERNATIVES):
             self._alternatives(fault, alternatives)
         else:
-            self._add(place, Code.CHECK_FAILED, _Report._unchecked)
+            self._add(place, Code.CHECK_FAILED, _Wording.unchecked)
 
-    def _add(self, place: Place, code: Code, words: Wording, about: Any = None) -> None:
-        later = Deferred(self._worded, words, place, about)
-        violation = Violation.worded_later(self._pointer(place), code, later)
-        _, first = self.found.setdefault(violation.path, (place, violation))
+    def _add(self, place: Place, code: Code, words: Say, about: Any = None) -> None:
+        path = self.wording.pointer(place)
+        violation = Violation.worded_later(path, code, partial(self.wording.worded, words, place, about))
+        _, first = self.found.setdefault(path, (place, violation))
         if first is not violation and first != violation:  # which takes the words of both
             self.found.setdefault(violation, (place, violation))
 
-    def _worded(self, words: Wording, place: Place, about: Any) -> Words:
+    def _unknown(self, place: Place, unexpected: Iterable[str]) -> None:
+        known = self.wording.names(place)
+        strangers = [name for name in unexpected if name not in known]
+        for name in strangers[: self.wording.compiled.limits.errors]:
+            self._add((*place, name), Code.CONSTRAINT, _Wording.stranger, known)
+
+    def _alternatives(self, fault: Fault, depth: int) -> None:
+        """The alternative that the value comes closest to speaks for all."""
+        kind, place = fault.kind, fault.place
+        if isinstance(kind, Kind.OneOfMultipleValid):
+            self._add(place, Code.CONSTRAINT, _Wording.several)
+            return
+        branches = fault.alternatives()
+        closest = [
+            branch for branch in branches if branch and not any(_is_wrong_kind(f, place) for f in branch)
+        ]
+        if closest and depth:
+            best = min(closest, key=lambda branch: (_wrong_tags(branch), len(branch)))
+            for inner in best:
+                self.explain(inner, alternatives=depth - 1)
+            return
+        types = [
+            name
+            for branch in branches
+            for f in branch
+            for name in getattr(f.kind, "types", ())
+            if f.place == place
+        ]
+        if types:
+            self._add(place, Code.WRONG_TYPE, _Wording.other_type, list(dict.fromkeys(types)))
+        else:
+            self._add(place, Code.CONSTRAINT, _Wording.no_alternative)
+
+
+class _Wording:
+    """What is said about one call, worked out when it is read.
+
+    It is all that a refusal holds on to: the schema, and a value that nobody else may change.
+    """
+
+    __slots__ = ("_described", "compiled", "root", "secrecy", "value")
+
+    def __init__(self, compiled: CompiledSchema, value: Any) -> None:
+        self.compiled = compiled
+        self.root = compiled.schema
+        self.value = value
+        self.secrecy = compiled.secrecy
+        self._described: dict[tuple[int, bool], str] = {}
+
+    def names(self, place: Place) -> dict[str, Schema]:
+        """The property names that an object at a place may have."""
+        if not place and "properties" in self.root and "$ref" not in self.root and "allOf" not in self.root:
+            return self.root["properties"]  # type: ignore[no-any-return]  # a schema
+        return self.compiled.locator.names_at(place)
+
+    def pointer(self, place: Place) -> str:
+        """The pointer to a place, its names as they may be shown."""
+        if len(place) == 1 and not self.secrecy.has_secrets:  # as most
+            (step,) = place
+            if type(step) is str and step.isidentifier() and step.isascii() and len(step) <= ECHOED_CHARS:
+                return f"/{step}"
+        return pointer_of(
+            [
+                self._name(place[: depth + 1]) if isinstance(step, str) else step
+                for depth, step in enumerate(place)
+            ]
+        )
+
+    def worded(self, words: Say, place: Place, about: Any) -> Words:
         """The words of one violation; some in any case: nobody trips over a refusal by reading it."""
         try:
             return words(self, place, about)
@@ -172,25 +242,12 @@ class _Report:
         actual = f"{type_name(value)} {HIDDEN}" if self.secrecy.hides_value(place) else echo(value)
         return Words(f"{self._subject(place)} {what}", expected, actual, f"{suggestion}.")
 
-    def _misfit(self, place: Place, _: None) -> Words:
+    def misfit(self, place: Place, _: None) -> Words:
         expected = self._expected(place)
         return self._words(place, "does not fit its schema", expected, f"Send {expected}")
 
-    def _unchecked(self, place: Place, _: None) -> Words:
+    def unchecked(self, place: Place, _: None) -> Words:
         return self._words(place, "could not be checked", "a simpler value", _SIMPLER)
-
-    def _pointer(self, place: Place) -> str:
-        """The pointer to a place, its names as they may be shown."""
-        if len(place) == 1 and not self.secrecy.has_secrets:  # as most
-            (step,) = place
-            if type(step) is str and step.isidentifier() and step.isascii() and len(step) <= ECHOED_CHARS:
-                return f"/{step}"
-        return pointer(
-            [
-                self._name(place[: depth + 1]) if isinstance(step, str) else step
-                for depth, step in enumerate(place)
-            ]
-        )
 
     def _subject(self, place: Place) -> str:
         if not place:
@@ -200,7 +257,7 @@ class _Report:
     def _name(self, place: Place) -> str:
         """The last name of a place; of an object that is secret, the names that it gave itself are too."""
         above, name = place[:-1], str(place[-1])
-        if self.secrecy.has_secrets and name not in self._names(above) and self.secrecy.hides_schema(above):
+        if self.secrecy.has_secrets and name not in self.names(above) and self.secrecy.hides_schema(above):
             return HIDDEN
         return echo_name(name)
 
@@ -312,20 +369,14 @@ class _Report:
         count = len(getattr(kind, "unexpected", ()))
         return self._words(place, f"has {count} items too many", "fewer items", "Remove the last items")
 
-    def _missing(self, at: Place, _: None) -> Words:
+    def missing(self, at: Place, _: None) -> Words:
         name = echo_name(str(at[-1]))
-        schema = self._names(at[:-1]).get(str(at[-1]), True)
+        schema = self.names(at[:-1]).get(str(at[-1]), True)
         expected = describe(schema, self.root, hide=self.secrecy.hides_schema(at))
         message = f"Required property '{name}' is missing"
         return Words(message, expected, None, f"Add '{name}': {expected}.")
 
-    def _unknown(self, place: Place, unexpected: Iterable[str]) -> None:
-        known = self._names(place)
-        strangers = [name for name in unexpected if name not in known]
-        for name in strangers[: self.compiled.limits.errors]:
-            self._add((*place, name), Code.CONSTRAINT, _Report._stranger, known)
-
-    def _stranger(self, at: Place, known: dict[str, Schema]) -> Words:
+    def stranger(self, at: Place, known: dict[str, Schema]) -> Words:
         given = value_at(self.value, at[:-1])
         near = probable_name(str(at[-1]), [name for name in known if name not in given])
         shown = self._name(at)
@@ -334,47 +385,20 @@ class _Report:
         suggestion = f"Did you mean '{echo_name(near)}'?" if near else f"Remove '{shown}'."
         return Words(f"Unknown property '{shown}'", expected, None, suggestion)
 
-    def _alternatives(self, fault: Fault, depth: int) -> None:
-        """The alternative that the value comes closest to speaks for all."""
-        kind, place = fault.kind, fault.place
-        if isinstance(kind, Kind.OneOfMultipleValid):
-            self._add(place, Code.CONSTRAINT, _Report._several)
-            return
-        branches = fault.alternatives()
-        closest = [
-            branch for branch in branches if branch and not any(_is_wrong_kind(f, place) for f in branch)
-        ]
-        if closest and depth:
-            best = min(closest, key=lambda branch: (_wrong_tags(branch), len(branch)))
-            for inner in best:
-                self.explain(inner, alternatives=depth - 1)
-            return
-        types = [
-            name
-            for branch in branches
-            for f in branch
-            for name in getattr(f.kind, "types", ())
-            if f.place == place
-        ]
-        if types:
-            self._add(place, Code.WRONG_TYPE, _Report._other_type, list(dict.fromkeys(types)))
-        else:
-            self._add(place, Code.CONSTRAINT, _Report._no_alternative)
-
-    def _several(self, place: Place, _: None) -> Words:
+    def several(self, place: Place, _: None) -> Words:
         advice = "Leave out what belongs to the other alternatives"
         return self._words(place, "fits more than one alternative", "exactly one alternative", advice)
 
-    def _no_alternative(self, place: Place, _: None) -> Words:
+    def no_alternative(self, place: Place, _: None) -> Words:
         expected = self._expected(place)
         return self._words(place, "fits none of its alternatives", expected, f"Send {expected}")
 
-    def _other_type(self, place: Place, types: list[str]) -> Words:
+    def other_type(self, place: Place, types: list[str]) -> Words:
         wanted = _article(" or ".join(types))
         got = type_name(value_at(self.value, place))
         return self._words(place, f"must be {wanted}, got {got}", self._expected(place), f"Send {wanted}")
 
-    _EXPLAINED_BY: ClassVar[dict[type[Kind] | type[None], Wording]] = {
+    BY_KIND: ClassVar[dict[type[Kind] | type[None], Say]] = {
         Kind.Type: _type,
         Kind.Enum: _enum,
         Kind.Constant: _enum,
