@@ -147,7 +147,7 @@ class LogListener:
         record = (line.message, fields) if "%(" in line.message else (line.message,)
         line.logger.log(line.level, *record, extra=fields)
         if isinstance(event, events.ValidationFailed) and _VALIDATION.isEnabledFor(logging.DEBUG):
-            errors = event.refusal.to_dict()["errors"]
+            errors = [error.to_dict() for error in event.refusal.errors]
             details = {**fields, "errors": errors, "arguments": event.arguments()}
             _VALIDATION.debug("validation failed in detail", extra=details)
 
