@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from measures.against import compare
 from measures.home import empty_home
 from measures.interleave import Timing
 from measures.memory import bytes_per_tool
@@ -53,6 +54,8 @@ Results = dict[str, Any]
 def main() -> int:
     """Measure, print, and write the raw numbers where that is asked for."""
     options = _options()
+    if options.against:
+        return _compare_refusals(options)
     logging.disable(logging.CRITICAL)  # the frameworks log the refusals that this provokes
     warnings.simplefilter("ignore")
     plan = QUICK if options.quick else FULL
@@ -75,6 +78,12 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a short run, to see that everything works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers to FILE")
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="only compare refusals with those of another checkout of toolkeep, in turns",
+    )
     parser.add_argument(
         "--data",
         type=Path,
@@ -118,6 +127,16 @@ def _measure_refusals(contestants: Sequence[Contestant], plan: Plan) -> Results:
         _print_timings(f"refused call, {title}: until all errors are there as text", timings)
         results[title] = _numbers(timings)
     return results
+
+
+def _compare_refusals(options: argparse.Namespace) -> int:
+    with empty_home():
+        found = compare(ROOT, options.against, rounds=200 if options.quick else 1000)
+    rows = ([name, *(f"{number:.2f}" for number in numbers.values())] for name, numbers in found.items())
+    print_table("a refused call, processor time", ["what is read", "µs here", "µs there", "ratio"], rows)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return 0
 
 
 def _measure_keeping(plan: Plan, data: Path) -> Results:

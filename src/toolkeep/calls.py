@@ -8,7 +8,7 @@ Each is made by the door of its stage alone (a test holds it). A `Refusal` may c
 
 import base64
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -77,27 +77,103 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
         return f"<tool {self.definition.name} {self.definition.version}>"
 
 
-class Violation(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a call, said so that a model can mend it."""
+class Words(NamedTuple):
+    """What a violation says, beside where and which it is."""
 
-    path: str
-    """JSON Pointer to the property at fault, also where it is absent or unknown."""
-    code: Code
     message: str
     expected: str
     actual: str | None
     suggestion: str
 
+
+@final
+class Violation:
+    """One thing that is wrong with a call, said so that a model can mend it. It cannot be changed.
+
+    Its words may be worked out when the first of them is read.
+    """
+
+    __slots__ = ("_words", "code", "path")
+
+    path: str
+    """JSON Pointer to the property at fault, also where it is absent or unknown."""
+    code: Code
+    _words: Words | Callable[[], Words]
+
+    def __init__(
+        self, path: str, code: Code, message: str, expected: str, actual: str | None, suggestion: str
+    ) -> None:
+        _set(self, "path", path)
+        _set(self, "code", code)
+        _set(self, "_words", Words(message, expected, actual, suggestion))
+
+    @classmethod
+    def worded_later(cls, path: str, code: Code, words: Callable[[], Words]) -> "Violation":
+        """One whose words are worked out when the first of them is read.
+
+        What works them out depends on nothing that changes: two threads that read at once may both call it.
+        """
+        violation = _new(cls)
+        _set(violation, "path", path)
+        _set(violation, "code", code)
+        _set(violation, "_words", words)
+        return violation
+
+    @property
+    def words(self) -> Words:
+        """Everything that it says."""
+        words = self._words  # read once: another thread may put the words there meanwhile
+        if not isinstance(words, Words):
+            words = words()
+            _set(self, "_words", words)  # what they were made of is let go
+        return words
+
+    @property
+    def message(self) -> str:
+        """What is wrong, in a sentence."""
+        return self.words.message
+
+    @property
+    def expected(self) -> str:
+        """What would have been right."""
+        return self.words.expected
+
+    @property
+    def actual(self) -> str | None:
+        """What was sent, as far as it may be shown."""
+        return self.words.actual
+
+    @property
+    def suggestion(self) -> str:
+        """What to do."""
+        return self.words.suggestion
+
     def to_dict(self) -> dict[str, Any]:
         """The violation as JSON data."""
-        return {
-            "path": self.path,
-            "code": self.code.value,
-            "message": self.message,
-            "expected": self.expected,
-            "actual": self.actual,
-            "suggestion": self.suggestion,
-        }
+        return {"path": self.path, "code": self.code.value, **self.words._asdict()}
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a violation cannot be changed: {name}")
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not Violation:
+            return NotImplemented
+        return (self.path, self.code) == (other.path, other.code) and self.words == other.words
+
+    def __hash__(self) -> int:
+        return hash((self.path, self.code, self.words))
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{name}={value!r}" for name, value in self.words._asdict().items())
+        return f"Violation(path={self.path!r}, code={self.code!r}, {said})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has its words, and nothing of the call that they were made of."""
+        return Violation, (self.path, self.code, *self.words)
+
+
+_new: Final = object.__new__
+_set: Final = object.__setattr__
 
 
 class CheckedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -129,6 +205,49 @@ class CheckedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
         return {"success": True, "tool": self.tool, "arguments": self.arguments}
 
 
+Repair = tuple[dict[str, Any], ...]
+"""A JSON Patch (RFC 6902) that would make a refused call valid; a suggestion, never applied."""
+
+
+class Advice:
+    """What a refusal says beside its violations; each part may be worked out when it is first read."""
+
+    __slots__ = ("_repair", "_schema_hint")
+
+    def __init__(
+        self,
+        schema_hint: str | Callable[[], str] = "",
+        repair: Repair | Callable[[], Repair | None] | None = None,
+    ) -> None:
+        self._schema_hint, self._repair = schema_hint, repair
+
+    @property
+    def schema_hint(self) -> str:
+        """The tool's signature in one line."""
+        hint = self._schema_hint
+        if callable(hint):
+            hint = self._schema_hint = hint()
+        return hint
+
+    @property
+    def repair(self) -> Repair | None:
+        """The repair, where there is a sure one."""
+        repair = self._repair
+        if callable(repair):
+            repair = self._repair = repair()
+        return repair
+
+    def __repr__(self) -> str:
+        return f"Advice(schema_hint={self.schema_hint!r}, repair={self.repair!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has what was worked out, and nothing of the call that it was made of."""
+        return Advice, (self.schema_hint, self.repair)
+
+
+NO_ADVICE: Final = Advice()
+
+
 @final
 class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A call that goes no further: why, and what would mend it.
@@ -141,9 +260,7 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     tool: str
     errors: tuple[Violation, ...]
-    schema_hint: str = ""
-    repair: tuple[dict[str, Any], ...] | None = None
-    """A JSON Patch (RFC 6902) that would make the call valid; a suggestion, never applied."""
+    advice: Advice = NO_ADVICE
     correlation_id: str = ""
     is_repeated: bool = False
     """Whether the same call was refused before."""
@@ -151,6 +268,20 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """What policy said, where it was policy that refused."""
     denied_by: str = ""
     """Who said no, where it was a person."""
+
+    @property
+    def schema_hint(self) -> str:
+        """The tool's signature in one line, where validation refused."""
+        return self.advice.schema_hint
+
+    @property
+    def repair(self) -> Repair | None:
+        """A JSON Patch (RFC 6902) that would make the call valid; a suggestion, never applied."""
+        return self.advice.repair
+
+    def settle(self) -> None:
+        """Work everything out now, and hold on to nothing of the call."""
+        _ = self.schema_hint, self.repair, [error.words for error in self.errors]
 
     @property
     def code(self) -> Code:

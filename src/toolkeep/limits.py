@@ -104,6 +104,10 @@ REPORT_DIGITS: Final = 50_000
 """Digits of integers beyond 64 bits, times fan-out, up to which errors about them are collected; the
 engine writes each out for each error, at 0.4 µs a digit."""
 
+DEFERRED_BYTES: Final = 64 * KIB
+"""Bytes of a refused call, times the errors that one value can have, up to which words and repair are made
+when they are read. Until then a refusal holds on to the arguments, and callers may keep many refusals."""
+
 ERRORS: Final = 50
 """Violations in one refusal (VAL-5)."""
 

@@ -7,12 +7,11 @@ normalise and record. Nothing here raises for what a call, a tool or a full disk
 import asyncio
 import logging
 import os
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from toolkeep.approval.approve import Approver, Asked, Asker
 from toolkeep.audit.record import Recorder
@@ -53,6 +52,7 @@ from toolkeep.limits import NAMED_CHARS, CallLimits
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.rules import RuleJudge
 from toolkeep.policy.settings import PolicySettings
+from toolkeep.random_ids import random_digits
 from toolkeep.records import KeepRecord, MemoryRecord
 from toolkeep.refusals import refuse
 from toolkeep.registry.registry import ToolRegistry
@@ -179,7 +179,7 @@ class Pipeline:
     ) -> Awaitable[ToolResult]:
         """One call, from what was asked to what became of it."""
         _check_loop()
-        drawn = _drawn()
+        drawn = random_digits()
         request = ToolCall(
             id=drawn[:32],
             tool=named(name),
@@ -395,27 +395,6 @@ class Pipeline:
         """Whether a call of that name may change the world."""
         tool = self._registry.find(named(name))
         return tool is not None and tool.may_write
-
-
-_DRAWN_BYTES: Final = 24
-_DRAWN_AT_ONCE: Final = 128
-_pool: list[str] = []
-os.register_at_fork(after_in_child=_pool.clear)  # a child would draw what its parent does
-
-
-def _drawn() -> str:
-    """Random digits for the ids of one call.
-
-    Drawn for many calls at once: each time the operating system is asked, another thread takes the
-    interpreter, and with the writer of the log busy that took a tenth of a call.
-    """
-    while True:
-        try:
-            return _pool.pop()
-        except IndexError:
-            digits = secrets.token_hex(_DRAWN_BYTES * _DRAWN_AT_ONCE)
-            size = 2 * _DRAWN_BYTES
-            _pool.extend(digits[start : start + size] for start in range(0, len(digits), size))
 
 
 def _compiled_modules(record: KeepRecord) -> CompiledModules | None:

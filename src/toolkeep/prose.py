@@ -48,11 +48,9 @@ def refusal_text(
 
 
 def _line(error: "Violation") -> str:
-    got = f", got {error.actual}" if error.actual is not None and "got " not in error.message else ""
+    message, expected, actual, suggestion = error.words
+    got = f", got {actual}" if actual is not None and "got " not in message else ""
     place = f"{error.path}: " if error.path else ""
-    expected = (
-        f" Expected {error.expected}{got}." if error.expected and error.expected not in error.message else ""
-    )
-    is_said = bool(error.expected) and error.expected in error.suggestion
-    advice = "" if is_said else f" {error.suggestion}"
-    return f"- {place}{error.message}.{expected}{advice}"
+    told = f" Expected {expected}{got}." if expected and expected not in message else ""
+    is_said = bool(expected) and expected in suggestion
+    return f"- {place}{message}.{told}" + ("" if is_said else f" {suggestion}")

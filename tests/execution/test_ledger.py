@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from toolkeep.calls import Approval, Decision, Refusal, ToolResult, Truncation, Violation
+from toolkeep.calls import Advice, Approval, Decision, Refusal, ToolResult, Truncation, Violation
 from toolkeep.errors import Code, StateUnusable
 from toolkeep.execution.ledger import Claim, Earlier, Ledger, MemoryLedger, decode, encode
 from toolkeep.storage.ledger import FileLedger
@@ -148,7 +148,10 @@ def test_a_result_is_decoded_as_it_was_encoded(case: str) -> None:
         agent="local",
         value=value,
         error=Refusal(
-            tool="t", errors=(error,), repair=({"op": "remove", "path": "/a"},), correlation_id="c"
+            tool="t",
+            errors=(error,),
+            advice=Advice("t()", ({"op": "remove", "path": "/a"},)),
+            correlation_id="c",
         ),
         hash="h",
         decision=Decision(

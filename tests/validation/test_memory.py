@@ -33,14 +33,17 @@ def test_other_agents_conversations_tools_and_arguments_are_other_calls(keep: Ke
 
 def test_a_thousand_refused_calls_are_remembered() -> None:
     memory = RefusalMemory()
-    caller = Caller("a")
-    assert not memory.is_repeated(caller, "t", b"first")
+
+    def is_known(arguments: str) -> bool:
+        return memory.note(Caller("a"), "t", arguments.encode()).is_repeated
+
+    assert not is_known("first")
     for number in range(REMEMBERED_REFUSALS - 1):
-        memory.is_repeated(caller, "t", str(number).encode())
-    assert memory.is_repeated(caller, "t", b"first")
+        is_known(str(number))
+    assert is_known("first")
     for number in range(REMEMBERED_REFUSALS):
-        memory.is_repeated(caller, "t", f"more {number}".encode())
-    assert not memory.is_repeated(caller, "t", b"first")
+        is_known(f"more {number}")
+    assert not is_known("first")
 
 
 @pytest.mark.spec("VAL-7")
@@ -67,7 +70,11 @@ def test_a_call_that_passes_ends_the_row(keep: Keep) -> None:
 def test_a_quiet_while_ends_the_row() -> None:
     clock = FakeClock()
     memory = RefusalMemory(clock)
-    assert not any(memory.withholds_details("a", "t") for _ in range(REFUSALS_IN_A_ROW))
-    assert memory.withholds_details("a", "t")
+
+    def is_too_often() -> bool:
+        return memory.note(Caller("a"), "t", b"").is_too_often
+
+    assert not any(is_too_often() for _ in range(REFUSALS_IN_A_ROW))
+    assert is_too_often()
     clock.advance(QUIET_SECONDS)
-    assert not memory.withholds_details("a", "t")
+    assert not is_too_often()

@@ -9,11 +9,11 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
-from toolkeep.calls import PermittedCall, Refusal, ToolResult, base64_text
+from toolkeep.calls import Advice, PermittedCall, Refusal, ToolResult, Violation, base64_text
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.refusals import refuse
 
@@ -143,7 +143,7 @@ def encode(result: ToolResult) -> bytes:
     """A result as bytes that `decode` reads."""
     is_binary = isinstance(result.value, bytes)
     value = base64_text(result.value) if is_binary else result.value
-    rest = msgspec.to_builtins(msgspec.structs.replace(result, value=None))
+    rest = msgspec.to_builtins(msgspec.structs.replace(result, value=None), enc_hook=_as_data)
     return json.dumps({"result": rest, "value": value, "is_binary": is_binary}).encode()
 
 
@@ -151,4 +151,22 @@ def decode(data: bytes) -> ToolResult:
     """The result that was encoded."""
     held = json.loads(data)
     value = base64.b64decode(held["value"]) if held["is_binary"] else held["value"]
-    return msgspec.structs.replace(msgspec.convert(held["result"], ToolResult), value=value)
+    result = msgspec.convert(held["result"], ToolResult, dec_hook=_from_data)
+    return msgspec.structs.replace(result, value=value)
+
+
+def _as_data(part: object) -> dict[str, Any]:
+    """What msgspec cannot encode: the parts of a refusal that may not be worked out yet."""
+    if isinstance(part, Violation):
+        return part.to_dict()
+    if isinstance(part, Advice):
+        return {"schema_hint": part.schema_hint, "repair": part.repair}
+    raise NotImplementedError
+
+
+def _from_data(kind: type, data: Any) -> object:
+    if kind is Violation:
+        return Violation(**{**data, "code": Code(data["code"])})
+    if kind is Advice:
+        return Advice(data["schema_hint"], data["repair"] and tuple(data["repair"]))
+    raise NotImplementedError

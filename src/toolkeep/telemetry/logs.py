@@ -147,7 +147,7 @@ class LogListener:
         record = (line.message, fields) if "%(" in line.message else (line.message,)
         line.logger.log(line.level, *record, extra=fields)
         if isinstance(event, events.ValidationFailed) and _VALIDATION.isEnabledFor(logging.DEBUG):
-            errors = event.refusal.to_dict()["errors"]
+            errors = [error.to_dict() for error in event.refusal.errors]
             details = {**fields, "errors": errors, "arguments": event.arguments()}
             _VALIDATION.debug("validation failed in detail", extra=details)
 
@@ -158,7 +158,8 @@ def _is_heard(logger: logging.Logger, level: int) -> bool:
         return False
     here: logging.Logger | None = logger
     while here is not None:
-        if any(not isinstance(handler, logging.NullHandler) for handler in here.handlers):
-            return True
+        for handler in here.handlers:
+            if not isinstance(handler, logging.NullHandler):
+                return True
         here = here.parent if here.propagate else None
     return False

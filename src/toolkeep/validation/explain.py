@@ -1,18 +1,19 @@
-"""A refused call in words: the slow half of the door.
+"""A refused call, explained: the slow half of the door.
 
-Faults are found, violations written, a repair tried; the refusal gets a correlation id, is compared with
-earlier ones, and is told to whoever listens, with redacted arguments (VAL-6).
+Faults are found; words, signature and repair are made when they are read. The refusal gets a correlation id,
+is compared with earlier ones, and is told to whoever listens, with redacted arguments (VAL-6).
 """
 
 import json
-import secrets
+import math
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
-from toolkeep.calls import Refusal, RegisteredTool, Violation
+from toolkeep.calls import Advice, Refusal, RegisteredTool, Repair, Violation
 from toolkeep.errors import Code
 from toolkeep.events import ValidationFailed
-from toolkeep.limits import LOGGED_CHARS, QUIET_SECONDS, REPORT_DIGITS
+from toolkeep.limits import DEFERRED_BYTES, LOGGED_CHARS, QUIET_SECONDS, REPORT_DIGITS
+from toolkeep.random_ids import random_digits
 from toolkeep.validation.faults import Fault, find_faults, first_fault
 from toolkeep.validation.memory import Caller, RefusalMemory
 from toolkeep.validation.mishap import log_mishap
@@ -23,6 +24,7 @@ from toolkeep.validation.report import violations_of
 from toolkeep.validation.size import size_of
 from toolkeep.wording import shorten, visible
 
+_ID_DIGITS = 16
 _PATH_CHARS = 200
 _REPARSED_BYTES = 200_000
 """A larger call that is refused anyway is not read again to find out whether a key stands twice too."""
@@ -39,8 +41,8 @@ def explain(
         return Refusal(
             tool=tool.name,
             errors=(_unexplained(),),
-            schema_hint=tool.arguments.hint(tool.name),
-            correlation_id=caller.correlation_id or secrets.token_hex(8),
+            advice=Advice(partial(tool.arguments.hint, tool.name)),
+            correlation_id=caller.correlation_id or random_digits()[:_ID_DIGITS],
         )
 
 
@@ -51,53 +53,73 @@ def _unexplained() -> Violation:
 def _explain(
     tool: RegisteredTool, arguments: object, objection: Objection, memory: RefusalMemory, caller: Caller
 ) -> Refusal:
-    objection = _sharper(tool, arguments, objection)
-    is_brief = memory.withholds_details(caller.agent, tool.name)
-    is_repeated = memory.is_repeated(caller, tool.name, _identity(arguments, objection))
-    errors: tuple[Violation, ...]
-    repair = None
-    if isinstance(objection, NotStrictJson):
-        errors = (_whole(_without_names(objection) if tool.arguments.secrecy.has_secrets else objection),)
-    else:
-        errors, repair = _misfit(tool, objection.value, is_brief=is_brief)
-    if is_brief:
-        errors = (_withheld(), *errors[:1])
-        repair = None
+    text = as_bytes(arguments)
+    objection = _sharper(tool, text, objection)
+    identity = text or _identity(objection)
+    is_repeated, is_brief = memory.note(caller, tool.name, identity)
+    errors, faults = _found(tool, objection, len(text) or math.inf, is_brief=is_brief)
     refusal = Refusal(
         tool=tool.name,
         errors=errors,
-        schema_hint=tool.arguments.hint(tool.name),
-        repair=repair,
-        correlation_id=caller.correlation_id or secrets.token_hex(8),
+        advice=Advice(partial(tool.arguments.hint, tool.name), partial(_repair, tool, objection, faults)),
+        correlation_id=caller.correlation_id or random_digits()[:_ID_DIGITS],
         is_repeated=is_repeated,
     )
+    if len(identity) * tool.arguments.cost.errors > DEFERRED_BYTES:
+        refusal.settle()
     _tell(tool, objection, refusal, memory, caller.agent)
     return refusal
 
 
-def _sharper(tool: RegisteredTool, arguments: object, objection: Objection) -> Objection:
+def _found(
+    tool: RegisteredTool, objection: Objection, weight: float, *, is_brief: bool
+) -> tuple[tuple[Violation, ...], Sequence[Fault]]:
+    """What is wrong, and the faults that a repair would have to mend."""
+    schema = tool.arguments
+    if isinstance(objection, NotStrictJson):
+        error = _whole(_without_names(objection) if schema.secrecy.has_secrets else objection)
+        return ((_withheld(), error) if is_brief else (error,)), ()
+    value = objection.value
+    if is_brief:
+        return (_withheld(), *violations_of(schema, value, first_fault(schema, value))[:1]), ()
+    faults = find_faults(schema, value, limit=schema.limits.errors, weight=weight)
+    return violations_of(schema, value, faults), faults
+
+
+def _repair(tool: RegisteredTool, objection: Objection, faults: Sequence[Fault]) -> Repair | None:
+    if not isinstance(objection, Misfit):
+        return None
+    try:
+        return repair_of(tool.arguments, objection.value, faults)
+    except Exception as error:  # noqa: BLE001 -- nobody trips over a refusal by reading it
+        log_mishap("a repair could not be tried", error, tool=tool.name)
+        return None
+
+
+def _sharper(tool: RegisteredTool, text: bytes, objection: Objection) -> Objection:
     """A misfit that is no strict JSON to begin with, or that holds numbers too long to speak about."""
     if not isinstance(objection, Misfit):
         return objection
-    text = as_bytes(arguments)
     if not text or may_hold_long_numbers(text):
         size = objection.size or size_of(objection.value)
         if not size.is_finite:
             return infinite_number()
         if size.wide_digits * tool.arguments.cost.errors > REPORT_DIGITS:
             return too_many_digits()
+    if tool.arguments.members is None or not 0 < len(text) <= _REPARSED_BYTES:
+        return objection
+    value = objection.value
+    if type(value) is dict and text.count(b"{") == 1 and text.count(b":") == len(value):
+        return objection  # one object and no more colons than keys, as most: none stands twice
     try:
-        if tool.arguments.members is not None and 0 < len(text) <= _REPARSED_BYTES:
-            parse_json(text)  # duplicate keys were left to a count that was not taken
+        parse_json(text)  # duplicate keys were left to a count that was not taken
     except NotStrictJson as reason:
         return reason
     return objection
 
 
-def _identity(arguments: object, objection: Objection) -> bytes:
-    """Bytes that are the same for the same arguments; hashed, never kept."""
-    if text := as_bytes(arguments):
-        return text
+def _identity(objection: Objection) -> bytes:
+    """Of arguments that are no text: bytes that are the same for the same ones; hashed, never kept."""
     if isinstance(objection, Misfit):
         return repr(objection.value).encode("utf-8", "surrogatepass")
     return f"{objection.path}{objection.reason}".encode("utf-8", "surrogatepass")
@@ -116,19 +138,6 @@ def _whole(reason: NotStrictJson) -> Violation:
     is_cut = reason.code is Code.CALL_UNFINISHED
     expected = "a call that was finished" if is_cut else "a JSON object"
     return Violation(path, reason.code, message, expected, None, suggestion)
-
-
-def _misfit(
-    tool: RegisteredTool,
-    value: Any,
-    *,
-    is_brief: bool,
-) -> tuple[tuple[Violation, ...], tuple[dict[str, Any], ...] | None]:
-    schema = tool.arguments
-    if is_brief:
-        return violations_of(schema, value, first_fault(schema, value)), None
-    faults: list[Fault] = find_faults(schema, value, limit=schema.limits.errors)
-    return violations_of(schema, value, faults), repair_of(schema, value, faults)
 
 
 def _withheld() -> Violation:

@@ -4,6 +4,7 @@ The engine collects errors eagerly, about 6 µs each; a large call is therefore 
 where a part cannot be taken apart its first error stands for it.
 """
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -43,9 +44,12 @@ class Fault(msgspec.Struct, frozen=True):
         ]
 
 
-def find_faults(compiled: CompiledSchema, value: Any, *, limit: int) -> list[Fault]:
-    """The faults of a call that was found invalid, at least one, about `limit` at the most."""
-    search = _Search(compiled, limit)
+def find_faults(compiled: CompiledSchema, value: Any, *, limit: int, weight: float = math.inf) -> list[Fault]:
+    """The faults of a call that was found invalid, at least one, about `limit` at the most.
+
+    `weight` is no less than what the value weighs, where that is known: the bytes of its text.
+    """
+    search = _Search(compiled, limit, weight)
     search.look(compiled.schema, compiled.validator, value, (), _SEARCH_DEPTH)
     if not search.faults:
         search.first(compiled.validator, value, ())
@@ -81,9 +85,10 @@ def weigh(value: Any, limit: int) -> int:
 
 
 class _Search:
-    def __init__(self, compiled: CompiledSchema, limit: int) -> None:
+    def __init__(self, compiled: CompiledSchema, limit: int, weight: float = math.inf) -> None:
         self.compiled = compiled
         self.limit = limit
+        self.weight = weight
         self.faults: list[Fault] = []
 
     def look(
@@ -96,7 +101,7 @@ class _Search:
     ) -> None:
         """Collect what is wrong with the value at one place."""
         affordable = REPORT_WORK // self.compiled.cost.errors
-        if weigh(value, affordable) <= affordable:
+        if self.weight <= affordable or weigh(value, affordable) <= affordable:
             self._collect(validator, value, place)
             return
         shape = _simple(part, self.compiled.schema)

@@ -3,7 +3,6 @@
 Holds hashes and counts, never arguments. One lock; both memories are bounded.
 """
 
-import hashlib
 import threading
 import time
 from collections import OrderedDict
@@ -22,6 +21,15 @@ class Caller(NamedTuple):
     correlation_id: str = ""
 
 
+class Earlier(NamedTuple):
+    """What is known of the refusals before one."""
+
+    is_repeated: bool
+    """Whether this very call was refused before."""
+    is_too_often: bool
+    """Whether there were too many in a row."""
+
+
 class RefusalMemory:
     """What was refused to whom, for one keep; `bus` is told of every refusal."""
 
@@ -29,33 +37,27 @@ class RefusalMemory:
         self._clock = clock
         self.bus = bus or Bus()
         self._lock = threading.Lock()
-        self._calls: OrderedDict[tuple[str, str, str, bytes], None] = OrderedDict()
+        self._calls: OrderedDict[tuple[str, str, str, int], None] = OrderedDict()
         self.rows: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
         """Refusals in a row and the time of the last, by agent and tool; empty while all goes well."""
 
-    def is_repeated(self, caller: Caller, tool: str, arguments: bytes) -> bool:
-        """Whether this very call was refused before; remembers it either way."""
-        digest = hashlib.blake2b(arguments, digest_size=16).digest()
-        key = (caller.agent, caller.conversation, tool, digest)
+    def note(self, caller: Caller, tool: str, arguments: bytes) -> "Earlier":
+        """Remember one more refusal; what there was before it. A quiet while starts a row anew."""
+        call = (caller.agent, caller.conversation, tool, hash(arguments))
+        now, key = self._clock(), (caller.agent, tool)
         with self._lock:
-            known = key in self._calls
-            self._calls[key] = None
-            self._calls.move_to_end(key)
+            is_repeated = call in self._calls
+            self._calls[call] = None
+            self._calls.move_to_end(call)
             if len(self._calls) > REMEMBERED_REFUSALS:
                 self._calls.popitem(last=False)
-        return known
-
-    def withholds_details(self, agent: str, tool: str) -> bool:
-        """Count one more refusal; whether there were too many in a row. A quiet while starts anew."""
-        now = self._clock()
-        with self._lock:
-            row, last = self.rows.get((agent, tool), (0, now))
+            row, last = self.rows.get(key, (0, now))
             row = row + 1 if now - last < QUIET_SECONDS else 1
-            self.rows[agent, tool] = (row, now)
-            self.rows.move_to_end((agent, tool))
+            self.rows[key] = (row, now)
+            self.rows.move_to_end(key)
             if len(self.rows) > REMEMBERED_REFUSALS:
                 self.rows.popitem(last=False)
-        return row > REFUSALS_IN_A_ROW
+        return Earlier(is_repeated, row > REFUSALS_IN_A_ROW)
 
     def forget(self, agent: str, tool: str) -> None:
         """A call passed: the row is over."""

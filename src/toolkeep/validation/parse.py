@@ -68,15 +68,16 @@ def parse_json_fully(raw: bytes, *, depth: int) -> Any:
 
 
 def may_overflow(raw: bytes) -> bool:
-    """Whether the text could hold a finite-looking number that a float cannot: an exponent of three digits,
-    or two hundred digits in a row."""
+    """Whether the text could hold a finite-looking number that a float cannot: an exponent of three digits
+    after a digit, or two hundred digits in a row."""
     shape = raw.translate(_SHAPE)
-    return b"e000" in shape or b"e+000" in shape or _MANY_DIGITS in shape
+    return b"0e000" in shape or b"0e+000" in shape or _MANY_DIGITS in shape
 
 
 def may_hold_long_numbers(raw: bytes) -> bool:
     """Whether the text could hold a number beyond a float, or an integer beyond 2^53."""
-    return _LONG in raw.translate(_SHAPE) or may_overflow(raw)
+    shape = raw.translate(_SHAPE)
+    return _LONG in shape or b"0e000" in shape or b"0e+000" in shape
 
 
 def has_infinity(value: Any) -> bool:

@@ -1,23 +1,26 @@
 """Faults become violations that a model can mend: each with a pointer, what is expected, and what to do.
 
-Built from the engine's structured kinds, never from its English, and from the call itself; what is secret
-stays out (`Secrecy` decides). At most `limits.errors`, in schema order.
+Path and code are worked out at once, words when they are read. Built from the engine's structured kinds,
+never from its English, and from the call itself; what is secret stays out (`Secrecy` decides). At most
+`limits.errors`, in schema order.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from jsonschema_rs import ValidationErrorKind as Kind
 
-from toolkeep.calls import Violation
+from toolkeep.calls import Violation, Words
 from toolkeep.definitions.parameter import is_secret
 from toolkeep.errors import Code
-from toolkeep.limits import LISTED_NAMES
-from toolkeep.pointers import pointer
+from toolkeep.limits import ECHOED_CHARS, LISTED_NAMES
+from toolkeep.pointers import pointer as pointer_of
 from toolkeep.validation.compiler import CompiledSchema
 from toolkeep.validation.faults import Fault, Place
 from toolkeep.validation.hint import describe
 from toolkeep.validation.keywords import Schema
+from toolkeep.validation.mishap import log_mishap
 from toolkeep.validation.nearest import probable_name
 from toolkeep.validation.patterns import as_meant
 from toolkeep.wording import HIDDEN, echo, echo_name, listing, type_name
@@ -41,24 +44,21 @@ _OTHER = "Send another value"
 _ALTERNATIVES = (Kind.AnyOf, Kind.OneOfNotValid, Kind.OneOfMultipleValid)
 _UNKNOWN = (Kind.AdditionalProperties, Kind.UnevaluatedProperties)
 
+_UNEXPLAINED = Words("The arguments do not fit", "a JSON object", None, "Follow the signature.")
+
 
 def violations_of(
     compiled: CompiledSchema,
     value: Any,
     faults: Sequence[Fault],
 ) -> tuple[Violation, ...]:
-    """What to tell the model about the faults of one call."""
-    report = _Report(compiled, value)
-    found: dict[Violation, Place] = {}
+    """What to tell the model about the faults of one call. Nobody else may change the value from now on."""
+    report = _Report(_Wording(compiled, value))
     for fault in without_echoes(faults):
-        for place, violation in report.explain(fault, alternatives=3):
-            found.setdefault(violation, place)
-    if not found:
-        found = {report.misfit(fault.place): fault.place for fault in faults[:1]}
-    if len(found) == 1:
-        return tuple(found)
-    ordered = sorted(found, key=lambda violation: report.order(found[violation]))
-    return tuple(ordered[: compiled.limits.errors])
+        report.explain(fault, alternatives=3)
+    if not report.found:
+        report.misfit(faults[0].place)
+    return report.violations(compiled.limits.errors)
 
 
 def value_at(value: Any, place: Place) -> Any:
@@ -68,15 +68,18 @@ def value_at(value: Any, place: Place) -> Any:
     return value
 
 
-def without_echoes(faults: Sequence[Fault]) -> Iterator[Fault]:
+def without_echoes(faults: Sequence[Fault]) -> Iterable[Fault]:
     """Leave out what only repeats: closing `oneOf` adds an `anyOf` that fails along with it."""
+    if len(faults) == 1:
+        return faults
+    rivals = [fault for fault in faults if type(fault.kind) in _ALTERNATIVES]
+    return _one_of_each(faults, rivals) if len(rivals) > 1 else faults
+
+
+def _one_of_each(faults: Sequence[Fault], alternatives: Sequence[Fault]) -> Iterator[Fault]:
     by_place: dict[Place, list[Fault]] = {}
-    for fault in faults:
-        if isinstance(fault.kind, _ALTERNATIVES):
-            by_place.setdefault(fault.place, []).append(fault)
-    if not by_place:
-        yield from faults
-        return
+    for fault in alternatives:
+        by_place.setdefault(fault.place, []).append(fault)
     for fault in faults:
         rivals = by_place.get(fault.place, [])
         if fault in rivals and len(rivals) > 1:
@@ -87,7 +90,119 @@ def without_echoes(faults: Sequence[Fault]) -> Iterator[Fault]:
         yield fault
 
 
+def _ranks(names: Iterable[str]) -> dict[str | int, int]:
+    return {name: rank for rank, name in enumerate(names)}
+
+
+Say = Callable[["_Wording", Place, Any], Words]
+"""From a place, and what the engine or the schema says about it, to words."""
+
+
 class _Report:
+    """Which violations there are, where, and in which order."""
+
+    __slots__ = ("found", "wording")
+
+    def __init__(self, wording: "_Wording") -> None:
+        self.wording = wording
+        self.found: dict[object, tuple[Place, Violation]] = {}
+        """By their paths; by themselves where that path has another one already."""
+
+    def violations(self, most: int) -> tuple[Violation, ...]:
+        """What was found, in schema order."""
+        if len(self.found) == 1:
+            ((_, violation),) = self.found.values()
+            return (violation,)
+        ranks: dict[Place, dict[str | int, int]] = {(): _ranks(self.wording.names(()))}
+        ordered = sorted(self.found.values(), key=lambda one: self._order(one[0], ranks))
+        return tuple([violation for _, violation in ordered][:most])
+
+    def _order(self, place: Place, ranks: dict[Place, dict[str | int, int]]) -> list[tuple[int, str]]:
+        """Where a place stands in the schema: known properties in their order, then the others by name."""
+        if len(place) == 1 and place[0] in ranks[()]:  # as most
+            return [(ranks[()][place[0]], "")]
+        keys: list[tuple[int, str]] = []
+        for depth, step in enumerate(place):
+            if isinstance(step, int):
+                keys.append((step, ""))
+                continue
+            above = place[:depth]
+            if above not in ranks:
+                ranks[above] = _ranks(self.wording.names(above))
+            rank = ranks[above].get(step)
+            keys.append((len(ranks[above]), step) if rank is None else (rank, ""))
+        return keys
+
+    def misfit(self, place: Place) -> None:
+        """For a value that fits no alternative though each part is known, or that is too large for more."""
+        self._add(place, Code.CONSTRAINT, _Wording.misfit)
+
+    def explain(self, fault: Fault, *, alternatives: int) -> None:
+        """One fault as one or more violations."""
+        kind, place = fault.kind, fault.place
+        words = _Wording.BY_KIND.get(type(kind))
+        if words is not None:  # as most
+            self._add(place, Code.WRONG_TYPE if type(kind) is Kind.Type else Code.CONSTRAINT, words, kind)
+        elif kind is None:
+            self.misfit(place)
+        elif isinstance(kind, _UNKNOWN):
+            self._unknown(place, kind.unexpected)
+        elif isinstance(kind, Kind.Required):
+            self._add((*place, kind.property), Code.REQUIRED_MISSING, _Wording.missing)
+        elif isinstance(kind, _ALTERNATIVES):
+            self._alternatives(fault, alternatives)
+        else:
+            self._add(place, Code.CHECK_FAILED, _Wording.unchecked)
+
+    def _add(self, place: Place, code: Code, words: Say, about: Any = None) -> None:
+        path = self.wording.pointer(place)
+        violation = Violation.worded_later(path, code, partial(self.wording.worded, words, place, about))
+        _, first = self.found.setdefault(path, (place, violation))
+        if first is not violation and first != violation:  # which takes the words of both
+            self.found.setdefault(violation, (place, violation))
+
+    def _unknown(self, place: Place, unexpected: Iterable[str]) -> None:
+        known = self.wording.names(place)
+        strangers = [name for name in unexpected if name not in known]
+        for name in strangers[: self.wording.compiled.limits.errors]:
+            self._add((*place, name), Code.CONSTRAINT, _Wording.stranger, known)
+
+    def _alternatives(self, fault: Fault, depth: int) -> None:
+        """The alternative that the value comes closest to speaks for all."""
+        kind, place = fault.kind, fault.place
+        if isinstance(kind, Kind.OneOfMultipleValid):
+            self._add(place, Code.CONSTRAINT, _Wording.several)
+            return
+        branches = fault.alternatives()
+        closest = [
+            branch for branch in branches if branch and not any(_is_wrong_kind(f, place) for f in branch)
+        ]
+        if closest and depth:
+            best = min(closest, key=lambda branch: (_wrong_tags(branch), len(branch)))
+            for inner in best:
+                self.explain(inner, alternatives=depth - 1)
+            return
+        types = [
+            name
+            for branch in branches
+            for f in branch
+            for name in getattr(f.kind, "types", ())
+            if f.place == place
+        ]
+        if types:
+            self._add(place, Code.WRONG_TYPE, _Wording.other_type, list(dict.fromkeys(types)))
+        else:
+            self._add(place, Code.CONSTRAINT, _Wording.no_alternative)
+
+
+class _Wording:
+    """What is said about one call, worked out when it is read.
+
+    It is all that a refusal holds on to: the schema, and a value that nobody else may change.
+    """
+
+    __slots__ = ("_described", "compiled", "root", "secrecy", "value")
+
     def __init__(self, compiled: CompiledSchema, value: Any) -> None:
         self.compiled = compiled
         self.root = compiled.schema
@@ -95,68 +210,44 @@ class _Report:
         self.secrecy = compiled.secrecy
         self._described: dict[tuple[int, bool], str] = {}
 
-    def order(self, place: Place) -> list[tuple[int, str]]:
-        """Where a place stands in the schema: known properties in their order, then the others by name."""
-        keys = []
-        for depth, step in enumerate(place):
-            if isinstance(step, int):
-                keys.append((step, ""))
-                continue
-            names = self._names(place[:depth])
-            keys.append((list(names).index(step) if step in names else len(names), str(step)))
-        return keys
-
-    def _names(self, place: Place) -> dict[str, Schema]:
+    def names(self, place: Place) -> dict[str, Schema]:
+        """The property names that an object at a place may have."""
         if not place and "properties" in self.root and "$ref" not in self.root and "allOf" not in self.root:
             return self.root["properties"]  # type: ignore[no-any-return]  # a schema
         return self.compiled.locator.names_at(place)
 
-    def misfit(self, place: Place) -> Violation:
-        """For a value that fits no alternative though each part is known, or that is too large for more."""
-        expected = self._expected(place)
-        return self._violation(
-            place, Code.CONSTRAINT, "does not fit its schema", expected, f"Send {expected}"
-        )
-
-    def explain(self, fault: Fault, *, alternatives: int) -> Iterator[tuple[Place, Violation]]:
-        """One fault as one or more violations, each with its place."""
-        kind, place = fault.kind, fault.place
-        if kind is None:
-            yield place, self.misfit(place)
-        elif type(kind) in self._EXPLAINED_BY:  # as most
-            yield place, self._at_place(place, kind)
-        elif isinstance(kind, _UNKNOWN):
-            yield from self._unknown(place, kind.unexpected)
-        elif isinstance(kind, Kind.Required):
-            yield self._missing(place, kind.property)
-        elif isinstance(kind, _ALTERNATIVES):
-            yield from self._alternatives(fault, alternatives)
-        else:
-            yield place, self._at_place(place, kind)
-
-    def _at_place(self, place: Place, kind: Kind) -> Violation:
-        explain = self._EXPLAINED_BY.get(type(kind))
-        if explain is not None:
-            return explain(self, place, kind)
-        return self._violation(place, Code.CHECK_FAILED, "could not be checked", "a simpler value", _SIMPLER)
-
-    def _violation(self, place: Place, code: Code, what: str, expected: str, suggestion: str) -> Violation:
-        value = value_at(self.value, place)
-        actual = f"{type_name(value)} {HIDDEN}" if self.secrecy.hides_value(place) else echo(value)
-        return Violation(
-            self._pointer(place), code, f"{self._subject(place)} {what}", expected, actual, f"{suggestion}."
-        )
-
-    def _pointer(self, place: Place) -> str:
+    def pointer(self, place: Place) -> str:
         """The pointer to a place, its names as they may be shown."""
-        if len(place) == 1 and isinstance(place[0], str) and place[0].isidentifier():
-            return f"/{self._name(place)}"  # as most
-        return pointer(
+        if len(place) == 1 and not self.secrecy.has_secrets:  # as most
+            (step,) = place
+            if type(step) is str and step.isidentifier() and step.isascii() and len(step) <= ECHOED_CHARS:
+                return f"/{step}"
+        return pointer_of(
             [
                 self._name(place[: depth + 1]) if isinstance(step, str) else step
                 for depth, step in enumerate(place)
             ]
         )
+
+    def worded(self, words: Say, place: Place, about: Any) -> Words:
+        """The words of one violation; some in any case: nobody trips over a refusal by reading it."""
+        try:
+            return words(self, place, about)
+        except Exception as error:  # noqa: BLE001 -- a call that is refused stays refused
+            log_mishap("a violation could not be worded", error)
+            return _UNEXPLAINED
+
+    def _words(self, place: Place, what: str, expected: str, suggestion: str) -> Words:
+        value = value_at(self.value, place)
+        actual = f"{type_name(value)} {HIDDEN}" if self.secrecy.hides_value(place) else echo(value)
+        return Words(f"{self._subject(place)} {what}", expected, actual, f"{suggestion}.")
+
+    def misfit(self, place: Place, _: None) -> Words:
+        expected = self._expected(place)
+        return self._words(place, "does not fit its schema", expected, f"Send {expected}")
+
+    def unchecked(self, place: Place, _: None) -> Words:
+        return self._words(place, "could not be checked", "a simpler value", _SIMPLER)
 
     def _subject(self, place: Place) -> str:
         if not place:
@@ -166,7 +257,7 @@ class _Report:
     def _name(self, place: Place) -> str:
         """The last name of a place; of an object that is secret, the names that it gave itself are too."""
         above, name = place[:-1], str(place[-1])
-        if self.secrecy.has_secrets and name not in self._names(above) and self.secrecy.hides_schema(above):
+        if self.secrecy.has_secrets and name not in self.names(above) and self.secrecy.hides_schema(above):
             return HIDDEN
         return echo_name(name)
 
@@ -180,26 +271,22 @@ class _Report:
             self._described[key] = describe(parts[0], self.root, hide=key[1])
         return self._described[key]
 
-    def _type(self, place: Place, kind: Kind) -> Violation:
+    def _type(self, place: Place, kind: Kind) -> Words:
         types = list(getattr(kind, "types", ()))
         allowed = " or ".join(sorted(types, key="null".__eq__))
         got = type_name(value_at(self.value, place))
         if "integer" in types and got == "number":
             got = "a number with a fraction"
         wanted = _article(allowed)
-        return self._violation(
-            place, Code.WRONG_TYPE, f"must be {wanted}, got {got}", allowed, f"Send {wanted}"
-        )
+        return self._words(place, f"must be {wanted}, got {got}", allowed, f"Send {wanted}")
 
-    def _enum(self, place: Place, kind: Kind) -> Violation:
+    def _enum(self, place: Place, kind: Kind) -> Words:
         options = getattr(kind, "options", None)
         allowed = [kind.value] if options is None else options
         if isinstance(kind, Kind.Constant):
             allowed = [kind.expected_value]
         if self.secrecy.hides_schema(place):
-            return self._violation(
-                place, Code.CONSTRAINT, "is not an allowed value", "an allowed value", _OTHER
-            )
+            return self._words(place, "is not an allowed value", "an allowed value", _OTHER)
         shown = listing(map(echo, allowed), len(allowed), LISTED_NAMES)
         expected = f"one of {shown}" if len(allowed) > 1 else shown
         value = value_at(self.value, place)
@@ -211,65 +298,53 @@ class _Report:
         suggestion = (
             f"Use {echo(near)}" if near and not self.secrecy.hides_value(place) else f"Use {expected}"
         )
-        return self._violation(place, Code.CONSTRAINT, "is not an allowed value", expected, suggestion)
+        return self._words(place, "is not an allowed value", expected, suggestion)
 
-    def _limit(self, place: Place, kind: Kind) -> Violation:
+    def _limit(self, place: Place, kind: Kind) -> Words:
         if self.secrecy.hides_schema(place):
-            return self._violation(
-                place, Code.CONSTRAINT, "is outside its limits", "a value inside its limits", _OTHER
-            )
+            return self._words(place, "is outside its limits", "a value inside its limits", _OTHER)
         verb, text = _LIMITS[type(kind)]
         expected = text.format(echo(getattr(kind, "limit", None)))
-        return self._violation(
-            place, Code.CONSTRAINT, f"must {verb} {expected}", expected, f"Send {expected}"
-        )
+        return self._words(place, f"must {verb} {expected}", expected, f"Send {expected}")
 
-    def _pattern(self, place: Place, kind: Kind) -> Violation:
+    def _pattern(self, place: Place, kind: Kind) -> Words:
         if self.secrecy.hides_schema(place):
-            return self._violation(
-                place, Code.CONSTRAINT, "has the wrong form", "text of the right form", "Send another text"
-            )
+            return self._words(place, "has the wrong form", "text of the right form", "Send another text")
         expected = f"text matching {echo_name(self._written(place, str(getattr(kind, 'pattern', ''))))}"
-        return self._violation(
-            place, Code.CONSTRAINT, "does not match its pattern", expected, f"Send {expected}"
-        )
+        return self._words(place, "does not match its pattern", expected, f"Send {expected}")
 
     def _written(self, place: Place, meant: str) -> str:
         """A pattern as its author wrote it."""
         patterns = (part.get("pattern") for part in self.compiled.locator.parts_at(place))
         return next((one for one in patterns if isinstance(one, str) and as_meant(one) == meant), meant)
 
-    def _format(self, place: Place, kind: Kind) -> Violation:
+    def _format(self, place: Place, kind: Kind) -> Words:
         name = echo_name(str(getattr(kind, "format", "")))
-        return self._violation(place, Code.CONSTRAINT, f"is not a valid {name}", name, f"Send a valid {name}")
+        return self._words(place, f"is not a valid {name}", name, f"Send a valid {name}")
 
-    def _multiple(self, place: Place, kind: Kind) -> Violation:
+    def _multiple(self, place: Place, kind: Kind) -> Words:
         if self.secrecy.hides_schema(place):
-            return self._violation(place, Code.CONSTRAINT, "is outside its limits", "another number", _OTHER)
+            return self._words(place, "is outside its limits", "another number", _OTHER)
         factor = echo(getattr(kind, "multiple_of", None))
-        return self._violation(
+        return self._words(
             place,
-            Code.CONSTRAINT,
             f"is not a multiple of {factor}",
             f"a multiple of {factor}",
             f"Send a multiple of {factor}",
         )
 
-    def _unique(self, place: Place, _: Kind) -> Violation:
-        return self._violation(
-            place, Code.CONSTRAINT, "holds the same item twice", "different items", "Send each item once"
-        )
+    def _unique(self, place: Place, _: Kind) -> Words:
+        return self._words(place, "holds the same item twice", "different items", "Send each item once")
 
-    def _contains(self, place: Place, _: Kind) -> Violation:
-        return self._violation(
+    def _contains(self, place: Place, _: Kind) -> Words:
+        return self._words(
             place,
-            Code.CONSTRAINT,
             "lacks an item that it must contain",
             self._expected(place),
             "Add such an item",
         )
 
-    def _property_name(self, place: Place, kind: Kind) -> Violation:
+    def _property_name(self, place: Place, kind: Kind) -> Words:
         name = echo_name(str(kind.error.instance)) if isinstance(kind, Kind.PropertyNames) else ""
         parts = [part.get("propertyNames") for part in self.compiled.locator.parts_at(place)]
         rules = [rule for rule in parts if isinstance(rule, dict)]
@@ -277,114 +352,53 @@ class _Report:
         expected = "allowed property names"
         if rules and not is_hidden:
             expected = f"property names: {describe({'type': 'string', **rules[0]}, self.root)}"
-        return self._violation(
+        return self._words(
             place,
-            Code.CONSTRAINT,
             f"has a property name that is not allowed, {HIDDEN if is_hidden else repr(name)}",
             expected,
             "Rename that property",
         )
 
-    def _excluded(self, place: Place, _: Kind) -> Violation:
-        return self._violation(place, Code.CONSTRAINT, "is a value that is excluded", "another value", _OTHER)
+    def _excluded(self, place: Place, _: Kind) -> Words:
+        return self._words(place, "is a value that is excluded", "another value", _OTHER)
 
-    def _not_allowed(self, place: Place, _: Kind) -> Violation:
-        return self._violation(place, Code.CONSTRAINT, "must not be given", "nothing", "Remove it")
+    def _not_allowed(self, place: Place, _: Kind) -> Words:
+        return self._words(place, "must not be given", "nothing", "Remove it")
 
-    def _extra_items(self, place: Place, kind: Kind) -> Violation:
+    def _extra_items(self, place: Place, kind: Kind) -> Words:
         count = len(getattr(kind, "unexpected", ()))
-        return self._violation(
-            place, Code.CONSTRAINT, f"has {count} items too many", "fewer items", "Remove the last items"
-        )
+        return self._words(place, f"has {count} items too many", "fewer items", "Remove the last items")
 
-    def _missing(self, place: Place, name: str) -> tuple[Place, Violation]:
-        at = (*place, name)
-        schema = self._names(place).get(name, True)
+    def missing(self, at: Place, _: None) -> Words:
+        name = echo_name(str(at[-1]))
+        schema = self.names(at[:-1]).get(str(at[-1]), True)
         expected = describe(schema, self.root, hide=self.secrecy.hides_schema(at))
-        message = f"Required property '{echo_name(name)}' is missing"
-        suggestion = f"Add '{echo_name(name)}': {expected}."
-        return at, Violation(self._pointer(at), Code.REQUIRED_MISSING, message, expected, None, suggestion)
+        message = f"Required property '{name}' is missing"
+        return Words(message, expected, None, f"Add '{name}': {expected}.")
 
-    def _unknown(self, place: Place, unexpected: Iterable[str]) -> Iterator[tuple[Place, Violation]]:
-        known = self._names(place)
-        strangers = [name for name in unexpected if name not in known]
-        given = value_at(self.value, place)
-        free = [name for name in known if name not in given]
+    def stranger(self, at: Place, known: dict[str, Schema]) -> Words:
+        given = value_at(self.value, at[:-1])
+        near = probable_name(str(at[-1]), [name for name in known if name not in given])
+        shown = self._name(at)
         names = listing(map(echo_name, known), len(known), LISTED_NAMES)
-        for name in strangers[: self.compiled.limits.errors]:
-            at = (*place, name)
-            shown = self._name(at)
-            near = probable_name(name, free)
-            expected = f"one of {names}" if known else "no properties"
-            suggestion = f"Did you mean '{echo_name(near)}'?" if near else f"Remove '{shown}'."
-            yield (
-                at,
-                Violation(
-                    self._pointer(at),
-                    Code.CONSTRAINT,
-                    f"Unknown property '{shown}'",
-                    expected,
-                    None,
-                    suggestion,
-                ),
-            )
+        expected = f"one of {names}" if known else "no properties"
+        suggestion = f"Did you mean '{echo_name(near)}'?" if near else f"Remove '{shown}'."
+        return Words(f"Unknown property '{shown}'", expected, None, suggestion)
 
-    def _alternatives(self, fault: Fault, depth: int) -> Iterator[tuple[Place, Violation]]:
-        """The alternative that the value comes closest to speaks for all."""
-        kind, place = fault.kind, fault.place
-        if isinstance(kind, Kind.OneOfMultipleValid):
-            expected = "exactly one alternative"
-            yield (
-                place,
-                self._violation(
-                    place,
-                    Code.CONSTRAINT,
-                    "fits more than one alternative",
-                    expected,
-                    "Leave out what belongs to the other alternatives",
-                ),
-            )
-            return
-        branches = fault.alternatives()
-        closest = [
-            branch for branch in branches if branch and not any(_is_wrong_kind(f, place) for f in branch)
-        ]
-        if closest and depth:
-            best = min(closest, key=lambda branch: (_wrong_tags(branch), len(branch)))
-            for inner in best:
-                yield from self.explain(inner, alternatives=depth - 1)
-            return
-        types = [
-            name
-            for branch in branches
-            for f in branch
-            for name in getattr(f.kind, "types", ())
-            if f.place == place
-        ]
-        if types:
-            yield place, self._wrong_alternative(place, list(dict.fromkeys(types)))
-        else:
-            expected = self._expected(place)
-            yield (
-                place,
-                self._violation(
-                    place, Code.CONSTRAINT, "fits none of its alternatives", expected, f"Send {expected}"
-                ),
-            )
+    def several(self, place: Place, _: None) -> Words:
+        advice = "Leave out what belongs to the other alternatives"
+        return self._words(place, "fits more than one alternative", "exactly one alternative", advice)
 
-    def _wrong_alternative(self, place: Place, types: list[str]) -> Violation:
+    def no_alternative(self, place: Place, _: None) -> Words:
         expected = self._expected(place)
-        allowed = " or ".join(types)
-        got = type_name(value_at(self.value, place))
-        return self._violation(
-            place,
-            Code.WRONG_TYPE,
-            f"must be {_article(allowed)}, got {got}",
-            expected,
-            f"Send {_article(allowed)}",
-        )
+        return self._words(place, "fits none of its alternatives", expected, f"Send {expected}")
 
-    _EXPLAINED_BY: ClassVar[dict[type[Kind], Callable[["_Report", Place, Any], Violation]]] = {
+    def other_type(self, place: Place, types: list[str]) -> Words:
+        wanted = _article(" or ".join(types))
+        got = type_name(value_at(self.value, place))
+        return self._words(place, f"must be {wanted}, got {got}", self._expected(place), f"Send {wanted}")
+
+    BY_KIND: ClassVar[dict[type[Kind] | type[None], Say]] = {
         Kind.Type: _type,
         Kind.Enum: _enum,
         Kind.Constant: _enum,
