@@ -1,4 +1,4 @@
-"""Roles of arguments: how they are declared, and what may never be declared without authority (FLO-2)."""
+"""Roles of arguments: how they are declared, and what may never be declared without authority."""
 
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from toolkeep.definitions.vocabulary import Role
 from toolkeep.registry.admit import admit
 from toolkeep.tools.catalogue import BUILT_IN_TOOLS, web_search
 
-pytestmark = pytest.mark.spec("FLO-2")
+pytestmark = pytest.mark.spec("DEF-1")
 
 TEXT: dict[str, Any] = {"type": "string", "description": "Some text."}
 SEND = with_properties({"to": TEXT, "body": {**TEXT, "x-flow": "content"}}, required=["to", "body"])
