@@ -113,7 +113,7 @@ def test_what_waits_is_listed_in_one_line_each(project: Path, approvals: FileApp
     assert (status, end) == (0, "")
     assert first == '0123456789abcdef <times>  medium    save_note  writer  {"path": "a\\u202e"}'
     head = 'ffffffffffffffff <times>  critical  "x\\n0000  safe"  "\\u001b[2J"  {"a": "bbb'
-    assert (second[: len(head)], len(second) < 160, second[-1]) == (head, True, "…")
+    assert (second[: len(head)], len(second) < 160, second[-2:]) == (head, True, "…}")
 
 
 def test_a_list_in_json_has_the_whole_arguments(project: Path, approvals: FileApprovals) -> None:
@@ -149,7 +149,8 @@ def test_json_shows_what_the_view_left_out(project: Path, approvals: FileApprova
     text = "x" * 50_000 + "\u202e"
     approvals.ask(question(arguments=json.dumps({"text": text})))
     shown = run(project, "show", "0123456789abcdef").stdout
-    assert "  30017 characters are left out here" in shown
+    assert "  Long values are cut here; see all of them:" in shown
+    assert "46,001 more characters" in "".join(line[4:] for line in shown.split("\n"))
     whole = run(project, "show", "0123456789abcdef", "--json").stdout
     assert json.loads(whole)["arguments"] == {"text": text}
     assert "\u202e" not in whole

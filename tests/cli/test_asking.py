@@ -160,7 +160,7 @@ In session s1, for a day at most.
 
 
 def test_the_person_frees_and_bounds_arguments_and_sees_what_will_pass(shop: Shop) -> None:
-    with call(shop, "save_note", NOTE, columns=200, session="s1") as dialogue:
+    with call(shop, "save_note", NOTE, "--session", "s1", columns=200) as dialogue:
         dialogue.until(OFFERED)
         shown = []
         for line in (
