@@ -292,7 +292,7 @@ BOUNDED: dict[str, tuple[str, Any, str, list[Any], list[Any]]] = {
         "to", "ada@example.org", "domain:example.org",
         ["bob@example.org", "bob@EXAMPLE.org", ["ada@example.org", "bob@example.org"]],
         ["eve@evil.example", "eve@evil.example,ada@example.org", "ada@example.org, eve@evil.example",
-         ["ada@example.org", "eve@evil.example"], [], "eve@sub.example.org", "eve@evil-example.org", "@example.org",
+         ["ada@example.org", "eve@evil.example"], ["ada@example.org", "everybody"], [], "eve@sub.example.org", "eve@evil-example.org", "@example.org",
          '"eve@evil.example" <ada@example.org>', "ada@example.org\nbcc: eve@evil.example", "ada@example.org "],
     ),
     "maximum": ("amount", 10, "max:100", [0, 100, 99.99], [100.01, -1, 1e300]),

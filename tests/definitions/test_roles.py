@@ -111,6 +111,11 @@ def test_a_mark_of_another_argument_is_none_of_this_one() -> None:
     definition = admit(made(parameters=with_properties(properties), capabilities=["fs.write"])).definition
     marks = ArgumentMarks(definition.parameters)
     assert (marks.why_authority("body"), marks.why_authority("path")) == ("", "it touches fs.write")
+    referring = with_properties(
+        {"path": {"$ref": "#/$defs/p"}, "body": TEXT}, **{"$defs": {"p": {**TEXT, "x-touches": "fs.write"}}}
+    )
+    marks = ArgumentMarks(referring)
+    assert (marks.why_authority("body"), marks.why_authority("path")) == ("", "it touches fs.write")
 
 
 def test_an_upstream_cannot_declare_roles_of_its_own() -> None:

@@ -43,7 +43,7 @@ CALL = {
     "key": "hunter2",
     "body": "x" * 300_000,
 }
-WHO = {"agent": "clerk", "session": "monday"}
+WHO: dict[str, Any] = {"agent": "clerk", "session": "monday"}
 
 
 @pytest.fixture
