@@ -14,8 +14,9 @@ import toolkeep
 from toolkeep.keep import CallKeywords, Keep
 
 FACE = {
-    "ArgumentsRefused", "CallLimits", "Category", "CheckedCall", "Code", "Danger", "DefinitionError", "Determinism",
-    "FunctionTool", "HttpSource", "InvokeResult", "Isolation", "Keep", "Limits", "Refusal", "Registry", "Secret",
+    "ArgumentsRefused", "CallLimits", "Category", "CheckedCall", "Code", "Content", "Danger", "DefinitionError",
+    "Determinism",
+    "FunctionTool", "HttpSource", "InvokeResult", "Isolation", "Keep", "Limits", "Option", "Refusal", "Registry", "Secret",
     "SideEffect", "Tier", "ToolContext", "ToolDefinition", "ToolFailed", "ToolParameter", "ToolProvider",
     "ToolResult", "ToolState", "ToolkeepError", "Touches", "Violation", "WasmTool", "open_keep", "tool",
     "verify_receipt",

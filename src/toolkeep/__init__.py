@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from toolkeep.definitions.context import ToolContext, ToolFailed
     from toolkeep.definitions.contract import InvokeResult
     from toolkeep.definitions.function import FunctionTool, tool
-    from toolkeep.definitions.parameter import Secret, ToolParameter, Touches
+    from toolkeep.definitions.parameter import Content, Option, Secret, ToolParameter, Touches
     from toolkeep.definitions.tool import ToolDefinition
     from toolkeep.definitions.vocabulary import (
         Category,
@@ -39,6 +39,7 @@ _HOMES = {
     "Category": "definitions.vocabulary",
     "CheckedCall": "calls",
     "Code": "errors",
+    "Content": "definitions.parameter",
     "Danger": "definitions.vocabulary",
     "DefinitionError": "errors",
     "Determinism": "definitions.vocabulary",
@@ -48,6 +49,7 @@ _HOMES = {
     "Isolation": "definitions.vocabulary",
     "Keep": "keep",
     "Limits": "limits",
+    "Option": "definitions.parameter",
     "Refusal": "calls",
     "Registry": "registry.protocol",
     "Secret": "definitions.parameter",
@@ -75,6 +77,7 @@ __all__ = [
     "Category",
     "CheckedCall",
     "Code",
+    "Content",
     "Danger",
     "DefinitionError",
     "Determinism",
@@ -84,6 +87,7 @@ __all__ = [
     "Isolation",
     "Keep",
     "Limits",
+    "Option",
     "Refusal",
     "Registry",
     "Secret",

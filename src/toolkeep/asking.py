@@ -7,7 +7,7 @@ from toolkeep.approval.approve import Asked, Asker
 from toolkeep.approval.question import Answer, Question, Rule
 from toolkeep.approval.store import Approvals, MemoryApprovals
 from toolkeep.calls import PermittedCall
-from toolkeep.policy.rules import RuleJudge
+from toolkeep.canonical import canonical_bytes
 
 
 class Asking(NamedTuple):
@@ -43,11 +43,16 @@ def asking(call: PermittedCall, kept: Approvals | None, *, is_paranoid: bool) ->
         questions.append(question)
         return False
 
-    asker = Asker(_Earlier(kept), RuleJudge(), approver=stand_in, is_paranoid=is_paranoid)
-    asked = asyncio.run(asker.ask(call, ""))
+    asker = Asker(_Earlier(kept), approver=stand_in, is_paranoid=is_paranoid)
+    asked = asyncio.run(asker.ask(call, _sealed(call)))
     if questions:
         return Asking(why=questions[0].why, acts=questions[0].acts)
     if isinstance(asked, Asked) and (approval := asked.approval) is not None:
         which = f" {approval.id}" if approval.id else ""
         return Asking(earlier=f"{approval.approver} agreed before, by {approval.way}{which}")
     return Asking()
+
+
+def _sealed(call: PermittedCall) -> bytes:
+    """The arguments without secrets: no key is at hand here, so what binds a secret covers nothing."""
+    return canonical_bytes(call.tool.arguments.secrecy.replace(call.checked.arguments, lambda _: {}))

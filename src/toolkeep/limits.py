@@ -298,9 +298,6 @@ DIFFERENCE_STEPS: Final = 1_000_000
 VIEW_CHARS: Final = 20_000
 """What of each part of a question a terminal shows, four screens or so; the number left out is said."""
 
-RULE_CHARS: Final = VIEW_CHARS
-"""Text in the arguments of a call that a rule can be made for: who says "always" reads all of it."""
-
 RULE_DAYS: Final = 365
 """The longest that an "always" holds; people and tools change."""
 

@@ -50,7 +50,6 @@ from toolkeep.execution.wasm import WasmRunner
 from toolkeep.journey import Journey
 from toolkeep.limits import NAMED_CHARS, CallLimits
 from toolkeep.policy.authorize import Authorizer
-from toolkeep.policy.rules import RuleJudge
 from toolkeep.policy.settings import PolicySettings
 from toolkeep.random_ids import random_digits
 from toolkeep.records import KeepRecord, MemoryRecord
@@ -106,7 +105,6 @@ class Pipeline:
         self.authorizer = authorizer
         self.asker = Asker(
             record.approvals,
-            RuleJudge(),
             approver=approver,
             is_paranoid=policy.is_paranoid,
             wait_s=policy.wait_s,
@@ -255,7 +253,7 @@ class Pipeline:
             return claimed
         journey.claim = _passed(claimed)
         _passed(self._runnable(permitted))
-        asked = _passed(await self.asker.ask(permitted, hashed.hash, slot.aside))
+        asked = _passed(await self.asker.ask(permitted, hashed.body, slot.aside))
         permitted = journey.permitted = _passed(self._still_permitted(permitted, asked))
         approved = _passed(self.asker.approve(permitted, asked))
         is_first = permitted.is_recorded_first

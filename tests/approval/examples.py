@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolkeep.approval.coverage import Argument, Constraint
 from toolkeep.approval.question import Answer, Question, Rule
 
 BEGAN = 1_000_000.0
@@ -32,7 +33,7 @@ QUESTION = Question(
     danger="medium",
     why=("its danger is medium",),
     arguments='{"name": "Ada"}',
-    rule="permit (principal, action, resource);",
+    choices=(Argument(name="name", digest="ada", shown='"Ada"'),),
     asked_at=BEGAN,
     expires_at=BEGAN + 300,
 )
@@ -42,7 +43,8 @@ NO = Answer(verdict="deny", approver="ada", way="terminal", reason="not today")
 
 RULE = Rule(
     id="rule-1",
-    text="permit (principal, action, resource);",
+    text='planner calls greet 1.0.0 with\n  name equal to "Ada"',
+    constraints=(Constraint(name="name", kind="equal", bound="ada", shown='"Ada"'),),
     agent="planner",
     tool="greet",
     definition_hash="definition-1",

@@ -12,14 +12,15 @@ from msgspec.structs import replace
 from tests.approval.examples import BEGAN, RULE, Clock, question
 from toolkeep import Code, InvokeResult, Keep, Secret, ToolContext, tool
 from toolkeep.approval.approve import Approver, Asker
+from toolkeep.approval.coverage import Constraint
 from toolkeep.approval.question import Answer, Question, Standing
 from toolkeep.approval.store import MemoryApprovals
+from toolkeep.approval.view import preview
 from toolkeep.calls import Approval, PermittedCall, ToolResult
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.parameter import Touches
 from toolkeep.errors import StateUnusable
 from toolkeep.limits import APPROVAL_WAIT_SECONDS, APPROVALS_WAITING, RULE_DAYS, SESSION_SECONDS
-from toolkeep.policy.rules import RuleJudge
 from toolkeep.policy.settings import Grant, PolicySettings, PolicySource
 from toolkeep.records import MemoryRecord
 from toolkeep.storage.record import FileRecord
@@ -90,7 +91,6 @@ class Desk:
         self.keep.register(*tools)
         self.keep._pipeline.asker = Asker(
             self.store,
-            RuleJudge(),
             approver=approver,
             is_paranoid=policy.is_paranoid,
             wait_s=wait_s,
@@ -199,18 +199,16 @@ def test_a_question_shows_the_exact_call() -> None:
         why=("its danger is medium",),
         arguments='{"name": "Bob\u202e", "times": 1}',
         policies=("toolkeep.call",),
-        rule=question.rule,
+        choices=question.choices,
         asked_at=BEGAN,
         expires_at=BEGAN + APPROVAL_WAIT_SECONDS,
     )
-    assert "Bob\\u{202e}" in question.rule
+    assert preview(question, says(reach="rule")).split("\n") == [
+        "operator calls greet 1.0.0 with",
+        '  name equal to "Bob\\u202e"',
+        "  times equal to 1",
+    ]
     assert question.grant_hash != ""
-
-
-@pytest.mark.parametrize("danger", ["high", "critical"])
-def test_no_rule_is_offered_for_great_danger(danger: str) -> None:
-    _, person, _ = asked(False, danger=danger)
-    assert [question.rule for question in person.questions] == [""]
 
 
 PASSWORD = "hunter2-S3CRET"
@@ -228,7 +226,7 @@ async def whisper(text: str) -> int:
     return len(text)
 
 
-def test_of_a_secret_only_its_length_is_shown_and_no_rule_is_offered() -> None:
+def test_of_a_secret_only_its_length_is_shown() -> None:
     person = Person(True)
     desk = Desk(log_in, whisper, approver=person)
     assert desk.call({"user": "ada", "password": PASSWORD, "pin": 4711}, name="log_in").ok
@@ -240,7 +238,13 @@ def test_of_a_secret_only_its_length_is_shown_and_no_rule_is_offered() -> None:
         "pin": "(secret, 4 characters)",
     }
     assert PASSWORD not in second.arguments
-    assert (first.rule, second.rule) == ("", "")
+    assert [one.fixed for one in (*first.choices, *second.choices)] == [
+        "",
+        "a credential",
+        "a credential",
+        "a credential",
+    ]
+    assert PASSWORD not in repr((first, second))
 
 
 def test_no_secret_of_an_asked_call_is_written_to_disk(tmp_path: Path) -> None:
@@ -315,7 +319,9 @@ def test_anything_but_a_yes_is_a_no(case: str) -> None:
     result = desk.call()
     assert (result.status, result.code, message(result), runs.made) == ("error", code, said, [])
     assert (len(person.questions), result.approval) == (1, None)
-    assert desk.store.standing(person.questions[0].id) is None  # it holds arguments
+    standing = desk.store.standing(person.questions[0].id)
+    assert standing is not None
+    assert standing.state == ("denied" if code is Code.APPROVAL_DENIED else "withdrawn")
 
 
 def test_an_approver_that_is_cancelled_by_itself_has_not_agreed() -> None:
@@ -440,9 +446,10 @@ def test_great_danger_is_asked_about_whatever_rule_there_is(danger: str) -> None
     """Nobody can give such a rule; one that came into the store some other way covers nothing."""
     runs, person = Runs(danger=danger), Person(False)
     desk = Desk(runs.tool, approver=person)
-    text = '@id("rule-1") permit (principal, action, resource);'
     registered = desk.keep.get("greet")
-    desk.store.add_rule(replace(RULE, text=text, definition_hash=registered.definition_hash))
+    wide = tuple(Constraint(name=name, kind="any") for name in ("name", "times"))
+    rule = replace(RULE, agent="local", constraints=wide, definition_hash=registered.definition_hash)
+    desk.store.add_rule(rule)
     assert (desk.call().code, len(person.questions), runs.made) == (Code.APPROVAL_DENIED, 1, [])
 
 
@@ -453,7 +460,9 @@ def test_the_first_of_two_acts_alone_is_no_answer_in_time() -> None:
         desk.store.answer(question.id, says())
         desk.clock.now = question.expires_at
         result = await call
-        assert desk.store.standing(question.id) is None
+        standing = desk.store.standing(question.id)
+        assert standing is not None
+        assert standing.state == "expired"
         return result
 
     runs = Runs(danger="critical")
@@ -582,7 +591,6 @@ def test_a_withdrawn_question_is_a_no() -> None:
     async def scenario() -> ToolResult:
         call = asyncio.create_task(desk.call_soon())
         question = await waiting_question(desk)
-        desk.store.answer(question.id, says())
         desk.store.withdraw(question.id)
         return await call
 
@@ -874,11 +882,37 @@ def session_desk(**fields: Any) -> tuple[Desk, Person, Runs]:
     return desk, person, runs
 
 
-def test_a_yes_for_the_session_covers_later_calls_of_the_tool_in_it() -> None:
+def test_a_yes_for_the_session_covers_the_same_call_in_it_and_no_other() -> None:
     desk, person, runs = session_desk()
-    result = desk.call({"name": "Bob"}, **CALLER)
+    result = desk.call({"name": "Ada"}, **CALLER)
     assert result.approval == Approval(approver="ada", way="session")
-    assert (len(person.questions), runs.made) == (1, ["Ada", "Bob"])
+    assert (len(person.questions), runs.made) == (1, ["Ada", "Ada"])
+    assert desk.call({"name": "Bob"}, **CALLER).code is Code.APPROVAL_DENIED
+    assert (len(person.questions), runs.made) == (2, ["Ada", "Ada"])
+
+
+def test_a_yes_for_the_session_covers_what_the_person_freed() -> None:
+    person, runs = Person(says(reach="session", arguments={"name": "any", "times": "max:2"}), False), Runs()
+    desk = Desk(runs.tool, approver=person)
+    assert desk.call(**CALLER).ok
+    assert desk.call({"name": "Bob", "times": 2}, **CALLER).ok
+    assert desk.call({"name": "Bob", "times": 3}, **CALLER).code is Code.APPROVAL_DENIED
+
+
+def test_several_yeses_for_one_session_hold_side_by_side() -> None:
+    person, runs = Person(says(reach="session")), Runs()
+    desk = Desk(runs.tool, approver=person)
+    for name in ("Ada", "Bob", "Ada", "Bob"):
+        assert desk.call({"name": name}, **CALLER).ok
+    assert len(person.questions) == 2
+
+
+@pytest.mark.parametrize("arguments", [{"nobody": "any"}, {"name": "max:1"}, {"name": "often"}])
+@pytest.mark.parametrize("reach", ["session", "rule"])
+def test_a_yes_with_a_choice_that_is_not_possible_does_not_count(reach: str, arguments: Any) -> None:
+    person, runs = Person(says(reach=reach, arguments=arguments)), Runs()
+    desk = Desk(runs.tool, approver=person)
+    assert (desk.call(**CALLER).code, runs.made, desk.store.rules()) == (Code.APPROVAL_NEEDED, [], [])
 
 
 SESSIONS: dict[str, tuple[dict[str, Any], Callable[[Keep], Any]]] = {

@@ -33,7 +33,7 @@ def test_an_answer_that_fits_is_taken(case: str) -> None:
 
 
 OWN = "an agent cannot approve its own call"
-LATE = "nobody waits for it any more"
+LATE = "this approval request has expired"
 NAME = "the second yes is given by typing the tool's name, greet"
 
 REFUSED: dict[str, tuple[Question, Answer, str]] = {
@@ -45,7 +45,8 @@ REFUSED: dict[str, tuple[Question, Answer, str]] = {
     "critical as a rule": (question(danger="critical"), yes(reach="rule"), "a tool of danger critical is asked about every time"),
     "danger that nobody knows": (question(danger="unheard of"), yes(reach="rule"), "a tool of danger unheard of is asked about every time"),
     "session of a call without one": (question(session=""), yes(reach="session"), "the call belongs to no session"),
-    "rule that cannot be said": (question(rule=""), yes(reach="rule"), "no rule can say exactly this call"),
+    "rule about no argument of the call": (QUESTION, yes(reach="rule", arguments={"x": "any"}), "the call has no argument 'x'"),
+    "session with a bound that the call breaks": (QUESTION, yes(reach="session", arguments={"name": "max:1"}), "'max:1' does not cover 'name' of this call"),
     "second act without the name": (SECOND, YES, NAME),
     "second act with another name": (SECOND, yes(typed_name="Greet"), NAME),
     "second act with more than the name": (SECOND, yes(typed_name="greet "), NAME),

@@ -109,7 +109,7 @@ def test_the_first_answer_counts(store: Approvals, first: Answer, second: Answer
     ids=["of the agent itself", "rule", "session"],
 )
 def test_an_answer_that_does_not_count_changes_nothing(store: Approvals, answer: Answer) -> None:
-    asked = question(danger="high", rule="")
+    asked = question(danger="high")
     store.ask(asked)
     assert refused(store, answer) != ""
     assert store.standing(QUESTION.id) == Standing(question=asked, state="waiting")
@@ -181,7 +181,10 @@ def test_a_question_that_expired_is_nobodys_to_answer(store: Approvals, clock: C
     store.ask(QUESTION)
     clock.now = QUESTION.expires_at
     assert store.waiting() == []
-    assert refused(store, YES) == "nobody waits for it any more"
+    assert refused(store, YES) == "this approval request has expired"
+    assert state_of(store) == "expired"
+    store.withdraw(QUESTION.id)
+    assert state_of(store) == "expired"
     assert store.use(QUESTION) is False
 
 
@@ -264,10 +267,15 @@ def test_a_yes_counts_until_its_question_expires(
     assert store.use(QUESTION) is counts
 
 
-def test_a_withdrawn_question_can_be_neither_answered_nor_used(store: Approvals) -> None:
-    approved(store)
+@pytest.mark.parametrize("answer", [YES, NO], ids=["yes", "no"])
+def test_withdrawing_does_not_overwrite_an_answer(store: Approvals, answer: Answer) -> None:
+    store.ask(QUESTION)
+    before = store.answer(QUESTION.id, answer)
     store.withdraw(QUESTION.id)
-    assert store.use(QUESTION) is False
+    assert store.standing(QUESTION.id) == before
+
+
+def test_a_withdrawn_question_can_be_neither_answered_nor_used(store: Approvals) -> None:
     store.ask(question(id="question-2"))
     store.withdraw("question-2")
     assert store.waiting() == []
@@ -638,7 +646,7 @@ def test_a_question_of_a_process_that_was_killed_waits_for_nobody(
     asker.kill()
     asker.wait()
     assert store.waiting() == []
-    with pytest.raises(AnswerRefused, match="nobody waits"):
+    with pytest.raises(AnswerRefused, match="has ended"):
         store.answer("question-0", YES)
     assert store.ask(numbered(1))
     assert state_of(store, "question-0") == "withdrawn"

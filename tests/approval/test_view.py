@@ -30,7 +30,6 @@ QUESTION = Question(
     touches=("fs.write:/srv/notes/a.txt",),
     difference="--- a\n+++ a\n@@ -1 +1 @@\n-one\n+two",
     policies=("toolkeep.call",),
-    rule="permit",
     asked_at=1_000_000.0,
     expires_at=1_000_300.0,
 )
@@ -39,8 +38,8 @@ WHOLE = """\
 Call 0123456789abcdef waits for a person
 Arguments:
   | {
-  |   "path": "notes/a.txt",
   |   "content": "one\\ntwo",
+  |   "path": "notes/a.txt",
   |   "key": "(secret, 12 characters)"
   | }
 Difference:
@@ -137,8 +136,6 @@ def hostile(field: str, attack: str) -> Question:
         given = (attack, attack)
     elif field == "arguments":
         given = json.dumps({attack: attack, "inside": [attack]}, ensure_ascii=False)
-    elif field == "arguments that are no JSON":
-        field, given = "arguments", attack
     return replace(QUESTION, **{field: given})
 
 
@@ -149,7 +146,7 @@ def is_seen(char: str) -> bool:
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=list(ATTACKS))
 @pytest.mark.parametrize(
     "field",
-    [*FIELDS, "touches", "policies", "why", "arguments", "arguments that are no JSON", "difference"],
+    [*FIELDS, "touches", "policies", "why", "arguments", "difference"],
 )
 @pytest.mark.parametrize("width", [30, 80, 200])
 def test_foreign_words_move_nothing_hide_nothing_and_pass_for_no_line_of_ours(
@@ -192,16 +189,22 @@ def test_letters_that_read_from_right_to_left_are_told() -> None:
 # --- length --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [0, 1, 12_345])
-def test_what_is_left_out_is_counted_and_where_it_is_is_said(more: int) -> None:
+def test_a_long_argument_hides_no_other() -> None:
+    arguments = {"body": "x" * 200_000, "to": "eve@evil.example"}
+    lines = text(shown(replace(QUESTION, arguments=json.dumps(arguments)))).split("\n")
+    assert lines[3] == '  |   "to": "eve@evil.example",'
+    assert lines[4].startswith('  |   "body": "xxxxxxx')
+    assert "more" in "".join(line.strip(" :|") for line in lines)
+    assert lines[lines.index("  Long values are cut here; see all of them:") + 1] == (
+        "  toolkeep approve show 0123456789abcdef --json"
+    )
+
+
+def test_what_is_shown_whole_is_not_called_cut() -> None:
     around = len(json.dumps({"a": ""}, indent=2))
-    arguments = json.dumps({"a": "x" * (VIEW_CHARS - around + more)})
-    lines = text(shown(replace(QUESTION, arguments=arguments))).split("\n")
-    said = [
-        f"  {more} characters are left out here; see all of them:",
-        "  toolkeep approve show 0123456789abcdef --json",
-    ]
-    assert [line for line in lines if line in said] == (said if more else [])
+    for more, is_cut in ((0, False), (1, True)):
+        arguments = json.dumps({"a": "x" * (VIEW_CHARS - around + more)})
+        assert ("values are cut" in text(shown(replace(QUESTION, arguments=arguments)))) is is_cut
 
 
 def test_a_long_line_goes_on_behind_a_margin_of_its_own() -> None:

@@ -19,6 +19,7 @@ from tests.approval.test_view import QUESTION as SHOWN
 from tests.cli.dialogue import Dialogue
 from tests.cli.shop import Shop
 from tests.cli.test_asking import plain
+from toolkeep.approval.coverage import Argument, Constraint
 from toolkeep.approval.question import Answer, Question, Rule
 from toolkeep.assembly import open_tokens
 from toolkeep.cli.asking import person
@@ -30,7 +31,8 @@ pytestmark = pytest.mark.spec("POL-4")
 YES = Answer(verdict="approve", approver="web:ada", way="web")
 RULE = Rule(
     id="rule-0123456789abcdef",
-    text='@id("rule-0123456789abcdef")\npermit (principal, action, resource);',
+    text='writer calls save_note 1.2.0 with\n  path equal to "a"',
+    constraints=(Constraint(name="path", kind="equal", bound="d", shown='"a"'),),
     agent="writer",
     tool="save_note",
     definition_hash="d",
@@ -40,9 +42,16 @@ RULE = Rule(
 )
 
 
+CHOICES = (
+    Argument(name="path", digest="p", shown='"notes/a.txt"'),
+    Argument(name="content", digest="c", shown='"one\\ntwo"'),
+    Argument(name="key", digest="k", shown='"(secret, 12 characters)"', fixed="a credential"),
+)
+
+
 def question(**changes: Any) -> Question:
     now = time.time()
-    return replace(SHOWN, **{"asked_at": now - 61.4, "expires_at": now + 238.4, **changes})
+    return replace(SHOWN, choices=CHOICES, **{"asked_at": now - 61.4, "expires_at": now + 238.4, **changes})
 
 
 @pytest.fixture
@@ -104,7 +113,7 @@ def test_what_waits_is_listed_in_one_line_each(project: Path, approvals: FileApp
     assert (status, end) == (0, "")
     assert first == '0123456789abcdef <times>  medium    save_note  writer  {"path": "a\\u202e"}'
     head = 'ffffffffffffffff <times>  critical  "x\\n0000  safe"  "\\u001b[2J"  {"a": "bbb'
-    assert (second[: len(head)], len(second) < 160, second[-1]) == (head, True, "…")
+    assert (second[: len(head)], len(second) < 160, second[-2:]) == (head, True, "…}")
 
 
 def test_a_list_in_json_has_the_whole_arguments(project: Path, approvals: FileApprovals) -> None:
@@ -140,7 +149,8 @@ def test_json_shows_what_the_view_left_out(project: Path, approvals: FileApprova
     text = "x" * 50_000 + "\u202e"
     approvals.ask(question(arguments=json.dumps({"text": text})))
     shown = run(project, "show", "0123456789abcdef").stdout
-    assert "  30017 characters are left out here" in shown
+    assert "  Long values are cut here; see all of them:" in shown
+    assert "46,001 more characters" in "".join(line[4:] for line in shown.split("\n"))
     whole = run(project, "show", "0123456789abcdef", "--json").stdout
     assert json.loads(whole)["arguments"] == {"text": text}
     assert "\u202e" not in whole
@@ -171,19 +181,22 @@ def test_a_question_that_is_over_says_how(project: Path, approvals: FileApproval
 
     approvals.ask(question(id="answered"))
     approvals.answer("answered", YES)
-    assert said("answered") == "answered is answered already: web:ada said yes"
+    assert said("answered") == "answered was approved by web:ada"
     approvals.ask(question(id="used"))
     approvals.answer("used", YES)
     approvals.use(question(id="used"))
-    assert said("used") == "used is answered already: web:ada said yes, and it ran"
+    assert said("used") == "used was approved by web:ada, and it ran"
     approvals.ask(question(id="denied"))
-    approvals.answer("denied", replace(YES, verdict="deny"))
-    assert said("denied") == "denied is answered already: web:ada said no"
+    approvals.answer("denied", replace(YES, verdict="deny", reason="not\u202e today"))
+    approvals.withdraw("denied")  # as its caller does, who has its answer
+    assert said("denied") == "denied was denied by web:ada: not\\u202e today"
     approvals.ask(question(id="withdrawn"))
     approvals.withdraw("withdrawn")
-    assert said("withdrawn") == "withdrawn is withdrawn: its caller gave up, or its time was over"
+    assert said("withdrawn") == "withdrawn was cancelled by its caller"
     approvals.ask(question(id="late", expires_at=time.time() - 1))
-    assert said("late") == "late expired at <time>; now it is <time>"
+    assert said("late") == (
+        "late cannot be answered: this approval request has expired (at <time>; now it is <time>)"
+    )
 
 
 def test_an_agent_named_like_the_approver_is_not_approved_by_it(
@@ -200,29 +213,37 @@ def test_an_agent_named_like_the_approver_is_not_approved_by_it(
 
 
 @pytest.mark.parametrize(
-    ("changes", "option", "reason"),
+    ("changes", "options", "reason"),
     [
-        ({"danger": "high"}, "--session", "a tool of danger high is asked about every time"),
+        ({"danger": "high"}, ("--session",), "a tool of danger high is asked about every time"),
         (
             {"danger": "critical", "acts": 2},
-            "--always",
+            ("--always",),
             "a tool of danger critical is asked about every time",
         ),
-        ({"session": ""}, "--session", "the call belongs to no session"),
-        ({"rule": ""}, "--always", "no rule can say exactly this call"),
+        ({"session": ""}, ("--session",), "the call belongs to no session"),
+        ({}, ("--session", "--argument", "key=any"), "'key' must be equal: it is a credential"),
+        ({}, ("--always", "--argument", "other=any"), "the call has no argument 'other'"),
+        ({}, ("--session", "--argument", "path=folder:/"), "'folder:/' does not cover 'path' of this call"),
     ],
 )
 def test_a_yes_that_may_not_reach_so_far_is_refused_before_anything_is_asked(
-    project: Path, approvals: FileApprovals, changes: dict[str, Any], option: str, reason: str
+    project: Path, approvals: FileApprovals, changes: dict[str, Any], options: tuple[str, ...], reason: str
 ) -> None:
     approvals.ask(question(**changes))
     hint = "without --session and --always it can be approved once"
     wanted = refusal(f"the answer would not count: {reason}", hint)
-    assert on_a_terminal(project, ["approve", "0123", option]) == wanted[::2]
+    assert on_a_terminal(project, ["approve", "0123", *options]) == wanted[::2]
 
 
 @pytest.mark.parametrize(
-    "options", [("--session", "--always"), ("--days", "3"), ("--always", "--days", "366")]
+    "options",
+    [
+        ("--session", "--always"),
+        ("--days", "3"),
+        ("--always", "--days", "366"),
+        ("--argument", "path=any"),
+    ],
 )
 def test_options_that_make_no_sense_are_wrong_usage(project: Path, options: tuple[str, ...]) -> None:
     assert run(project, "approve", "0123", *options).exit_code == 2
@@ -290,11 +311,14 @@ def test_a_critical_call_is_approved_by_two_acts_or_not_at_all(
 
 
 ALWAYS = """\
-"Always" would add this rule:
-  | permit
-It ends at <time>, in 7 days.
+These calls will pass unasked:
+  | writer calls save_note 1.2.0 with
+  |   path equal to "notes/a.txt"
+  |   key equal to "(secret, 12 characters)"
+  |   content anything
+The rule ends at <time>, in 7 days.
 Of 0 recorded calls it would have allowed 0.
-Add this rule? [y]es, [n]o, or other days (1 to 365): y
+Add this rule? [y]es, [n]o, ARGUMENT=any, =equal, =folder:…, or days (1 to 365): y
 ✓ approved save_note, called by writer
   It adds rule-<id>, until <time>.
   To end it sooner: toolkeep approve revoke rule-<id>
@@ -305,14 +329,19 @@ def test_always_shows_the_rule_before_it_asks(
     project: Path, approvals: FileApprovals, tmp_path: Path
 ) -> None:
     approvals.ask(question())
-    arguments = ["approve", "0123", "--always", "--days", "7"]
+    arguments = ["approve", "0123", "--always", "--days", "7", "--argument", "content=any"]
     status, shown = on_a_terminal(project, arguments, ("365): ", "y\n"))
     shown = re.sub(r"\d{4}-\S+ \S+ UTC", "<time>", shown).replace("0123456789abcdef", "<id>")
-    assert (status, shown[shown.index('"Always"') :]) == (0, ALWAYS)
+    assert (status, shown[shown.index("These calls") :]) == (0, ALWAYS)
     standing = approvals.standing("0123456789abcdef")
     assert standing is not None
     assert standing.answer == Answer(
-        verdict="approve", approver=f"operator:{person()}", way="command", reach="rule", days=7
+        verdict="approve",
+        approver=f"operator:{person()}",
+        way="command",
+        reach="rule",
+        days=7,
+        arguments={"content": "any"},
     )
 
 
@@ -322,8 +351,8 @@ def test_always_shows_the_rule_before_it_asks(
 RULES = """\
 rule-0123456789abcdef  ends 2100-01-01 00:00:00 UTC, in <days>
   made by terminal:ada for save_note, called by writer
-  | @id("rule-0123456789abcdef")
-  | permit (principal, action, resource);
+  | writer calls save_note 1.2.0 with
+  |   path equal to "a"
 """
 
 
@@ -488,6 +517,7 @@ def test_a_critical_call_needs_the_name_of_its_tool_and_a_rule_a_terminal(
     assert run(project, *words).exit_code == 1
     assert run(project, *words, "--tool-name", "other").exit_code == 1
     assert run(project, *words, "--always").exit_code == 2
+    assert run(project, *words, "--session", "--argument", "path=any").exit_code == 2
     assert len(approvals.waiting()) == 1
     assert run(project, *words, "--tool-name", asked.tool).exit_code == 0
     standing = approvals.standing(asked.id)

@@ -127,26 +127,76 @@ def test_a_difference_is_coloured_on_the_terminal(shop: Shop) -> None:
     assert (shop.project / "a.txt").read_text() == "one"
 
 
-def test_a_yes_for_the_session_covers_other_arguments_and_no_other_session(shop: Shop) -> None:
-    offered = "[y]es once, [s]ession (this tool, any arguments), [a]lways, [n]o [reason]: "
-    assert said(shop, "save_note", NOTE, (offered, "s\n"), session="s1")[0] == 0
-    assert said(shop, "save_note", {**NOTE, "path": "b.txt"}, session="s1") == (0, "saved\n")
-    assert said(shop, "save_note", NOTE, (offered, "n\n"), session="s2")[0] == 1
+OFFERED = "[y]es once, [s]ession, [a]lways, [n]o [reason]: "
+
+
+def test_a_yes_for_the_session_covers_the_same_arguments_and_no_other_session(shop: Shop) -> None:
+    assert said(shop, "save_note", NOTE, (OFFERED, "s\n"), ("folder:…: ", "y\n"), session="s1")[0] == 0
+    assert said(shop, "save_note", NOTE, session="s1") == (0, "saved\n")
+    assert said(shop, "save_note", {**NOTE, "path": "b.txt"}, (OFFERED, "n\n"), session="s1")[0] == 1
+    assert said(shop, "save_note", NOTE, (OFFERED, "n\n"), session="s2")[0] == 1
+
+
+SESSION = """\
+s
+Arguments that must be equal, and what each may be bounded by:
+  | path=equal  [equal, any, folder:<project>]
+  | content=equal  [equal, any]
+These calls will pass unasked:
+  | operator calls save_note 1.0.0 with
+  |   path equal to "<project>/a.txt"
+  |   content equal to "one"
+In session s1, for a day at most.
+Of 0 recorded calls it would have allowed 0.
+Let such calls pass in this session? [y]es, [n]o, or ARGUMENT=any, =equal, =folder:…: """
+FREED = """\
+content=any
+These calls will pass unasked:
+  | operator calls save_note 1.0.0 with
+  |   path equal to "<project>/a.txt"
+  |   content anything
+In session s1, for a day at most.
+"""
+
+
+def test_the_person_frees_and_bounds_arguments_and_sees_what_will_pass(shop: Shop) -> None:
+    with call(shop, "save_note", NOTE, "--session", "s1", columns=200) as dialogue:
+        dialogue.until(OFFERED)
+        shown = []
+        for line in (
+            "s",
+            "content=any",
+            "path=folder:/nowhere",
+            f"path=folder:{shop.project.resolve()}",
+            "y",
+        ):
+            dialogue.enter(f"{line}\n")
+            shown.append(plain(dialogue.until("folder:…: "), shop) if line != "y" else "")
+        assert dialogue.end()[0] == 0
+    assert shown[0] == SESSION
+    assert shown[1].startswith(FREED)
+    assert "Not possible: 'folder:/nowhere' does not cover 'path' of this call" in shown[2]
+    assert "path in the folder <project>\n" in shown[3]
+    other = {"path": "b.txt", "content": "two"}
+    assert said(shop, "save_note", other, session="s1") == (0, "saved\n")
+
+
+@pytest.mark.parametrize("second", ["n", "", "7", "yes please"])
+def test_a_yes_for_the_session_needs_a_second_clear_yes(shop: Shop, second: str) -> None:
+    answers = (OFFERED, "s\n"), ("folder:…: ", f"{second}\n")
+    assert said(shop, "save_note", NOTE, *answers, session="s1")[0] == 1
 
 
 ALWAYS = """\
-"Always" would add this rule:
-  | @id("rule-<id>")
-  | permit (principal == Agent::"operator", action == Action::"call", resource == Tool::"save_note")
-  | when {
-  |   context.arguments["content"] == "one" &&
-  |   context.arguments["path"] == "<project>/a.txt"
-  | };
-It ends at <time>, in DAYS.
+These calls will pass unasked:
+  | operator calls save_note 1.0.0 with
+  |   path equal to "<project>/a.txt"
+  |   content equal to "one"
+The rule ends at <time>, in DAYS.
 Of 3 recorded calls it would have allowed 1, the last of them:
   <time>  <id>
 1 could not be judged: their arguments were not kept.
-Add this rule? [y]es, [n]o, or other days (1 to 365): """
+Add this rule? [y]es, [n]o, ARGUMENT=any, =equal, =folder:…, or days (1 to 365): """
 
 
 def test_always_shows_the_rule_its_end_and_what_it_would_have_allowed(shop: Shop) -> None:
@@ -163,7 +213,8 @@ def test_always_shows_the_rule_its_end_and_what_it_would_have_allowed(shop: Shop
         second = dialogue.until("(1 to 365): ")
         dialogue.enter("y\n")
         assert dialogue.end()[0] == 0
-    assert plain(first, shop) == "a\n" + ALWAYS.replace("DAYS", "30 days")
+    choices = SESSION[SESSION.index("Arguments") : SESSION.index("These")]
+    assert plain(first, shop) == "a\n" + choices + ALWAYS.replace("DAYS", "30 days")
     assert plain(second, shop) == "1\n" + ALWAYS.replace("DAYS", "1 day")
     assert said(shop, "save_note", NOTE) == (0, "saved\n")
     with closing(FileApprovals(shop.state)) as approvals:
@@ -219,7 +270,6 @@ def test_what_a_line_means(line: str | None, reply: Reply) -> None:
     ("changes", "offered", "refused"),
     [
         ({"session": ""}, "[y]es once, [a]lways, [n]o [reason]: ", "s"),
-        ({"rule": "", "session": ""}, "[y]es once, [n]o [reason]: ", "a"),
         ({"danger": "high"}, "[y]es once, [n]o [reason]: ", "a"),
         ({"danger": "high"}, "[y]es once, [n]o [reason]: ", "s"),
     ],

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from tests.cli.snapshots import Case, folder_with_files, outcome
 from toolkeep import open_keep
+from toolkeep.approval.coverage import Constraint
 from toolkeep.approval.question import Answer, Question, Rule
 from toolkeep.assembly import open_state
 from toolkeep.cli.init_files import EXAMPLES, POLICIES
@@ -432,12 +433,14 @@ def test_whether_a_person_would_be_asked_is_said_and_nobody_is() -> None:
 
 
 def test_a_rule_that_a_person_made_is_found() -> None:
-    text = '@id("r") permit (principal, action == Action::"call", resource == Tool::"write_note");'
     with folder_with_files(files(ALL, config=WRITER)) as (here, _):
         keep = open_keep(project=here)
         rule = Rule(
             id="r",
-            text=text,
+            text="writer calls write_note",
+            constraints=tuple(
+                Constraint(name=name, kind="any") for name in keep.get("write_note").definition.properties
+            ),
             agent="writer",
             tool="write_note",
             definition_hash=keep.get("write_note").definition_hash,

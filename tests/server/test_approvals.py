@@ -29,7 +29,10 @@ def test_the_question_shows_the_exact_call(keep: Keep) -> None:
         "s1",
     )
     assert data["arguments"] == {"text": "hi"}
+    assert data["outline"] == '{\n  "text": "hi"\n}'
     assert data["why"] == ["its danger is medium"]
+    assert data["choices"] == [{"name": "text", "role": "", "fixed": "", "bounds": [], "shown": '"hi"'}]
+    assert data["covers"] == 'ada calls send_note 1.0.0 with\n  text equal to "hi"'
     assert (data["is_own"], data["may_be_remembered"], data["wants_name"]) == (False, True, False)
 
 
@@ -61,6 +64,11 @@ def test_a_secret_is_shown_by_its_length_alone(keep: Keep) -> None:
     [
         ("launch", {"verdict": "approve", "reach": "session"}, "asked about every time"),
         ("send_note", {"verdict": "approve", "reach": "session"}, "belongs to no session"),
+        (
+            "send_note",
+            {"verdict": "approve", "reach": "rule", "arguments": {"text": "max:1"}},
+            "does not cover 'text' of this call",
+        ),
     ],
 )
 def test_an_answer_that_may_not_be_given_is_refused(
@@ -130,3 +138,30 @@ def test_questions_come_in_pages_oldest_first(keep: Keep) -> None:
     ids, listed, following = talk(keep, act)
     assert listed == ids
     assert following is None
+
+
+@pytest.mark.spec("POL-4")
+def test_what_would_pass_unasked_is_shown_before_the_yes(keep: Keep) -> None:
+    async def act(client: Client) -> Any:
+        where = f"/v1/approvals/{await asked(client)}"
+        bad = await client.post(f"{where}:preview", {"arguments": {"other": "any"}})
+        shown = await client.post(f"{where}:preview", {"arguments": {"text": "any"}})
+        said = {"verdict": "approve", "reach": "rule", "arguments": {"text": "any"}}
+        decided = await client.post(f"{where}:decide", said)
+        return bad, shown.data, decided.data, (await client.get(where)).data["state"]
+
+    bad, shown, decided, _ = talk(keep, act)
+    assert (bad.status, bad.code) == (409, "ACODE-TSR-047")
+    assert shown == {"covers": "ada calls send_note 1.0.0 with\n  text anything"}
+    assert (decided["state"], decided["decided_by"]) == ("approved", "operator")
+
+
+@pytest.mark.spec("POL-4")
+def test_a_denied_question_says_by_whom_and_why_afterwards(keep: Keep) -> None:
+    async def act(client: Client) -> Any:
+        where = f"/v1/approvals/{await asked(client)}"
+        await client.post(f"{where}:decide", {"verdict": "deny", "reason": "not today"})
+        return (await client.get(where)).data
+
+    data = talk(keep, act)
+    assert (data["state"], data["decided_by"], data["reason"]) == ("denied", "operator", "not today")

@@ -196,7 +196,7 @@ def store(folder: Path) -> None:
 
 def rule() -> Rule:
     names = dict.fromkeys(("id", "text", "agent", "tool", "definition_hash", "approver"), "x")
-    return Rule(**names, made_at=0.0, ends_at=1.0)
+    return Rule(**names, constraints=(), made_at=0.0, ends_at=1.0)
 
 
 STORES = {

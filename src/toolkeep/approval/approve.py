@@ -7,22 +7,26 @@ recorded.
 
 import asyncio
 import contextlib
+import hashlib
 import inspect
 import json
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from toolkeep.approval.coverage import arguments_of
 from toolkeep.approval.difference import difference
-from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, Standing
-from toolkeep.approval.store import Approvals
+from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, Standing, covered
+from toolkeep.approval.store import Approvals, covering_rule
 from toolkeep.approval.undeclared import danger_reason, warn_undeclared
+from toolkeep.approval.view import rule_text
 from toolkeep.calls import Approval, ApprovedCall, PermittedCall, Refusal
+from toolkeep.definitions.roles import ArgumentMarks
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import ApprovalDecided, ApprovalRequested, Event
@@ -46,16 +50,6 @@ PROGRAM = "program"
 _FAILED = Answer(verdict="deny", approver=PROGRAM, way=PROGRAM, reason="nobody could be asked")
 
 
-class Rules(Protocol):
-    """Rules that people made by saying "always"."""
-
-    def write(self, call: PermittedCall, rule_id: str) -> str:
-        """The narrow rule that would permit exactly such a call; empty where none can say it."""
-
-    def covering(self, call: PermittedCall, rules: Sequence[Rule]) -> Rule | None:
-        """The rule that covers a call."""
-
-
 def _utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
@@ -68,6 +62,8 @@ class Asked(NamedTuple):
 
 
 _NOBODY: Final = Asked()
+_MARKS: Final = 1_000
+"""Definitions whose marks are remembered."""
 
 
 class Asker:
@@ -76,7 +72,6 @@ class Asker:
     def __init__(
         self,
         store: Approvals,
-        rules: Rules,
         *,
         approver: Approver | None = None,
         is_paranoid: bool = False,
@@ -86,7 +81,7 @@ class Asker:
     ) -> None:
         """`wait_s` is how long a call waits for another process to answer; zero: nobody answers there."""
         self.store = store
-        self._rules = rules
+        self._marks: dict[str, ArgumentMarks] = {}
         self._is_paranoid = is_paranoid
         self._wait_s = wait_s
         self._approver = approver
@@ -96,13 +91,16 @@ class Asker:
         """The tools whose missing declaration was said, by the hash of their definition."""
 
     async def ask(
-        self, call: PermittedCall, argument_hash: str, waiting: Waiting = contextlib.nullcontext
+        self, call: PermittedCall, sealed: bytes, waiting: Waiting = contextlib.nullcontext
     ) -> Asked | Refusal:
-        """A yes, where one is needed; else why there is none. `waiting` is held while a person is asked."""
+        """A yes, where one is needed; else why there is none. `waiting` is held while a person is asked.
+
+        `sealed` holds the canonical arguments with each secret replaced by its HMAC.
+        """
         why = self._why(call)
         if not why:
             return _NOBODY
-        question = self._question(call, argument_hash, why)
+        question = self._question(call, sealed, why)
         if (earlier := self._earlier(call, question)) is not None:
             return Asked(approval=earlier)
         if self._approver is None and not self._wait_s:
@@ -117,14 +115,13 @@ class Asker:
             self._withdraw(question)
             self._tell_decided(question, None, "withdrawn")
             raise
-        if standing is None or standing.answer is None or standing.state == "waiting":
+        if standing is None or standing.answer is None or standing.state in ("waiting", "expired"):
             self._withdraw(question)
             self._tell_decided(question, None, "expired")
             message = f"Nobody agreed to this call of '{question.tool}' in time"
             return refuse(call.request, Code.APPROVAL_NEEDED, message, "Do without it, or tell the user.")
         self._tell_decided(question, standing.answer, standing.state)
         if standing.state == "denied":
-            self._withdraw(question)
             return _denied(call, standing.answer)
         return Asked(question=standing.question)
 
@@ -200,19 +197,16 @@ class Asker:
             return None
         if (answer := self.store.session_answer(question)) is not None:
             return Approval(approver=answer.approver, way="session")
-        rules = self.store.rules()
-        rule = self._rules.covering(call, rules) if rules else None
+        rule = covering_rule(self.store.rules(), question)
         return None if rule is None else Approval(approver=rule.approver, way="rule", id=rule.id)
 
-    def _question(self, call: PermittedCall, argument_hash: str, why: tuple[str, ...]) -> Question:
+    def _question(self, call: PermittedCall, sealed: bytes, why: tuple[str, ...]) -> Question:
         request, definition = call.request, call.tool.definition
         now = self._clock()
         wait_s = self._wait_s or APPROVAL_WAIT_SECONDS
         shown = _shown(call)
-        is_narrow = definition.danger_level.rank <= Danger.MEDIUM.rank
-        question_id = secrets.token_hex(8)
         return Question(
-            id=question_id,
+            id=secrets.token_hex(8),
             call_id=request.id,
             agent=request.agent,
             conversation=request.conversation,
@@ -220,7 +214,7 @@ class Asker:
             tool=call.tool.name,
             version=call.tool.version,
             definition_hash=call.tool.definition_hash,
-            argument_hash=argument_hash,
+            argument_hash=hashlib.sha256(sealed).hexdigest(),
             grant_hash=call.grant_hash,
             danger=definition.danger_level.value,
             why=why,
@@ -229,10 +223,26 @@ class Asker:
             touches=call.decision.touches,
             difference=difference(call, shown),
             policies=call.decision.policies,
-            rule=self._rules.write(call, f"rule-{question_id}") if is_narrow else "",
+            choices=arguments_of(
+                definition,
+                self._marks_of(call),
+                call.checked.arguments,
+                json.loads(sealed),
+                shown,
+                call.touched,
+            ),
             asked_at=now,
             expires_at=now + wait_s,
         )
+
+    def _marks_of(self, call: PermittedCall) -> ArgumentMarks:
+        """Worked out once a definition: every call of a tool that asks needs it."""
+        held = self._marks  # read once: other threads put others in its place
+        wanted = call.tool.definition_hash
+        if (marks := held.get(wanted)) is None:
+            marks = ArgumentMarks(call.tool.definition.parameters)
+            self._marks = {**(held if len(held) < _MARKS else {}), wanted: marks}
+        return marks
 
     async def _answered(self, question: Question) -> Standing | None:
         """Where the question stands once somebody answered, or time is up."""
@@ -286,9 +296,11 @@ class Asker:
 
     def _remember(self, question: Question, answer: Answer) -> None:
         now = self._clock()
+        constraints = covered(question, answer)
         rule = Rule(
             id=f"rule-{question.id}",
-            text=question.rule,
+            text=rule_text(question, constraints),
+            constraints=constraints,
             agent=question.agent,
             tool=question.tool,
             definition_hash=question.definition_hash,

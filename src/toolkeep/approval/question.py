@@ -1,6 +1,7 @@
 """A question to a person about one call, and the answer: data that stores, terminals and pages share (POL-4).
 
-A question shows the exact call. What is bound is what was shown: definition, arguments, agent and grant.
+A question shows the exact call. What is bound is what was shown: definition, arguments, agent and grant. A
+yes for the session, or as a rule, binds each argument as `coverage.py` says.
 """
 
 import json
@@ -8,8 +9,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from toolkeep.approval.coverage import Argument, Constraint, ConstraintRefused, constraints_of
+
 Verdict = Literal["approve", "deny"]
 Reach = Literal["once", "session", "rule"]
+State = Literal["waiting", "approved", "denied", "used", "withdrawn", "expired"]
+
+EXPIRED = "this approval request has expired"
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +45,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """How a file would change, where that can be told."""
     policies: tuple[str, ...] = ()
     """The policies that permit the call."""
-    rule: str = ""
-    """The Cedar policy that "always" would add; empty where it may not be given."""
+    choices: tuple[Argument, ...] = ()
+    """Every argument, as a yes that is remembered would bind it."""
     asked_at: float
     """POSIX seconds."""
     expires_at: float
@@ -74,6 +80,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     typed_name: str = ""
     days: int = 30
     """How long a rule holds."""
+    arguments: dict[str, str] = {}
+    """For a session or a rule, what may differ: `equal`, `any`, `folder:…`, `host:…`, `domain:…` or `max:…`
+    by name. An argument that is not named must be equal, unless it is declared content or option."""
     given_at: float = 0.0
     """POSIX seconds; set by whoever keeps the answer."""
 
@@ -82,7 +91,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Where a question stands."""
 
     question: Question
-    state: Literal["waiting", "approved", "denied", "used", "withdrawn"]
+    state: State
     answer: Answer | None = None
 
 
@@ -91,7 +100,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     text: str
-    """A Cedar permit."""
+    """What passes unasked, in words."""
+    constraints: tuple[Constraint, ...]
     agent: str
     tool: str
     definition_hash: str
@@ -113,14 +123,22 @@ def check_answer(question: Question, answer: Answer, now: float) -> None:
     if answer.approver == question.agent:
         raise AnswerRefused("an agent cannot approve its own call")
     if now >= question.expires_at:
-        raise AnswerRefused("nobody waits for it any more")
+        raise AnswerRefused(EXPIRED)
     if answer.verdict == "deny":
         return
     if answer.reach != "once" and not question.may_be_remembered:
         raise AnswerRefused(f"a tool of danger {question.danger} is asked about every time")
     if answer.reach == "session" and not question.session:
         raise AnswerRefused("the call belongs to no session")
-    if answer.reach == "rule" and not question.rule:
-        raise AnswerRefused("no rule can say exactly this call")
+    if answer.reach != "once":
+        covered(question, answer)
     if question.wants_name and answer.typed_name != question.tool:
         raise AnswerRefused(f"the second yes is given by typing the tool's name, {question.tool}")
+
+
+def covered(question: Question, answer: Answer) -> tuple[Constraint, ...]:
+    """What later calls must satisfy to be covered by an answer; raises `AnswerRefused`."""
+    try:
+        return constraints_of(question.choices, answer.arguments)
+    except ConstraintRefused as refused:
+        raise AnswerRefused(str(refused)) from refused

@@ -8,11 +8,13 @@ none can pass for a line of ours. It does not protect from letters that look ali
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
-from toolkeep.approval.question import Question
+from toolkeep.approval.coverage import ANY, Constraint
+from toolkeep.approval.outline import outline
+from toolkeep.approval.question import Answer, Question, covered
 from toolkeep.limits import VIEW_CHARS
 from toolkeep.wording import visible
 
@@ -45,7 +47,7 @@ def view(question: Question, *, now: float, width: int = 80) -> list[Line]:
     width = max(width, _NARROWEST)
     return [
         Line(f"Call {_hex(question.id)} waits for a person", "heading"),
-        *_part("Arguments", indented(question.arguments), question, width),
+        *_arguments(question, width),
         *_part("Difference", question.difference, question, width),
         *_part("It would touch", "\n".join(map(visible, question.touches)), question, width),
         *_part("Permitted by", "\n".join(map(name, question.policies)), question, width),
@@ -88,14 +90,6 @@ def name(text: str) -> str:
     return quoted if text.isascii() else f"{quoted}, written {json.dumps(text)}"
 
 
-def indented(arguments: str) -> str:
-    """JSON text with a line for each member; text that is no JSON as it is."""
-    try:
-        return json.dumps(json.loads(arguments), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return arguments
-
-
 def fit(text: str, width: int) -> str:
     """One line of foreign text that is no wider than this, an ellipsis where something is missing."""
     shown = steady(text)
@@ -129,18 +123,56 @@ def duration(seconds: float) -> str:
     return " ".join(f"{count} {unit}" for count, unit in counts[first : first + 2] if count) or "0 s"
 
 
-def _part(title: str, text: str, question: Question, width: int) -> Iterator[Line]:
+def rule_text(question: Question, constraints: Sequence[Constraint]) -> str:
+    """What passes unasked under a remembered yes: one line for each argument, free ones last."""
+    head = f"{name(question.agent)} calls {name(question.tool)} {question.version}"
+    if not constraints:
+        return f"{head}, which takes no arguments"
+    ordered = sorted(constraints, key=lambda one: one.kind == ANY)
+    return "\n".join([f"{head} with", *(f"  {name(one.name)} {_demand(one)}" for one in ordered)])
+
+
+def preview(question: Question, answer: Answer) -> str:
+    """`rule_text` of a yes before it is given; raises `AnswerRefused` for one that would not count."""
+    return rule_text(question, covered(question, answer))
+
+
+def _demand(one: Constraint) -> str:
+    match one.kind:
+        case "equal":
+            return f"equal to {steady(one.shown)}" if one.bound else "left out"
+        case "any":
+            return "anything"
+        case "folder":
+            return f"in the folder {steady(one.bound)}"
+        case "host":
+            return f"at the host {steady(one.bound)}"
+        case "domain":
+            return f"at the mail domain {steady(one.bound)}"
+        case "max":
+            return f"from 0 to {steady(one.bound)}"
+
+
+def _arguments(question: Question, width: int) -> Iterator[Line]:
+    shown = outline(question.argument_data, VIEW_CHARS)
+    yield from _part("Arguments", shown.text, question, width, room=len(shown.text))
+    if shown.is_cut:
+        yield Line("  Long values are cut here; see all of them:", "note")
+        yield Line(f"  toolkeep approve show {_hex(question.id)} --json", "note")
+
+
+def _part(title: str, text: str, question: Question, width: int, room: int = VIEW_CHARS) -> Iterator[Line]:
     """A part of the question under its title; says how much of it is left out."""
     if not text:
         return
     yield Line(f"{title}:", "label")
-    for number, line in enumerate(text[:VIEW_CHARS].split("\n")):
+    for number, line in enumerate(text[:room].split("\n")):
         is_change = title == "Difference" and number >= _DIFFERENCE_HEAD
         yield from _wrapped(MARGIN, steady(line), width, _look(line) if is_change else "foreign")
-    if (cut := len(text) - VIEW_CHARS) > 0:
+    if (cut := len(text) - room) > 0:
         yield Line(f"  {cut} characters are left out here; see all of them:", "note")
         yield Line(f"  toolkeep approve show {_hex(question.id)} --json", "note")
-    if any(unicodedata.bidirectional(char) in ("R", "AL") for char in text[:VIEW_CHARS]):
+    if any(unicodedata.bidirectional(char) in ("R", "AL") for char in text[:room]):
         yield Line("  Some of this reads right to left:", "note")
         yield Line("  it may be shown in another order.", "note")
 

@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
+from msgspec.structs import replace
 
-from toolkeep.approval.question import Answer, Question, Reach
-from toolkeep.approval.view import Line, duration, view
+from toolkeep.approval.question import Answer, AnswerRefused, Question, Reach, covered
+from toolkeep.approval.view import Line, duration, fit, moment, name, preview, rows, view
 from toolkeep.cli.options import is_terminal, say, warn
 from toolkeep.limits import RULE_DAYS
+from toolkeep.wording import counted
 
+_DAY_SECONDS: Final = 86_400
 YES: Final = frozenset({"y", "yes"})
 _COLORS: Final = {"heading": "cyan", "added": "green", "removed": "red", "note": "yellow"}
 
@@ -63,15 +66,15 @@ class TerminalApprover:
                 return self._answer(Reply("once" if await typed_name(question) else None), question)
             show(view(question, now=time.time(), width=columns()))
             reply = understand(await typed(offer(question)), question)
-            if reply.reach == "rule":
-                days = await agreed_days(question, self._project)
-                return self._answer(reply if days else Reply(), question, days or 1)
+            if reply.reach in ("session", "rule"):
+                wanted = self._answer(reply, question)
+                return await agreed(question, wanted, self._project) or self._answer(Reply(), question)
             return self._answer(reply, question)
         except asyncio.CancelledError:
             say("\nThe call does not wait for your answer any more.", err=True)
             raise
 
-    def _answer(self, reply: Reply, question: Question, days: int = 1) -> Answer:
+    def _answer(self, reply: Reply, question: Question) -> Answer:
         if reply.reach is None:
             return Answer(verdict="deny", approver=self._approver, way="terminal", reason=reply.reason)
         return Answer(
@@ -80,7 +83,6 @@ class TerminalApprover:
             way="terminal",
             reach=reply.reach,
             typed_name=question.tool if question.wants_name else "",
-            days=days,
         )
 
 
@@ -95,8 +97,8 @@ def offer(question: Question) -> str:
     """The prompt, with the answers that the question may have."""
     has_session = bool(question.session) and question.may_be_remembered
     words = ["[y]es once"]
-    words += ["[s]ession (this tool, any arguments)"] if has_session else []
-    words += ["[a]lways"] if question.rule and question.may_be_remembered else []
+    words += ["[s]ession"] if has_session else []
+    words += ["[a]lways"] if question.may_be_remembered else []
     return ", ".join([*words, "[n]o [reason]: "])
 
 
@@ -109,27 +111,72 @@ def understand(line: str | None, question: Question) -> Reply:
             return Reply("once")
         case "s" | "session" if question.session and question.may_be_remembered:
             return Reply("session")
-        case "a" | "always" if question.rule and question.may_be_remembered:
+        case "a" | "always" if question.may_be_remembered:
             return Reply("rule")
     return Reply(reason=rest.strip() if word.casefold() in ("n", "no") else "")
 
 
-async def agreed_days(question: Question, project: Path | None, days: int | None = None) -> int | None:
-    """How long a rule shall hold, once a person has seen it, its end and what it would have allowed."""
-    from toolkeep.cli.approve.hindsight import hindsight_lines, look_back, rule_lines
+async def agreed(question: Question, answer: Answer, project: Path | None) -> Answer | None:
+    """A yes for the session or as a rule, once a person has seen what will pass unasked; None is a no.
 
-    shown = days or Answer(verdict="approve", approver="", way="").days
-    back = await asyncio.to_thread(look_back, question, project)
+    The person may change it first: `path=folder:/srv/docs`, `content=any`, another number of days.
+    """
+    from toolkeep.cli.approve.hindsight import hindsight_lines, look_back
+
+    show(choice_lines(question, width=columns()))
     while True:
-        show(rule_lines(question, now=time.time(), days=shown, width=columns()))
+        constraints = covered(question, answer)
+        back = await asyncio.to_thread(look_back, question, constraints, project)
+        show(covered_lines(question, answer, now=time.time(), width=columns()))
         show(hindsight_lines(back, width=columns()))
-        line = await typed(f"Add this rule? [y]es, [n]o, or other days (1 to {RULE_DAYS}): ")
-        text = (line or "").strip()
-        if not (text.isascii() and text.isdecimal() and len(text) <= len(str(RULE_DAYS))):
-            return shown if text.casefold() in YES else None
-        if not 1 <= int(text) <= RULE_DAYS:
-            return None
-        shown = int(text)
+        text = (await typed(_AGREE[answer.reach]) or "").strip()
+        changed = _changed(question, answer, text)
+        if changed is None:
+            return answer if text.casefold() in YES else None
+        answer = changed
+
+
+_AGREE: Final[dict[Reach, str]] = {
+    "session": "Let such calls pass in this session? [y]es, [n]o, or ARGUMENT=any, =equal, =folder:…: ",
+    "rule": f"Add this rule? [y]es, [n]o, ARGUMENT=any, =equal, =folder:…, or days (1 to {RULE_DAYS}): ",
+}
+
+
+def _changed(question: Question, answer: Answer, text: str) -> Answer | None:
+    """The answer as a line changes it; None where the line is no change."""
+    argument, is_choice, how = text.partition("=")
+    if is_choice:
+        changed = replace(answer, arguments={**answer.arguments, argument.strip(): how.strip()})
+        try:
+            covered(question, changed)
+        except AnswerRefused as refused:
+            show([Line(fit(f"Not possible: {refused.reason}", columns()), "note")])
+            return answer
+        return changed
+    is_days = text.isascii() and text.isdecimal() and len(text) <= len(str(RULE_DAYS))
+    if answer.reach == "rule" and is_days and 1 <= int(text) <= RULE_DAYS:
+        return replace(answer, days=int(text))
+    return None
+
+
+def choice_lines(question: Question, *, width: int) -> Iterator[Line]:
+    """What may be chosen for each argument."""
+    yield Line("Arguments that must be equal, and what each may be bounded by:", "heading")
+    for one in question.choices:
+        now = "equal" if not one.role else f"any ({one.role})"
+        other = f"must stay so: {one.fixed}" if one.fixed else ", ".join(("equal", "any", *one.bounds))
+        yield from rows(f"{name(one.name)}={now}  [{other}]", width)
+
+
+def covered_lines(question: Question, answer: Answer, *, now: float, width: int) -> Iterator[Line]:
+    """What will pass unasked, and until when."""
+    yield Line("These calls will pass unasked:", "heading")
+    yield from rows(preview(question, answer), width)
+    if answer.reach == "rule":
+        ends = moment(now + answer.days * _DAY_SECONDS)
+        yield Line(f"The rule ends at {ends}, in {counted(answer.days, 'day')}.", "label")
+    else:
+        yield Line(f"In session {name(question.session)}, for a day at most.", "label")
 
 
 async def typed_name(question: Question) -> bool:

@@ -152,6 +152,11 @@ class Effects:
                     f"{visible(operation)} of upstream '{visible(upstream)}' is called {visible(str(danger))}"
                 )
                 yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/danger")
+            for operation, roles in (said.get("flow") or {}).items():
+                for argument, role in roles.items():
+                    of = f"{visible(operation)} of upstream '{visible(upstream)}'"
+                    what = f"{visible(argument)} of {of} is called {visible(str(role))}"
+                    yield self._effect("grants", what, f"/upstreams/{escaped(upstream)}/flow")
 
     def _loosens(self) -> Iterator[Effect]:
         registry = self._data.get("tool_registry") or {}

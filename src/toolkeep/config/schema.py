@@ -14,6 +14,7 @@ from toolkeep.definitions.vocabulary import (
     Isolation,
     Normalization,
     ResultType,
+    Role,
     SideEffect,
     Word,
     snake_case,
@@ -138,6 +139,14 @@ _UPSTREAM: Schema = {
             "type": "object",
             "description": "What you say about the danger of an operation, by its name in the document.",
             "additionalProperties": {"enum": ["safe", "low", "medium", "high", "critical"]},
+        },
+        "flow": {
+            "type": "object",
+            "description": "Roles of arguments, by the name of the tool and the argument's JSON Pointer.",
+            "additionalProperties": {
+                "type": "object",
+                "additionalProperties": {"enum": [role.value for role in Role]},
+            },
         },
         "check_answers": {
             "type": "boolean",

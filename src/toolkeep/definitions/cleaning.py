@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from toolkeep.characters import UNSEEN, Unseen, unseen
-from toolkeep.definitions.parameter import TOUCHES_KEY
+from toolkeep.definitions.parameter import FLOW_KEY, TOUCHES_KEY
 from toolkeep.pointers import escaped
 
 _BY_NAME: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
@@ -26,6 +26,9 @@ _EXACT: Final = frozenset(
     )
 )  # fmt: skip
 """Keywords whose values decide what a call may hold: another text there is another schema."""
+
+_FOR_THE_OPERATOR: Final = frozenset((FLOW_KEY, TOUCHES_KEY))
+"""What an argument touches and what its role is: for the operator to say, not for an upstream."""
 
 _ESCAPE: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
@@ -77,7 +80,7 @@ def clean_text(text: str) -> tuple[str, Counter[Unseen]]:
 def clean_schema(schema: dict[str, Any], place: str) -> tuple[dict[str, Any], list[Removal]]:
     """The schema with every word in it cleaned, and what was taken out; its meaning is the same."""
     texts = texts_in(schema)
-    if TOUCHES_KEY not in texts and not _may_hide(texts):
+    if _FOR_THE_OPERATOR.isdisjoint(texts) and not _may_hide(texts):
         return schema, []  # as nearly always
     removed: list[Removal] = []
     cleaned: dict[str, Any] = _schema(schema, place, removed)
@@ -146,8 +149,9 @@ def _schema(schema: Any, place: str, removed: list[Removal]) -> Any:
     cleaned: dict[str, Any] = {}
     for keyword, value in schema.items():
         here = f"{place}/{escaped(keyword)}"
-        if keyword == TOUCHES_KEY:
-            continue  # what an argument touches is for the operator to say, not for whom it is handed to
+        if keyword in _FOR_THE_OPERATOR:
+            # An upstream that calls its recipient `content` would be asked about once, for any recipient.
+            continue
         if keyword in _EXACT:
             _note_exact(value, here, removed)
             cleaned[keyword] = value

@@ -1,4 +1,4 @@
-"""One parameter of a tool, and the two marks it can carry: secret, and what it touches.
+"""One parameter of a tool, and the marks it can carry: secret, what it touches, and its role.
 
 A `ToolParameter` is a view that authors build from; in a definition every parameter is a property of the
 JSON Schema object `parameters`, which is the one form that is stored, hashed and checked.
@@ -7,16 +7,17 @@ JSON Schema object `parameters`, which is the one form that is stored, hashed an
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from toolkeep.definitions.frozen import FrozenDict, JsonObject, JsonValue, freeze, freeze_object
-from toolkeep.definitions.vocabulary import ParameterType, TouchForm
+from toolkeep.definitions.vocabulary import ParameterType, Role, TouchForm
 
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
 TOUCHES_KEY = "x-touches"
+FLOW_KEY = "x-flow"
 SECRET_KEY = "x-secret"  # noqa: S105 -- the name of a keyword
 
 TOUCH_FORMS: dict[str, TouchForm] = {
@@ -86,6 +87,38 @@ class Secret:
         self, core_schema: "CoreSchema", handler: "GetJsonSchemaHandler"
     ) -> dict[str, Any]:
         return {**handler(core_schema), SECRET_KEY: True}
+
+
+class _RoleMark:
+    """Declares the role of a parameter (FLO-2)."""
+
+    __slots__ = ()
+    role: ClassVar[Role]
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: "CoreSchema", handler: "GetJsonSchemaHandler"
+    ) -> dict[str, Any]:
+        return {**handler(core_schema), FLOW_KEY: self.role.value}
+
+
+@dataclass(frozen=True, slots=True)
+class Content(_RoleMark):
+    """Marks a parameter that is only stored, sent or shown: the body of a message, the text of a file.
+
+    In code `Annotated[str, Content()]`, in data `x-flow: content`. A yes that is remembered does not bind it.
+    """
+
+    role: ClassVar[Role] = Role.CONTENT
+
+
+@dataclass(frozen=True, slots=True)
+class Option(_RoleMark):
+    """Marks a parameter that only says how a call is carried out: an encoding, a number of lines.
+
+    In code `Annotated[int, Option()]`, in data `x-flow: option`. A yes that is remembered does not bind it.
+    """
+
+    role: ClassVar[Role] = Role.OPTION
 
 
 def is_secret(schema: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ no provider knows, stay here.
 from typing import Any
 
 from toolkeep.definitions.frozen import thaw
-from toolkeep.definitions.parameter import SECRET_KEY, TOUCHES_KEY
+from toolkeep.definitions.parameter import FLOW_KEY, SECRET_KEY, TOUCHES_KEY
 from toolkeep.definitions.secret_parts import secret_parts
 
 _TOLD_OF_A_SECRET = frozenset(
@@ -36,7 +36,7 @@ def _show(schema: Any, *, hides: bool, secret: set[int]) -> Any:
     hides = hides or id(schema) in secret
     shown: dict[str, Any] = {}
     for keyword, value in schema.items():
-        if keyword in (SECRET_KEY, TOUCHES_KEY) or (hides and keyword not in _TOLD_OF_A_SECRET):
+        if keyword in (FLOW_KEY, SECRET_KEY, TOUCHES_KEY) or (hides and keyword not in _TOLD_OF_A_SECRET):
             continue
         if keyword in _AS_WRITTEN:
             shown[keyword] = thaw(value)

@@ -13,13 +13,14 @@ from toolkeep.canonical import canonical_hash
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.constraints import Bounds, Constraints
 from toolkeep.definitions.frozen import FrozenDict, freeze_object
-from toolkeep.definitions.parameter import NO_PARAMETERS, Touches, is_secret
+from toolkeep.definitions.parameter import FLOW_KEY, NO_PARAMETERS, Touches, is_secret
 from toolkeep.definitions.vocabulary import (
     Category,
     Danger,
     Determinism,
     Normalization,
     ResultType,
+    Role,
     SideEffect,
 )
 
@@ -145,6 +146,11 @@ class ToolDefinition:
         """What the parameters would touch, by parameter name."""
         marked = self._marked("x-touches")
         return {name: Touches.read(schema["x-touches"]) for name, schema in marked}
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """The declared roles of the parameters, by parameter name."""
+        return {name: Role.read(schema[FLOW_KEY]) for name, schema in self._marked(FLOW_KEY)}
 
     @property
     def secret_parameters(self) -> tuple[str, ...]:

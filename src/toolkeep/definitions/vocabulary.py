@@ -104,6 +104,21 @@ class Danger(Word):
         return list(Danger).index(self)
 
 
+class Role(Word):
+    """What an argument is for a call. One without a role carries authority: it says what the call acts on."""
+
+    CONTENT = "content"
+    OPTION = "option"
+
+    @property
+    def carries_authority(self) -> bool:
+        """Whether a yes that is remembered binds the argument's value."""
+        return self not in _WITHOUT_AUTHORITY
+
+
+_WITHOUT_AUTHORITY = frozenset({Role.CONTENT, Role.OPTION})
+
+
 class SideEffect(Word):
     """What a tool does to the world beyond its answer."""
 

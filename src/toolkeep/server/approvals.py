@@ -10,12 +10,15 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from toolkeep.approval.coverage import Argument
+from toolkeep.approval.outline import outline, shortest_first, summary
 from toolkeep.approval.question import Answer, AnswerRefused, Question, Standing
 from toolkeep.approval.store import Approvals
+from toolkeep.approval.view import preview
 from toolkeep.clock import iso
 from toolkeep.errors import Code
 from toolkeep.keep import Keep
-from toolkeep.limits import RULE_DAYS
+from toolkeep.limits import RULE_DAYS, SHOWN_CHARS
 from toolkeep.server.auth import Caller
 from toolkeep.server.pagination import Page, cut, decode_cursor
 from toolkeep.server.problems import RequestRefused, nothing_there
@@ -26,6 +29,20 @@ _ABOUT_CHARS: Final = 120
 
 WAY = "http"
 """What the log says of an answer that came over HTTP."""
+
+
+class ChoiceView(msgspec.Struct, frozen=True, kw_only=True):
+    """One argument, as a yes for the session or a rule would bind it."""
+
+    name: str
+    role: str
+    """content or option, which need not be equal unless you say so; else empty."""
+    fixed: str
+    """Why it must be equal; empty where it may be freed or bounded."""
+    bounds: list[str]
+    """Bounds that cover this call, narrowest first, such as `folder:/srv/docs`."""
+    shown: str
+    """The beginning of its value; empty where it is absent."""
 
 
 class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,10 +63,19 @@ class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
     acts: int
     acts_done: int
     arguments: dict[str, Any]
+    """The whole arguments, the shortest first."""
+    outline: str
+    """The same for a person to read: every name, and the beginning of every value."""
     touches: list[str]
     difference: str
     policies: list[str]
-    rule: str
+    choices: list[ChoiceView]
+    covers: str
+    """What would pass unasked after a yes with reach session or rule; empty where there is none."""
+    decided_by: str
+    """Who answered; empty while it waits."""
+    reason: str
+    """Why it was denied, as the model reads it."""
     asked_at: str
     expires_at: str
     may_be_remembered: bool
@@ -85,6 +111,10 @@ class ApprovalPage(Page, frozen=True, kw_only=True):
     items: list[ApprovalView]
 
 
+Choices = Annotated[dict[str, Annotated[str, msgspec.Meta(max_length=4200)]], msgspec.Meta(max_length=1000)]
+"""`equal`, `any`, `folder:…`, `host:…`, `domain:…` or `max:…`, by the name of an argument."""
+
+
 class DecideBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An answer."""
 
@@ -93,6 +123,19 @@ class DecideBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reason: Annotated[str, msgspec.Meta(max_length=2000)] = ""
     typed_name: Annotated[str, msgspec.Meta(max_length=64)] = ""
     days: Annotated[int, msgspec.Meta(ge=1, le=RULE_DAYS)] = 30
+    arguments: Choices = {}
+
+
+class PreviewBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a yes for the session or a rule would leave open."""
+
+    arguments: Choices = {}
+
+
+class PreviewView(msgspec.Struct, frozen=True, kw_only=True):
+    """What would pass unasked."""
+
+    covers: str
 
 
 class RuleView(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +178,7 @@ def _waiting(question: Question) -> WaitingView:
         agent=question.agent,
         tool=question.tool,
         danger=question.danger,
-        about=excerpt(question.arguments, _ABOUT_CHARS),
+        about=excerpt(summary(question.argument_data, _ABOUT_CHARS), _ABOUT_CHARS),
         asked_at=iso(question.asked_at),
         expires_at=iso(question.expires_at),
     )
@@ -159,12 +202,28 @@ async def decide(
         reason=said.reason,
         typed_name=said.typed_name,
         days=said.days,
+        arguments=said.arguments,
     )
     try:
         standing = await asyncio.to_thread(_store(keep).answer, question_id, answer)
     except AnswerRefused as refused:
         raise RequestRefused(Code.ANSWER_REFUSED, f"the answer does not count: {refused.reason}") from refused
     return view_of(standing, caller)
+
+
+async def preview_approval(keep: Keep, caller: Caller, question_id: str, said: PreviewBody) -> PreviewView:
+    """What a yes for the session or a rule would cover; raises for a choice that is not possible."""
+    question = (await _find(keep, caller, question_id)).question
+    try:
+        return PreviewView(covers=_covers(question, said.arguments))
+    except AnswerRefused as refused:
+        raise RequestRefused(Code.ANSWER_REFUSED, refused.reason) from refused
+
+
+def _covers(question: Question, arguments: dict[str, str]) -> str:
+    if not question.may_be_remembered:
+        return ""
+    return preview(question, Answer(verdict="approve", approver="", way="", arguments=arguments))
 
 
 async def list_rules(keep: Keep) -> list[RuleView]:
@@ -208,17 +267,25 @@ def view_of(standing: Standing, caller: Caller) -> ApprovalView:
         why=list(question.why),
         acts=question.acts,
         acts_done=question.acts_done,
-        arguments=question.argument_data,
+        arguments=shortest_first(question.argument_data),
+        outline=outline(question.argument_data, SHOWN_CHARS).text,
         touches=list(question.touches),
         difference=question.difference,
         policies=list(question.policies),
-        rule=question.rule,
+        choices=[_choice(one) for one in question.choices],
+        covers=_covers(question, {}),
+        decided_by=standing.answer.approver if standing.answer and standing.state != "waiting" else "",
+        reason=standing.answer.reason if standing.answer else "",
         asked_at=iso(question.asked_at),
         expires_at=iso(question.expires_at),
         may_be_remembered=question.may_be_remembered,
         wants_name=question.wants_name,
         is_own=question.agent == caller.agent,
     )
+
+
+def _choice(one: Argument) -> ChoiceView:
+    return ChoiceView(name=one.name, role=one.role, fixed=one.fixed, bounds=list(one.bounds), shown=one.shown)
 
 
 async def _find(keep: Keep, caller: Caller, question_id: str) -> Standing:

@@ -8,9 +8,21 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from toolkeep.approval.coverage import Constraint
 from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, Standing
-from toolkeep.approval.store import advance, bound, has_room, in_time, session_key
+from toolkeep.approval.store import (
+    OVER,
+    SessionYes,
+    advance,
+    bound,
+    covering,
+    has_room,
+    seen_at,
+    session_key,
+    session_yes,
+)
 from toolkeep.files import is_there
+from toolkeep.limits import SESSION_SECONDS
 from toolkeep.storage.database import Database
 from toolkeep.storage.processes import is_gone, this_process
 
@@ -31,12 +43,20 @@ CREATE TABLE IF NOT EXISTS questions (
 CREATE TABLE IF NOT EXISTS askers (question TEXT PRIMARY KEY, process TEXT NOT NULL) STRICT;
 CREATE INDEX IF NOT EXISTS questions_of_agents ON questions (agent, state, expires_at);
 CREATE INDEX IF NOT EXISTS questions_by_end ON questions (expires_at);
-CREATE TABLE IF NOT EXISTS sessions (
-    definition_hash TEXT, agent TEXT, session TEXT, grant_hash TEXT, answer BLOB NOT NULL,
-    PRIMARY KEY (definition_hash, agent, session, grant_hash)
+CREATE TABLE IF NOT EXISTS session_answers (
+    definition_hash TEXT NOT NULL, agent TEXT NOT NULL, session TEXT NOT NULL, grant_hash TEXT NOT NULL,
+    given_at REAL NOT NULL, answer BLOB NOT NULL, constraints BLOB NOT NULL
 ) STRICT;
-CREATE TABLE IF NOT EXISTS rules (id TEXT PRIMARY KEY, ends_at REAL NOT NULL, rule BLOB NOT NULL) STRICT;
+CREATE INDEX IF NOT EXISTS answers_of_sessions
+    ON session_answers (definition_hash, agent, session, grant_hash, given_at);
+CREATE TABLE IF NOT EXISTS argument_rules (
+    id TEXT PRIMARY KEY, ends_at REAL NOT NULL, rule BLOB NOT NULL
+) STRICT;
+DROP TABLE IF EXISTS sessions;
+DROP TABLE IF EXISTS rules;
 """
+# The dropped tables are those of a form in which a yes for the session covered any arguments. Kept, such a
+# yes would go on covering them; without it a person is asked again.
 
 
 class FileApprovals:
@@ -72,15 +92,20 @@ class FileApprovals:
             if standing is None:
                 raise AnswerRefused("there is no such question")
             if question_id in _left(connection):
-                raise AnswerRefused("nobody waits for it any more")
-            standing = advance(standing, answer, self._clock())
+                raise AnswerRefused("the process that made the call has ended")
+            now = self._clock()
+            standing = advance(standing, answer, now)
             connection.execute(
                 "UPDATE questions SET state = ?, question = ?, answer = ? WHERE id = ?",
                 (standing.state, _encode(standing.question), _encode(standing.answer), question_id),
             )
             if standing.state == "approved" and answer.reach == "session":
-                row = (*session_key(standing.question), _encode(replace(answer, given_at=self._clock())))
-                connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", row)
+                connection.execute(
+                    "DELETE FROM session_answers WHERE given_at <= ?", (now - SESSION_SECONDS,)
+                )
+                given = session_yes(standing.question, answer, now)
+                row = (*session_key(standing.question), now, *map(_encode, given))
+                connection.execute("INSERT INTO session_answers VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             return standing
 
     def is_waiting(self, question_id: str) -> bool:
@@ -96,7 +121,8 @@ class FileApprovals:
         if not is_there(self._database.file):
             return None
         with self._database.using() as connection:
-            return _find(connection, question_id)
+            found = _find(connection, question_id)
+        return None if found is None else seen_at(found, self._clock())
 
     def use(self, question: Question) -> bool:
         """Use up the yes to exactly this question; False where there is none, or it was used before."""
@@ -109,9 +135,9 @@ class FileApprovals:
             return used.rowcount == 1
 
     def withdraw(self, question_id: str) -> None:
-        """Nobody waits for the answer any more."""
+        """The caller does not wait for an answer any more; one that was given stays."""
         with self._database.using() as connection:
-            connection.execute(_WITHDRAW, (question_id,))
+            connection.execute(f"{_WITHDRAW} AND expires_at > ?", (question_id, self._clock()))
 
     def waiting(self) -> list[Standing]:
         """The questions that wait for an answer, oldest first."""
@@ -127,12 +153,13 @@ class FileApprovals:
         """The yes for the rest of the session that covers a question."""
         if not question.session or not is_there(self._database.file):
             return None
-        names = "definition_hash, agent, session, grant_hash"
-        query = f"SELECT answer FROM sessions WHERE ({names}) = (?, ?, ?, ?)"  # noqa: S608 -- our own words
+        query = (
+            "SELECT answer, constraints FROM session_answers "
+            "WHERE (definition_hash, agent, session, grant_hash) = (?, ?, ?, ?) ORDER BY given_at DESC"
+        )
         with self._database.using() as connection:
-            row = connection.execute(query, session_key(question)).fetchone()
-        answer = None if row is None else msgspec.json.decode(row[0], type=Answer)
-        return in_time(answer, self._clock())
+            rows = connection.execute(query, session_key(question)).fetchall()
+        return covering((_session_yes(*row) for row in rows), question, self._clock())
 
     def rules(self) -> list[Rule]:
         """The rules that have not ended."""
@@ -140,7 +167,7 @@ class FileApprovals:
             return []
         with self._database.using() as connection:
             rows = connection.execute(
-                "SELECT rule FROM rules WHERE ends_at > ? ORDER BY id", (self._clock(),)
+                "SELECT rule FROM argument_rules WHERE ends_at > ? ORDER BY id", (self._clock(),)
             )
             return [msgspec.json.decode(rule, type=Rule) for (rule,) in rows]
 
@@ -148,12 +175,12 @@ class FileApprovals:
         """Remember a rule."""
         with self._database.using() as connection:
             row = (rule.id, rule.ends_at, _encode(rule))
-            connection.execute("INSERT OR REPLACE INTO rules VALUES (?, ?, ?)", row)
+            connection.execute("INSERT OR REPLACE INTO argument_rules VALUES (?, ?, ?)", row)
 
     def revoke(self, rule_id: str) -> bool:
         """Forget a rule; whether there was one."""
         with self._database.using() as connection:
-            return connection.execute("DELETE FROM rules WHERE id = ?", (rule_id,)).rowcount == 1
+            return connection.execute("DELETE FROM argument_rules WHERE id = ?", (rule_id,)).rowcount == 1
 
     def close(self) -> None:
         """Let go of the file."""
@@ -161,7 +188,9 @@ class FileApprovals:
 
 
 _SELECT = "SELECT state, question, answer FROM questions"
-_WITHDRAW = "UPDATE questions SET state = 'withdrawn' WHERE id = ? AND state != 'used'"
+# An answer stays, whoever gives up: who looks later must find who said no, and why.
+_WITHDRAW = "UPDATE questions SET state = 'withdrawn' WHERE id = ? AND state = 'waiting'"
+_OVER = ", ".join(f"'{state}'" for state in OVER)
 _SIZES = "SELECT id, length(question) FROM questions"
 
 
@@ -181,7 +210,7 @@ def _waiting_sizes(connection: "sqlite3.Connection", agent: str, now: float) -> 
 
 def _forget_oldest(connection: "sqlite3.Connection", agent: str) -> None:
     """Of what is over, keep the newest of an agent: it may ask and give up as often as it likes."""
-    query = f"{_SIZES} WHERE agent = ? AND state IN ('used', 'withdrawn') ORDER BY rowid DESC"
+    query = f"{_SIZES} WHERE agent = ? AND state IN ({_OVER}) ORDER BY rowid DESC"
     sizes: list[int] = []
     for question_id, size in connection.execute(query, (agent,)).fetchall():
         if has_room(sizes, size):
@@ -200,6 +229,13 @@ def _standing(state: str, question: bytes, answer: bytes | None) -> Standing:
     standing = Standing(question=asked, state="waiting")
     given = None if answer is None else msgspec.json.decode(answer, type=Answer)
     return replace(standing, state=state, answer=given)
+
+
+def _session_yes(answer: bytes, constraints: bytes) -> SessionYes:
+    return SessionYes(
+        msgspec.json.decode(answer, type=Answer),
+        msgspec.json.decode(constraints, type=tuple[Constraint, ...]),
+    )
 
 
 def _encode(value: object) -> bytes:

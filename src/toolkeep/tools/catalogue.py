@@ -36,11 +36,17 @@ def _object(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
+_CONTENT: Final = {"x-flow": "content"}
+_OPTION: Final = {"x-flow": "option"}
+"""Arguments without authority: a yes that is remembered does not bind them. A path, a pattern that selects
+files, a command, an address, a header or a revision never is one."""
+
 _ENCODING: Final = {
     "type": "string",
     "description": "The encoding of the file.",
     "enum": ["utf-8", "ascii", "utf-16", "utf-32"],
     "default": "utf-8",
+    **_OPTION,
 }
 _TEXT_CHARS: Final = 1_000_000
 """No more fits into the arguments of a call, as long as nobody sets another limit for them."""
@@ -80,9 +86,9 @@ READ_FILE: Final = _defined(
         ["path"],
         path=_path("The file, absolute or relative.", "fs.read"),
         encoding=_ENCODING,
-        start_line={**_LINE, "description": "The first line to read, from 1.", "default": 1},
-        end_line={**_LINE, "description": "The last line to read."},
-        max_lines={**_LINE, "description": "How many lines to read; not together with end_line."},
+        start_line={**_LINE, "description": "The first line to read, from 1.", "default": 1, **_OPTION},
+        end_line={**_LINE, "description": "The last line to read.", **_OPTION},
+        max_lines={**_LINE, "description": "How many lines to read; not together with end_line.", **_OPTION},
     ),
     aliases=["file_read"],
     **_READS,
@@ -95,7 +101,7 @@ WRITE_FILE: Final = _defined(
     _object(
         ["path", "content"],
         path=_path("The file, absolute or relative.", "fs.write"),
-        content={"type": "string", "description": "The text.", "maxLength": _TEXT_CHARS},
+        content={"type": "string", "description": "The text.", "maxLength": _TEXT_CHARS, **_CONTENT},
         mode={
             "type": "string",
             "description": "overwrite replaces the file, append adds at its end.",
@@ -106,6 +112,7 @@ WRITE_FILE: Final = _defined(
             "type": "boolean",
             "description": "Make the folders that it lies in, where they do not exist.",
             "default": True,
+            **_OPTION,
         },
         encoding=_ENCODING,
     ),
@@ -140,6 +147,7 @@ LIST_DIRECTORY: Final = _defined(
             "minimum": 1,
             "maximum": 10,
             "default": 5,
+            **_OPTION,
         },
     ),
     aliases=["directory_list"],
@@ -163,6 +171,7 @@ GREP_SEARCH: Final = _defined(
             "type": "boolean",
             "description": "Whether case does not matter.",
             "default": False,
+            **_OPTION,
         },
         file_pattern={
             "type": "string",
@@ -185,11 +194,13 @@ EDIT_CODE: Final = _defined(
             "description": "The exact text to replace.",
             "minLength": 1,
             "maxLength": _TEXT_CHARS,
+            **_CONTENT,
         },
         new_content={
             "type": "string",
             "description": "What stands there afterwards.",
             "maxLength": _TEXT_CHARS,
+            **_CONTENT,
         },
     ),
     side_effects=["FsRead", "FsWrite"],
@@ -217,11 +228,13 @@ RUN_COMMAND: Final = _defined(
             "minimum": 1,
             "maximum": 300,
             "default": 60,
+            **_OPTION,
         },
         capture_stderr={
             "type": "boolean",
             "description": "Also what it writes to its standard error.",
             "default": True,
+            **_OPTION,
         },
     ),
     aliases=["command_execute"],
@@ -322,6 +335,7 @@ GIT_LOG: Final = _defined(
             "minimum": 1,
             "maximum": 500,
             "default": 20,
+            **_OPTION,
         },
         revision=_REVISION,
         file=_FILE,
@@ -340,6 +354,7 @@ GIT_COMMIT: Final = _defined(
             "description": "The message of the commit.",
             "minLength": 1,
             "maxLength": 10000,
+            **_CONTENT,
         },
         files={
             "type": "array",
@@ -449,6 +464,7 @@ def web_search(url: str) -> tuple[ToolDefinition, BuiltIn]:
                 "minimum": 1,
                 "maximum": 50,
                 "default": 10,
+                **_OPTION,
             },
         ),
         category="network",

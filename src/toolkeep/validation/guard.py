@@ -15,7 +15,9 @@ import orjson
 
 from toolkeep.canonical import canonical_bytes
 from toolkeep.definitions.frozen import thaw
-from toolkeep.definitions.parameter import SECRET_KEY, TOUCHES_KEY, Touches
+from toolkeep.definitions.parameter import FLOW_KEY, SECRET_KEY, TOUCHES_KEY, Touches
+from toolkeep.definitions.roles import ArgumentMarks
+from toolkeep.definitions.vocabulary import Role
 from toolkeep.errors import Code, Problem
 from toolkeep.limits import Limits
 from toolkeep.pointers import pointer
@@ -35,7 +37,7 @@ _Parts: TypeAlias = list[tuple[str, dict[str, Any]]]
 """A schema and every one inside it, with its JSON Pointer."""
 
 SNAKE_CASE = re.compile(r"[a-z_][a-z0-9_]*")
-_OUR_KEYWORDS = frozenset((SECRET_KEY, TOUCHES_KEY))
+_OUR_KEYWORDS = frozenset((FLOW_KEY, SECRET_KEY, TOUCHES_KEY))
 
 
 class Inspection(msgspec.Struct):
@@ -92,6 +94,7 @@ def inspect_schema(
     _keywords(parts, notes)
     if is_arguments:
         _root(schema, notes)
+        _roles(schema, parts, notes)
         _author_rules(schema, parts, notes)
     return inspection
 
@@ -155,9 +158,9 @@ def _keywords(parts: _Parts, notes: _Notes) -> None:
     """Unknown keywords are kept and mean nothing; one that looks like a slip is pointed out (VAL-1)."""
     for path, part in parts:
         for keyword in () if KNOWN.issuperset(part) else part:
-            if keyword in KNOWN or keyword in _OUR_KEYWORDS or keyword.startswith("x-"):
+            if keyword in KNOWN or keyword in _OUR_KEYWORDS:
                 continue
-            if near := _near_miss(keyword):
+            if near := _near_miss(keyword, _OUR_KEYWORDS if keyword.startswith("x-") else KNOWN):
                 notes.warn(f"{path}/{keyword}", "is no keyword and means nothing", f"did you mean {near!r}?")
         if TOUCHES_KEY in part:
             try:
@@ -166,11 +169,11 @@ def _keywords(parts: _Parts, notes: _Notes) -> None:
                 notes.refuse(f"{path}/{TOUCHES_KEY}", str(error), "use a kind such as 'fs.read'")
 
 
-def _near_miss(keyword: str) -> str | None:
+def _near_miss(keyword: str, among: frozenset[str]) -> str | None:
     from rapidfuzz.distance import OSA
 
     folded = keyword.replace("_", "").replace("-", "").lower()
-    for known in sorted(KNOWN):
+    for known in sorted(among):
         if len(known) > 3 and (
             known.lower() == folded or OSA.distance(known, keyword, score_cutoff=2) <= min(2, len(known) // 4)
         ):
@@ -184,6 +187,28 @@ def _root(schema: dict[str, Any], notes: _Notes) -> None:
         notes.refuse("/type", "arguments are an object", 'use "type": "object" at the root')
     elif types is None and notes.by_hand and not DECLARES_TYPE & schema.keys():
         notes.refuse("/type", "is missing", 'add "type": "object" at the root')
+
+
+def _roles(schema: dict[str, Any], parts: _Parts, notes: _Notes) -> None:
+    """Roles are declared on parameters; a credential, or what is touched, is never content or an option."""
+    declared = [(path, part[FLOW_KEY]) for path, part in parts if FLOW_KEY in part]
+    if not declared:
+        return
+    properties = schema.get("properties")
+    owners = {pointer(("properties", name)): name for name in properties or ()}
+    marks = ArgumentMarks(schema)
+    for path, word in declared:
+        place = f"{path}/{FLOW_KEY}"
+        try:
+            role = Role.read(word)
+        except ValueError as error:
+            notes.refuse(place, str(error), "use one of these words, or leave it out")
+            continue
+        if path not in owners:
+            notes.refuse(place, "stands on no parameter", "declare the role on the parameter itself")
+        elif not role.carries_authority and (why := marks.why_authority(owners[path])):
+            # Otherwise one yes for the session would let the call reach any path, host or program.
+            notes.refuse(place, f"cannot be {role.value}: {why}", "leave it out; the argument stays bound")
 
 
 def _author_rules(schema: dict[str, Any], parts: _Parts, notes: _Notes) -> None:

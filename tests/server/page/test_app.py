@@ -138,6 +138,7 @@ CHANGES = [
     "/ui/definitions:check",
     "/ui/definitions/add:delete",
     "/ui/approvals/0123:decide",
+    "/ui/approvals/0123:preview",
     "/ui/rules/rule-1:revoke",
     "/ui/audit:verify",
     "/ui/audit/0123/receipt:verify",

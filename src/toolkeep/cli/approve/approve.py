@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -11,22 +12,25 @@ from msgspec.structs import replace
 from toolkeep.approval.question import Answer, Question, Reach, Standing
 from toolkeep.approval.view import moment, name, view
 from toolkeep.cli.approve.queue import NotAnswered, approvals_of, check, take, waiting_question
-from toolkeep.cli.asking import YES, agreed_days, can_ask, columns, person, show, typed, typed_name
+from toolkeep.cli.asking import YES, agreed, can_ask, columns, person, show, typed, typed_name
 from toolkeep.cli.options import common, is_terminal, print_json, project, say, say_done
 from toolkeep.clock import iso
 from toolkeep.limits import RULE_DAYS
 
 _DAY_SECONDS = 86_400
-_PROMPTS: dict[Reach, str] = {
-    "once": "Approve this call, once? [y]es, [n]o: ",
-    "session": "Approve every call of this tool in this session, whatever its arguments? [y]es, [n]o: ",
-}
 
 
 @click.command("approve")
 @click.argument("question_id", metavar="ID")
-@click.option("--session", "for_session", is_flag=True, help="Every call of the tool in the call's session.")
-@click.option("--always", is_flag=True, help="Every such call, as a rule with an end.")
+@click.option("--session", "for_session", is_flag=True, help="Such calls too, in the call's session.")
+@click.option("--always", is_flag=True, help="Such calls too, as a rule with an end.")
+@click.option(
+    "--argument",
+    "arguments",
+    multiple=True,
+    metavar="NAME=HOW",
+    help="With --session or --always: any, equal, folder:…, host:…, domain:… or max:… for an argument.",
+)
 @click.option("--days", type=click.IntRange(1, RULE_DAYS), help="How long the rule holds; by default 30.")
 @click.option(
     "--token-file",
@@ -38,6 +42,7 @@ _PROMPTS: dict[Reach, str] = {
 @common
 def command(
     question_id: str,
+    arguments: tuple[str, ...],
     days: int | None,
     token_file: Path | None,
     tool_name: str,
@@ -51,12 +56,17 @@ def command(
 
     Asks on a terminal, and nowhere else; or takes the word of whoever holds a token with the scope approve,
     which is not the agent that calls. A critical call is asked about twice.
+
+    With --session or --always, a later call passes unasked if every argument is equal, but for those that the
+    tool declares content or option. --argument frees or bounds one; what will pass is shown first.
     """
     if (for_session and always) or (days is not None and not always):
         raise click.UsageError("Say --session, or --always with or without --days.")
+    if arguments and not (for_session or always):
+        raise click.UsageError("--argument says what --session or --always covers.")
     if token_file is not None:
-        if always:
-            raise click.UsageError("--always needs a terminal: a person has to see the rule.")
+        if always or arguments:
+            raise click.UsageError("--always and --argument need a terminal: a person sees what will pass.")
         standing, answer = _by_token(
             question_id, token_file, "session" if for_session else "once", tool_name, project
         )
@@ -71,7 +81,7 @@ def command(
     reach: Reach = "rule" if always else "session" if for_session else "once"
     with approvals_of(project) as approvals:
         question = waiting_question(approvals, question_id)
-        answer = _asked(question, reach, days, project)
+        answer = _asked(question, reach, days, chosen(arguments), project)
         for _ in range(question.acts - question.acts_done):
             standing = take(approvals, question, answer)
     _finish(standing, answer, as_json=as_json)
@@ -96,7 +106,20 @@ def _by_token(
     return standing, answer
 
 
-def _asked(question: Question, reach: Reach, days: int | None, project: Path | None) -> Answer:
+def chosen(arguments: Sequence[str]) -> dict[str, str]:
+    """What --argument says, by the name of the argument."""
+    made = {}
+    for one in arguments:
+        name_of, is_choice, how = one.partition("=")
+        if not is_choice:
+            raise click.UsageError("--argument is NAME=any, NAME=folder:/srv/docs and the like.")
+        made[name_of] = how
+    return made
+
+
+def _asked(
+    question: Question, reach: Reach, days: int | None, arguments: dict[str, str], project: Path | None
+) -> Answer:
     """The person's yes; raises where there is none, or it would not count."""
     answer = Answer(
         verdict="approve",
@@ -104,24 +127,27 @@ def _asked(question: Question, reach: Reach, days: int | None, project: Path | N
         way="command",
         reach=reach,
         typed_name=question.tool if question.acts > 1 else "",
+        arguments=arguments,
     )
+    if days is not None:
+        answer = replace(answer, days=days)
     check(question, answer)
     show(view(question, now=time.time(), width=columns()))
-    agreed = asyncio.run(_agreed(question, reach, days, project))
-    if agreed is None:
+    said = asyncio.run(_agreed(question, answer, project))
+    if said is None:
         hint = f"the call still waits; to refuse it: toolkeep approve deny {question.id}"
         raise NotAnswered("you did not say yes", hint=hint)
-    return replace(answer, days=agreed)
+    return said
 
 
-async def _agreed(question: Question, reach: Reach, days: int | None, project: Path | None) -> int | None:
-    """The days that a rule holds, one where there is none; None where the person did not say yes."""
-    if reach == "rule":
-        return await agreed_days(question, project, days)
-    line = await typed(_PROMPTS[reach])
+async def _agreed(question: Question, answer: Answer, project: Path | None) -> Answer | None:
+    """The yes as the person gave it; None where there is none."""
+    if answer.reach != "once":
+        return await agreed(question, answer, project)
+    line = await typed("Approve this call, once? [y]es, [n]o: ")
     if (line or "").strip().casefold() not in YES:
         return None
-    return 1 if question.acts == 1 or await typed_name(question) else None
+    return answer if question.acts == 1 or await typed_name(question) else None
 
 
 def _finish(standing: Standing, answer: Answer, *, as_json: bool) -> None:

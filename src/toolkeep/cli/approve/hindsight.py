@@ -1,4 +1,4 @@
-"""What a rule would have allowed among the calls that the log has, for the person who is about to make it."""
+"""Which recorded calls a remembered yes would have covered, for the person who is about to give it."""
 
 import contextlib
 import json
@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from toolkeep.approval.coverage import Constraint, arguments_of, covers
 from toolkeep.approval.question import Question
-from toolkeep.approval.view import Line, fit, moment, rows
+from toolkeep.approval.view import Line, fit
 from toolkeep.files import is_there
 from toolkeep.wording import counted
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from toolkeep.calls import RegisteredTool
 
 _LAST: Final = 3
-_DAY_SECONDS: Final = 86_400
 
 
 class Earlier(NamedTuple):
@@ -30,8 +30,17 @@ class Earlier(NamedTuple):
     touches: tuple[str, ...]
 
 
+class _Recorded(NamedTuple):
+    """What an argument of a recorded call named."""
+
+    kind: str
+    pointer: str
+    shown: str
+    root_path: str | None = None
+
+
 class Hindsight(NamedTuple):
-    """How a rule would have decided."""
+    """What a remembered yes would have covered."""
 
     looked_at: int
     """Recorded calls, of whatever tool and agent."""
@@ -42,8 +51,8 @@ class Hindsight(NamedTuple):
     """Calls that only a process which has the tool can judge."""
 
 
-def look_back(question: Question, project: Path | None) -> Hindsight:
-    """Judge the recorded calls by the rule that a question would add."""
+def look_back(question: Question, constraints: Sequence[Constraint], project: Path | None) -> Hindsight:
+    """Judge the recorded calls by what a remembered yes would cover."""
     from toolkeep.assembly import open_state, project_folder
     from toolkeep.storage.bodies import Bodies
 
@@ -53,7 +62,7 @@ def look_back(question: Question, project: Path | None) -> Hindsight:
     count, calls = _recorded(question, state.folder)
     if not calls:
         return Hindsight(count)
-    judge = _judge(question, project)
+    judge = _judge(question, constraints, project)
     allowed, unkept, unknown = [], 0, 0
     with contextlib.closing(Bodies(state.folder)) as bodies:
         for call in calls:
@@ -66,13 +75,6 @@ def look_back(question: Question, project: Path | None) -> Hindsight:
             elif judge.allows(arguments, call.touches):
                 allowed.append(call)
     return Hindsight(count, tuple(allowed), unkept, unknown)
-
-
-def rule_lines(question: Question, *, now: float, days: int, width: int) -> Iterator[Line]:
-    """The rule that "always" would add, and its end."""
-    yield Line('"Always" would add this rule:', "heading")
-    yield from rows(question.rule, width)
-    yield Line(f"It ends at {moment(now + days * _DAY_SECONDS)}, in {counted(days, 'day')}.", "label")
 
 
 def hindsight_lines(back: Hindsight, *, width: int) -> Iterator[Line]:
@@ -144,44 +146,40 @@ def _arguments(call: Earlier, bodies: Any) -> dict[str, Any] | None:
 
 
 class _Judge:
-    """Applies one rule to recorded arguments, as the keep would have then."""
+    """Applies constraints to recorded arguments, as the keep would have then."""
 
-    def __init__(self, question: Question, tool: "RegisteredTool") -> None:
-        from toolkeep.policy.cedar_values import ArgumentShape
-        from toolkeep.policy.engine import AgentEntity, Engine
-        from toolkeep.policy.reading import read_policies
-        from toolkeep.policy.settings import PolicySource
+    def __init__(self, constraints: Sequence[Constraint], tool: "RegisteredTool") -> None:
+        from toolkeep.definitions.roles import ArgumentMarks
         from toolkeep.policy.touched import TouchPlan
 
-        self._engine = Engine(read_policies([PolicySource(name="rule", text=question.rule)]))
-        self._agent = AgentEntity(id=question.agent)
+        self._constraints = constraints
         self._tool = tool
-        self._shape = ArgumentShape(tool.arguments.schema)
+        self._marks = ArgumentMarks(tool.definition.parameters)
         self._plan = TouchPlan(tool.definition)
 
     def allows(self, arguments: Mapping[str, Any], touches: Sequence[str]) -> bool:
-        from toolkeep.policy.engine import CallFacts
+        # Of a tool with secrets no arguments are kept, so there is nothing to seal or to hide.
+        named = self._named(arguments, touches)
+        seen = arguments_of(self._tool.definition, self._marks, arguments, arguments, arguments, named)
+        return covers(self._constraints, seen)
 
-        canonical = self._canonical(arguments, touches)
-        lost: list[tuple[str, ...]] = []
-        self._shape.record(arguments, canonical, lost)
-        facts = CallFacts(arguments=arguments, canonical=canonical)
-        return not lost and self._engine.decide(self._agent, self._tool, facts).is_allowed
-
-    def _canonical(self, arguments: Mapping[str, Any], touches: Sequence[str]) -> dict[str, str]:
+    def _named(self, arguments: Mapping[str, Any], touches: Sequence[str]) -> list[_Recorded]:
         """The canonical forms of that time, by the argument that named each: they stand in the same order."""
         from toolkeep.policy.touched import TouchRefused
 
         try:
             named = self._plan.touched(arguments, str(Path.cwd()), os.environ.get("PATH", ""))
         except TouchRefused:
-            return {}
+            return []
         for one in named:
             one.close()
-        return {one.pointer: seen.partition(":")[2] for one, seen in zip(named, touches, strict=False)}
+        return [
+            _Recorded(one.kind, one.pointer, seen.partition(":")[2])
+            for one, seen in zip(named, touches, strict=False)
+        ]
 
 
-def _judge(question: Question, project: Path | None) -> _Judge | None:
+def _judge(question: Question, constraints: Sequence[Constraint], project: Path | None) -> _Judge | None:
     """None where this process does not have the tool as it was asked about."""
     from toolkeep.assembly import open_keep
     from toolkeep.errors import ToolkeepError
@@ -189,6 +187,6 @@ def _judge(question: Question, project: Path | None) -> _Judge | None:
     try:
         with open_keep(project=project) as keep:
             tool = keep.get(f"{question.tool}@{question.version}")
-        return _Judge(question, tool) if tool.definition_hash == question.definition_hash else None
+        return _Judge(constraints, tool) if tool.definition_hash == question.definition_hash else None
     except ToolkeepError:
         return None

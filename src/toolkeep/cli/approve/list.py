@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from toolkeep.approval.outline import summary
 from toolkeep.approval.question import Question
 from toolkeep.approval.view import duration, fit, name
 from toolkeep.cli.approve.queue import approvals_of, question_data, screen_width
@@ -38,6 +39,5 @@ def _row(question: Question, now: float) -> str:
     age = f"{duration(now - question.asked_at)} ago"
     left = f"{duration(question.expires_at - now)} left"
     tool, agent = fit(name(question.tool), _NAME_WIDTH), fit(name(question.agent), _NAME_WIDTH)
-    return (
-        f"{question.id}  {age:>15}  {left:>16}  {question.danger:<8}  {tool}  {agent}  {question.arguments}"
-    )
+    about = summary(question.argument_data, _WIDTH)
+    return f"{question.id}  {age:>15}  {left:>16}  {question.danger:<8}  {tool}  {agent}  {about}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from toolkeep.approval.question import Answer, AnswerRefused, Question, Standing, check_answer
+from toolkeep.approval.question import EXPIRED, Answer, AnswerRefused, Question, Standing, check_answer
 from toolkeep.approval.view import moment, name
 from toolkeep.assembly import open_state, project_folder
 from toolkeep.cli.options import is_terminal
@@ -18,7 +18,9 @@ from toolkeep.clock import iso
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.limits import LISTED_NAMES
 from toolkeep.storage.approvals import FileApprovals
-from toolkeep.wording import echo_name, listing
+from toolkeep.wording import echo_name, listing, shorten, visible
+
+_REASON_CHARS = 500
 
 
 class NotAnswered(ToolkeepError):
@@ -96,17 +98,15 @@ def _otherwise(answer: Answer) -> str:
 
 def _why_not(standing: Standing) -> str:
     if standing.state == "withdrawn":
-        return "is withdrawn: its caller gave up, or its time was over"
-    if standing.state == "waiting":
-        return f"expired at {moment(standing.question.expires_at)}; {_now()}"
+        return "was cancelled by its caller"
+    if standing.state in ("waiting", "expired"):
+        ended = moment(standing.question.expires_at)
+        return f"cannot be answered: {EXPIRED} (at {ended}; now it is {moment(time.time())})"
     who = name(standing.answer.approver) if standing.answer else "somebody"
     if standing.state == "denied":
-        return f"is answered already: {who} said no"
-    return f"is answered already: {who} said yes" + (", and it ran" if standing.state == "used" else "")
-
-
-def _now() -> str:
-    return f"now it is {moment(time.time())}"
+        said = standing.answer.reason.strip() if standing.answer else ""
+        return f"was denied by {who}" + (f": {shorten(visible(said), _REASON_CHARS)}" if said else "")
+    return f"was approved by {who}" + (", and it ran" if standing.state == "used" else "")
 
 
 def _these(questions: Sequence[Question]) -> str:

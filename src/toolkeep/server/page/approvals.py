@@ -1,13 +1,14 @@
 """The inbox: calls that wait for a person, each whole, and the rules that people said "always" to."""
 
 import unicodedata
+from collections.abc import Iterator
 from typing import Any, Final
 
+from toolkeep.approval.outline import outline
 from toolkeep.limits import SHOWN_CHARS
 from toolkeep.server import approvals
 from toolkeep.server.answers import Answer
-from toolkeep.server.page.rendering import pretty
-from toolkeep.server.page.request import PageRequest, page_route
+from toolkeep.server.page.request import Form, PageRequest, page_route
 from toolkeep.server.page.sessions import Session
 from toolkeep.server.problems import RequestRefused, nothing_there
 from toolkeep.server.request import Parameter, converted
@@ -55,7 +56,8 @@ def question_data(view: approvals.ApprovalView) -> dict[str, Any]:
     told = [view.difference, view.tool, view.agent, *view.touches, str(view.arguments)]
     return {
         "chosen": view,
-        "left_out": max(0, len(pretty(view.arguments)) - SHOWN_CHARS),
+        "is_cut": outline(view.arguments, SHOWN_CHARS).is_cut,
+        "choices": [(one, list(_bounds(one))) for one in view.choices],
         "difference": list(_difference(view.difference)),
         "reads_backwards": any(_is_backwards(text) for text in told),
     }
@@ -102,15 +104,17 @@ async def _decide(service: Service, request: PageRequest) -> Answer:
     form = await request.form()
     verdict, _, reach = form.get("answer").partition(":")
     days = form.get("days") or "30"
-    said = {
+    said: dict[str, Any] = {
         "verdict": verdict,
         "reach": reach or "once",
         "reason": form.get("reason") if verdict == "deny" else "",
         "typed_name": form.get("typed_name"),
         "days": int(days) if days.isascii() and days.isdigit() and len(days) < 5 else days,
     }
-    body = converted(said, approvals.DecideBody)
     who, wanted = _session(request).approver, request.names["id"]
+    if reach in ("session", "rule"):
+        said["arguments"] = _chosen(await approvals.show_approval(service.keep, who, wanted), form)
+    body = converted(said, approvals.DecideBody)
     try:
         view = await approvals.decide(service.keep, who, wanted, body, way=_WAY)
     except RequestRefused as refused:
@@ -119,6 +123,49 @@ async def _decide(service: Service, request: PageRequest) -> Answer:
             request, "parts/question.html", headers=[_TELL], problem=refused, **question_data(view)
         )
     return request.renderer.part(request, "parts/question.html", headers=[_TELL], **question_data(view))
+
+
+async def _preview(service: Service, request: PageRequest) -> Answer:
+    """The text beside the ticks, while the person changes them."""
+    who, wanted = _session(request).approver, request.names["id"]
+    view = await approvals.show_approval(service.keep, who, wanted)
+    said = approvals.PreviewBody(arguments=_chosen(view, await request.form()))
+    try:
+        shown = await approvals.preview_approval(service.keep, who, wanted, said)
+    except RequestRefused as refused:
+        return request.renderer.part(request, "parts/covers.html", covers="", problem=refused)
+    return request.renderer.part(request, "parts/covers.html", covers=shown.covers)
+
+
+def _chosen(view: approvals.ApprovalView, form: Form) -> dict[str, str]:
+    """What the ticks say of each argument; one that the form does not speak of must be equal."""
+    chosen = {}
+    for number, one in enumerate(view.choices):
+        how = form.get(f"how.{number}")
+        if one.fixed or form.get(f"equal.{number}") or not how:
+            how = "equal"
+        elif how == "max":
+            how = f"max:{form.get(f'max.{number}')}"
+        elif how != "any":
+            # By number: the text that a browser gives back may not be the one that stands in the bound.
+            how = next((bound for place, (bound, _) in enumerate(_bounds(one)) if str(place) == how), how)
+        chosen[one.name] = how
+    return chosen
+
+
+_BOUNDS: Final = {
+    "folder": "in the folder",
+    "host": "at the host",
+    "domain": "at the mail domain",
+    "max": "at most",
+}
+
+
+def _bounds(one: approvals.ChoiceView) -> Iterator[tuple[str, str]]:
+    """The bounds that may be chosen for an argument, in words."""
+    for bound in one.bounds:
+        kind, _, of = bound.partition(":")
+        yield bound, f"{_BOUNDS[kind]} {of}"
 
 
 async def _revoke(service: Service, request: PageRequest) -> Answer:
@@ -148,5 +195,6 @@ ROUTES: Final = (
         Parameter(name="acts", about="", kind="integer", minimum=0, maximum=2, default=0),
     ),
     page_route("POST", "/ui/approvals/{id}:decide", _decide, _SCOPES, ID),
+    page_route("POST", "/ui/approvals/{id}:preview", _preview, _SCOPES, ID),
     page_route("POST", "/ui/rules/{id}:revoke", _revoke, _SCOPES, ID),
 )

@@ -29,6 +29,11 @@ async def _decide(service: Service, request: Request) -> Answer:
     return answer(await approvals.decide(service.keep, request.caller, request.names["id"], said))
 
 
+async def _preview(service: Service, request: Request) -> Answer:
+    said = await request.read(approvals.PreviewBody)
+    return answer(await approvals.preview_approval(service.keep, request.caller, request.names["id"], said))
+
+
 async def _rules(service: Service, request: Request) -> Answer:
     return answer(await approvals.list_rules(service.keep))
 
@@ -75,6 +80,19 @@ ROUTES: Final = (
         parameters=(ID,),
         body=approvals.DecideBody,
         gives={200: Given(about="The answer counts.", kind=approvals.ApprovalView)},
+        problems=(404, 409),
+    ),
+    Route(
+        method="POST",
+        path="/v1/approvals/{id}:preview",
+        name="previewApproval",
+        about="What would pass unasked after a yes for the session or a rule. Nothing is decided.",
+        handler=_preview,
+        scopes=(Scope.APPROVE,),
+        tag="approvals",
+        parameters=(ID,),
+        body=approvals.PreviewBody,
+        gives={200: Given(about="What later calls must satisfy.", kind=approvals.PreviewView)},
         problems=(404, 409),
     ),
     Route(

@@ -14,7 +14,8 @@ from toolkeep.config.settings import Run
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.elsewhere import import_definition
 from toolkeep.definitions.naming import choose_names
-from toolkeep.definitions.vocabulary import Category, Danger
+from toolkeep.definitions.roles import with_roles
+from toolkeep.definitions.vocabulary import Category, Danger, Role
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
 from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS, KIB
 from toolkeep.registry.given import Offer
@@ -36,6 +37,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ()
     """Only these, by the server's names; all where there are none."""
     dangers: Mapping[str, Danger] = {}
+    roles: Mapping[str, Mapping[str, Role]] = {}
+    """What a person said of arguments, by the name of a tool and the pointer of an argument."""
     target: Mapping[str, Any] = {}
     """How it is reached: `command` with its companions, or `url` and `headers`."""
     identity: Mapping[str, str] = {}
@@ -74,10 +77,11 @@ def _offer(tool: dict[str, Any], original: str, name: str, wishes: Wishes) -> Of
         imported = import_definition(
             {**data, "outputSchema": output}, kind="mcp", origin=wishes.name, name=name
         )
+        described_so = with_roles(imported.definition, wishes.roles.get(original, {}))
     except (DefinitionError, ValueError) as error:
         return _refused(name, _in_words(error))
     raised = imported.definition.danger or Danger.MEDIUM
-    definition = imported.definition.replace(
+    definition = described_so.replace(
         category=Category.EXTERNAL_API,
         capabilities=wishes.capabilities,
         danger=wishes.dangers.get(original, raised),

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from toolkeep.config.settings import ConfiguredUpstream, Run
 from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.roles import read_roles
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import FileUnreadable
 from toolkeep.registry.given import Offer
@@ -68,6 +69,7 @@ def wishes_of(upstream: ConfiguredUpstream) -> Wishes:
         capabilities=capabilities_of(data),
         tools=tuple(data.get("tools") or ()),
         dangers={name: Danger.read(level) for name, level in (data.get("danger") or {}).items()},
+        roles=read_roles(data.get("flow") or {}),
         target=target_of(data, upstream.folder),
         identity=_address(upstream.written),
     )

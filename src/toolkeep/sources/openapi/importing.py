@@ -17,7 +17,8 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.elsewhere import import_definition
 from toolkeep.definitions.names import portable_name
 from toolkeep.definitions.naming import choose_names
-from toolkeep.definitions.vocabulary import Category, Danger, ResultType, SideEffect
+from toolkeep.definitions.roles import with_roles
+from toolkeep.definitions.vocabulary import Category, Danger, ResultType, Role, SideEffect
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
 from toolkeep.limits import DESCRIPTION_CHARS
 from toolkeep.network.endpoint import Endpoint
@@ -56,6 +57,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     operations: tuple[str, ...] = ()
     """Only these, by their name in the document; all where there are none."""
     dangers: Mapping[str, Danger] = {}
+    roles: Mapping[str, Mapping[str, Role]] = {}
+    """What a person said of arguments, by the name of a tool and the pointer of an argument."""
     """By the name in the document."""
     checks_answers: bool = True
     secrets: frozenset[str] = frozenset()
@@ -184,7 +187,7 @@ def _offer(
     imported = import_definition(data, kind="openapi", origin=wishes.name, name=made.name)
     is_reading = method == "get"
     result_type = _result_type(document, operation)
-    definition = imported.definition.replace(
+    definition = with_roles(imported.definition, wishes.roles.get(made.original, {})).replace(
         category=Category.EXTERNAL_API,
         capabilities=(Capability.read(endpoint.needs),),
         side_effects=(SideEffect.NET_READ if is_reading else SideEffect.NET_WRITE,),

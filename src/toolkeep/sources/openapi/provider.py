@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from toolkeep.config.settings import ConfiguredUpstream, Run
+from toolkeep.definitions.roles import read_roles
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import FileUnreadable
 from toolkeep.registry.given import Offer
@@ -51,6 +52,7 @@ def wishes_of(upstream: ConfiguredUpstream) -> Wishes:
         url=str(data["url"]),
         operations=tuple(data.get("operations") or ()),
         dangers={name: Danger.read(level) for name, level in (data.get("danger") or {}).items()},
+        roles=read_roles(data.get("flow") or {}),
         checks_answers=data.get("check_answers", True) is True,
         secrets=frozenset(upstream.secrets),
     )
