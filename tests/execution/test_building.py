@@ -1,6 +1,5 @@
 """A C program is built and run with the built-in tools, by an agent that holds the programs for it."""
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -42,7 +41,7 @@ def test_a_program_is_built_and_run_where_its_name_and_the_compilers_programs_ar
     compiled, run = built(tmp_path, "gcc", *helpers(), "./hello")
     assert (compiled.ok, run.ok) == (True, True), compiled.text + run.text
     assert "built\n" in run.text
-    assert os.stat("hello").st_mode & 0o077 == 0
+    assert (tmp_path / "hello").stat().st_mode & 0o077 == 0
 
 
 def test_a_program_that_is_not_granted_is_built_and_not_run(
