@@ -507,3 +507,16 @@ def lock_and_wait(path: str, seconds: float) -> None:
 
 def make_folder(path: str) -> None:
     Path(path).mkdir()
+
+
+def who() -> list[str]:
+    import getpass
+    import grp
+    import pwd
+
+    return [
+        getpass.getuser(),
+        pwd.getpwuid(os.getuid()).pw_dir,
+        grp.getgrgid(os.getgid()).gr_name,
+        *(entry.pw_name for entry in pwd.getpwall()),
+    ]

@@ -133,7 +133,7 @@ def test_a_file_that_is_not_granted_cannot_be_read_or_seen(level: Isolation, sha
 
 @pytest.mark.parametrize("level", CONFINED)
 @pytest.mark.parametrize(
-    "path", ["/etc/passwd", "/proc/self/status", "/proc/1/environ", "/root", "/sys/kernel"]
+    "path", ["/etc/shadow", "/proc/self/status", "/proc/1/environ", "/root", "/sys/kernel"]
 )
 def test_the_host_is_not_there(level: Isolation, path: str) -> None:
     if path == "/root" and "/root/" in os.path.realpath(os.__file__):
@@ -247,6 +247,12 @@ def test_no_installed_package_stands_in_for_a_module_of_the_standard_library(sha
         worker=replace(made.worker, import_paths=(str(shared),)),
     )
     assert called(made, r=0, g=0, b=0) == Reply(Ending.OK, value=[0.0, 0.0, 0])
+
+
+@pytest.mark.parametrize("level", CONFINED)
+def test_a_tool_has_a_name_and_learns_no_other(level: Isolation) -> None:
+    reply = called(recipe(level, "who"))
+    assert reply == Reply(Ending.OK, value=["toolkeep", "/box/scratch", "toolkeep", "toolkeep"])
 
 
 # --- what docs/threats.md says is not promised -------------------------------------------------

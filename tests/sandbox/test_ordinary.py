@@ -23,7 +23,7 @@ RUNS: Final = {
     "foreign_function": EVERYWHERE,
     "program": WITH_PROCESSES,
     "forked_process": WITH_PROCESSES,
-    "queue_between_processes": frozenset(("standard",)),  # its locks lie in /dev/shm
+    "queue_between_processes": WITH_PROCESSES,
 }
 
 

@@ -110,6 +110,7 @@ def recipe(place: Residence, findings: Findings) -> Recipe:
             code=place.code,
             read=place.reach.read_roots,
             write=place.reach.write_roots,
+            has_proc=True,
         ),
         worker=WorkerPlan(
             tool="",

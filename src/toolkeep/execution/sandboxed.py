@@ -284,6 +284,7 @@ class SandboxRunner:
             code=(*code.shown, *programs),
             read=reach.read_roots,
             write=reach.write_roots,
+            has_proc=worker.has_processes,
             preload=preload,
             import_paths=code.site if preload else (),
             packages=code.ours if preload else (),

@@ -4,6 +4,7 @@ Comes in: the plan. Goes out: a new root, read-only but for the granted folders.
 anything is mounted over them. Trusts the plan: the host has checked that its paths are canonical.
 """
 
+import contextlib
 import os
 import signal
 import stat
@@ -21,6 +22,16 @@ point, so that the rule for these is on this folder."""
 SCRATCH: Final = f"{BOX}/scratch"
 PROC: Final = f"{BOX}/proc"
 _SHARED_MEMORY: Final = f"{BOX}/shm"
+USERS: Final = "/etc/passwd"
+GROUPS: Final = "/etc/group"
+_USER: Final = "toolkeep"
+_STREAMS: Final = {
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+}
+"""They lead somewhere only where a worker has a /proc."""
 _BASE: Final = "/tmp"  # noqa: S108 -- only a mount point, in a mount namespace of our own
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _ROOT_BYTES: Final = 1 << 20
@@ -58,15 +69,47 @@ def build(plan: dict[str, Any], *, ordinary_id: int | None) -> None:
     _link("/proc", PROC)
     _link("/tmp", SCRATCH)  # noqa: S108 -- inside the new root
     _link("/dev/shm", _SHARED_MEMORY)  # noqa: S108 -- inside the new root
+    if not plan["sees_host"]:
+        _name_the_user()
+        for name, target in _STREAMS.items():
+            _link(f"/dev/{name}", target)
 
 
-def enter(*, has_proc: bool) -> None:
-    """Make it the root of this process. Its mounts are locked if a more privileged process made them."""
+def _name_the_user() -> None:
+    """Say who lives here, for programs that ask; the host's own file would tell them the names of its users.
+
+    A worker's user namespace maps nobody, so that it sees itself as the ids of those who are not mapped.
+    """
+    user, group = map(_unmapped, ("uid", "gid"))
+    Path(f"{_BASE}/etc").mkdir(exist_ok=True)
+    for path, text in (
+        (USERS, f"{_USER}:x:{user}:{group}:{_USER}:{SCRATCH}:/bin/sh\n"),
+        (GROUPS, f"{_USER}:x:{group}:\n"),
+    ):
+        if not os.path.lexists(_BASE + path):
+            Path(_BASE + path).write_text(text, encoding="ascii")
+
+
+def _unmapped(kind: str) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/sys/kernel/overflow{kind}").read_text("ascii").strip()
+    return "65534"
+
+
+def enter(*, has_proc: bool) -> bool:
+    """Make it the root of this process. Its mounts are locked if a more privileged process made them.
+
+    Says whether it has a /proc: the kernel gives a new one to those alone who see the whole of the old one.
+    """
     if has_proc:
-        mount_proc(_BASE + PROC)
+        try:
+            mount_proc(_BASE + PROC)
+        except OSError:
+            has_proc = False
     kernel.mount(_BASE, _BASE, None, kernel.MS_BIND | kernel.MS_REC)
     kernel.enter_root(_BASE)
     kernel.set_mount_attributes("/", kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV)
+    return has_proc
 
 
 def shared_memory(*, sees_host: bool) -> str:
@@ -157,8 +200,10 @@ def _host_pieces() -> Iterator[_Piece]:
 def _granted_pieces(plan: dict[str, Any], ordinary_id: int | None) -> Iterator[_Piece]:
     code, read, write = (frozenset(plan[kind]) for kind in ("code", "read", "write"))
     covered = frozenset(plan["system"]) if not plan["sees_host"] else frozenset()
+    granted = tuple(f"{folder}/" for folder in read | write)
     for path in code - covered - write:
-        yield _granted_piece(path, _CODE, seen_by=None)
+        # A program that was built in a granted folder is open to its owner alone, as whom the worker is seen.
+        yield _granted_piece(path, _CODE, seen_by=ordinary_id if path.startswith(granted) else None)
     for path in read - code - write:
         yield _granted_piece(path, _READ, ordinary_id)
     for path in write:

@@ -84,7 +84,7 @@ def _settle(plan: dict[str, Any], control: socket.socket) -> int:
     pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     if ordinary_id is None:
         root.build(plan, ordinary_id=None)
-    root.enter(has_proc=plan["has_proc"])
+    plan["has_proc"] = root.enter(has_proc=plan["has_proc"])
     socket.sethostname("toolkeep")
     kernel.drop_bounding_set()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -204,6 +204,7 @@ class _Zygote:
         """What every worker of a plan may reach, whatever it is granted."""
         code = {*map(os.path.realpath, self._plan["system"]), *self._plan["code"]}
         common = [(path, landlock.READ) for path in sorted(code)]
+        common += [(path, landlock.READ) for path in (root.USERS, root.GROUPS)]
         common += [(path, landlock.USE_DEVICE) for path in _DEVICES]
         if plan["limits"]["scratch_bytes"]:
             common.append((root.BOX, landlock.WRITE))

@@ -86,7 +86,7 @@ def _by_resolver(name: str) -> tuple[str, ...]:
 
 
 def _in_hosts_file(name: str) -> tuple[str, ...]:
-    """What the operator wrote down for a name; the system's resolver does not find it with a dot behind."""
+    """What the operator wrote down for a name; the resolver does not find that with a dot behind it."""
     try:
         lines = Path(HOSTS_FILE).read_text("utf-8", "replace").splitlines()
     except OSError:

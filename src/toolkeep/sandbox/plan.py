@@ -85,7 +85,7 @@ class ZygotePlan:
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     has_proc: bool = False
-    """Whether each worker sees its own processes in /proc."""
+    """Whether each worker sees its own processes in /proc, where this machine lets one be mounted."""
     ordinary_id: int = ORDINARY_ID
     warms: bool = True
     """Whether it does beforehand what every worker of a tool would do; not worth it for a single one."""
