@@ -592,7 +592,7 @@ def test_a_tool_knows_how_its_function_gives_its_value(function: Any, kind: str)
 
 
 def test_the_fields_that_type_checkers_know_are_those_of_a_definition() -> None:
-    assert set(ToolFields.__annotations__) == {*KEYS} - {"name", "description", "source"}
+    assert set(ToolFields.__annotations__) == {*KEYS, "effects"} - {"name", "description", "source"}
 
 
 async def bytes_later() -> bytes:

@@ -13,7 +13,7 @@ FINE = {"type": "string", "description": "The file.", "maxLength": 100}
 
 
 def found(definition: Any) -> list[tuple[str, str]]:
-    findings = lint_definition(definition)
+    findings = lint_definition(definition.replace(side_effects=()))
     assert all(finding.message and finding.mend for finding in findings)
     return [(finding.rule, finding.field) for finding in findings]
 
@@ -28,6 +28,16 @@ def test_a_good_definition_needs_no_advice() -> None:
 
 def test_a_tool_without_parameters_needs_no_required() -> None:
     assert found(made()) == []
+
+
+@pytest.mark.spec("DEF-8")
+def test_a_tool_that_declares_neither_danger_nor_effects_is_told_the_line() -> None:
+    (finding,) = lint_definition(made())
+    assert (finding.rule, finding.field) == ("undeclared", "side_effects")
+    assert finding.mend == "add effects: none (or reads; writes with a danger)"
+    (finding,) = lint_definition(made(capabilities=["fs.read:.", "fs.write:."]))
+    assert finding.mend == "add side_effects: [FsRead, FsWrite], danger: medium"
+    assert lint_definition(made(danger="low")) == []
 
 
 def test_a_tool_without_description_is_found() -> None:
@@ -123,7 +133,8 @@ def test_shared_definitions_are_looked_at() -> None:
 
 
 def test_findings_come_in_schema_order_and_as_data() -> None:
-    definition = made(parameters=with_properties({"z": {**FINE, "pattern": "x"}, "a": {}}, required=[]))
+    properties = with_properties({"z": {**FINE, "pattern": "x"}, "a": {}}, required=[])
+    definition = made(parameters=properties, side_effects=[])
     assert [finding.to_dict() for finding in lint_definition(definition)] == [
         {
             "rule": "unanchored-pattern",

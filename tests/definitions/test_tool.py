@@ -51,7 +51,7 @@ def test_a_definition_with_nothing_stated_has_the_defaults() -> None:
     definition = ToolDefinition(name="a", description="A.")
     assert definition.version == "1.0.0"
     assert definition.category is Category.GENERAL
-    assert definition.danger_level is Danger.SAFE
+    assert definition.danger_level is Danger.MEDIUM
     assert definition.side_effects is None
     assert definition.determinism is None
     assert definition.enabled is True

@@ -123,6 +123,8 @@ def test_each_effect_says_whether_it_writes_and_which_capability_it_needs() -> N
         "DbRead": (False, "db.read"),
         "DbWrite": (True, "db.write"),
         "ProcessSpawn": (True, "process.spawn"),
+        "Reads": (False, None),
+        "Writes": (True, None),
         "None": (False, None),
     }
 

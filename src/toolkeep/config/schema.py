@@ -412,7 +412,12 @@ def _tool() -> Schema:
         },
         "required_permissions": texts,
         "capabilities": texts,
-        "side_effects": {"anyOf": [_words(SideEffect), {"type": "array", "items": _words(SideEffect)}]},
+        "side_effects": {
+            "anyOf": [
+                {"enum": ["none", "reads", "writes"]},
+                {"type": "array", "items": _words(SideEffect)},
+            ]
+        },
         "determinism": _words(Determinism),
         "danger": _words(Danger),
         "usage_metadata": text,

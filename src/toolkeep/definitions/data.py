@@ -227,9 +227,16 @@ def _parameters(reader: _Reader) -> FrozenDict:
 def _effects(reader: _Reader) -> tuple[SideEffect, ...] | None:
     """A list of named kinds, or one word: `effects: none`."""
     if isinstance(reader.data.get("side_effects"), str):
-        stated = reader.read("side_effects", SideEffect.read, None)
+        stated = reader.read("side_effects", _effect_class, None)
         return None if stated is None else (stated,)
     return reader.read_each("side_effects", SideEffect.read)
+
+
+def _effect_class(word: str) -> SideEffect:
+    stated = SideEffect.read(word)
+    if not stated.is_class:
+        raise ValueError(f"{word!r} is a kind, and kinds stand in a list; alone stands none, reads or writes")
+    return stated
 
 
 def _constraints(reader: _Reader) -> Constraints:

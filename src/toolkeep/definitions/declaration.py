@@ -16,7 +16,7 @@ def declaration(definition: ToolDefinition, runner: Any = None) -> str:
     """
     named = list(dict.fromkeys(_KINDS[held.kind] for held in definition.capabilities))
     line = _line({"side_effects": named, "danger": "medium"} if named else {"effects": "none"}, runner)
-    return line if named else f'{line} (or "reads"; "writes" with a danger)'
+    return line if named else f"{line} (or reads; writes with a danger)"
 
 
 def _line(fields: dict[str, Any], runner: Any) -> str:
@@ -25,7 +25,7 @@ def _line(fields: dict[str, Any], runner: Any) -> str:
     inside = ", ".join(f'"{name}": {_quoted(value)}' for name, value in fields.items())
     if hasattr(runner, "TOOL_NAME"):
         return f"TOOL_FIELDS = {{{inside}}}"
-    return ", ".join(f"{name}: {_quoted(value)}" for name, value in fields.items())
+    return ", ".join(f"{name}: {_quoted(value)}" for name, value in fields.items()).replace('"', "")
 
 
 def _quoted(value: str | list[str]) -> str:
