@@ -239,9 +239,8 @@ def _own_weight(schema: dict[str, Any]) -> _Weight:
     required = len(schema.get("required", ())) + sum(map(len, schema.get("dependentRequired", {}).values()))
     chars = pattern_steps(schema["pattern"]) if isinstance(schema.get("pattern"), str) else 0
     chars += 1 if schema.get("format") in ASSERTED_FORMATS else 0
-    defaults = sum("default" in p for p in schema.get("properties", {}).values() if isinstance(p, dict))
     dependents = len(schema.get("dependentRequired", ())) + len(schema.get("dependentSchemas", ()))
-    steps = 1 + containers * _CONTAINER_OPTION_STEPS + defaults + dependents
+    steps = 1 + containers * _CONTAINER_OPTION_STEPS + dependents
     errors = 1 + required + len(schema.get("enum", ())) // _OPTIONS_PER_ERROR
     errors += _NAME_ERRORS if "propertyNames" in schema else 0
     return _Weight(1, steps, chars, _digit_steps(schema), errors)
@@ -251,8 +250,8 @@ _PLAIN = _Weight(1, 1, 0, 0, 1)
 _NUMBER = _Weight(1, 1, 0, 1, 1)
 _WEIGHED = frozenset(
     (
-        "const", "dependentRequired", "dependentSchemas", "enum", "format", "pattern", "properties",
-        "propertyNames", "required", *_DIGIT_STEPS,
+        "const", "dependentRequired", "dependentSchemas", "enum", "format", "pattern", "propertyNames",
+         "required", *_DIGIT_STEPS,
     )
 )  # fmt: skip
 """Keywords that add to what a type alone weighs."""

@@ -15,6 +15,8 @@ from toolkeep.errors import Code
 from toolkeep.limits import BRACKETS, MATCHED_CHARS
 from toolkeep.validation.compiler import CompiledSchema
 from toolkeep.validation.diagnose import why_not_json
+from toolkeep.validation.filling import FillingPlan
+from toolkeep.validation.finish import Finisher
 from toolkeep.validation.members import has_unique_keys
 from toolkeep.validation.memory import Caller, RefusalMemory
 from toolkeep.validation.parse import (
@@ -108,8 +110,22 @@ def _by_the_engine(schema: CompiledSchema, arguments: Arguments) -> Any:
         if raw.count(b":") != count and not has_unique_keys(raw, count):
             value = parse_json(raw)
     if schema.finisher is not None:
+        if schema.filling is not None and (raw is None or len(raw) > schema.uncounted_bytes):
+            _check_filling(schema.filling, schema.finisher, raw, value)
         schema.finisher.finish_object(value)
     return value
+
+
+def _check_filling(filling: FillingPlan, finisher: Finisher, raw: bytes | None, value: Any) -> None:
+    """Refuse what would be filled in without bound: an attacker sends ten thousand empty objects."""
+    if raw is not None and raw.count(b"{") <= filling.uncounted_objects:
+        return
+    if not filling.affords(finisher, value):
+        raise NotStrictJson(
+            "filling in the defaults of these arguments would take too much work",
+            "send fewer objects, in several calls",
+            code=Code.WORK_EXCEEDED,
+        )
 
 
 def _objection(error: Exception, arguments: Arguments) -> Objection:
