@@ -27,7 +27,7 @@ from toolkeep.validation.misfits import DISAGREES, TOO_LARGE, Check, Why, defaul
 from toolkeep.validation.mishap import log_mishap
 from toolkeep.validation.openness import is_open
 from toolkeep.validation.secrecy import SHOW_ALL, Display, Secrecy
-from toolkeep.validation.size import size_of
+from toolkeep.validation.size import EXPONENT, size_of
 
 ENGINE_OPTIONS: Final[dict[str, Any]] = {
     "offline": True,  # without it a $ref to http: or file: is fetched
@@ -193,7 +193,10 @@ _COMPARED_BYTES = 2000
 
 def _uncounted_bytes(cost: Cost, limits: Limits) -> int:
     """A call of so many bytes has at most as many values, brackets and characters."""
-    by_work = limits.work // (cost.steps + cost.char_steps + cost.digit_steps)
+    by_number = (
+        cost.number_steps + cost.exponent_steps * EXPONENT
+    ) // 2  # `1e300,` takes more than two bytes
+    by_work = limits.work // (cost.steps + cost.char_steps + cost.digit_steps + by_number)
     by_matching = MATCHED_CHARS if cost.char_steps or cost.matches_keys else limits.argument_bytes
     by_comparing = _COMPARED_BYTES if cost.compares_items else limits.argument_bytes
     return min(limits.argument_bytes, by_work, by_matching, by_comparing, BRACKETS)

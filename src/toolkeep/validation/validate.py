@@ -30,7 +30,7 @@ from toolkeep.validation.parse import (
     parse_json,
 )
 from toolkeep.validation.reasons import NotStrictJson, infinite_number, too_many_containers
-from toolkeep.validation.size import Size, size_of
+from toolkeep.validation.size import EXPONENT, Size, size_of
 
 Arguments = bytes | str | bytearray | memoryview | dict[str, Any] | Unreadable
 
@@ -184,7 +184,9 @@ def _is_heavy(schema: CompiledSchema, raw: bytes) -> bool:
     if schema.cost.compares_items:
         return True
     marks = brackets + raw.count(b",") + raw.count(b":") + 1
-    return schema.cost.work(Size(marks, chars=len(raw), wide_digits=len(raw))) > schema.limits.work
+    powers = EXPONENT * (raw.count(b"e") + raw.count(b"E")) + len(raw) if schema.cost.exponent_steps else 0
+    most = Size(marks, chars=len(raw), wide_digits=len(raw), numbers=marks, exponents=powers)
+    return schema.cost.work(most) > schema.limits.work
 
 
 def _brackets_outside_strings(raw: bytes) -> int:
