@@ -100,7 +100,10 @@ class Maker:
 
     def root(self) -> Json:
         names = [f"p{i}" for i in range(self.pick.choice((1, 1, 2, 3)))]
-        schema: Json = {"type": "object", "properties": {name: self.schema(3) for name in names}}
+        schema: Json = {
+            "type": "object",
+            "properties": {name: self.schema(self.pick.choice((1, 2, 3))) for name in names},
+        }
         if self.pick.random() < 0.2:
             schema |= self.composed(2)
         count = self.pick.choice((1, 2, 3, 8))

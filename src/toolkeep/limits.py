@@ -95,13 +95,13 @@ FILLING_STEPS: Final = 100_000
 BRACKETS: Final = 100_000
 """Objects and arrays in one call; parsing more costs the host time before anything is checked."""
 
-REPORT_WORK: Final = 6_000
-"""Errors for which all are collected in one pass (about 6 µs each); a call that could have more is searched
-part by part."""
+REPORT_WORK: Final = 4_000
+"""Errors of one call that are collected at the most (some 10 µs each); a larger call is searched
+part by part, with what is left."""
 
 FIRST_ERROR_WORK: Final = 50_000
-"""Values × fan-out up to which the engine is asked for its first error; it copies the value into each error
-of each alternative (0.3 µs a value). Beyond, the place alone is named."""
+"""Values × fan-out of one call for which the engine is asked for its first error; it copies the value into it
+(0.3 µs a value). Beyond, the place alone is named."""
 
 REPORT_DIGITS: Final = 50_000
 """Digits of integers beyond 64 bits, times fan-out, up to which errors about them are collected; the

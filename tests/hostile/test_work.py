@@ -4,11 +4,13 @@ import asyncio
 import json
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from tests.hostile.unguarded import outcome
 from toolkeep import CheckedCall, Keep, Limits, Refusal, ToolDefinition, open_keep, tool
 from toolkeep.errors import Code, DefinitionError
+from toolkeep.limits import REPORT_WORK
 from toolkeep.registry.admit import admit
 from toolkeep.validation import closing, faults, keywords
 from toolkeep.validation.example import example_call
@@ -525,3 +527,70 @@ def test_the_size_of_a_call_is_that_of_its_values_one_by_one(value: Any) -> None
         return 1 + sum(map(count, inside)) + (len(one) if isinstance(one, dict) else 0)
 
     assert size_of(value).values == count(value)
+
+
+def _contexts(error: Any) -> int:
+    """An error and all that it holds."""
+    branches = getattr(error.kind, "context", ())
+    return 1 + sum(_contexts(inner) for branch in branches for inner in branch)
+
+
+def counting(validator: Any, made: list[int]) -> Any:
+    """The engine, which counts the errors that it makes, also those of alternatives."""
+
+    class Counting:
+        is_valid = staticmethod(validator.is_valid)
+
+        @staticmethod
+        def iter_errors(value: Any) -> Any:
+            errors = list(validator.iter_errors(value))
+            made.append(sum(map(_contexts, errors)))
+            return iter(errors)
+
+        @staticmethod
+        def validate(value: Any) -> None:
+            try:
+                validator.validate(value)
+            except jsonschema_rs.ValidationError as error:
+                made.append(_contexts(error))
+                raise
+
+    return Counting()
+
+
+STRANGERS = {f"p{i}": "x" for i in range(1_000)}
+ALTERNATIVES = [
+    {"type": "object", "additionalProperties": {"type": "integer", "minimum": i}} for i in range(120)
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ({"anyOf": ALTERNATIVES}, dict(list(STRANGERS.items())[:40])),
+        ({"anyOf": ALTERNATIVES}, STRANGERS),
+        ({"type": "array", "items": {"anyOf": ALTERNATIVES}}, [dict(list(STRANGERS.items())[:12])] * 60),
+        ({"type": "array", "items": {"oneOf": [{"const": i} for i in range(100)]}}, ["x"] * 1_000),
+        ({"anyOf": [{"type": "array", "items": {"type": "boolean"}}] * 200}, [None] * 90),
+    ],
+)
+def test_explaining_a_refusal_collects_a_bounded_number_of_errors(
+    place: dict[str, Any], value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """12 KB under 120 alternatives took seconds, as each alternative has an error for each value."""
+    tool = admit(
+        ToolDefinition.from_elsewhere(
+            {"name": "t", "parameters": {"type": "object", "properties": {"v": place, "w": {"type": "null"}}}}
+        )
+    )
+    made: list[int] = []
+    parts = type(tool.arguments).compile_part
+    tool.arguments.validator = counting(tool.arguments.validator, made)
+    monkeypatch.setattr(
+        type(tool.arguments), "compile_part", lambda self, part: counting(parts(self, part), made)
+    )
+    check = validate(tool, json.dumps({"v": value, "w": 1}), RefusalMemory(), "agent")
+    assert isinstance(check, Refusal)
+    assert {error.code for error in check.errors} <= {Code.CONSTRAINT, Code.WRONG_TYPE}
+    assert check.errors[0].path.startswith("/v")
+    assert sum(made) <= 2 * REPORT_WORK

@@ -94,6 +94,8 @@ class Cost(msgspec.Struct, frozen=True):
     """Whether patterns are tried on the names of properties."""
     compares_items: bool
     """Whether the items of an array are compared with each other."""
+    has_alternatives: bool
+    """Whether one error can hold the errors of several alternatives."""
 
     def work(self, size: Size) -> int:
         """The steps that checking a call of that size takes at the most."""
@@ -128,7 +130,12 @@ def measure(root: dict[str, Any], *, fanout: int = FANOUT) -> Cost:
     """The cost of a closed schema; `TooCostly` where there is no acceptable bound."""
     analysis = _Analysis(root, fanout)
     worst = analysis.worst(root)
-    return Cost(*worst, matches_keys=analysis.matches_keys, compares_items=analysis.compares_items)
+    return Cost(
+        *worst,
+        matches_keys=analysis.matches_keys,
+        compares_items=analysis.compares_items,
+        has_alternatives=analysis.has_alternatives,
+    )
 
 
 class _Analysis:
@@ -138,6 +145,7 @@ class _Analysis:
         self.root = root
         self.matches_keys = False
         self.compares_items = False
+        self.has_alternatives = False
         self._limit = fanout
         self._expansions = 0
         self._places = 0
@@ -159,6 +167,7 @@ class _Analysis:
                 patterns.add(schema["pattern"])
             named = schema.get("patternProperties", {})
             patterns.update(named)
+            self.has_alternatives |= "anyOf" in schema or "oneOf" in schema
             self.compares_items |= bool(schema.get("uniqueItems"))
             self.matches_keys |= bool(named) or isinstance(schema.get("propertyNames"), dict)
         if len(patterns) > PATTERNS:
@@ -248,7 +257,7 @@ class _Analysis:
 
 
 _WEIGHS_MORE = frozenset(("$ref", "uniqueItems"))
-_COUNTED = frozenset(("pattern", "patternProperties", "propertyNames", "uniqueItems"))
+_COUNTED = frozenset(("anyOf", "oneOf", "pattern", "patternProperties", "propertyNames", "uniqueItems"))
 _KINDS_OF_PLACES = 2
 """Under a name that is not listed, and in an array: those that every schema speaks of."""
 
