@@ -31,6 +31,8 @@ class Size(NamedTuple):
     """Powers of ten of the fractions that are far from one: the engine writes all of their digits out."""
     is_finite: bool = True
     """Whether every number is."""
+    depth: int = 0
+    """How deep objects and arrays are nested."""
 
 
 def size_of(value: Any, *, stop_at: float = math.inf) -> Size:
@@ -40,10 +42,12 @@ def size_of(value: Any, *, stop_at: float = math.inf) -> Size:
     """
     count = _Count()
     level = [value]
+    depth = 0
     while level and count.values <= stop_at:
         count.values += len(level)
         kinds = set(map(type, level))
         below: list[Any] = []
+        depth += not kinds.isdisjoint(_CONTAINERS)
         for kind in kinds:
             some: list[Any] = level if len(kinds) == 1 else [one for one in level if one.__class__ is kind]
             if kind is dict:
@@ -54,7 +58,14 @@ def size_of(value: Any, *, stop_at: float = math.inf) -> Size:
                 _COUNTED[kind](count, some)
         level = below
     return Size(
-        count.values, count.chars, count.wide, count.digits, count.numbers, count.exponents, count.is_finite
+        count.values,
+        count.chars,
+        count.wide,
+        count.digits,
+        count.numbers,
+        count.exponents,
+        count.is_finite,
+        depth,
     )
 
 
@@ -86,6 +97,7 @@ class _Count:
         self.exponents += sum(abs(exponent) for _, exponent in map(math.frexp, far)) // _BITS_PER_DIGIT
 
 
+_CONTAINERS = frozenset((dict, list))
 _COUNTED: dict[type, Callable[[_Count, list[Any]], None]] = {
     str: _Count.texts,
     int: _Count.integers,

@@ -29,7 +29,7 @@ from toolkeep.validation.parse import (
     may_overflow,
     parse_json,
 )
-from toolkeep.validation.reasons import NotStrictJson, infinite_number, too_many_containers
+from toolkeep.validation.reasons import NotStrictJson, infinite_number, too_deep, too_many_containers
 from toolkeep.validation.size import EXPONENT, Size, size_of
 
 Arguments = bytes | str | bytearray | memoryview | dict[str, Any] | Unreadable
@@ -153,7 +153,7 @@ def _read(schema: CompiledSchema, raw: bytes) -> tuple[Any, Size | None]:
     if is_large:
         _check_lengths(schema, value)
     if schema.is_open:
-        _look_where_the_engine_does_not(schema, raw, value)
+        _look_where_the_engine_does_not(schema, raw, value, size)
     return value, size
 
 
@@ -236,11 +236,19 @@ def _longest(value: Any) -> tuple[int, int]:
     return name, text
 
 
-def _look_where_the_engine_does_not(schema: CompiledSchema, raw: bytes, value: Any) -> None:
+def _look_where_the_engine_does_not(
+    schema: CompiledSchema, raw: bytes, value: Any, size: Size | None
+) -> None:
     """Untyped and recursive places: numbers beyond a float, nesting beyond the limit."""
+    depth = schema.limits.argument_depth
+    if size is not None:  # it was counted already, and a megabyte takes long to look through
+        if not size.is_finite:
+            raise infinite_number()
+        if size.depth > depth:
+            raise too_deep(depth)
+        return
     if may_overflow(raw) and has_infinity(value):
         raise infinite_number()
-    depth = schema.limits.argument_depth
     if len(raw) > 2 * depth and raw.count(b"[") + raw.count(b"{") > depth:
         check_depth(value, depth)
 
