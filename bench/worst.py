@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 from measures.home import empty_home
 from toolkeep import DefinitionError, Keep, Limits, Refusal, ToolDefinition, open_keep
-from toolkeep.limits import OUTPUT_WORK
 from toolkeep.registry.admit import admit
 from toolkeep.validation.memory import RefusalMemory
 from toolkeep.validation.validate import validate
@@ -405,7 +404,8 @@ def _answering(case: Case) -> Callable[[bytes], tuple[float, str]]:
     def answer(raw: bytes) -> tuple[float, str]:
         value = json.loads(raw)
         started = time.process_time()
-        outcome = "too much work" if not schema.affords(value, OUTPUT_WORK) else str(schema.is_valid(value))
+        verdict = schema.is_valid_output(value, len(raw))
+        outcome = "too much work" if verdict is None else "valid" if verdict else "invalid"
         return (time.process_time() - started) * 1e3, outcome
 
     return answer

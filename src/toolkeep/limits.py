@@ -263,9 +263,12 @@ OUTPUT_VALUES: Final = 1_000_000
 process. What a value shares counts each time: twenty levels that hold the next one twice are a million."""
 
 OUTPUT_WORK: Final = 20_000_000
-"""Steps that checking one output against its schema may cost: 10 MB of text beside a format, or a million
-values of twenty steps. The engine holds the interpreter: 5,000 integers beyond 64 bits under `uniqueItems`
-took 35 s without it."""
+"""Steps that checking one output against its schema may cost, `WORK` of them at once: a million values of
+twenty steps. The engine holds the interpreter: 5,000 integers beyond 64 bits under `uniqueItems` took 35 s
+without it."""
+
+LARGE_OUTPUT: Final = 10_000
+"""Values, or hundreds of characters, of an output that a thread reads, checks and hashes: some 10 ms."""
 
 OUTPUT_DEPTH: Final = 150
 """Nesting of an output; the parser that copies it stops at 200."""

@@ -11,7 +11,14 @@ import jsonschema_rs
 import msgspec
 
 from toolkeep.errors import Code, Problem
-from toolkeep.limits import BRACKETS, MATCHED_CHARS, PATTERN_BYTES, PATTERN_CACHE_BYTES, Limits
+from toolkeep.limits import (
+    BRACKETS,
+    MATCHED_CHARS,
+    OUTPUT_WORK,
+    PATTERN_BYTES,
+    PATTERN_CACHE_BYTES,
+    Limits,
+)
 from toolkeep.validation.closing import InPlace, close_objects, close_part, guard_matching, turns_matching
 from toolkeep.validation.cost import Cost, TooCostly, measure
 from toolkeep.validation.dialect import Dialect
@@ -26,6 +33,7 @@ from toolkeep.validation.members import Members, make_members
 from toolkeep.validation.misfits import DISAGREES, TOO_LARGE, Check, Why, default_problem, misfitting_values
 from toolkeep.validation.mishap import log_mishap
 from toolkeep.validation.openness import is_open
+from toolkeep.validation.portions import Unaffordable, is_valid_in_portions
 from toolkeep.validation.secrecy import SHOW_ALL, Display, Secrecy
 from toolkeep.validation.size import EXPONENT, size_of
 
@@ -180,6 +188,17 @@ class CompiledSchema:
             return None if is_valid(value) else DISAGREES
 
         return check
+
+    def is_valid_output(self, value: Any, size: int) -> bool | None:
+        """Whether an output of so many bytes is valid; None where checking it would take too much work."""
+        if size <= self.uncounted_bytes or self.affords(value):
+            return self.is_valid(value)
+        if not self.affords(value, OUTPUT_WORK):
+            return None
+        try:
+            return is_valid_in_portions(self, value)
+        except Unaffordable:
+            return None
 
     def affords(self, value: Any, work: int | None = None) -> bool:
         """Whether checking a value surely takes no more steps than a call may cost, or so many."""
