@@ -5,10 +5,16 @@ only counted. For each admitted one the largest admitted call of each shape is f
 slowest verdict is printed, valid and invalid calls alike.
 
     python bench/worst.py
+    python bench/worst.py --minutes 60
+
+With `--minutes` schemas, calls and answers are random, and small changes are kept where they are slower. Each
+case above 100 ms of processor time is printed as JSON (`--case` runs it again), and the status is then 1.
 """
 
 import argparse
+import json
 import random
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +22,10 @@ from typing import Any, NamedTuple
 
 from measures.home import empty_home
 from toolkeep import DefinitionError, Keep, Limits, Refusal, ToolDefinition, open_keep
+from toolkeep.registry.admit import admit
+from toolkeep.validation.memory import RefusalMemory
+from toolkeep.validation.validate import validate
+from workloads.hostile import Case, Maker, scaled, write
 
 Shape = Callable[[int], bytes]
 SIZE = Limits().argument_bytes
@@ -220,7 +230,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2, help="runs of each call; the fastest counts")
     parser.add_argument("--top", type=int, default=15)
     parser.add_argument("--only", default="", help="schemas whose name holds this")
+    parser.add_argument("--minutes", type=float, default=0.0, help="evolve random cases for so long")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--case", default="", help="a case as it was printed")
     options = parser.parse_args()
+    if options.case or options.minutes:
+        with empty_home():
+            cases = [Case(**json.loads(options.case))] if options.case else []
+            sys.exit(evolve(options.seed, options.minutes, options.top, cases))
     with empty_home():
         found, refused = search(options.only, options.repeats)
     found.sort(reverse=True)
@@ -256,6 +273,142 @@ def search(only: str, repeats: int) -> tuple[list[Slow], list[str]]:
 def _slow(keep: Keep, name: str, label: str, shape_name: str, shape: Shape, repeats: int) -> Slow:
     milliseconds, size, outcome = slowest(keep, name, shape, repeats)
     return Slow(milliseconds, label, shape_name, size, outcome)
+
+
+MOST_MS = 100.0
+"""What no admitted call takes (VAL-7)."""
+
+_TOO_MUCH = ("ACODE-TSR-010", "ACODE-TSR-011", "too much work")
+_KEPT = 30
+_MEMORY_BYTES = 4 << 30
+
+
+class Timed(NamedTuple):
+    """A case, what came of it, and the processor time of its verdict."""
+
+    milliseconds: float
+    outcome: str
+    size: int
+    case: Case
+
+
+def evolve(seed: int, minutes: float, top: int, cases: list[Case]) -> int:
+    """Try cases until the time is up, and change the slowest of each kind; the status of the program."""
+    resource.setrlimit(
+        resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES)
+    )  # a case that takes more has been found
+    maker = Maker(seed)
+    kept: dict[tuple[bool, str], list[Timed]] = {}
+    above: list[Timed] = []
+    ends, tried, refused = time.monotonic() + 60 * minutes, 0, 0
+    while cases or time.monotonic() < ends:
+        timed = timed_case(cases.pop() if cases else _next(maker, kept))
+        tried += 1
+        if timed is None:
+            refused += 1
+            continue
+        if timed.milliseconds > MOST_MS:
+            above.append(timed)
+            _print(timed, timed.case.text)
+        if timed.milliseconds > 10 * MOST_MS:
+            continue  # it need not get any slower
+        rivals = kept.setdefault((timed.case.is_output, timed.outcome), [])
+        rivals.append(timed)
+        rivals.sort(key=lambda one: -one.milliseconds)
+        del rivals[_KEPT:]
+    print(f"seed {seed}: {tried} cases, {refused} refused whole, {len(above)} above {MOST_MS:g} ms")
+    for rivals in kept.values():
+        for timed in rivals[: max(1, top // 5)]:
+            _print(timed, timed.case.text[:300])
+    return 1 if above else 0
+
+
+def _print(timed: Timed, text: str) -> None:
+    kind = "answer" if timed.case.is_output else "call"
+    print(f"{timed.milliseconds:8.1f} ms  {kind} {timed.size:8} bytes  {timed.outcome}  {text}", flush=True)
+
+
+def _next(maker: Maker, kept: dict[tuple[bool, str], list[Timed]]) -> Case:
+    if not kept or maker.pick.random() < 0.4:
+        return maker.case()
+    rivals = kept[maker.pick.choice(list(kept))]
+    return maker.changed(rivals[int(len(rivals) * maker.pick.random() ** 2)].case)
+
+
+def timed_case(case: Case) -> Timed | None:
+    """The slowest verdict on a case, made smaller until it is let in; None where its schema is refused."""
+    try:
+        answer = _answering(case) if case.is_output else _checking(case)
+        for factor in (1.0, 0.6, 0.36, 0.2, 0.1, 0.03, 0.01):
+            smaller = case._replace(value=scaled(case.value, factor) if factor < 1 else case.value)
+            raw = _written(smaller)
+            if raw is None:
+                continue
+            milliseconds, outcome = answer(raw)
+            if milliseconds > MOST_MS:  # only what is slow again is slow
+                milliseconds = min(milliseconds, answer(raw)[0], answer(raw)[0])
+            if outcome not in _TOO_MUCH or milliseconds > MOST_MS:
+                return Timed(milliseconds, outcome, len(raw), smaller)
+    except (DefinitionError, RecursionError):
+        return None
+    except MemoryError:
+        return Timed(float("inf"), "out of memory", 0, case)
+    return None
+
+
+def _written(case: Case) -> bytes | None:
+    """The call as bytes, if it is no longer than a call may be."""
+    if _size(case.value) > SIZE:
+        return None
+    raw = write(case.value).encode()
+    return raw if len(raw) <= SIZE else None
+
+
+def _size(template: Any) -> Any:
+    """About how many bytes a template has when it is written out."""
+    match template:
+        case {"§many": [item, count]}:
+            return 1 + max(1, count) * (1 + _size(item))
+        case {"§names": [value, count, length]}:
+            return 1 + max(1, count) * (length + 4 + _size(value))
+        case {"§text": [text, count]}:
+            return len(text) * int(count)
+        case dict():
+            return 2 + sum(len(name) + 4 + _size(value) for name, value in template.items())
+        case list():
+            return 2 + sum(1 + _size(value) for value in template)
+        case _:
+            return len(str(template))
+
+
+def _checking(case: Case) -> Callable[[bytes], tuple[float, str]]:
+    admitted = admit(ToolDefinition.from_elsewhere({"name": "t", "parameters": case.schema}))
+
+    def answer(raw: bytes) -> tuple[float, str]:
+        refusals = RefusalMemory()
+        started = time.process_time()
+        check = validate(admitted, raw, refusals, "agent")
+        took = time.process_time() - started
+        return took * 1e3, check.errors[0].code.value if isinstance(check, Refusal) else "accepted"
+
+    return answer
+
+
+def _answering(case: Case) -> Callable[[bytes], tuple[float, str]]:
+    """What the output schema adds to a call that answers so."""
+    definition = {"name": "t", "parameters": {"type": "object"}, "output_schema": case.schema}
+    schema = admit(ToolDefinition.from_elsewhere(definition)).output
+    if schema is None:
+        raise MemoryError  # it was admitted without one
+
+    def answer(raw: bytes) -> tuple[float, str]:
+        value = json.loads(raw)
+        started = time.process_time()
+        verdict = schema.is_valid_output(value, len(raw))
+        outcome = "too much work" if verdict is None else "valid" if verdict else "invalid"
+        return (time.process_time() - started) * 1e3, outcome
+
+    return answer
 
 
 if __name__ == "__main__":

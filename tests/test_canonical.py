@@ -21,6 +21,27 @@ def test_canonical_bytes_are_those_of_the_reference_library(value: Any) -> None:
     assert canonical_bytes(value) == rfc8785.dumps(value)
 
 
+@given(
+    st.floats(allow_nan=False, allow_infinity=False)
+    | st.builds(
+        lambda digits, exponent: float(f"{digits}e{exponent}"),
+        st.integers(-(10**17), 10**17),
+        st.integers(-30, 10),
+    )
+)
+def test_every_fraction_is_written_as_the_reference_library_writes_it(number: float) -> None:
+    """Around 1e-6 and 1e21, where exponents begin, and beyond 2^53, where not every digit counts."""
+    assert canonical_bytes(number) == rfc8785.dumps(number)
+    assert canonical_bytes([number, {"a": number}]) == rfc8785.dumps([number, {"a": number}])
+
+
+def test_a_million_fractions_are_not_written_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool that answered so held up everything for seconds."""
+    monkeypatch.setattr("toolkeep.canonical._write", None)
+    small = [1.5e-9, 1e-7, 2.5e22, 1.0, 3.0, 1.5e-6, 1e16, 0.25]
+    assert canonical_bytes(small * 3) == rfc8785.dumps(small * 3)
+
+
 @given(json_of(st.integers(-(2**200), 2**200)))
 def test_canonical_bytes_are_json_of_the_same_value(value: Any) -> None:
     assert json.loads(canonical_bytes(value)) == value

@@ -89,16 +89,19 @@ WORK: Final = 300_000
 """Steps one call may cost: values × fan-out, and characters × pattern size. The slowest step seen
 takes 150 ns, so that no admitted call passes 100 ms."""
 
+FILLING_STEPS: Final = 100_000
+"""Values of defaults, and defaults inside them, that are looked at when a schema is registered: 50 ms."""
+
 BRACKETS: Final = 100_000
 """Objects and arrays in one call; parsing more costs the host time before anything is checked."""
 
-REPORT_WORK: Final = 6_000
-"""Errors for which all are collected in one pass (about 6 µs each); a call that could have more is searched
-part by part."""
+REPORT_WORK: Final = 4_000
+"""Errors of one call that are collected at the most (some 10 µs each); a larger call is searched
+part by part, with what is left."""
 
 FIRST_ERROR_WORK: Final = 50_000
-"""Values × fan-out up to which the engine is asked for its first error; it copies the value into each error
-of each alternative (0.3 µs a value). Beyond, the place alone is named."""
+"""Values × fan-out of one call for which the engine is asked for its first error; it copies the value into it
+(0.3 µs a value). Beyond, the place alone is named."""
 
 REPORT_DIGITS: Final = 50_000
 """Digits of integers beyond 64 bits, times fan-out, up to which errors about them are collected; the
@@ -264,9 +267,12 @@ OUTPUT_VALUES: Final = 1_000_000
 process. What a value shares counts each time: twenty levels that hold the next one twice are a million."""
 
 OUTPUT_WORK: Final = 20_000_000
-"""Steps that checking one output against its schema may cost: 10 MB of text beside a format, or a million
-values of twenty steps. The engine holds the interpreter: 5,000 integers beyond 64 bits under `uniqueItems`
-took 35 s without it."""
+"""Steps that checking one output against its schema may cost, `WORK` of them at once: a million values of
+twenty steps. The engine holds the interpreter: 5,000 integers beyond 64 bits under `uniqueItems` took 35 s
+without it."""
+
+LARGE_OUTPUT: Final = 10_000
+"""Values, or hundreds of characters, of an output that a thread reads, checks and hashes: some 10 ms."""
 
 OUTPUT_DEPTH: Final = 150
 """Nesting of an output; the parser that copies it stops at 200."""

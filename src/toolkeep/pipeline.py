@@ -18,6 +18,7 @@ from toolkeep.audit.record import Recorder
 from toolkeep.calls import (
     CallOptions,
     CheckedCall,
+    CheckedOutput,
     Output,
     PermittedCall,
     Progress,
@@ -57,7 +58,7 @@ from toolkeep.refusals import refuse
 from toolkeep.registry.registry import ToolRegistry
 from toolkeep.registry.unanswered import answering_tool
 from toolkeep.results.normalize import normalize, pending, refused
-from toolkeep.results.output import Normalizers, check_output
+from toolkeep.results.output import Normalizers, check_output, is_large
 from toolkeep.sandbox.trusted import TrustedPaths
 from toolkeep.sign_ins import KeptTokens
 from toolkeep.sources.mcp.runner import McpRunner
@@ -272,7 +273,7 @@ class Pipeline:
             return await self._hand_out(journey, recorded, slot)
         journey.executor = self.executor
         raw = _passed(await self.executor.execute(recorded, slot, self._secrets_of(tool)))
-        return self._finished(raw)
+        return await self._finished(raw)
 
     def _secrets_of(self, tool: RegisteredTool) -> Mapping[str, str]:
         """What the host gave to a tool by its name, then what its upstream was given."""
@@ -324,9 +325,9 @@ class Pipeline:
             return None
         return _changed_code(permitted) or self.executor.objection(permitted)
 
-    def _finished(self, raw: RawOutput) -> ToolResult:
+    async def _finished(self, raw: RawOutput) -> ToolResult:
         """Output checked, normalised and hashed."""
-        output = _passed(check_output(raw, self._normalizers))
+        output = _passed(await _checked(raw, self._normalizers))
         if not raw.is_cached and is_cacheable(raw.call.tool):
             self.executor.cache.put(raw.call, output.body)
         self.recorder.keep_result(output)
@@ -339,7 +340,7 @@ class Pipeline:
             given = self._secrets_of(recorded.tool)
             journey.executor = self.executor
             raw = _passed(await self.executor.execute(recorded, slot, given))
-            value = _passed(check_output(raw, {}, is_final=False)).value
+            value = _passed(await _checked(raw, {}, is_final=False)).value
         return pending(journey.request, recorded.approved.permitted, value, journey.argument_hash)
 
     async def submit(self, call_id: str, value: Any, *, agent: str) -> ToolResult:
@@ -355,10 +356,7 @@ class Pipeline:
             )
         journey = Journey.going_on(*waiting)
         raw = RawOutput(call=waiting[0], value=value, isolation="client", execute_ms=0.0)
-        return await self._end(journey, await self._through(journey, self._finished_by_client(raw)))
-
-    async def _finished_by_client(self, raw: RawOutput) -> ToolResult:
-        return self._finished(raw)
+        return await self._end(journey, await self._through(journey, self._finished(raw)))
 
     async def _end(self, journey: Journey, result: ToolResult) -> ToolResult:
         """Record what became of the call and settle its claim, also when the caller gives up meanwhile."""
@@ -393,6 +391,15 @@ class Pipeline:
         """Whether a call of that name may change the world."""
         tool = self._registry.find(named(name))
         return tool is not None and tool.may_write
+
+
+async def _checked(
+    raw: RawOutput, normalizers: Normalizers, *, is_final: bool = True
+) -> CheckedOutput | Refusal:
+    """The output as data, made by a thread where that takes long: an answer must not hold up other calls."""
+    if is_large(raw.value):
+        return await asyncio.to_thread(check_output, raw, normalizers, is_final=is_final)
+    return check_output(raw, normalizers, is_final=is_final)
 
 
 def _compiled_modules(record: KeepRecord) -> CompiledModules | None:

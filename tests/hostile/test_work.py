@@ -4,15 +4,18 @@ import asyncio
 import json
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from tests.hostile.unguarded import outcome
 from toolkeep import CheckedCall, Keep, Limits, Refusal, ToolDefinition, open_keep, tool
 from toolkeep.errors import Code, DefinitionError
+from toolkeep.limits import REPORT_WORK
 from toolkeep.registry.admit import admit
 from toolkeep.validation import closing, faults, keywords
 from toolkeep.validation.example import example_call
 from toolkeep.validation.memory import RefusalMemory
+from toolkeep.validation.size import size_of
 from toolkeep.validation.validate import validate
 
 pytestmark = pytest.mark.spec("VAL-7")
@@ -453,3 +456,141 @@ def test_an_example_of_a_schema_that_wants_very_much_is_not_made() -> None:
     for parameters in (deep, wide):
         tool = ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters})
         assert example_call(admit(tool)) is None
+
+
+AMOUNT = {"type": "number", "multipleOf": 0.01}
+
+
+def test_amounts_of_money_are_checked_exactly_and_by_the_thousand() -> None:
+    keep = keep_with(array_of(AMOUNT))
+    amounts = [n / 100 for n in range(5_000)]
+    assert codes(keep, json.dumps({"a": amounts})) == []
+    assert codes(keep, json.dumps({"a": [0.07, 0.29, 1.1, 4.35, 123456789.12]})) == []
+    assert codes(keep, json.dumps({"a": [0.075]})) == [Code.CONSTRAINT]
+
+
+@pytest.mark.parametrize(
+    ("schema", "number"),
+    [
+        (AMOUNT, "0.07"),
+        (AMOUNT, "1e300"),
+        ({"type": "number", "multipleOf": 5e-324}, "1.5"),
+        ({"type": "number", "multipleOf": 7}, "1e300"),
+        ({"not": {"multipleOf": 0.5}}, "5e-324"),
+        ({"not": {"const": 10**1_000}}, "1"),
+        ({"not": {"enum": [[10**4_000], {"a": 10**4_000}]}}, "1"),
+        ({"type": "number", "maximum": 10**1_000}, "1e300"),
+    ],
+)
+@pytest.mark.parametrize("kind", [str, dict])
+def test_numbers_that_are_slow_to_divide_or_compare_exceed_the_work(
+    schema: dict[str, Any], number: str, kind: type
+) -> None:
+    """A megabyte of them took up to nine seconds."""
+    keep = keep_with(array_of(schema))
+    text = '{"a":[' + ",".join([number] * 100_000) + "]}"
+    assert codes(keep, text if kind is str else json.loads(text)) == [Code.WORK_EXCEEDED]
+
+
+def test_numbers_of_any_size_are_no_work_where_nothing_divides_them() -> None:
+    keep = keep_with(array_of({"type": "number", "minimum": 0, "maximum": 1e300}))
+    assert codes(keep, json.dumps({"a": [6.02e23, 1.989e30, 1e-300] * 2_000})) == []
+
+
+@pytest.mark.parametrize("number", [0.07, 1e300])
+def test_an_output_of_numbers_that_are_slow_to_divide_fails_the_call(number: float) -> None:
+    """An answer held up everything for ten seconds."""
+
+    @tool(description="Give back amounts", output_schema={"type": "array", "items": AMOUNT})
+    def amounts(count: int) -> list[float]:
+        return [number] * count
+
+    with open_keep() as keep:
+        keep.register(amounts)
+        few, many = (asyncio.run(keep.call("amounts", {"count": count})) for count in (100, 900_000))
+    assert few.code is None
+    assert many.code is Code.OUTPUT_TOO_BIG
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": ["x" * 9_000, "y", 1, True, None, 1.5, 0.0, 1e300, 5e-324, 2**70, {"b": []}]},
+        [],
+        7,
+        [[[]], {"": {}}],
+    ],
+)
+def test_the_size_of_a_call_is_that_of_its_values_one_by_one(value: Any) -> None:
+    def count(one: Any) -> int:
+        inside = [*one.values()] if isinstance(one, dict) else one if isinstance(one, list) else []
+        return 1 + sum(map(count, inside)) + (len(one) if isinstance(one, dict) else 0)
+
+    assert size_of(value).values == count(value)
+
+
+def _contexts(error: Any) -> int:
+    """An error and all that it holds."""
+    branches = getattr(error.kind, "context", ())
+    return 1 + sum(_contexts(inner) for branch in branches for inner in branch)
+
+
+def counting(validator: Any, made: list[int]) -> Any:
+    """The engine, which counts the errors that it makes, also those of alternatives."""
+
+    class Counting:
+        is_valid = staticmethod(validator.is_valid)
+
+        @staticmethod
+        def iter_errors(value: Any) -> Any:
+            errors = list(validator.iter_errors(value))
+            made.append(sum(map(_contexts, errors)))
+            return iter(errors)
+
+        @staticmethod
+        def validate(value: Any) -> None:
+            try:
+                validator.validate(value)
+            except jsonschema_rs.ValidationError as error:
+                made.append(_contexts(error))
+                raise
+
+    return Counting()
+
+
+STRANGERS = {f"p{i}": "x" for i in range(1_000)}
+ALTERNATIVES = [
+    {"type": "object", "additionalProperties": {"type": "integer", "minimum": i}} for i in range(120)
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ({"anyOf": ALTERNATIVES}, dict(list(STRANGERS.items())[:40])),
+        ({"anyOf": ALTERNATIVES}, STRANGERS),
+        ({"type": "array", "items": {"anyOf": ALTERNATIVES}}, [dict(list(STRANGERS.items())[:12])] * 60),
+        ({"type": "array", "items": {"oneOf": [{"const": i} for i in range(100)]}}, ["x"] * 1_000),
+        ({"anyOf": [{"type": "array", "items": {"type": "boolean"}}] * 200}, [None] * 90),
+    ],
+)
+def test_explaining_a_refusal_collects_a_bounded_number_of_errors(
+    place: dict[str, Any], value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """12 KB under 120 alternatives took seconds, as each alternative has an error for each value."""
+    tool = admit(
+        ToolDefinition.from_elsewhere(
+            {"name": "t", "parameters": {"type": "object", "properties": {"v": place, "w": {"type": "null"}}}}
+        )
+    )
+    made: list[int] = []
+    parts = type(tool.arguments).compile_part
+    tool.arguments.validator = counting(tool.arguments.validator, made)
+    monkeypatch.setattr(
+        type(tool.arguments), "compile_part", lambda self, part: counting(parts(self, part), made)
+    )
+    check = validate(tool, json.dumps({"v": value, "w": 1}), RefusalMemory(), "agent")
+    assert isinstance(check, Refusal)
+    assert {error.code for error in check.errors} <= {Code.CONSTRAINT, Code.WRONG_TYPE}
+    assert check.errors[0].path.startswith("/v")
+    assert sum(made) <= 2 * REPORT_WORK

@@ -13,7 +13,7 @@ from toolkeep.calls import CheckedOutput, RawOutput, Refusal
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Normalization
 from toolkeep.errors import Code
-from toolkeep.limits import OUTPUT_CAP_BYTES, OUTPUT_WORK
+from toolkeep.limits import LARGE_OUTPUT, OUTPUT_CAP_BYTES
 from toolkeep.plain import NotData, TooMuch, json_body
 from toolkeep.refusals import refuse
 
@@ -39,15 +39,36 @@ def check_output(
         return refuse(raw.call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
     schema = raw.call.tool.output
     if is_final and schema is not None:
-        if len(body) > schema.uncounted_bytes and not schema.affords(value, OUTPUT_WORK):
+        is_valid = schema.is_valid_output(value, len(body))
+        if is_valid is None:
             message = f"Checking the output of tool '{definition.name}' would take too much work"
             return refuse(raw.call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
-        if not schema.is_valid(value):
+        if not is_valid:
             message = f"The output of tool '{definition.name}' does not satisfy its output schema"
             return refuse(
                 raw.call.request, Code.OUTPUT_INVALID, message, "Tell the user that the tool is broken."
             )
     return CheckedOutput(raw=raw, value=value, body=body, hash=hashlib.sha256(body).hexdigest())
+
+
+def is_large(value: Any) -> bool:
+    """Whether to read, check and hash an output may take so long that other calls notice it."""
+    count, waiting = 0, [value]
+    while waiting:
+        here = waiting.pop()
+        count += 1
+        if isinstance(here, (str, bytes)):
+            count += len(here) // _CHARS_PER_VALUE
+        elif isinstance(here, (dict, list, tuple)):
+            if len(here) > LARGE_OUTPUT:
+                return True
+            waiting.extend(here.values() if isinstance(here, dict) else here)
+        if count + len(waiting) > LARGE_OUTPUT:
+            return True
+    return False
+
+
+_CHARS_PER_VALUE: Final = 100
 
 
 class _Unfit(Exception):
@@ -70,7 +91,8 @@ def _data(
         body = json_body(value)
     except NotData as error:
         raise _Unfit(f"Tool '{definition.name}' gave something that is not JSON: {error}") from error
-    return jiter.from_json(body), body
+    # Text cannot change: it is shared, which for a hundred megabytes is worth it.
+    return value if type(value) is str else jiter.from_json(body), body
 
 
 def _customized(value: Any, name: str, normalizers: Normalizers) -> Any:

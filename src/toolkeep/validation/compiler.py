@@ -11,21 +11,31 @@ import jsonschema_rs
 import msgspec
 
 from toolkeep.errors import Code, Problem
-from toolkeep.limits import BRACKETS, MATCHED_CHARS, PATTERN_BYTES, PATTERN_CACHE_BYTES, Limits
+from toolkeep.limits import (
+    BRACKETS,
+    MATCHED_CHARS,
+    OUTPUT_WORK,
+    PATTERN_BYTES,
+    PATTERN_CACHE_BYTES,
+    Limits,
+)
 from toolkeep.validation.closing import InPlace, close_objects, close_part, guard_matching, turns_matching
 from toolkeep.validation.cost import Cost, TooCostly, measure
 from toolkeep.validation.dialect import Dialect
 from toolkeep.validation.direct import Decode, Inexpressible, make_decoder
+from toolkeep.validation.filling import FillingPlan
 from toolkeep.validation.finish import Finisher, make_finisher
 from toolkeep.validation.guard import Inspection, inspect_schema
 from toolkeep.validation.hint import signature
+from toolkeep.validation.keywords import every_schema
 from toolkeep.validation.locate import Locator
 from toolkeep.validation.members import Members, make_members
-from toolkeep.validation.misfits import DISAGREES, TOO_LARGE, Check, Why, misfitting_values
+from toolkeep.validation.misfits import DISAGREES, TOO_LARGE, Check, Why, default_problem, misfitting_values
 from toolkeep.validation.mishap import log_mishap
 from toolkeep.validation.openness import is_open
+from toolkeep.validation.portions import Unaffordable, is_valid_in_portions
 from toolkeep.validation.secrecy import SHOW_ALL, Display, Secrecy
-from toolkeep.validation.size import size_of
+from toolkeep.validation.size import EXPONENT, size_of
 
 ENGINE_OPTIONS: Final[dict[str, Any]] = {
     "offline": True,  # without it a $ref to http: or file: is fetched
@@ -71,9 +81,9 @@ class CompiledSchema:
     """A validator with everything that the door and the report need to know about its schema."""
 
     __slots__ = (
-        "_formats", "_hint", "_parts", "closes_objects", "cost", "decode", "dialect", "filler", "finisher",
-        "is_open", "is_valid", "limits", "limits_strings", "locator", "members", "never_applied", "schema",
-        "secrecy", "uncounted_bytes", "validator",
+        "_formats", "_hint", "_parts", "closes_objects", "cost", "decode", "dialect", "filler", "filling",
+        "finisher", "is_open", "is_valid", "limits", "limits_strings", "locator", "members", "never_applied",
+        "schema", "secrecy", "uncounted_bytes", "validator",
     )  # fmt: skip
 
     def __init__(
@@ -102,8 +112,10 @@ class CompiledSchema:
         """Whether no string of a call may be longer than a pattern is tried on."""
         self.members: Members | None = None if self.is_open else make_members(in_place)
         self.never_applied: frozenset[int] = frozenset()
-        """The ids of the parts whose defaults do not satisfy them."""
+        """The ids of the parts whose defaults are not applied."""
         self.finisher: Finisher | None = None
+        self.filling: FillingPlan | None = None
+        """What its defaults add, where that depends on how many objects a call holds."""
         self.decode: Decode | None = self._decode_first if self.members is not None else None
         """Reads and checks a text in one go; None where the schema says more than types can."""
         self.filler: Finisher | None = None
@@ -124,6 +136,30 @@ class CompiledSchema:
         self.filler = make_finisher(self.schema, never_applied=self.never_applied, mends_integers=False)
         self.decode = decode
         return decode(raw)
+
+    def prepare_defaults(self) -> list[Problem]:
+        """Make the finisher; what is wrong with the defaults, which are then never applied."""
+        misfits = list(misfitting_values(self.schema, self.check_of))
+        self.never_applied = frozenset(id(misfit.part) for misfit in misfits)
+        problems = [misfit.problem for misfit in misfits]
+        plan = self._plan_filling()
+        if plan is not None and plan.faults:
+            faults = plan.faults
+            paths = (
+                (path, faults[id(part)]) for path, part in every_schema(self.schema) if id(part) in faults
+            )
+            problems += [default_problem(path, why) for path, why in paths]
+            self.never_applied |= faults.keys()
+            plan = self._plan_filling()
+        if plan is not None and any(plan.elsewhere):
+            self.filling = plan
+            # An object takes two bytes at the least.
+            self.uncounted_bytes = min(self.uncounted_bytes, 2 * plan.uncounted_objects)
+        return problems
+
+    def _plan_filling(self) -> FillingPlan | None:
+        self.finisher = make_finisher(self.schema, never_applied=self.never_applied)
+        return None if self.finisher is None else FillingPlan(self.finisher, self.limits)
 
     def hint(self, name: str) -> str:
         """The signature in one line, worked out when first asked for."""
@@ -153,6 +189,17 @@ class CompiledSchema:
 
         return check
 
+    def is_valid_output(self, value: Any, size: int) -> bool | None:
+        """Whether an output of so many bytes is valid; None where checking it would take too much work."""
+        if size <= self.uncounted_bytes or self.affords(value):
+            return self.is_valid(value)
+        if not self.affords(value, OUTPUT_WORK):
+            return None
+        try:
+            return is_valid_in_portions(self, value)
+        except Unaffordable:
+            return None
+
     def affords(self, value: Any, work: int | None = None) -> bool:
         """Whether checking a value surely takes no more steps than a call may cost, or so many."""
         most = self.limits.work if work is None else work
@@ -165,7 +212,10 @@ _COMPARED_BYTES = 2000
 
 def _uncounted_bytes(cost: Cost, limits: Limits) -> int:
     """A call of so many bytes has at most as many values, brackets and characters."""
-    by_work = limits.work // (cost.steps + cost.char_steps + cost.digit_steps)
+    by_number = (
+        cost.number_steps + cost.exponent_steps * EXPONENT
+    ) // 2  # `1e300,` takes more than two bytes
+    by_work = limits.work // (cost.steps + cost.char_steps + cost.digit_steps + by_number)
     by_matching = MATCHED_CHARS if cost.char_steps or cost.matches_keys else limits.argument_bytes
     by_comparing = _COMPARED_BYTES if cost.compares_items else limits.argument_bytes
     return min(limits.argument_bytes, by_work, by_matching, by_comparing, BRACKETS)
@@ -259,11 +309,8 @@ def _compile(
                 formats=formats,
             )
             if closes_objects:
-                misfits = list(misfitting_values(compiled.schema, compiled.check_of))
                 noted = inspection.problems if by_hand else inspection.warnings
-                noted.extend(misfit.problem for misfit in misfits)
-                compiled.never_applied = frozenset(id(misfit.part) for misfit in misfits)
-                compiled.finisher = make_finisher(compiled.schema, never_applied=compiled.never_applied)
+                noted.extend(compiled.prepare_defaults())
         except TooCostly as error:
             inspection.problems.append(_problem(field, Code.SCHEMA_REFUSED, error.reason, error.mend))
         except Uncompilable:

@@ -22,7 +22,7 @@ class Finisher:
     """The finishing of the values at one place of a schema."""
 
     __slots__ = (
-        "defaults", "few_integers", "fillers", "is_integer", "is_only_integers", "items", "known",
+        "defaults", "few_integers", "fillers", "holders", "is_integer", "is_only_integers", "items", "known",
         "many_integers", "nested", "others", "positions",
     )  # fmt: skip
 
@@ -34,6 +34,8 @@ class Finisher:
         """Plain defaults, which can be shared."""
         self.fillers: tuple[tuple[str, Any], ...] = ()
         """Objects and arrays, of which each call gets its own."""
+        self.holders: dict[str, dict[str, Any]] = {}
+        """The schemas that state the defaults of either kind."""
         self.few_integers: tuple[str, ...] = ()
         self.many_integers: frozenset[str] = frozenset()
         """The properties that are integers, in one or the other."""
@@ -74,11 +76,42 @@ class Finisher:
 
     def _finish_inside(self, value: dict[str, Any]) -> None:
         if self.others is not None:
-            for name in value.keys() - self.known:
+            known = self.known  # taking one set from the other would look at all of the schema's names
+            for name in [name for name in value if name not in known]:
                 value[name] = self.others.finish(value[name])
         for name in value if len(value) < len(self.nested) else self.nested:
             if name in value and name in self.nested:
                 value[name] = self.nested[name].finish(value[name])
+
+    def children(self, value: Any) -> Iterator[tuple["Finisher", Any]]:
+        """What a value holds that is finished itself, and by what."""
+        if isinstance(value, dict):
+            if self.others is not None:
+                yield from ((self.others, inside) for name, inside in value.items() if name not in self.known)
+            for name in value if len(value) < len(self.nested) else self.nested:
+                if name in value and name in self.nested:
+                    yield self.nested[name], value[name]
+        elif isinstance(value, list):
+            places = self.positions[: len(value)]
+            yield from ((place, value[i]) for i, place in enumerate(places) if place is not None)
+            if self.items is not None:
+                yield from ((self.items, inside) for inside in value[len(self.positions) :])
+
+    def inside(self) -> Iterator["Finisher"]:
+        """The finishers of what stands directly inside."""
+        yield from self.nested.values()
+        yield from (place for place in (self.others, self.items, *self.positions) if place is not None)
+
+    def with_all_inside(self) -> list["Finisher"]:
+        """This finisher and every one below it, each once."""
+        found = {id(self): self}
+        waiting = [self]
+        while waiting:
+            for place in waiting.pop().inside():
+                if id(place) not in found:
+                    found[id(place)] = place
+                    waiting.append(place)
+        return list(found.values())
 
     def _finish_many_integers(self, value: dict[str, Any]) -> None:
         for name, number in value.items():
@@ -123,7 +156,7 @@ def make_finisher(
 ) -> Finisher | None:
     """The finisher of a tool's arguments, or None where there is nothing to finish.
 
-    `never_applied` holds the ids of the schemas whose default does not satisfy them; `mends_integers` is
+    `never_applied` holds the ids of the schemas whose default is not applied; `mends_integers` is
     False for arguments in which a whole number surely is an int.
     """
     maker = _Maker(root, never_applied, mends_integers=mends_integers)
@@ -188,7 +221,8 @@ class _Maker:
         if others:
             finisher.others, finisher.known = self._place(others, adds=adds), frozenset(by_name)
         speaking = [part for part in parts if not _SPEAKING.isdisjoint(part)]
-        defaults = list(self._defaults(speaking[0])) if adds and len(speaking) == 1 else []
+        finisher.holders = dict(self._holders(speaking[0])) if adds and len(speaking) == 1 else {}
+        defaults = [(name, holder["default"]) for name, holder in finisher.holders.items()]
         finisher.defaults = tuple((n, d) for n, d in defaults if not isinstance(d, (dict, list)))
         finisher.fillers = tuple((n, d) for n, d in defaults if isinstance(d, (dict, list)))
 
@@ -202,13 +236,13 @@ class _Maker:
         every = [part["items"] for part in parts if isinstance(part.get("items"), dict)]
         finisher.items = self._place(every, adds=adds) if every else None
 
-    def _defaults(self, part: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-        """The defaults of an object's properties."""
+    def _holders(self, part: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The properties of an object that have a default, and the schemas that state it."""
         required = part.get("required", ())
         for name, inside in part.get("properties", {}).items():
             holder = _holder_of_default(inside, self.root)
             if holder and name not in required and id(holder) not in self._never_applied:
-                yield name, holder["default"]
+                yield name, holder
 
     def prune(self) -> None:
         """Cut off the places below which there is nothing to finish."""

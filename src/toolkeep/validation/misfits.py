@@ -43,7 +43,7 @@ def misfitting_values(root: dict[str, Any], make_check: MakeCheck) -> Iterator[M
     checks: dict[int, Check] = {}
     for path, part in every_schema(root):
         if "default" in part and (why := _against_default(part, root, make_check, checks)):
-            yield Misfit(part, _problem(path, "its default", why))
+            yield Misfit(part, default_problem(path, why))
         if "enum" in part and (why := _against_options(part, make_check)):
             yield Misfit({}, _problem(path, "an enum value", why))
 
@@ -85,6 +85,11 @@ def _behind_reference(part: dict[str, Any], root: dict[str, Any]) -> dict[str, A
 
 
 _ONLY_REFERS = WORDS | {"$ref", "default"}
+
+
+def default_problem(path: str, why: Why) -> Problem:
+    """What to tell about the default of the schema at a path."""
+    return _problem(path, "its default", why)
 
 
 def _problem(path: str, what: str, why: Why) -> Problem:

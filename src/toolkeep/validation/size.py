@@ -1,12 +1,18 @@
 """How large a call is, in everything that costs the engine work."""
 
 import math
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 from toolkeep.limits import MATCHED_CHARS
 
 _WIDE_BITS = 53
 _BITS_PER_DIGIT = 3
+_NEAR, _FAR = 1e-18, 1e18
+
+EXPONENT = 360
+"""The most that one number adds to `exponents`."""
 
 
 class Size(NamedTuple):
@@ -20,30 +26,80 @@ class Size(NamedTuple):
     """Integers beyond 2^53, which the engine cannot tell apart by their hash."""
     wide_digits: int = 0
     """Their digits."""
+    numbers: int = 0
+    exponents: int = 0
+    """Powers of ten of the fractions that are far from one: the engine writes all of their digits out."""
     is_finite: bool = True
     """Whether every number is."""
+    depth: int = 0
+    """How deep objects and arrays are nested."""
 
 
 def size_of(value: Any, *, stop_at: float = math.inf) -> Size:
-    """What a call holds that costs work; counting ends once there are more than `stop_at` values."""
-    values = chars = wide = digits = 0
-    is_finite = True
-    stack = [value]
-    while stack and values <= stop_at:
-        here = stack.pop()
-        values += 1
-        kind = here.__class__
-        if kind is str:
-            chars += min(len(here), MATCHED_CHARS)
-        elif kind is dict:
-            values += len(here)
-            chars += sum(map(len, here))
-            stack.extend(here.values())
-        elif kind is list:
-            stack.extend(here)
-        elif kind is int and here.bit_length() > _WIDE_BITS:
-            wide += 1
-            digits += here.bit_length() // _BITS_PER_DIGIT
-        elif kind is float and here - here != 0:
-            is_finite = False
-    return Size(values, chars, wide, digits, is_finite)
+    """What a call holds that costs work; counting ends once there are more than `stop_at` values.
+
+    All values of one depth are counted at once, kind by kind: a quarter of the time of one after the other.
+    """
+    count = _Count()
+    level = [value]
+    depth = 0
+    while level and count.values <= stop_at:
+        count.values += len(level)
+        kinds = set(map(type, level))
+        below: list[Any] = []
+        depth += not kinds.isdisjoint(_CONTAINERS)
+        for kind in kinds:
+            some: list[Any] = level if len(kinds) == 1 else [one for one in level if one.__class__ is kind]
+            if kind is dict:
+                below += count.objects(some)
+            elif kind is list:
+                below += chain.from_iterable(some)
+            elif kind in _COUNTED:
+                _COUNTED[kind](count, some)
+        level = below
+    return Size(
+        count.values,
+        count.chars,
+        count.wide,
+        count.digits,
+        count.numbers,
+        count.exponents,
+        count.is_finite,
+        depth,
+    )
+
+
+class _Count:
+    def __init__(self) -> None:
+        self.values = self.chars = self.wide = self.digits = self.numbers = self.exponents = 0
+        self.is_finite = True
+
+    def objects(self, objects: list[dict[str, Any]]) -> Iterator[Any]:
+        """Count the names of objects; their values."""
+        self.values += sum(map(len, objects))
+        self.chars += sum(map(len, chain.from_iterable(objects)))
+        return chain.from_iterable(one.values() for one in objects)
+
+    def texts(self, texts: list[str]) -> None:
+        self.chars += sum(length for length in map(len, texts) if length <= MATCHED_CHARS)
+        self.chars += sum(MATCHED_CHARS for length in map(len, texts) if length > MATCHED_CHARS)
+
+    def integers(self, numbers: list[int]) -> None:
+        self.numbers += len(numbers)
+        widths = [bits for bits in map(int.bit_length, numbers) if bits > _WIDE_BITS]
+        self.wide += len(widths)
+        self.digits += sum(bits // _BITS_PER_DIGIT for bits in widths)
+
+    def fractions(self, numbers: list[float]) -> None:
+        self.numbers += len(numbers)
+        far = [number for number in map(abs, numbers) if number and not _NEAR <= number <= _FAR]
+        self.is_finite &= all(map(math.isfinite, far))
+        self.exponents += sum(abs(exponent) for _, exponent in map(math.frexp, far)) // _BITS_PER_DIGIT
+
+
+_CONTAINERS = frozenset((dict, list))
+_COUNTED: dict[type, Callable[[_Count, list[Any]], None]] = {
+    str: _Count.texts,
+    int: _Count.integers,
+    float: _Count.fractions,
+}

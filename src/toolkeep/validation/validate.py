@@ -15,6 +15,8 @@ from toolkeep.errors import Code
 from toolkeep.limits import BRACKETS, MATCHED_CHARS
 from toolkeep.validation.compiler import CompiledSchema
 from toolkeep.validation.diagnose import why_not_json
+from toolkeep.validation.filling import FillingPlan
+from toolkeep.validation.finish import Finisher
 from toolkeep.validation.members import has_unique_keys
 from toolkeep.validation.memory import Caller, RefusalMemory
 from toolkeep.validation.parse import (
@@ -27,8 +29,8 @@ from toolkeep.validation.parse import (
     may_overflow,
     parse_json,
 )
-from toolkeep.validation.reasons import NotStrictJson, infinite_number, too_many_containers
-from toolkeep.validation.size import Size, size_of
+from toolkeep.validation.reasons import NotStrictJson, infinite_number, too_deep, too_many_containers
+from toolkeep.validation.size import EXPONENT, Size, size_of
 
 Arguments = bytes | str | bytearray | memoryview | dict[str, Any] | Unreadable
 
@@ -108,8 +110,22 @@ def _by_the_engine(schema: CompiledSchema, arguments: Arguments) -> Any:
         if raw.count(b":") != count and not has_unique_keys(raw, count):
             value = parse_json(raw)
     if schema.finisher is not None:
+        if schema.filling is not None and (raw is None or len(raw) > schema.uncounted_bytes):
+            _check_filling(schema.filling, schema.finisher, raw, value)
         schema.finisher.finish_object(value)
     return value
+
+
+def _check_filling(filling: FillingPlan, finisher: Finisher, raw: bytes | None, value: Any) -> None:
+    """Refuse what would be filled in without bound: an attacker sends ten thousand empty objects."""
+    if raw is not None and raw.count(b"{") <= filling.uncounted_objects:
+        return
+    if not filling.affords(finisher, value):
+        raise NotStrictJson(
+            "filling in the defaults of these arguments would take too much work",
+            "send fewer objects, in several calls",
+            code=Code.WORK_EXCEEDED,
+        )
 
 
 def _objection(error: Exception, arguments: Arguments) -> Objection:
@@ -137,7 +153,7 @@ def _read(schema: CompiledSchema, raw: bytes) -> tuple[Any, Size | None]:
     if is_large:
         _check_lengths(schema, value)
     if schema.is_open:
-        _look_where_the_engine_does_not(schema, raw, value)
+        _look_where_the_engine_does_not(schema, raw, value, size)
     return value, size
 
 
@@ -168,7 +184,9 @@ def _is_heavy(schema: CompiledSchema, raw: bytes) -> bool:
     if schema.cost.compares_items:
         return True
     marks = brackets + raw.count(b",") + raw.count(b":") + 1
-    return schema.cost.work(Size(marks, chars=len(raw), wide_digits=len(raw))) > schema.limits.work
+    powers = EXPONENT * (raw.count(b"e") + raw.count(b"E")) + len(raw) if schema.cost.exponent_steps else 0
+    most = Size(marks, chars=len(raw), wide_digits=len(raw), numbers=marks, exponents=powers)
+    return schema.cost.work(most) > schema.limits.work
 
 
 def _brackets_outside_strings(raw: bytes) -> int:
@@ -218,11 +236,19 @@ def _longest(value: Any) -> tuple[int, int]:
     return name, text
 
 
-def _look_where_the_engine_does_not(schema: CompiledSchema, raw: bytes, value: Any) -> None:
+def _look_where_the_engine_does_not(
+    schema: CompiledSchema, raw: bytes, value: Any, size: Size | None
+) -> None:
     """Untyped and recursive places: numbers beyond a float, nesting beyond the limit."""
+    depth = schema.limits.argument_depth
+    if size is not None:  # it was counted already, and a megabyte takes long to look through
+        if not size.is_finite:
+            raise infinite_number()
+        if size.depth > depth:
+            raise too_deep(depth)
+        return
     if may_overflow(raw) and has_infinity(value):
         raise infinite_number()
-    depth = schema.limits.argument_depth
     if len(raw) > 2 * depth and raw.count(b"[") + raw.count(b"{") > depth:
         check_depth(value, depth)
 
