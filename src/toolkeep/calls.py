@@ -8,7 +8,7 @@ Each is made by the door of its stage alone (a test holds it). A `Refusal` may c
 
 import base64
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -77,7 +77,7 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
         return f"<tool {self.definition.name} {self.definition.version}>"
 
 
-class Words(NamedTuple):
+class Words(msgspec.Struct, frozen=True, gc=False):
     """What a violation says, beside where and which it is."""
 
     message: str
@@ -123,10 +123,11 @@ class Violation:
     def words(self) -> Words:
         """Everything that it says."""
         words = self._words  # read once: another thread may put the words there meanwhile
-        if not isinstance(words, Words):
-            words = words()
-            _set(self, "_words", words)  # what they were made of is let go
-        return words
+        if type(words) is Words:
+            return words
+        made: Words = words()  # type: ignore[operator]  # the other of the two
+        _set(self, "_words", made)  # what they were made of is let go
+        return made
 
     @property
     def message(self) -> str:
@@ -150,7 +151,15 @@ class Violation:
 
     def to_dict(self) -> dict[str, Any]:
         """The violation as JSON data."""
-        return {"path": self.path, "code": self.code.value, **self.words._asdict()}
+        words = self.words
+        return {
+            "path": self.path,
+            "code": self.code.value,
+            "message": words.message,
+            "expected": words.expected,
+            "actual": words.actual,
+            "suggestion": words.suggestion,
+        }
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a violation cannot be changed: {name}")
@@ -164,12 +173,12 @@ class Violation:
         return hash((self.path, self.code, self.words))
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{name}={value!r}" for name, value in self.words._asdict().items())
+        said = ", ".join(f"{name}={value!r}" for name, value in msgspec.structs.asdict(self.words).items())
         return f"Violation(path={self.path!r}, code={self.code!r}, {said})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has its words, and nothing of the call that they were made of."""
-        return Violation, (self.path, self.code, *self.words)
+        return Violation, (self.path, self.code, *msgspec.structs.astuple(self.words))
 
 
 _new: Final = object.__new__

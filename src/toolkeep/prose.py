@@ -48,7 +48,8 @@ def refusal_text(
 
 
 def _line(error: "Violation") -> str:
-    message, expected, actual, suggestion = error.words
+    words = error.words
+    message, expected, actual, suggestion = words.message, words.expected, words.actual, words.suggestion
     got = f", got {actual}" if actual is not None and "got " not in message else ""
     place = f"{error.path}: " if error.path else ""
     told = f" Expected {expected}{got}." if expected and expected not in message else ""

@@ -256,9 +256,11 @@ class _Wording:
 
     def _name(self, place: Place) -> str:
         """The last name of a place; of an object that is secret, the names that it gave itself are too."""
-        above, name = place[:-1], str(place[-1])
-        if self.secrecy.has_secrets and name not in self.names(above) and self.secrecy.hides_schema(above):
-            return HIDDEN
+        name = str(place[-1])
+        if self.secrecy.has_secrets:
+            above = place[:-1]
+            if name not in self.names(above) and self.secrecy.hides_schema(above):
+                return HIDDEN
         return echo_name(name)
 
     def _expected(self, place: Place) -> str:
