@@ -8,6 +8,7 @@ import pytest
 from tests.cli.upstreams import DOCUMENT
 from tests.config.projects import accept, configure, project_file
 from toolkeep import open_keep
+from toolkeep.definitions.vocabulary import Role
 from toolkeep.errors import ConfigurationInvalid
 from toolkeep.sources.openapi.document import load_document
 
@@ -86,6 +87,21 @@ def test_a_person_is_shown_what_is_said_about_danger(tmp_path: Path) -> None:
     effects = [effect.what for effect in project_file(tmp_path).effects]
     assert "getBook of upstream 'shop' is called safe" in effects
     assert any("which is not there," in what for what in effects)
+
+
+def test_a_role_that_a_file_gives_to_an_argument_counts_once_it_is_accepted(tmp_path: Path) -> None:
+    parameter = {"name": "note", "in": "query", "schema": {"type": "string", "x-flow": "option"}}
+    ask = {"operationId": "getBook", "parameters": [parameter], "responses": {"200": {"description": "-"}}}
+    document = {**DOCUMENT, "paths": {"/books": {"get": ask}}}
+    configure(tmp_path, json.dumps(document), name=".agent/shop.json")
+    for said, roles in (("", {}), ("    flow: {getBook: {/note: content}}\n", {"note": Role.CONTENT})):
+        configure(tmp_path, SHOP + said)
+        effects = [effect.what for effect in project_file(tmp_path).effects]
+        assert ("/note of getBook of upstream 'shop' is called content" in effects) is bool(said)
+        assert "getBook" not in open_keep(project=tmp_path)
+        accept(tmp_path)
+        assert open_keep(project=tmp_path).get("getBook").definition.roles == roles
+        (tmp_path / ".agent" / "config.yml").unlink()
 
 
 SERVER = "mcp: a.json, url: 'https://a.example/mcp'"

@@ -389,4 +389,4 @@ def test_a_call_that_is_too_long_to_be_seen_whole_is_said_to_be(keep: Keep, more
 
     shown = visit(keep, act)
     assert ("You do not see all of the call" in shown, "The call, whole" in shown) == (more == 1, more == 0)
-    assert ("Its last 1 character is left out" in shown) == (more == 1)
+    assert ("Long values are cut" in shown) == (more == 1)
