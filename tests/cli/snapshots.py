@@ -3,7 +3,6 @@
 After a change of wording: `python -m tests.cli.snapshots` writes them anew; read the difference.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -130,7 +129,8 @@ agents:
   writer:
     capabilities: ["fs.read:./docs"]
 """
-HOSTILE_HASH = hashlib.sha256(HOSTILE.encode()).hexdigest()
+HOSTILE_HASH = "c3adeaad937050a33868341fddb6cdd1e0bba2c255131cbfdebc9c29cb95724d"
+"""As `toolkeep accept` shows it: of what the file says, together with the code that it names."""
 UNKNOWN_KEY = "tool_registry:\n  strict_mode: true\n  custom_tool: []\n"
 
 USER = {"~/.acode/config.yml": GREETING}

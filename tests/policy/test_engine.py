@@ -35,7 +35,7 @@ PARAMETERS = with_properties(
         },
     }
 )
-TOOL = admit(made(name="transfer", parameters=PARAMETERS))
+TOOL = admit(made(name="transfer", parameters=PARAMETERS, side_effects=[]))
 AGENT = AgentEntity(id="local")
 ALL = '@id("all") permit(principal, action, resource);'
 CALL = 'principal, action == Action::"call", resource'
