@@ -17,6 +17,8 @@ from .declare import attempt
 from .system import CLONE_PARENT, SIGCHLD, call, libc, raw, take_name
 
 _MIB = 1 << 20
+_WAITING_S = 2.0
+"""How long another call waits to be hit: longer than an attempt takes to start on a busy machine."""
 
 
 def _sleep_for_good() -> NoReturn:
@@ -484,7 +486,7 @@ def wait_for_flags_on_streams(mark: str) -> str:
     """Another call: it says whether the flags of its standard input changed."""
     before = fcntl.fcntl(0, fcntl.F_GETFL)
     take_name(mark)
-    end = time.monotonic() + 0.5
+    end = time.monotonic() + _WAITING_S
     while time.monotonic() < end and fcntl.fcntl(0, fcntl.F_GETFL) == before:
         time.sleep(0.01)
     return "untouched" if fcntl.fcntl(0, fcntl.F_GETFL) == before else "hit"
@@ -495,7 +497,7 @@ def wait_to_be_hit(mark: str) -> str:
     hits: list[int] = []
     signal.signal(signal.SIGURG, lambda number, _: hits.append(number))
     take_name(mark)
-    end = time.monotonic() + 0.5
+    end = time.monotonic() + _WAITING_S
     while time.monotonic() < end and not hits:
         time.sleep(0.01)
     return "hit" if hits else "untouched"
