@@ -97,7 +97,9 @@ class Pipeline:
         normalizers: Normalizers,
         tool_secrets: Mapping[str, Mapping[str, str]],
         sign_ins: KeptTokens | None,
+        is_ending: Callable[[], bool],
     ) -> None:
+        """`is_ending` says whether the process is about to end: a call cut short may have had an effect."""
         self.record = record
         self.authorizer = authorizer
         self.asker = Asker(
@@ -142,8 +144,7 @@ class Pipeline:
         self._normalizers = normalizers
         self._secrets = tool_secrets
         self.spans: Spans | None = None
-        self.is_ending = False
-        """Whether the process is about to end: a call that is cut short may have had an effect."""
+        self._is_ending = is_ending
         self._is_closed = False
 
     async def end_processes(self) -> None:
@@ -224,7 +225,7 @@ class Pipeline:
             return journey.refused(ended.refusal)
         except asyncio.CancelledError:
             may_have_acted = journey.is_begun and journey.tool is not None and journey.tool.may_write
-            is_cut = self.is_ending and may_have_acted
+            is_cut = self._is_ending() and may_have_acted
             await self._end(journey, journey.refused(_cut_short(request) if is_cut else _cancelled(request)))
             raise
         except (OSError, ToolkeepError) as error:

@@ -400,6 +400,21 @@ def test_it_ends_when_the_calls_in_flight_have_and_takes_no_more(tmp_path: Path)
     assert shown.returncode == 0, shown.stdout
 
 
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_that_is_told_to_end_again_and_again_before_its_first_call_ends(
+    tmp_path: Path, told: signal.Signals
+) -> None:
+    with process(tmp_path) as (server, url, token):
+        assert asked(url, token, "/healthz")[0] == 200  # its signal handler is in place, its pipeline not made
+        for _ in range(1000):  # a handler that waits for a lock would be interrupted while it holds it
+            server.send_signal(told)
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(0.01)
+                break
+        server.communicate(timeout=30)
+    assert server.returncode is not None
+
+
 def test_a_server_without_tokens_says_how_to_make_one_and_shows_none(tmp_path: Path) -> None:
     environment = {**os.environ, "TOOLKEEP_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
     server = subprocess.Popen(
