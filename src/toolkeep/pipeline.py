@@ -38,7 +38,7 @@ from toolkeep.execution.contacts import Contacts
 from toolkeep.execution.execute import Executor
 from toolkeep.execution.http import HttpRunner
 from toolkeep.execution.in_process import InProcessRunner
-from toolkeep.execution.ledger import claim
+from toolkeep.execution.ledger import NO_CLAIM, claim
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.pending import PendingCalls
 from toolkeep.execution.process import ProcessRunner
@@ -53,7 +53,7 @@ from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.rules import RuleJudge
 from toolkeep.policy.settings import PolicySettings
 from toolkeep.records import KeepRecord, MemoryRecord
-from toolkeep.refusals import refuse
+from toolkeep.refusals import ran_unrecorded, refuse
 from toolkeep.registry.registry import ToolRegistry
 from toolkeep.registry.unanswered import answering_tool
 from toolkeep.results.normalize import normalize, pending, refused
@@ -226,11 +226,14 @@ class Pipeline:
         except asyncio.CancelledError:
             may_have_acted = journey.is_begun and journey.tool is not None and journey.tool.may_write
             is_cut = self._is_ending() and may_have_acted
-            await self._end(journey, journey.refused(_cut_short(request) if is_cut else _cancelled(request)))
+            refusal = _cut_short(request) if is_cut else _given_up(journey, may_have_acted=may_have_acted)
+            await self._end(journey, journey.refused(refusal))
             raise
         except (OSError, ToolkeepError) as error:
             log.error("the state of a call cannot be kept", exc_info=error)  # noqa: TRY400 -- with its cause
-            message = "What the call needs to remember cannot be read or written"
+            if journey.has_run:
+                return journey.refused(ran_unrecorded(request, type(error).__name__))
+            message = "What the call needs to remember cannot be read or written; nothing was run"
             return journey.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
         except Exception:
             fields = {"tool_name": journey.shown_name, "correlation_id": request.correlation_id}
@@ -478,6 +481,19 @@ def _is_tighter(asked: object, most: float, kinds: tuple[type[int | float], ...]
 
 def _cancelled(request: ToolCall) -> Refusal:
     return refuse(request, Code.CANCELLED, "The caller gave up", "Call it again if it is needed.")
+
+
+def _given_up(journey: Journey, *, may_have_acted: bool) -> Refusal:
+    """The caller gave up; what its key answers from now on must not invite to run the call twice."""
+    request = journey.request
+    if may_have_acted:
+        message = "The caller gave up while the call was under way: whether it had an effect is unknown"
+        return refuse(request, Code.CANCELLED, message, "Find out before you call again, with a new key.")
+    if journey.claim is not NO_CLAIM and journey.recorded is not None:
+        return refuse(
+            request, Code.CANCELLED, "The caller gave up", "Call it again, with a new key, if it is needed."
+        )
+    return _cancelled(request)
 
 
 def _cut_short(request: ToolCall) -> Refusal:

@@ -68,7 +68,7 @@ class TerminalApprover:
                 return self._answer(reply if days else Reply(), question, days or 1)
             return self._answer(reply, question)
         except asyncio.CancelledError:
-            say("\nThe call does not wait for your answer any more.", err=True)
+            say("", "The call does not wait for your answer any more.", err=True)
             raise
 
     def _answer(self, reply: Reply, question: Question, days: int = 1) -> Answer:

@@ -118,10 +118,10 @@ def _print(host: Host, findings: Findings) -> None:
     say(_whom(host))
     say(f"Memory of tools that start processes: {_TREE_BOUNDS[findings.tree_bound]}")
     say(f"Hosts of confined tools: {_HOSTS[findings.has_hosts]}")
-    say("\nMechanisms")
+    say("", "Mechanisms")
     for finding in findings.findings:
         _print_line(finding.mechanism, is_good=finding.works, details=_cure(finding))
-    say("\nLevels")
+    say("", "Levels")
     for level in Isolation:
         _print_line(level, is_good=findings.is_available(level), details=_lacks(level, findings))
 

@@ -42,6 +42,8 @@ def command(project: Path | None, *, as_json: bool) -> None:
         return
     for path in texts:
         say_done(f"wrote {path}")
-    say("\nNext: read the policies and accept them with `toolkeep accept`; until then no call is permitted.")
+    say(
+        "", "Next: read the policies and accept them with `toolkeep accept`; until then no call is permitted."
+    )
     say("Then describe tools in config.yml, and see them with `toolkeep list`.")
     say("`toolkeep new NAME` writes a tool in Python, which your own code registers.")

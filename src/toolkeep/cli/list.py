@@ -67,7 +67,7 @@ def command(
         say_columns([_HEADS, *rows])
     else:
         _print_table(rows)
-    say("\n" + _summary(keep, tools))
+    say("", _summary(keep, tools))
 
 
 def _fits(tool: RegisteredTool, filters: dict[str, str | None]) -> bool:

@@ -153,16 +153,16 @@ def _print(answer: Answer) -> None:
         say_done(f"{answer.agent} may make this call of {answer.tool}")
         say(f"  permitted by {', '.join(outcome.decision.policies)}")
     if explained.touches:
-        say("\nIt would touch:")
+        say("", "It would touch:")
         for touch in explained.touches:
             say(f"  {_touch_line(touch)}")
     if explained.policies:
-        say("\nWhat the policies say of it, each by itself:")
+        say("", "What the policies say of it, each by itself:")
         for policy in explained.policies:
             say(f"  {_policy_line(policy)}")
     _print_asking(answer)
     if explained.changes:
-        say("\nWhat would have to change:")
+        say("", "What would have to change:")
         for change in explained.changes:
             say(f"  - {change}")
 
@@ -171,11 +171,11 @@ def _print_asking(answer: Answer) -> None:
     asked = answer.asking
     if asked.why:
         twice = ", twice" if asked.acts > 1 else ""
-        say(f"\nA person would be asked{twice}: {'; '.join(asked.why)}")
+        say("", f"A person would be asked{twice}: {'; '.join(asked.why)}")
     elif asked.earlier:
-        say(f"\nNobody would be asked: {asked.earlier}")
+        say("", f"Nobody would be asked: {asked.earlier}")
     elif answer.explanation.is_allowed:
-        say("\nNobody would be asked")
+        say("", "Nobody would be asked")
 
 
 def _touch_line(touch: Touch) -> str:
