@@ -133,12 +133,20 @@ class Code(StrEnum):
     SIGN_IN_REFUSED = "ACODE-TSR-085"
     NOT_FROM_PAGE = "ACODE-TSR-086"
     UPSTREAM_SIGN_IN = "ACODE-TSR-087"
+    OUTCOME_NOT_RECORDED = "ACODE-TSR-088"
 
 
 FAILURES: Final = frozenset(
-    {Code.TIMED_OUT, Code.CANCELLED, Code.TOOL_FAILED, Code.OUTPUT_INVALID, Code.OUTPUT_TOO_BIG}
+    {
+        Code.TIMED_OUT,
+        Code.CANCELLED,
+        Code.TOOL_FAILED,
+        Code.OUTPUT_INVALID,
+        Code.OUTPUT_TOO_BIG,
+        Code.OUTCOME_NOT_RECORDED,
+    }
 )
-"""The tool was run and did not succeed."""
+"""The tool was run, and there is no result of it."""
 
 TITLES: Final[dict[Code, str]] = {
     Code.UNKNOWN_TOOL: "unknown tool",
@@ -182,6 +190,7 @@ TITLES: Final[dict[Code, str]] = {
     Code.KEY_CONFLICT: "idempotency key used for another call",
     Code.OUTCOME_UNKNOWN: "outcome unknown",
     Code.NOT_RECORDED: "call could not be recorded",
+    Code.OUTCOME_NOT_RECORDED: "the tool ran, its outcome could not be recorded",
     Code.NOT_PENDING: "no such pending call",
     Code.OPTION_REFUSED: "option refused",
     Code.POLICIES_INVALID: "policies cannot be used",

@@ -52,6 +52,11 @@ class Journey:
         """The tool's name; what a model invents is no label."""
         return self.tool.name if self.tool else "unknown"
 
+    @property
+    def has_run(self) -> bool:
+        """Whether its tool was run, as far as it came."""
+        return self.executor is not None and self.recorded is not None
+
     def let_go(self) -> None:
         """Close what the call held open."""
         if self.permitted is not None:

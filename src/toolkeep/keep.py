@@ -132,6 +132,7 @@ class Keep(KeepsTools):
         self._authorizing = threading.Lock()
         self._made: Pipeline | None = None
         self._is_closed = False
+        self._is_ending = False
         self._loop: LoopThread | None = None
         self._follower: Follower | None = None
         self._state = state
@@ -331,8 +332,12 @@ class Keep(KeepsTools):
         self._pipeline.spans = spans
 
     def end_soon(self) -> None:
-        """From now on, a call that is cancelled after it began has an unknown outcome: we cut it short."""
-        self._pipeline.is_ending = True
+        """From now on, a call that is cancelled after it began has an unknown outcome: we cut it short.
+
+        Called from signal handlers, so it only sets a flag: a lock could be held by the very code that the
+        signal interrupted, and would never be released.
+        """
+        self._is_ending = True
 
     # --- calls -----------------------------------------------------------------------------------
 
@@ -363,6 +368,7 @@ class Keep(KeepsTools):
             normalizers=self._normalizers,
             tool_secrets=self._tool_secrets,
             sign_ins=self._sign_ins,
+            is_ending=lambda: self._is_ending,
         )
         if self._is_closed:
             made.close()

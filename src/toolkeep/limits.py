@@ -615,8 +615,12 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int = 2 * MIB
     """A call's arguments have a MiB; as much again for what stands around them."""
     header_bytes: int = HEADER_BYTES
+    head_s: float = 5.0
+    """How long a client may take to send the head of a request, which fits into a few packets."""
+    heads: int = 64
+    """Connections whose request has no whole head yet; the one that has been so longest gives way."""
     send_s: float = 20.0
-    """How long a client may take to send one request, from its first byte to its last."""
+    """How long a client may take to send the body of a request."""
     read_s: float = 120.0
     """How long a client may read nothing while something waits for it; the kernel takes some MB ahead."""
     connections: int = 2048

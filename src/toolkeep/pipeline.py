@@ -39,7 +39,7 @@ from toolkeep.execution.contacts import Contacts
 from toolkeep.execution.execute import Executor
 from toolkeep.execution.http import HttpRunner
 from toolkeep.execution.in_process import InProcessRunner
-from toolkeep.execution.ledger import claim
+from toolkeep.execution.ledger import NO_CLAIM, claim
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.pending import PendingCalls
 from toolkeep.execution.process import ProcessRunner
@@ -54,7 +54,7 @@ from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.settings import PolicySettings
 from toolkeep.random_ids import random_digits
 from toolkeep.records import KeepRecord, MemoryRecord
-from toolkeep.refusals import refuse
+from toolkeep.refusals import ran_unrecorded, refuse
 from toolkeep.registry.registry import ToolRegistry
 from toolkeep.registry.unanswered import answering_tool
 from toolkeep.results.normalize import normalize, pending, refused
@@ -101,7 +101,9 @@ class Pipeline:
         normalizers: Normalizers,
         tool_secrets: Mapping[str, Mapping[str, str]],
         sign_ins: KeptTokens | None,
+        is_ending: Callable[[], bool],
     ) -> None:
+        """`is_ending` says whether the process is about to end: a call cut short may have had an effect."""
         self.record = record
         self.authorizer = authorizer
         self.asker = Asker(
@@ -145,8 +147,7 @@ class Pipeline:
         self._normalizers = normalizers
         self._secrets = tool_secrets
         self.spans: Spans | None = None
-        self.is_ending = False
-        """Whether the process is about to end: a call that is cut short may have had an effect."""
+        self._is_ending = is_ending
         self._is_closed = False
 
     async def end_processes(self) -> None:
@@ -229,12 +230,15 @@ class Pipeline:
             return journey.refused(ended.refusal)
         except asyncio.CancelledError:
             may_have_acted = journey.is_begun and journey.tool is not None and journey.tool.may_write
-            is_cut = self.is_ending and may_have_acted
-            await self._end(journey, journey.refused(_cut_short(request) if is_cut else _cancelled(request)))
+            is_cut = self._is_ending() and may_have_acted
+            refusal = _cut_short(request) if is_cut else _given_up(journey, may_have_acted=may_have_acted)
+            await self._end(journey, journey.refused(refusal))
             raise
         except (OSError, ToolkeepError) as error:
             log.error("the state of a call cannot be kept", exc_info=error)  # noqa: TRY400 -- with its cause
-            message = "What the call needs to remember cannot be read or written"
+            if journey.has_run:
+                return journey.refused(ran_unrecorded(request, type(error).__name__))
+            message = "What the call needs to remember cannot be read or written; nothing was run"
             return journey.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
         except Exception:
             fields = {"tool_name": journey.shown_name, "correlation_id": request.correlation_id}
@@ -479,6 +483,19 @@ def _changed_code(permitted: PermittedCall) -> Refusal | None:
     message = f"The code of tool '{permitted.tool.name}' changed since it was accepted: {echo_name(changed)}"
     hint = "Do without it; the operator sees and accepts it with `toolkeep accept`."
     return refuse(permitted.request, Code.TOOL_QUARANTINED, message, hint)
+
+
+def _given_up(journey: Journey, *, may_have_acted: bool) -> Refusal:
+    """The caller gave up; what its key answers from now on must not invite to run the call twice."""
+    request = journey.request
+    if may_have_acted:
+        message = "The caller gave up while the call was under way: whether it had an effect is unknown"
+        return refuse(request, Code.CANCELLED, message, "Find out before you call again, with a new key.")
+    if journey.claim is not NO_CLAIM and journey.recorded is not None:
+        return refuse(
+            request, Code.CANCELLED, "The caller gave up", "Call it again, with a new key, if it is needed."
+        )
+    return _cancelled(request)
 
 
 def _cut_short(request: ToolCall) -> Refusal:

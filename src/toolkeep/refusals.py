@@ -11,6 +11,13 @@ def refuse(request: ToolCall, code: Code, message: str, suggestion: str, *, path
     return Refusal(tool=echo_name(request.tool), errors=(error,), correlation_id=request.correlation_id)
 
 
+def ran_unrecorded(request: ToolCall, why: str) -> Refusal:
+    """The answer to a call whose tool ran, where its outcome could not be made durable."""
+    message = f"The tool ran, and its outcome could not be recorded ({why}); the result is withheld"
+    suggestion = "Do not call it again: it would run twice. Tell the operator."
+    return refuse(request, Code.OUTCOME_NOT_RECORDED, message, suggestion)
+
+
 def _shown(message: str) -> str:
     """Several lines stay several, further in than ours: what a tool says must not pass for what we say."""
     return "\n    ".join(map(visible, message.split("\n")))

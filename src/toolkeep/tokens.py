@@ -124,9 +124,18 @@ class Tokens:
         self._clock = clock
 
     def make(
-        self, name: str, scopes: Iterable[Scope | str], *, agent: str = "", days: float | None = TOKEN_DAYS
+        self,
+        name: str,
+        scopes: Iterable[Scope | str],
+        *,
+        agent: str = "",
+        days: float | None = TOKEN_DAYS,
+        ends_by: float | None = None,
     ) -> MadeToken:
-        """A new token; `days` is how long it counts, None for ever. Raises `TokenRefused`."""
+        """A new token; `days` is how long it counts, None for ever. Raises `TokenRefused`.
+
+        `ends_by` is until when it may count at most, in seconds since 1970.
+        """
         now = self._clock()
         if not _NAME.fullmatch(name) or not _NAME.fullmatch(agent or name):
             hint = "begin with a letter or digit, then letters, digits, spaces and . _ @ : -, at most 64"
@@ -139,7 +148,7 @@ class Tokens:
             scopes=read_scopes(scopes),
             agent=agent or name,
             created_at=now,
-            expires_at=None if days is None else now + days * _DAY_SECONDS,
+            expires_at=_earlier(None if days is None else now + days * _DAY_SECONDS, ends_by),
         )
         text, secret_hash = _new_text(token.id)
         if not self._table.add(KeptToken(token, secret_hash), most=TOKENS):
@@ -151,13 +160,17 @@ class Tokens:
         """Every token, oldest first, those that no longer count too."""
         return self._table.all()
 
-    def rotate(self, token_id: str, *, overlap_s: float = 0.0) -> MadeToken:
-        """Another token in the place of one that counts; the old one counts for `overlap_s` more."""
+    def rotate(self, token_id: str, *, overlap_s: float = 0.0, ends_by: float | None = None) -> MadeToken:
+        """Another token in the place of one that counts; the old one counts for `overlap_s` more.
+
+        `ends_by` is until when the new one may count at most, in seconds since 1970.
+        """
         now = self._clock()
         old = self._counting(token_id, now)
         lasts = None if old.expires_at is None else now + (old.expires_at - old.created_at)
+        until = _earlier(lasts, ends_by)
         token = replace(
-            old, id=secrets.token_hex(_ID_BYTES), created_at=now, expires_at=lasts, last_used_at=None
+            old, id=secrets.token_hex(_ID_BYTES), created_at=now, expires_at=until, last_used_at=None
         )
         text, secret_hash = _new_text(token.id)
         ends_at = min(now + overlap_s, old.expires_at or now + overlap_s)
@@ -204,6 +217,11 @@ class Tokens:
 
 
 _MOST_DAYS: Final = 3650
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    """The earlier of two ends; None never ends."""
+    return min((end for end in (one, other) if end is not None), default=None)
 
 
 def read_scopes(scopes: Iterable[Scope | str]) -> tuple[Scope, ...]:

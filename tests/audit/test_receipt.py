@@ -146,3 +146,15 @@ def test_a_receipt_names_the_key_of_the_log_wherever_witnesses_stand() -> None:
     assert again.key == receipt.key
     assert verify_receipt(again, LOG.verifier, witnesses=[WITNESS.verifier]).witnesses == (WITNESS.name,)
     assert verify_receipt(again, LOG.verifier, witnesses=[LOG.verifier]).witnesses == ()
+
+
+@pytest.mark.parametrize("name", ["record", "tool", "index"])
+def test_a_receipt_in_which_a_key_stands_twice_proves_nothing(name: str) -> None:
+    """Another reader may show the first of two, and only the last is checked."""
+    data = make().to_dict()
+    data["record"] = {**data["record"], "tool": "read"}
+    text = json.dumps(data)
+    doubled = text.replace(f'"{name}": ', f'"{name}": {{}}, "{name}": ', 1)
+    assert doubled.count(f'"{name}": ') == 2
+    with pytest.raises(ReceiptInvalid, match="twice"):
+        verify_receipt(doubled, LOG.verifier)

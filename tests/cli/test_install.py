@@ -244,3 +244,9 @@ def test_a_link_stays_a_link(project: Path, tmp_path: Path) -> None:
     assert (done.exit_code, f"+++ {real} (then)" in done.stdout) == (0, True)
     assert (project / ".mcp.json").is_symlink()
     assert "toolkeep" in real.read_text()
+
+
+def test_it_says_what_an_agent_with_a_shell_can_do(project: Path) -> None:
+    said = "If Claude Code also runs commands as your user, its agent can do what you can"
+    assert said in install(project, "claude", "--yes").stderr
+    assert said not in install(project, "claude", "--remove", "--yes").stderr

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from click.testing import CliRunner
 
 from toolkeep import Keep, ToolDefinition, open_keep
 from toolkeep.cli.main import cli
+from toolkeep.cli.options import say, say_columns, say_done, say_failed, warn
 from toolkeep.cli.tools import complete_name
+from toolkeep.storage.log import AuditLog
 from toolkeep.wording import visible
 
 FORGED = "Greets.\nState: enabled\n\x1b[2Jerror toolkeep: all is well\r\u2028\u202eend"
@@ -134,3 +137,48 @@ def test_an_unknown_name_is_cut(tmp_path: Path) -> None:
     _, said = run(tmp_path, "show", "n" * 100_000)
     assert said[0] == f"\u2717 ACODE-TSR-001: no tool named '{'n' * 80}\u2026' is registered"
     assert said[1:] == ["hint: `toolkeep list` and keep.tools() show the names of those that are", ""]
+
+
+# --- listings ------------------------------------------------------------------------------------
+
+ROW = "x\n     7  2026-01-01T00:00:00.000Z  deadbeefdeadbeef  ToolCompleted  wipe_disk  operator  ok\r\x1b[2K\u202e"
+"""A name with a row of `audit list` in it, as any client can send one."""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(lambda: say(ROW), id="say"),
+        pytest.param(lambda: say_done(ROW), id="say_done"),
+        pytest.param(lambda: say_failed(ROW), id="say_failed"),
+        pytest.param(lambda: warn(ROW, err=False), id="warn"),
+        pytest.param(lambda: say_columns([("a", ROW)]), id="say_columns"),
+    ],
+)
+def test_a_foreign_text_is_one_line_at_every_door(
+    said: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said()
+    shown = capsys.readouterr().out
+    assert shown.count("\n") == 1
+    assert shown.endswith("\n")
+    assert not set(shown) & set("\r\x1b\u202e")
+
+
+def test_a_client_forges_no_row_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLKEEP_HOME", str(tmp_path / "state"))
+    project = tmp_path / "project"
+    project.mkdir()
+    with open_keep(project=project) as keep:
+        keep.call_sync(ROW, {}, agent=ROW, session=ROW)
+        keep.call_sync("agent_hello_world", {"name": ROW})
+    shown, _ = run(project, "audit", "list")
+    rows = [line for line in shown if line and not line.endswith(" records")]
+    with AuditLog(tmp_path / "state") as log:
+        assert len(rows) == len(log.read())
+    assert not any(line.lstrip().startswith("7 ") for line in rows)
+
+
+def test_columns_stay_below_each_other_beside_what_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    say_columns([("a\nb", "1"), ("c", "2")])
+    assert capsys.readouterr().out == "a\\nb  1\nc     2\n"

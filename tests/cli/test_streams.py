@@ -157,13 +157,13 @@ def test_no_color_is_heeded_on_a_terminal() -> None:
     assert on_a_terminal(["show", "nothing"], NO_COLOR="1").startswith("✗ ACODE-TSR-001: ")
 
 
-def test_who_calls_is_told_where_to_find_why_nothing_could_be_recorded(tmp_path: Path) -> None:
+def test_who_calls_is_told_where_to_find_why_the_outcome_could_not_be_recorded(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.write_text("no folder")
     call = ["call", "agent_hello_world", '{"name": "Ada"}']
     variables = {"TOOLKEEP_HOME": str(home / "state")}
     status, shown, _ = run(call, tmp_path / "..", variables=variables)
-    assert (status, "call it again with --log-level error" in shown) == (1, True)
+    assert (status, "Why: toolkeep audit verify" in shown) == (1, True)
     _, _, logged = run([*call, "--log-level", "error"], tmp_path / "..", variables=variables)
     assert "a call was not recorded" in logged
     assert "Not a directory" in logged

@@ -141,3 +141,13 @@ def test_a_list_has_its_columns_below_each_other() -> None:
     assert columns == [
         long.index(word) for word in ("the night watch", "as local", "call,approve", "ends 20", "never used")
     ]
+
+
+def test_no_link_is_made_in_a_state_folder_that_is_open_to_others(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path_factory.mktemp("elsewhere") / "open"
+    state.mkdir(mode=0o755)
+    monkeypatch.setenv("TOOLKEEP_HOME", str(state))
+    assert "is open to other users" in run("token", "link", status=1).stderr
+    assert list(state.iterdir()) == []

@@ -314,6 +314,73 @@ def test_a_ledger_that_was_emptied_lets_nothing_run_twice(folder: Path, counter:
     assert len(counter.runs) == 1
 
 
+def test_a_ledger_that_was_removed_lets_nothing_run_twice(folder: Path, counter: Counter) -> None:
+    with opened(folder, counter) as keep:
+        assert call(keep).ok
+    for file in folder.glob("ledger.db*"):
+        file.unlink()
+    with opened(folder, counter) as keep:
+        assert call(keep).code is Code.NOT_RECORDED
+        assert not (folder / "ledger.db").exists()
+    assert len(counter.runs) == 1
+
+
+def test_a_ledger_that_is_removed_under_an_open_keep_lets_nothing_run_twice(
+    folder: Path, counter: Counter
+) -> None:
+    with opened(folder, counter) as keep:
+        assert call(keep).ok
+        for file in folder.glob("ledger.db*"):
+            file.unlink()
+        assert call(keep).code is Code.NOT_RECORDED
+    assert len(counter.runs) == 1
+
+
+def test_a_ledger_is_begun_anew_by_whoever_removes_its_mark_too(folder: Path, counter: Counter) -> None:
+    with opened(folder, counter) as keep:
+        assert call(keep).ok
+    for file in (*folder.glob("ledger.db*"), folder / "keys" / "ledger.made"):
+        file.unlink()
+    with opened(folder, counter) as keep:
+        assert call(keep).ok
+    assert len(counter.runs) == 2
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_call_that_its_caller_gave_up_says_no_call_it_again_under_its_key(
+    folder: Path, writes: bool
+) -> None:
+    async def scenario() -> ToolResult:
+        begun = asyncio.Event()
+
+        @tool(
+            danger="safe",
+            side_effects=["DbWrite"] if writes else [],
+            capabilities=["db.write:x"] if writes else [],
+        )
+        async def linger() -> str:
+            """Take long."""
+            begun.set()
+            await asyncio.Event().wait()
+            return ""
+
+        record = FileRecord(folder)
+        with Keep(record=lambda: record) as keep:
+            keep.declare_agent("local", capabilities=["db.write:x"])
+            keep.register(linger)
+            first = asyncio.create_task(keep.call("linger", {}, idempotency_key="key"))
+            await begun.wait()
+            first.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await first
+            return await keep.call("linger", {}, idempotency_key="key")
+
+    result = asyncio.run(scenario())
+    assert (result.code, result.is_repeated) == (Code.CANCELLED, True)
+    hint = "Find out before you call again" if writes else "Call it again, with a new key"
+    assert hint in result.text
+
+
 @pytest.mark.parametrize("spoilt", ["result = x'ff00'", "result = x'7b7d'", "result = NULL, owner = 'x-y'"])
 def test_a_claim_that_cannot_be_read_is_unknown_and_never_run_again(
     folder: Path, counter: Counter, spoilt: str

@@ -401,8 +401,13 @@ def test_a_result_whose_outcome_cannot_be_recorded_is_kept_back(fields: dict[str
         return await call
 
     result = asyncio.run(scenario())
-    assert (result.status, result.code, result.value, result.hash) == ("error", Code.NOT_RECORDED, None, "")
-    assert "could not be recorded (LogUnwritable); the tool ran" in result.text
+    assert (result.status, result.code, result.value, result.hash) == (
+        "error",
+        Code.OUTCOME_NOT_RECORDED,
+        None,
+        "",
+    )
+    assert "The tool ran, and its outcome could not be recorded (LogUnwritable)" in result.text
 
 
 # --- the stamps --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from toolkeep.server.serving import is_loopback, names_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TIGHT = ServerLimits(header_bytes=2000, grace_s=1)
-IMPATIENT = ServerLimits(send_s=0.3, grace_s=1)
+IMPATIENT = ServerLimits(head_s=0.3, send_s=0.3, grace_s=1)
 
 
 def spoken(server: Running, *parts: bytes) -> tuple[int, Any]:
@@ -100,6 +100,23 @@ def test_connections_beyond_the_limit_are_sent_away(keep: Keep) -> None:
             assert first.recv(100).startswith(b"HTTP/1.1 200")
             with socket.create_connection(address, timeout=20) as second, suppress(ConnectionResetError):
                 assert second.recv(100) == b""
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nhost: local"])
+def test_half_sent_heads_are_few_and_do_not_keep_others_out(keep: Keep, sent: bytes) -> None:
+    with running(keep, ServerLimits(heads=4, connections=20, grace_s=1)) as server, ExitStack() as stack:
+        for _ in range(50):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=20))
+            client.sendall(sent)
+        until_true(lambda: len(server.server.server_state.connections) <= 4)
+        assert asked(server.url, server.token(), "/healthz")[0] == 200
+
+
+def test_a_half_sent_head_behind_a_request_is_not_waited_for(keep: Keep) -> None:
+    with running(keep, IMPATIENT) as server:
+        whole = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        found = answers(server, whole, b"GET /healthz HTTP/1.1\r\nhost: local")
+    assert [answer[:3] for answer in found] == [b"200"]
 
 
 # --- requests that two parsers read differently ---------------------------------------------------
@@ -398,6 +415,23 @@ def test_it_ends_when_the_calls_in_flight_have_and_takes_no_more(tmp_path: Path)
         check=False,
     )
     assert shown.returncode == 0, shown.stdout
+
+
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_that_is_told_to_end_again_and_again_before_its_first_call_ends(
+    tmp_path: Path, told: signal.Signals
+) -> None:
+    with process(tmp_path) as (server, url, token):
+        assert (
+            asked(url, token, "/healthz")[0] == 200
+        )  # its signal handler is in place, its pipeline not made
+        for _ in range(1000):  # a handler that waits for a lock would be interrupted while it holds it
+            server.send_signal(told)
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(0.01)
+                break
+        server.communicate(timeout=30)
+    assert server.returncode is not None
 
 
 def test_a_server_without_tokens_says_how_to_make_one_and_shows_none(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.server.talk import Client
 from tests.server.test_app import talk
 from toolkeep import Keep
+from toolkeep.clock import iso
 
 
 @pytest.mark.parametrize(
@@ -59,3 +60,29 @@ def test_nobody_sees_or_ends_anothers_tokens(keep: Keep) -> None:
         return seen, tried, climbed
 
     assert talk(keep, act) == ({"bob"}, [404, 404], 403)
+
+
+def test_a_token_makes_none_that_outlives_it(keep: Keep) -> None:
+    async def act(client: Client) -> Any:
+        own = client.tokens.make("short", ["tokens", "call"], agent="ada", days=1)
+        short = Client(client.app, client.tokens, own.text)
+        made = (await short.post("/v1/tokens", {"name": "long", "scopes": ["call"], "days": 3650})).data
+        long = client.tokens.make("long", ["call"], agent="ada", days=100).token
+        rotated = (await short.post(f"/v1/tokens/{long.id}:rotate")).data
+        endless = client.tokens.make("endless", ["call"], agent="ada", days=None).token
+        ended = (await short.post(f"/v1/tokens/{endless.id}:rotate")).data
+        return own.token.expires_at, [one["about"]["expires_at"] for one in (made, rotated, ended)]
+
+    end, ends = talk(keep, act)
+    assert ends == [iso(end)] * 3
+
+
+def test_a_token_does_not_end_or_replace_one_with_more_scopes(keep: Keep) -> None:
+    async def act(client: Client) -> Any:
+        weak = client.as_agent("ada", "tokens", "call")
+        strong = client.tokens.make("strong", ["approve"], agent="ada").token
+        tried = [(await weak.post(f"/v1/tokens/{strong.id}:{verb}")).status for verb in ("revoke", "rotate")]
+        equal = client.tokens.make("equal", ["call"], agent="ada").token
+        return tried, (await weak.post(f"/v1/tokens/{equal.id}:revoke")).status
+
+    assert talk(keep, act) == ([403, 403], 200)

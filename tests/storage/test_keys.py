@@ -96,7 +96,7 @@ def test_after_a_rotation_no_key_is_left_of_a_process_that_was_killed(tmp_path: 
         for name in ("log.key", "log.next"):
             (keys / f".{name}.0123456789abcdef").write_bytes((keys / "log.key").read_bytes())
         log.rotate_key()
-    assert {path.name for path in keys.iterdir()} == {"log.key"}
+    assert {path.name for path in keys.iterdir()} == {"log.key", "log.signed"}
 
 
 def test_another_process_signs_with_the_new_key_at_once(tmp_path: Path) -> None:

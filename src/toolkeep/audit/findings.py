@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
+from toolkeep.wording import counted
+
 FINDINGS: Final = 1000
 """The most findings in one report; whoever rewrote a log gives no more to learn after that."""
 
@@ -65,6 +67,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     outside: Sequence[str]
     """The outside checkpoints that were used; empty: a log and checkpoint rolled back together go unseen."""
     findings: Sequence[Finding]
+    open_calls: int = 0
+    """Calls without a record of their end: under way, or their process was killed."""
 
     @property
     def is_intact(self) -> bool:
@@ -90,4 +94,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         ]
         if self.torn_bytes:
             lines.append(f"  {self.torn_bytes} bytes of a write that was stopped; never acknowledged")
+        if self.open_calls:
+            open_calls = counted(self.open_calls, "call")
+            lines.append(f"  {open_calls} without an end: under way, or ended with the process")
         return "\n".join([*lines, *(f"  - {finding}" for finding in self.findings)])

@@ -45,7 +45,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         """Read a receipt from JSON text or data."""
         # json, unlike faster readers, keeps the digits of large integers, which the hash is over.
         try:
-            data = json.loads(receipt) if isinstance(receipt, str | bytes) else dict(receipt)
+            data = _read(receipt) if isinstance(receipt, str | bytes) else dict(receipt)
         except (ValueError, RecursionError) as error:
             raise ReceiptInvalid("it is not JSON") from error
         if not isinstance(data, dict) or data.keys() != _FIELDS or data["receipt"] != RECEIPT_VERSION:
@@ -66,6 +66,18 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             "key": self.key,
             "proof": self.proof,
         }
+
+
+def _read(text: str | bytes) -> Any:
+    return json.loads(text, object_pairs_hook=_each_once)
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in which no key stands twice: another reader would show the value that was not checked."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ReceiptInvalid("a key stands in it twice")
+    return found
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):

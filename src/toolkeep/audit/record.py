@@ -43,7 +43,7 @@ from toolkeep.calls import (
 from toolkeep.canonical import canonical_bytes
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.limits import BODY_ARGUMENT_BYTES
-from toolkeep.refusals import refuse
+from toolkeep.refusals import ran_unrecorded, refuse
 
 log = logging.getLogger("toolkeep.audit")
 
@@ -156,7 +156,7 @@ class Recorder:
             try:
                 await self._append(_beginning(recorded), may_be_alone=True)
             except ToolkeepError as error:
-                return _unrecorded(recorded.request, error, "nothing was run")
+                return _unrecorded(recorded.request, error)
         return recorded
 
     def asked(self, record: ServerAsked) -> "asyncio.Future[Leaf]":
@@ -177,8 +177,7 @@ class Recorder:
             leaf = await self._append(self._chain(result, trail), may_be_alone=has_run)
         except ToolkeepError as error:
             ran = trail.recorded is not None and not result.is_repeated
-            what = "the tool ran, and what it did is not recorded" if ran else "nothing was run"
-            refusal = _unrecorded(trail.request, error, what)
+            refusal = _unrecorded_outcome(trail, error) if ran else _unrecorded(trail.request, error)
             return replace(result, status="error", value=None, error=refusal, hash="")
         # A repeated result keeps its own place: the receipt is that of the call that ran.
         return result if result.is_repeated else replace(result, leaf=leaf.index)
@@ -325,7 +324,12 @@ def _codes(result: ToolResult) -> tuple[str, ...]:
     return tuple(error.code.value for error in result.error.errors) if result.error else ()
 
 
-def _unrecorded(request: ToolCall, error: ToolkeepError, what: str) -> Refusal:
+def _unrecorded(request: ToolCall, error: ToolkeepError) -> Refusal:
     log.error("a call was not recorded", extra={"error_code": error.code.value, "reason": error.message})
-    message = f"The call could not be recorded ({type(error).__name__}); {what}"
+    message = f"The call could not be recorded ({type(error).__name__}); nothing was run"
     return refuse(request, Code.NOT_RECORDED, message, "Tell the operator.")
+
+
+def _unrecorded_outcome(trail: Trail, error: ToolkeepError) -> Refusal:
+    log.error("a call was not recorded", extra={"error_code": error.code.value, "reason": error.message})
+    return ran_unrecorded(trail.request, type(error).__name__)

@@ -44,6 +44,8 @@ class Scan:
         """Leaf hashes up to the first gap."""
         self.torn_bytes = 0
         self.entries = 0
+        self.open_calls: set[str] = set()
+        """Calls without a record of their end."""
         self._covered = covered
         self._expected = 0
         self._previous = NO_PREVIOUS
@@ -150,12 +152,22 @@ class Scan:
         if record.get("event") == "KeyRotated":
             rotation = Rotation(index=index, key=str(record.get("key")), next_key=str(record.get("next_key")))
             self.rotations.append(rotation)
+        self._follow_call(record)
         if not self._has_gap:
             self.leaves += leaf
         self.entries += 1
         self._expected = index + 1
         self._previous = leaf.hex()
         self._last, self._is_last_changed = spot, is_changed
+
+    def _follow_call(self, record: Mapping[str, Any]) -> None:
+        call = record.get("call")
+        if not isinstance(call, str):
+            return
+        if record.get("status"):  # the last record of a call says how it ended
+            self.open_calls.discard(call)
+        elif record.get("type") == "ToolInvoked":
+            self.open_calls.add(call)
 
     def _found(self, kind: Kind, message: str, spot: Spot | None, index: int | None = None) -> None:
         if len(self.findings) < FINDINGS:

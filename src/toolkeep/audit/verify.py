@@ -23,6 +23,10 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     key: VerifierKey | None
     key_source: str
     newest: str | None
+    remembered: str | None
+    """What was signed, as it is remembered outside the log."""
+    is_own: bool
+    """Whether the key of the keep lies beside the log, and with it what was signed."""
     kept: Sequence[str]
     outside: Mapping[str, str]
     """Checkpoints from elsewhere, by where they come from."""
@@ -56,6 +60,7 @@ def compare(scan: Scan, given: Given) -> Report:
         key=key,
         outside=tuple(judge.used),
         findings=(*scan.findings, *judge.findings),
+        open_calls=len(scan.open_calls),
     )
 
 
@@ -74,22 +79,36 @@ class _Judge:
         beside = [f"kept checkpoint {number}" for number, _ in enumerate(given.kept, start=1)]
         kept = [self._read(name, text) for name, text in zip(beside, given.kept, strict=True)]
         newest = self._read("the checkpoint", given.newest) if given.newest is not None else None
+        remembered = (
+            self._read("the remembered checkpoint", given.remembered)
+            if given.remembered is not None
+            else None
+        )
         outside = [self._read(name, text) for name, text in given.outside.items()]
-        self._follow_keys([signed for signed in (*kept, newest) if signed])
-        # A process that is killed within its first moment leaves entries and neither key nor checkpoint.
-        was_signed = given.kept or given.newest is not None or given.outside
-        if given.key is None and was_signed:
-            self._found(Kind.KEY, "there is no key to check the checkpoints with")
-        largest = max((signed.checkpoint.size for signed in kept if signed), default=0)
-        if largest and (given.newest is None or (newest and newest.checkpoint.size < largest)):
-            self._found(Kind.CHECKPOINT, f"the newest is gone or older than one kept at size {largest}")
-        for signed in (*kept, newest):
+        self._follow_keys([signed for signed in (*kept, newest, remembered) if signed])
+        self._check_presence([*kept, remembered], newest)
+        for signed in (*kept, newest, remembered):
             if signed:
                 self._check(signed)
         for signed in outside:
             if signed and (given.key is None or signed.checkpoint.origin == given.key.name):
                 self.used.append(signed.name)
                 self._check(signed)
+
+    def _check_presence(self, earlier: "Sequence[_Signed | None]", newest: _Signed | None) -> None:
+        """A log is signed before its first record, so one without its checkpoints lost them."""
+        given, records = self._given, self._scan.entries
+        was_signed = given.kept or given.outside or (given.newest, given.remembered) != (None, None)
+        if given.key is None and was_signed:
+            self._found(Kind.KEY, "there is no key to check the checkpoints with")
+        largest = max((signed.checkpoint.size for signed in earlier if signed), default=-1)
+        if given.newest is None and records and largest < 0:
+            self._found(Kind.CHECKPOINT, f"there are {records} records and no checkpoint")
+        if largest >= 0 and (given.newest is None or (newest and newest.checkpoint.size < largest)):
+            self._found(Kind.CHECKPOINT, f"the newest is gone or older than one signed at size {largest}")
+        if given.is_own and given.remembered is None and (records or (newest and newest.checkpoint.size)):
+            lost = "keys/log.signed is gone, or the log was made by a toolkeep that did not write it yet"
+            self._found(Kind.CHECKPOINT, lost)
 
     def _read(self, name: str, text: str) -> _Signed | None:
         try:

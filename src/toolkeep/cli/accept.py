@@ -102,7 +102,7 @@ def _accept_lock(
         "differences": [one.to_dict() for one in proposed],
     }
     if not as_json:
-        say(f"{visible(path)}\nSHA-256: {digest}\n\nIt proposes, against what was accepted here:")
+        say(path, f"SHA-256: {digest}", "", "It proposes, against what was accepted here:")
         for difference in proposed:
             for line in difference.lines():
                 say(f"  {visible(line)}")
@@ -154,10 +154,11 @@ def _file_lines(file: ConfigFile, before: str | None) -> Iterator[str]:
     for kind, title in _TITLES.items():
         found = [effect for effect in file.effects if effect.kind == kind]
         if found:
-            yield f"\n{title}"
+            yield from ("", title)
             yield from (f"  - {effect.what} (line {effect.place.line})" for effect in found)
     counts = Counter(effect.kind for effect in file.effects)
-    yield f"\n{counts['loosens']} to loosen, {counts['grants']} to grant, {counts['runs']} to run"
+    yield ""
+    yield f"{counts['loosens']} to loosen, {counts['grants']} to grant, {counts['runs']} to run"
 
 
 def _difference(before: str, after: str) -> Iterator[str]:
@@ -186,7 +187,7 @@ def _accept_tool(name: str, root: Path, state: KeepState, given_hash: str | None
         for line in _tool_lines(pin, changes, suspicions):
             say(line)
         moved = f"{pin.version} becomes {taken.version}" if pin.is_accepted else taken.version
-        say(f"\nVersion: {moved}\nSHA-256: {pin.pending_hash}\n")
+        say("", f"Version: {moved}", f"SHA-256: {pin.pending_hash}", "")
     data = {"accepted": False, "tool": pin.name, "version": taken.version, "hash": pin.pending_hash}
     shown = {**data, "changes": [msgspec.to_builtins(change) for change in changes]}
     if not pin.is_accepted:

@@ -64,7 +64,7 @@ async def answer(question: UpstreamQuestion) -> UpstreamAnswer:
         say("Nothing was sent.", err=True)
         return UpstreamAnswer(content=None, by=by)
     except asyncio.CancelledError:
-        say("\nThe server does not wait for your answer any more.", err=True)
+        say("", "The server does not wait for your answer any more.", err=True)
         raise
 
 

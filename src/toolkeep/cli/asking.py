@@ -71,7 +71,7 @@ class TerminalApprover:
                 return await agreed(question, wanted, self._project) or self._answer(Reply(), question)
             return self._answer(reply, question)
         except asyncio.CancelledError:
-            say("\nThe call does not wait for your answer any more.", err=True)
+            say("", "The call does not wait for your answer any more.", err=True)
             raise
 
     def _answer(self, reply: Reply, question: Question) -> Answer:

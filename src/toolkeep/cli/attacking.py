@@ -105,7 +105,7 @@ def _kind_data(found: Attacked, level: Isolation, kind: str) -> dict[str, Any]:
 
 def print_attack(found: Attacked) -> None:
     """All of it, in lines."""
-    say("\nAttempts to get out")
+    say("", "Attempts to get out")
     problems = {verdict.reason if verdict.outcome is Outcome.NOT_RUN else "" for verdict in found.verdicts}
     if len(problems) == 1 and "" not in problems:  # one reason for all of them: said once
         say(f" none could be run: {problems.pop()}", label="  ✗", color="red")
@@ -114,7 +114,7 @@ def print_attack(found: Attacked) -> None:
         _print_level(found, level)
     absent = {v.attempt: v.reason for v in found.verdicts if v.outcome is Outcome.NOT_SHOWN}
     if absent:
-        say("\nNot shown here: these do nothing without the sandbox either")
+        say("", "Not shown here: these do nothing without the sandbox either")
         for attempt, reason in absent.items():
             say(f"      {attempt}: {reason}")
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import signal
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,7 +17,11 @@ from toolkeep.errors import Code
 
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
+    from toolkeep.keep import Keep
     from toolkeep.sources.mcp.questions import Answerer, UpstreamAnswer, UpstreamQuestion
+
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _key(_: click.Context, __: click.Parameter, key: str | None) -> str:
@@ -63,23 +69,56 @@ def command(
     """
     text = read_arguments(arguments)
     with keep_with(files, project, approver=_approver(project), answerer=_answerer()) as keep:
-        result = asyncio.run(
-            keep.call(
-                name,
-                text,
-                agent="operator",
-                forwarded=True,
-                session=session,
-                timeout_s=timeout_s,
-                idempotency_key=idempotency_key,
-            )
+        call = keep.call(
+            name,
+            text,
+            agent="operator",
+            forwarded=True,
+            session=session,
+            timeout_s=timeout_s,
+            idempotency_key=idempotency_key,
         )
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        _print(result)
+        result = asyncio.run(_until_told(call, keep))
+        # Before the keep is closed, which fails on a full disk: the call is recorded, and this its result.
+        if as_json:
+            print_json(result.to_dict())
+        else:
+            _print(result)
     if result.status == "error":
         sys.exit(1)
+
+
+async def _until_told(call: Awaitable[ToolResult], keep: "Keep") -> ToolResult:
+    """The result of a call, unless the process is told to end: the call is cut short then, and recorded.
+
+    Without this, SIGTERM and a terminal that is closed would end the process at once, and the log would never
+    say what became of the call.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    told: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        told.append(number)
+        keep.end_soon()
+        if task is not None:
+            loop.call_soon_threadsafe(task.cancel)
+
+    before = {sig: signal.getsignal(sig) for sig in _ENDING}
+    for sig, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as `nohup` has it
+            # Not by the loop, which would hear of a Ctrl-C too that is the answer to a question.
+            signal.signal(sig, end)
+    try:
+        return await call
+    except asyncio.CancelledError:
+        if not told:
+            raise
+        why = f"ended by {signal.Signals(told[0]).name}; the log says what became of the call"
+        say_failed(why, err=True)
+        sys.exit(128 + told[0])  # as a shell says it of whoever a signal ends
+    finally:
+        for sig, handler in before.items():
+            signal.signal(sig, handler)
 
 
 def _approver(project: Path | None) -> "Approver | None":
@@ -107,12 +146,14 @@ def _answerer() -> "Answerer | None":
 
 def _print(result: ToolResult) -> None:
     if result.error is not None:
-        say_failed(result.error.text)
+        say_failed(*result.error.text.split("\n"))
         if result.error.code is Code.NOT_PERMITTED:
-            say(f"\nWhy, and what would have to change: toolkeep policy explain {result.tool} ARGUMENTS")
+            say("", f"Why, and what would have to change: toolkeep policy explain {result.tool} ARGUMENTS")
         if result.error.code is Code.NOT_RECORDED:
-            say("\nWhy, from the log of the keep: call it again with --log-level error")
-        say(f"\nCorrelation id: {result.correlation_id}")
+            say("", "Why, from the log of the keep: call it again with --log-level error")
+        if result.error.code is Code.OUTCOME_NOT_RECORDED:
+            say("", "Why: toolkeep audit verify, and see that the disk of the state folder is not full")
+        say("", f"Correlation id: {result.correlation_id}")
     elif result.status == "pending":
         say(f" pending: {result.tool} is executed by the client; submit its result for {result.call_id}")
     elif isinstance(result.value, bytes):
@@ -121,4 +162,5 @@ def _print(result: ToolResult) -> None:
         say(f"{result.truncation.full_bytes} bytes: {result.truncation.reference}")
     else:
         value = result.value
-        say(value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False))
+        text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+        say(*text.split("\n"))

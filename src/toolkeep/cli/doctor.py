@@ -125,10 +125,10 @@ def _print(host: Host, findings: Findings) -> None:
     say(_whom(host))
     say(f"Memory of tools that start processes: {_TREE_BOUNDS[findings.tree_bound]}")
     say(f"Hosts of confined tools: {_HOSTS[findings.has_hosts]}")
-    say("\nMechanisms")
+    say("", "Mechanisms")
     for finding in findings.findings:
         _print_line(finding.mechanism, is_good=finding.works, details=_cure(finding))
-    say("\nLevels")
+    say("", "Levels")
     for level in Isolation:
         _print_line(level, is_good=findings.is_available(level), details=_lacks(level, findings))
     for line in trusted_lines(host):
@@ -138,7 +138,8 @@ def _print(host: Host, findings: Findings) -> None:
 def trusted_lines(host: Host) -> Iterator[str]:
     """The trusted set, for a person to read."""
     if host.trusted:
-        yield "\nTrusted: read-only for every confined tool, whatever it is granted"
+        yield ""
+        yield "Trusted: read-only for every confined tool, whatever it is granted"
     for one in sorted(host.trusted):
         yield f"  {visible(one.path)}: {one.what}"
 

@@ -48,8 +48,8 @@ def command(project: Path | None, *, as_json: bool) -> None:
     for path in texts:
         say_done(f"wrote {path}")
     until = "accept them with `toolkeep accept`; until then no call is permitted."
-    accepted = "\nThey are accepted as written. Next: read the policies."
-    say(accepted if is_accepted else f"\nNext: read the policies and {until}")
+    accepted = "They are accepted as written. Next: read the policies."
+    say("", accepted if is_accepted else f"Next: read the policies and {until}")
     say("Then describe tools in config.yml, and see them with `toolkeep list`.")
     say("`toolkeep new NAME` writes a tool in Python, which your own code registers.")
 

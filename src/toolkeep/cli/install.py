@@ -129,6 +129,8 @@ def command(
         say("Nothing was written.", err=True)
         sys.exit(0 if dry_run else 1)
     _write(path, after)
+    if not remove:
+        _say_same_user(which)
     if as_json:
         print_json({**shown, "written": True})
     else:
@@ -171,6 +173,15 @@ def _with_entry(before: str, path: Path, client: McpClient, name: str, entry: di
     if not before.strip():
         return json.dumps({client.key: {name: entry}}, indent=2, ensure_ascii=False) + "\n"
     return with_member(before, (client.key, name), entry)
+
+
+def _say_same_user(client: McpClient) -> None:
+    """What no check of ours changes: whoever runs commands as this user is this user."""
+    say(
+        f"  If {client.title} also runs commands as your user, its agent can do what you can: approve",
+        err=True,
+    )
+    say("  calls, make tokens, change what the keep remembers. Keep them apart: docs/threats.md", err=True)
 
 
 def _say_if_taken(before: str, path: Path, client: McpClient, name: str, root: Path) -> None:
@@ -231,7 +242,7 @@ def _show(path: Path, before: str, after: str) -> None:
 
 def _agreed() -> bool:
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-        say("\nAgree with --yes; there is nobody to ask here.", err=True)
+        say("", "Agree with --yes; there is nobody to ask here.", err=True)
         return False
     return is_agreed("\nWrite this?")
 

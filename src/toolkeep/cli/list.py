@@ -68,7 +68,7 @@ def command(
         say_columns([_HEADS, *rows])
     else:
         _print_table(rows)
-    say("\n" + _summary(keep, tools))
+    say("", _summary(keep, tools))
     for tool in tools:
         if tool.is_undeclared:
             line = declaration(tool.definition, tool.runner)

@@ -190,5 +190,5 @@ def command(name: str, folder: Path, *, is_class: bool, as_json: bool) -> None:
     for path in made:
         say_done(f"wrote {path}")
     what = words["class_name"] if is_class else name
-    say(f"\nRun its tests: pytest {next(reversed(made))}")
+    say("", f"Run its tests: pytest {next(reversed(made))}")
     say(f"Use it:        from {name} import {what}; keep.register({what})")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 import click
 
 from toolkeep.errors import ToolkeepError
-from toolkeep.wording import visible, visible_lines
+from toolkeep.wording import visible
 
 if TYPE_CHECKING:
     import logging
@@ -124,33 +124,38 @@ def fail(error: ToolkeepError, *, as_json: bool) -> NoReturn:
             data["problems"] = [problem.to_dict() for problem in error.problems]
         print_json(data)
     else:
-        say_failed(str(error), err=True)
+        say_failed(*str(error).split("\n"), err=True)
     sys.exit(1)
 
 
-def say(text: str, *, label: str = "", color: str | None = None, err: bool = False) -> None:
-    """Text for a person, after a coloured label; what tools and models wrote cannot control the terminal."""
+def say(*lines: str, label: str = "", color: str | None = None, err: bool = False) -> None:
+    """Lines for a person, after a coloured label; what tools and models wrote cannot control the terminal.
+
+    Each argument is one line, whatever it holds: a newline in a name would else begin a row of its own, in
+    which a client could write what it likes. Text of several lines is split by whoever knows that it is.
+    """
     shown = click.style(label, fg=color) if color else label
-    click.echo(shown + visible_lines(text), err=err)
+    click.echo(shown + "\n".join(map(visible, lines)), err=err)
 
 
-def say_done(text: str, *, err: bool = False) -> None:
+def say_done(text: str, *more: str, err: bool = False) -> None:
     """What came about."""
-    say(f" {text}", label="✓", color="green", err=err)
+    say(f" {text}", *more, label="✓", color="green", err=err)
 
 
-def say_failed(text: str, *, err: bool = False) -> None:
+def say_failed(text: str, *more: str, err: bool = False) -> None:
     """What did not."""
-    say(f" {text}", label="✗", color="red", err=err)
+    say(f" {text}", *more, label="✗", color="red", err=err)
 
 
-def warn(text: str, *, err: bool = True) -> None:
+def warn(text: str, *more: str, err: bool = True) -> None:
     """What a person should look at."""
-    say(f" {text}", label="!", color="yellow", err=err)
+    say(f" {text}", *more, label="!", color="yellow", err=err)
 
 
 def say_columns(rows: Sequence[Sequence[str]]) -> None:
     """Rows of text, their cells below each other."""
+    rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -162,7 +167,7 @@ def print_json(data: Any) -> None:
 
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     has_all = encoding.lower() in ("utf-8", "utf8")  # else in JSON's own way to write a character
-    say(json.dumps(data, indent=2, ensure_ascii=not has_all))
+    say(*json.dumps(data, indent=2, ensure_ascii=not has_all).split("\n"))
 
 
 def write_new(path: Path, text: str) -> None:

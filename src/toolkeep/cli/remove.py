@@ -189,7 +189,7 @@ def _show(removal: Removal) -> None:
     for line in changed_lines(removal.path, removal.before, removal.after):
         say(line)
     if removal.besides:
-        say("\nIt goes with:")
+        say("", "It goes with:")
         for words in removal.besides:
             say(f"  - {words}")
 

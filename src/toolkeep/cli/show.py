@@ -16,7 +16,7 @@ from toolkeep.definitions.public import public_schema
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.providers.vendors import PROVIDERS
 from toolkeep.validation.hint import describe
-from toolkeep.wording import visible, visible_lines
+from toolkeep.wording import visible
 
 _CONSTRAINTS = (
     "minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum",
@@ -100,9 +100,9 @@ def _lines(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> Iterator
     yield f"Version: {definition.version}"
     yield f"Category: {definition.category.value} (risk: {definition.category.risk})"
     yield f"Danger: {definition.danger_level.value}"
-    yield f"Description: {_indented(definition.description)}"
+    yield from _said("Description", definition.description)
     if definition.usage_metadata:
-        yield f"Usage: {_indented(definition.usage_metadata)}"
+        yield from _said("Usage", definition.usage_metadata)
     if definition.side_effects is not None:
         yield "Side effects: " + ", ".join(effect.value for effect in definition.side_effects)
     elif tool.is_undeclared:
@@ -135,12 +135,14 @@ def _lines(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> Iterator
         yield "  (none)"
     yield ""
     yield "Schema (JSON):"
-    yield json.dumps(schema, indent=2, ensure_ascii=False)
+    yield from json.dumps(schema, indent=2, ensure_ascii=False).split("\n")
 
 
-def _indented(text: str) -> str:
+def _said(label: str, text: str) -> Iterator[str]:
     """Text of several lines that cannot pass for lines of ours."""
-    return visible_lines(text).replace("\n", "\n    ")
+    first, *more = text.split("\n")
+    yield f"{label}: {first}"
+    yield from (f"    {line}" for line in more)
 
 
 def _parameter(name: str, inside: Any, schema: dict[str, Any], *, is_required: bool) -> Iterator[str]:
@@ -148,7 +150,7 @@ def _parameter(name: str, inside: Any, schema: dict[str, Any], *, is_required: b
     if not isinstance(inside, dict):
         return
     if inside.get("description"):
-        yield f"    Description: {_indented(str(inside['description']))}"
+        yield from _said("    Description", str(inside["description"]))
     if "default" in inside:
         yield f"    Default: {json.dumps(inside['default'], ensure_ascii=False)}"
     if "enum" in inside:

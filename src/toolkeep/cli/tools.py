@@ -47,7 +47,7 @@ def keep_with(
         warn(f"{visible(name)}: no tool is called that ({visible(place)})")
     for held_back in keep.start_up.held_back:
         text = f"{visible(held_back)} does not count yet: it would run, grant or loosen something."
-        warn(f"{text}\n  See what, and accept it: toolkeep accept")
+        warn(text, "  See what, and accept it: toolkeep accept")
     for path in files:
         _add_file(keep, path)
     return keep
@@ -67,7 +67,8 @@ def _add_file(keep: Keep, path: Path) -> None:
 
 
 def _say_skipped(name: str, error: ToolkeepError | None) -> None:
-    warn(f"skipped '{name}': {error}")
+    why = str(error).split("\n")
+    warn(f"skipped '{name}': {why[0]}", *why[1:])
 
 
 def read_arguments(arguments: str | None) -> bytes:

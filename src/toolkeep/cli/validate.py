@@ -51,13 +51,13 @@ def _data(check: CheckedCall | Refusal) -> dict[str, Any]:
 
 def _print_passed(check: CheckedCall) -> None:
     say_done(f"Validation passed for tool '{check.tool}'")
-    say("\nParsed arguments:")
-    say(json.dumps(_shown(check), indent=2, ensure_ascii=False))
+    say("", "Parsed arguments:")
+    print_json(_shown(check))
 
 
 def _print_refusal(keep: Keep, refusal: Refusal) -> None:
     say_failed(f"Validation failed for tool '{refusal.tool}'")
-    say("\nErrors:")
+    say("", "Errors:")
     for error in refusal.errors:
         say(f"  [{error.code}] {error.message}.")
         for label, text in (("Path", error.path), ("Expected", error.expected), ("Received", error.actual)):
@@ -66,13 +66,13 @@ def _print_refusal(keep: Keep, refusal: Refusal) -> None:
         say(f"      Suggestion: {error.suggestion}")
     if refusal.schema_hint:
         _print_way_out(keep, refusal)
-    say(f"\nCorrelation id: {refusal.correlation_id}")
+    say("", f"Correlation id: {refusal.correlation_id}")
 
 
 def _print_way_out(keep: Keep, refusal: Refusal) -> None:
     from toolkeep.validation.example import example_call
 
-    say(f"\nSignature: {refusal.schema_hint}")
+    say("", f"Signature: {refusal.schema_hint}")
     example = example_call(keep.get(refusal.tool))
     if example is not None:
         say(f"Example: {json.dumps(example, ensure_ascii=False)}")

@@ -28,6 +28,8 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
     limits: ClassVar[ServerLimits] = DEFAULT_SERVER_LIMITS
+    heads: ClassVar["dict[BoundedProtocol, None]"] = {}
+    """The connections of one server whose request has no whole head yet, the oldest first."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -53,6 +55,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """It is gone."""
         self._deadline.close()
         self._patience.close()
+        self.heads.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -115,6 +118,8 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._check_head()
         self._is_in_head, self._received = False, 0
+        self.heads.pop(self, None)
+        self._deadline.set(self.limits.send_s)
         super().on_headers_complete()
 
     def _check_head(self) -> None:
@@ -173,7 +178,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _begin(self) -> None:
         self._is_receiving = True
-        self._deadline.set(self.limits.send_s)
+        self._deadline.set(self.limits.head_s)
+        self.heads[self] = None
+        if len(self.heads) > self.limits.heads:
+            # Half-sent heads would else use up all connections. A head that is sent at once is never oldest.
+            next(iter(self.heads)).transport.abort()
 
     def _count(self, length: int) -> None:
         self._head_bytes += length
@@ -183,6 +192,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _is_late(self) -> None:
         if not self._is_receiving or self.transport.is_closing():
             return
+        self.heads.pop(self, None)
         if not getattr(self.cycle, "response_started", False):
             self._refuse(408)
         else:

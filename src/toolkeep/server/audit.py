@@ -10,8 +10,8 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
-from itertools import islice
-from typing import Any
+from itertools import islice, takewhile
+from typing import Any, Literal
 
 import msgspec
 
@@ -38,6 +38,8 @@ class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     agent: str
     status: str
+    decision: str = ""
+    """What policy said: `allow` or `deny`, where the record tells it."""
     codes: list[str]
 
 
@@ -62,7 +64,14 @@ class CallRecords(msgspec.Struct, frozen=True, kw_only=True):
     call: str
     records: list[RecordView]
     arguments: Any = None
+    no_arguments: "NoArguments | None" = None
+    """Why there are no arguments."""
     result: Any = None
+
+
+NoArguments = Literal["refused", "repeated", "secret", "too_large", "erased", "missing", "changed", "unknown"]
+"""`refused`: the call was refused before its arguments were known to be valid. `repeated`: they are those of
+the call whose result was given back. `missing`: the process ended before they were written."""
 
 
 class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,9 +96,44 @@ class RecordFilters(msgspec.Struct, frozen=True, kw_only=True):
 
     def fits(self, summary: RecordSummary) -> bool:
         """Whether a record is one of them."""
-        wanted = (self.agent, self.tool, self.type, self.status)
-        there = (summary.agent, summary.tool, summary.type, summary.status)
-        return all(one is None or one == found for one, found in zip(wanted, there, strict=True))
+        return (
+            self.agent in (None, summary.agent)
+            and self.tool in (None, summary.tool)
+            and self.type in (None, summary.type)
+            # A denied call ends with its decision, whose status is `error` then.
+            and self.status in (None, summary.status, summary.decision)
+        )
+
+    def fits_call(self, call: "CallSummary") -> bool:
+        """Whether a call is one of them: by how it ended, and by all that happened to it."""
+        return (
+            self.agent in (None, call.newest.agent)
+            and self.tool in (None, call.newest.tool)
+            and self.type in (None, *call.types)
+            and self.status in (None, call.outcome, *(one.decision for one in call.records))
+        )
+
+
+class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A call in a list: all of its records, the newest first; or one record of the log about itself."""
+
+    records: list[RecordSummary]
+
+    @property
+    def newest(self) -> RecordSummary:
+        """Where the call stands."""
+        return self.records[0]
+
+    @property
+    def types(self) -> set[str]:
+        """What happened to it."""
+        return {one.type for one in self.records}
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, or how far it came."""
+        status = self.newest.status
+        return status if status in ("ok", "error", "pending") else "under way"
 
 
 async def list_records(
@@ -113,6 +157,65 @@ def _page(record: KeepRecord, caller: Caller, filters: RecordFilters, limit: int
                 return Page(items=shown, next=encode_cursor(entry.index) if entry.index else None)
     last = entries[-1].index if entries else 0
     return Page(items=shown, next=encode_cursor(last) if last else None)
+
+
+async def list_calls(
+    keep: Keep, caller: Caller, filters: RecordFilters, *, limit: int, cursor: str | None = None
+) -> Page:
+    """The newest calls that a caller may see, each with all of its records; where they stand, filtered."""
+    stop = decode_cursor(cursor, int) if cursor else None
+    return await asyncio.to_thread(_call_page, keep.record, caller, filters, limit, stop)
+
+
+def _call_page(
+    record: KeepRecord, caller: Caller, filters: RecordFilters, limit: int, stop: int | None
+) -> Page:
+    entries = list(islice(record.log.read_back(stop), SCANNED_RECORDS))
+    owners = _owners(record, entries)
+    own = None if caller.has_scope(Scope.AUDIT_READ) else caller.agent
+    grouped: dict[str, CallSummary] = {}
+    for entry in entries:
+        one = _summary(entry, owners)
+        if own in (None, one.agent):
+            grouped.setdefault(one.call or str(one.index), CallSummary(records=[])).records.append(one)
+    _complete(record, grouped, entries, owners)
+    earlier = _calls_from(record, stop) if stop else set()
+    shown: list[CallSummary] = []
+    for call in grouped.values():
+        # What began before this page and ended on an earlier one was shown there, whole.
+        if call.newest.call not in earlier and filters.fits_call(call):
+            shown.append(call)
+            if len(shown) == limit:
+                break
+    last = shown[-1].newest.index if len(shown) == limit else entries[-1].index if entries else 0
+    return Page(items=shown, next=encode_cursor(last) if last else None)
+
+
+def _complete(
+    record: KeepRecord,
+    grouped: dict[str, CallSummary],
+    entries: list[Entry],
+    owners: dict[str, tuple[str, str]],
+) -> None:
+    """Add what lies further back of calls that began there."""
+    cut = {key for key, call in grouped.items() if call.newest.call and "ToolInvoked" not in call.types}
+    if not cut:
+        return
+    for entry in islice(record.log.read_back(entries[-1].index), SCANNED_RECORDS):
+        call = str(entry.record.get("call", ""))
+        if call in cut:
+            grouped[call].records.append(_summary(entry, owners))
+            if entry.record.get("type") == "ToolInvoked":
+                cut.discard(call)
+                if not cut:
+                    return
+
+
+def _calls_from(record: KeepRecord, start: int) -> set[str]:
+    """The calls that have records from an index on, as far as a page goes."""
+    later = record.log.read_back(start + SCANNED_RECORDS)
+    found = takewhile(lambda entry: entry.index >= start, later)
+    return {call for entry in found if (call := str(entry.record.get("call", "")))}
 
 
 def _owners(record: KeepRecord, entries: list[Entry]) -> dict[str, tuple[str, str]]:
@@ -139,7 +242,8 @@ def _summary(entry: Entry, owners: dict[str, tuple[str, str]]) -> RecordSummary:
     said = entry.record
     call = str(said.get("call", ""))
     agent, tool = owners.get(call, ("", ""))
-    status = said.get("status") or said.get("decision") or said.get("outcome") or ""
+    decision = said.get("decision") or ""
+    decision = str(decision.get("decision", "")) if isinstance(decision, dict) else str(decision)
     return RecordSummary(
         index=entry.index,
         time=str(said.get("time", "")),
@@ -147,7 +251,8 @@ def _summary(entry: Entry, owners: dict[str, tuple[str, str]]) -> RecordSummary:
         call=call,
         tool=tool,
         agent=agent,
-        status=status if isinstance(status, str) else str(status.get("decision", "")),
+        status=str(said.get("status") or decision or said.get("outcome") or ""),
+        decision=decision,
         codes=[str(code) for code in said.get("codes", ())],
     )
 
@@ -185,23 +290,48 @@ async def receipt(keep: Keep, caller: Caller, index: int) -> dict[str, Any]:
 
 async def call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
     """Everything that the log has of one call."""
-    return await asyncio.to_thread(_call_records, keep.record, caller, call_id)
+    return await asyncio.to_thread(_call_records, keep, caller, call_id)
 
 
-def _call_records(record: KeepRecord, caller: Caller, call_id: str) -> CallRecords:
+def _call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
+    record = keep.record
     entries = list(_entries_of(record, call_id))
     owner = dict(_named(entries)).get(call_id, ("", ""))[0]
     if not entries or not (caller.has_scope(Scope.AUDIT_READ) or owner == caller.agent):
         raise nothing_there("call")
     said = [entry.record for entry in entries]
-    kept = next((str(one["argument_hash"]) for one in said if one.get("has_arguments")), "")
+    arguments, why = _arguments(keep, said)
     result = next((str(one["result_hash"]) for one in said if one.get("result_hash")), "")
     return CallRecords(
         call=call_id,
         records=[_view(entry) for entry in entries],
-        arguments=_body(record, kept),
+        arguments=arguments,
+        no_arguments=why,
         result=_body(record, result),
     )
+
+
+def _arguments(keep: Keep, said: list[dict[str, Any]]) -> "tuple[Any, NoArguments | None]":
+    """The arguments of a call, or why there are none."""
+    if kept := next((str(one["argument_hash"]) for one in said if one.get("has_arguments")), ""):
+        try:
+            return json.loads(keep.record.bodies.get(kept)), None
+        except BodyUnavailable as error:
+            return None, error.state.value
+        except (KeyError, ValueError):
+            return None, "missing"
+    return None, _why_not_kept(keep, said[0])
+
+
+def _why_not_kept(keep: Keep, invoked: dict[str, Any]) -> "NoArguments":
+    if invoked.get("repeats"):
+        return "repeated"
+    if invoked.get("has_arguments") is None:
+        return "refused"
+    tool = keep.try_get(f"{invoked.get('tool')}@{invoked.get('version')}")
+    if tool is None or tool.definition_hash != invoked.get("definition_hash"):
+        return "unknown"  # the tool of then is gone, and only it would say whether it has secrets
+    return "secret" if tool.arguments.secrecy.has_secrets else "too_large"
 
 
 def _entries_of(record: KeepRecord, call_id: str) -> list[Entry]:

@@ -21,7 +21,7 @@ class Server(EndingServer):
     """Serves one app."""
 
     def __init__(self, app: KeepApp, limits: ServerLimits) -> None:
-        protocol = type("Protocol", (ServerProtocol,), {"limits": limits})
+        protocol = type("Protocol", (ServerProtocol,), {"limits": limits, "heads": {}})
         config = uvicorn.Config(
             app,
             http=protocol,

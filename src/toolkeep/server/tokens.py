@@ -1,6 +1,7 @@
 """Tokens over HTTP: nobody gives away more than they hold, and a token is shown once, to whoever made it."""
 
 import asyncio
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -74,22 +75,35 @@ async def make_token(tokens: Tokens, caller: Caller, body: TokenBody) -> NewToke
             "a token can be given no scope and no agent that its maker does not have",
             hint="with the scope admin it can",
         )
-    made = await asyncio.to_thread(tokens.make, body.name, body.scopes, agent=agent, days=body.days)
+    made = await asyncio.to_thread(
+        partial(tokens.make, body.name, body.scopes, agent=agent, days=body.days, ends_by=_latest_end(caller))
+    )
     return _shown_once(made)
 
 
 async def rotate_token(tokens: Tokens, caller: Caller, token_id: str) -> NewTokenView:
     """Another token in the place of one; the old one is out at once."""
-    held = await _find(tokens, caller, token_id)
-    if not caller.has_scope(Scope.ADMIN) and not set(held.scopes) <= set(caller.scopes):
-        raise RequestRefused(Code.SCOPE_MISSING, "the token has scopes that its rotator does not have")
-    return _shown_once(await asyncio.to_thread(tokens.rotate, held.id))
+    held = await _changeable(tokens, caller, token_id)
+    return _shown_once(await asyncio.to_thread(partial(tokens.rotate, held.id, ends_by=_latest_end(caller))))
 
 
 async def revoke_token(tokens: Tokens, caller: Caller, token_id: str) -> TokenView:
     """Let a token no longer count."""
-    held = await _find(tokens, caller, token_id)
+    held = await _changeable(tokens, caller, token_id)
     return view_of(await asyncio.to_thread(tokens.revoke, held.id))
+
+
+def _latest_end(caller: Caller) -> float | None:
+    """Until when a token may count that the caller makes: with a longer one a stolen token would stay."""
+    return None if caller.has_scope(Scope.ADMIN) else caller.expires_at
+
+
+async def _changeable(tokens: Tokens, caller: Caller, token_id: str) -> Token:
+    """A token that the caller may end or replace: one that holds no more than the caller does."""
+    held = await _find(tokens, caller, token_id)
+    if not caller.has_scope(Scope.ADMIN) and not set(held.scopes) <= set(caller.scopes):
+        raise RequestRefused(Code.SCOPE_MISSING, "the token has scopes that you do not have")
+    return held
 
 
 async def _find(tokens: Tokens, caller: Caller, token_id: str) -> Token:

@@ -93,6 +93,7 @@ class Appender:
         self._read_on(checkpoint, is_whole=True)
         if self.size < covered:
             raise AuditBroken(str(self._place), f"a checkpoint says that there are {covered} records")
+        self._checkpoints.begin(self.size, self.root())
 
     def catch_up(self, *, is_patient: bool = True) -> None:
         """Take in what other processes appended; raises `Busy` where that is much and one is not patient."""

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolkeep.errors import StateUnusable
+from toolkeep.files import is_there
 from toolkeep.forks import tell_in_forks
-from toolkeep.storage.atomic import sync_folder
+from toolkeep.storage.atomic import sync_folder, write_once
 from toolkeep.storage.folder import make_private
 
 if TYPE_CHECKING:
@@ -26,10 +27,15 @@ _BUSY = ("SQLITE_BUSY", "SQLITE_BUSY_RECOVERY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_
 class Database:
     """Tables that are made where they are missing. One thread at a time uses the connection."""
 
-    def __init__(self, file: Path, script: str) -> None:
-        """`script` is run on every new connection: pragmas, and tables if they do not exist."""
+    def __init__(self, file: Path, script: str, *, mark: Path | None = None) -> None:
+        """`script` is run on every new connection: pragmas, and tables if they do not exist.
+
+        `mark` is a file elsewhere in the state folder that remembers that the database was made: one that is
+        gone then was removed, and is not made anew.
+        """
         self.file = file
         self._script = script
+        self._mark = mark
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._opened: os.stat_result | None = None
@@ -93,7 +99,15 @@ class Database:
             self._connection = None
 
     def _open(self) -> "sqlite3.Connection":
-        return open_file(self.file, self._script, _BUSY_SECONDS)
+        if self._mark is not None and is_there(self._mark) and not is_there(self.file):
+            hint = f"bring it back from a backup; to begin anew, remove {self._mark} too"
+            raise StateUnusable(str(self.file), "was removed: what it remembered is lost", hint=hint)
+        connection = open_file(self.file, self._script, _BUSY_SECONDS)
+        # Before anything is written to it; a process that is killed in between leaves an empty database.
+        if self._mark is not None and not is_there(self._mark):
+            make_private(self._mark.parent)
+            write_once(self._mark, b"")
+        return connection
 
 
 def open_file(file: Path, script: str, busy_s: float) -> "sqlite3.Connection":

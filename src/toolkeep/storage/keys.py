@@ -26,7 +26,9 @@ class Keys:
         self.folder = folder / "keys"
         self._file = self.folder / "log.key"
         self._next = self.folder / "log.next"
-        self._signed = folder / "audit" / "checkpoint"
+        self.signed = self.folder / "log.signed"
+        """The newest checkpoint that `checkpoints` remembers to have signed."""
+        self._checkpoint = folder / "audit" / "checkpoint"
         self._signer: Signer | None = None
         self._read_from: tuple[int, int] | None = None
 
@@ -46,7 +48,8 @@ class Keys:
 
     def _make_first(self) -> None:
         """Make the log's key, unless the log has been signed: another key would be that of another log."""
-        if is_there(self._signed) and not self.has_key():
+        was_signed = is_there(self.signed) or is_there(self._checkpoint)
+        if was_signed and not self.has_key():
             hint = "bring it back from a backup, or move the whole folder away to begin anew"
             raise StateUnusable(str(self._file), "is gone, and the log was signed with it", hint=hint)
         make_private(self.folder)

@@ -24,7 +24,8 @@ class FileLedger:
     """The claims of one keep."""
 
     def __init__(self, folder: Path) -> None:
-        self._database = Database(folder / "ledger.db", _SCRIPT)
+        # Without the mark, a ledger that was removed would be made anew, and every call of it run again.
+        self._database = Database(folder / "ledger.db", _SCRIPT, mark=folder / "keys" / "ledger.made")
 
     def claim(self, key: str, call_id: str, argument_hash: str) -> Earlier | None:
         """None if the claim is now ours, durably; else what was there before."""

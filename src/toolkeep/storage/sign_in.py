@@ -59,6 +59,7 @@ class FileSignInCodes:
 
     def make(self) -> str:
         """A new code, told this once."""
+        make_private(self._folder.parent)  # others could else put a folder of theirs in the place of ours
         make_private(self._folder)
         self._forget()
         code = secrets.token_urlsafe(32)

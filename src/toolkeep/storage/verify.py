@@ -16,6 +16,7 @@ from toolkeep.audit.note import Note, VerifierKey
 from toolkeep.audit.scan import Scan
 from toolkeep.audit.verify import Given, compare
 from toolkeep.errors import StateUnusable, ToolkeepError
+from toolkeep.files import is_there
 from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.keys import Keys
 from toolkeep.storage.log import AuditLog
@@ -46,18 +47,21 @@ def verify(
     audit, keys = folder / "audit", Keys(folder)
     checkpoints = Checkpoints(audit, keys)
     findings: list[Finding] = []
-    with _standing_still(audit):
+    with _standing_still(audit, was_signed=is_there(keys.signed)):
         findings += _stray(audit)
         ends = segment_ends(audit)
         newest = _readable(checkpoints.newest, findings)
+        remembered = _readable(checkpoints.remembered, findings)
         kept = _readable(checkpoints.kept, findings) or []
         key = _key(public_key, keys, findings)  # of the same moment: it may be rotated while we read
-    scan = _scan(audit, ends, max(map(_size_of, [newest, *kept])))
+    scan = _scan(audit, ends, max(map(_size_of, [newest, remembered, *kept])))
     given = Given(
         log=str(folder),
         key=key,
         key_source="given" if public_key else "the keep's own",
         newest=newest,
+        remembered=remembered,
+        is_own=keys.has_key(),
         kept=kept,
         outside=outside_checkpoints or {},
     )
@@ -66,9 +70,9 @@ def verify(
 
 
 @contextlib.contextmanager
-def _standing_still(audit: Path) -> Iterator[None]:
+def _standing_still(audit: Path, *, was_signed: bool) -> Iterator[None]:
     try:
-        with standing_still(audit):
+        with contextlib.nullcontext() if was_signed and not is_there(audit) else standing_still(audit):
             yield
     except OSError as error:
         raise StateUnusable(

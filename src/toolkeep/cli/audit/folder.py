@@ -9,6 +9,7 @@ from toolkeep.assembly import open_state, project_folder
 from toolkeep.audit.entry import Entry
 from toolkeep.errors import NotRecorded
 from toolkeep.files import is_there
+from toolkeep.storage.keys import Keys
 from toolkeep.storage.log import AuditLog
 
 _PREFIX: Final = 8
@@ -18,7 +19,8 @@ _PREFIX: Final = 8
 def state_of(project: Path | None) -> Path:
     """The state folder of a project; raises where nothing was ever recorded."""
     state = open_state(project_folder(project))
-    if state is None or not is_there(state.folder / "audit"):
+    # A log that was removed is not one that never was: `verify` says so, and reading finds nothing.
+    if state is None or not (is_there(state.folder / "audit") or is_there(Keys(state.folder).signed)):
         hint = "there is a log after the first call; --project names the folder of another project"
         raise NotRecorded("no call of this project was recorded yet", hint)
     return state.folder

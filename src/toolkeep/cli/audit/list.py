@@ -30,7 +30,7 @@ def command(limit: int, tool: str | None, agent: str | None, project: Path | Non
         print_json(shown)
         return
     say_columns([_cells(row) for row in shown])
-    say(f"\n{len(shown)} of {len(rows)} records")
+    say("", f"{len(shown)} of {len(rows)} records")
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

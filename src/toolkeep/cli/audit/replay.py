@@ -34,6 +34,6 @@ def command(call: str, files: tuple[Path, ...], project: Path | None, *, as_json
     else:
         why = "" if again.ok else f": {again.text}"
         say_failed(f"{again.tool} did not give the same result again{why}")
-        say(f"  recorded {replayed.recorded_hash}\n  now      {again.hash or '(none)'}")
+        say(f"  recorded {replayed.recorded_hash}", f"  now      {again.hash or '(none)'}")
     if not replayed.is_same:
         sys.exit(1)

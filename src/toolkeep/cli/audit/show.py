@@ -10,7 +10,7 @@ import click
 from toolkeep.audit.entry import Entry
 from toolkeep.audit.errors import BodyUnavailable
 from toolkeep.cli.audit.folder import entries_of_call, log_of, state_of
-from toolkeep.cli.options import common, print_json, project, say
+from toolkeep.cli.options import common, print_json, project
 from toolkeep.errors import NotRecorded
 from toolkeep.storage.bodies import Bodies
 from toolkeep.storage.log import AuditLog
@@ -34,7 +34,7 @@ def command(which: str, project: Path | None, *, as_json: bool) -> None:
         print_json(data)
         return
     for one in data:
-        say(json.dumps(one, indent=2, ensure_ascii=False))
+        print_json(one)
 
 
 def _entries(log: AuditLog, which: str) -> list[Entry]:

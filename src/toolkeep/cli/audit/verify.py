@@ -67,7 +67,7 @@ def command(
         print_json([report.to_dict() for report in reports] if folders else reports[0].to_dict())
     else:
         for report in reports:
-            say(str(report))
+            say(*str(report).split("\n"))
     if not all(report.is_intact for report in reports):
         sys.exit(1)
 

@@ -116,7 +116,7 @@ def _print(report: Report) -> None:
     for note in report.notes:
         warn(str(note), err=False)
     if report.problems:
-        say(f"\n{counted(len(report.problems), 'problem')}")
+        say("", f"{counted(len(report.problems), 'problem')}")
     elif not report.texts.sources:
         say_done("no policies: what agents hold decides alone")
     else:

@@ -154,18 +154,18 @@ def _print(answer: Answer) -> None:
         say_done(f"{answer.agent} may make this call of {answer.tool}")
         say(f"  permitted by {', '.join(outcome.decision.policies)}")
     if explained.touches:
-        say("\nIt would touch:")
+        say("", "It would touch:")
         for touch in explained.touches:
             say(f"  {_touch_line(touch)}")
             for held in touch.held_down:
                 say(f"    but read-only inside: {visible(held)}")
     if explained.policies:
-        say("\nWhat the policies say of it, each by itself:")
+        say("", "What the policies say of it, each by itself:")
         for policy in explained.policies:
             say(f"  {_policy_line(policy)}")
     _print_asking(answer)
     if explained.changes:
-        say("\nWhat would have to change:")
+        say("", "What would have to change:")
         for change in explained.changes:
             say(f"  - {change}")
 
@@ -173,14 +173,14 @@ def _print(answer: Answer) -> None:
 def _print_asking(answer: Answer) -> None:
     asked = answer.asking
     if spared := answer.explanation.spared_by:
-        say(f"\nThe question of policies that ask is spared by {', '.join(spared)}")
+        say("", f"The question of policies that ask is spared by {', '.join(spared)}")
     if asked.why:
         twice = ", twice" if asked.acts > 1 else ""
-        say(f"\nA person would be asked{twice}: {'; '.join(asked.why)}")
+        say("", f"A person would be asked{twice}: {'; '.join(asked.why)}")
     elif asked.earlier:
-        say(f"\nNobody would be asked: {asked.earlier}")
+        say("", f"Nobody would be asked: {asked.earlier}")
     elif answer.explanation.is_allowed:
-        say("\nNobody would be asked")
+        say("", "Nobody would be asked")
 
 
 def _touch_line(touch: Touch) -> str:

@@ -104,7 +104,7 @@ def _print(replayed: Replayed, total: int) -> None:
             say(line)
     judged = replayed.same + len(replayed.differences)
     if replayed.differences:
-        say(f"\n{len(replayed.differences)} of {judged} calls would be decided differently")
+        say("", f"{len(replayed.differences)} of {judged} calls would be decided differently")
     else:
         say_done(f"all {judged} calls that can be judged would be decided as they were")
     for reason, number in sorted(replayed.unjudged.items()):

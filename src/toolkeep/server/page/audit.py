@@ -7,32 +7,41 @@ import msgspec
 
 from toolkeep.canonical import canonical_bytes
 from toolkeep.errors import TITLES, Code
+from toolkeep.limits import BODY_ARGUMENT_BYTES, KIB
 from toolkeep.server import audit
 from toolkeep.server.answers import Answer
 from toolkeep.server.page.request import PageRequest, page_route
 from toolkeep.server.page.security import protective
-from toolkeep.server.pagination import Page, encode_cursor
 from toolkeep.server.problems import RequestRefused
 from toolkeep.server.request import Parameter
 from toolkeep.server.routes.common import ID
 from toolkeep.server.service import Service
 from toolkeep.tokens import Scope
 
-_SHOWN: Final = 160
-_CUT: Final = 12
-"""How near the end of a page a call must begin to be left for the next one, where all of it stands."""
+_SHOWN: Final = 40
 _TYPES: Final = (
     "ToolInvoked", "CapabilityCheck", "PolicyDecision", "Approval", "ServerAsked", "ToolCompleted",
 )  # fmt: skip
 _STATUSES: Final = ("ok", "error", "pending", "allow", "deny")
 _TEXTS: Final = ("agent", "tool")
 _LEFT_OUT: Final = frozenset(("type", "time", "call"))
+_NO_ARGUMENTS: "Final[dict[audit.NoArguments | None, str]]" = {
+    None: "",
+    "refused": "Not kept: the call was refused before its arguments were known to be valid.",
+    "repeated": "The call ran before, under the same key. Its arguments are those of that call.",
+    "secret": "Not kept: the tool takes secrets.",
+    "too_large": f"Not kept: they are larger than {BODY_ARGUMENT_BYTES // KIB} KiB.",
+    "erased": "They were erased.",
+    "missing": "They are missing: the process ended before they were written.",
+    "changed": "They were changed: they no longer have the hash that was recorded.",
+    "unknown": f"Not kept: the tool took secrets, or they were larger than {BODY_ARGUMENT_BYTES // KIB} KiB.",
+}
 
 
 async def _timeline(service: Service, request: PageRequest) -> Answer:
     query = request.query
     given = {name: query[name] or None for name in audit.RecordFilters.__struct_fields__}
-    found = await audit.list_records(
+    found = await audit.list_calls(
         service.keep,
         request.caller,
         audit.RecordFilters(**given),
@@ -40,10 +49,8 @@ async def _timeline(service: Service, request: PageRequest) -> Answer:
         cursor=query["cursor"] or None,
     )
     kept = {name: value for name, value in given.items() if value}
-    rows, following = (
-        _grouped(found) if not (given["type"] or given["status"]) else (_single(found), found.next)
-    )
-    more = "/ui/audit?" + urlencode({**kept, "cursor": following}) if following else ""
+    more = "/ui/audit?" + urlencode({**kept, "cursor": found.next}) if found.next else ""
+    rows = [Row(call=one) for one in found.items]
     data: dict[str, Any] = {"rows": rows, "more": more, "is_filtered": bool(kept), "stages": _TYPES}
     if request.wants_part:
         part = "parts/record_rows.html" if query["cursor"] else "parts/records.html"
@@ -58,56 +65,16 @@ async def _timeline(service: Service, request: PageRequest) -> Answer:
     )
 
 
-class Row(msgspec.Struct, kw_only=True):
-    """Records of one call that stand on one page, the newest first."""
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A call in the timeline."""
 
-    records: list[audit.RecordSummary]
-
-    @property
-    def newest(self) -> audit.RecordSummary:
-        """Where the call stands."""
-        return self.records[0]
-
-    @property
-    def types(self) -> set[str]:
-        """What happened to it."""
-        return {one.type for one in self.records}
-
-    @property
-    def outcome(self) -> str:
-        """How it ended, or how far it came."""
-        newest = self.newest
-        return newest.status if newest.status in ("ok", "error", "pending") else "under way"
+    call: audit.CallSummary
 
     @property
     def title(self) -> str:
         """Why it did not go well, in words."""
-        code = next((code for one in self.records for code in one.codes), "")
+        code = next((code for one in self.call.records for code in one.codes), "")
         return TITLES[Code(code)] if code in set(Code) else code
-
-
-def _single(page: Page) -> list[Row]:
-    return [Row(records=[one]) for one in page.items]
-
-
-def _grouped(page: Page) -> tuple[list[Row], str | None]:
-    """The records of each call together, and where the next page begins: calls are not cut in two."""
-    rows: dict[str, Row] = {}
-    for one in page.items:
-        rows.setdefault(one.call or str(one.index), Row(records=[])).records.append(one)
-    if page.next is None or not page.items:
-        return list(rows.values()), page.next
-    end = page.items[-min(_CUT, len(page.items))].index
-    cut = [row for row in rows.values() if row.newest.call and _is_cut(row) and row.newest.index <= end]
-    if not cut or len(cut) == len(rows):
-        return list(rows.values()), page.next
-    following = max(row.newest.index for row in cut) + 1
-    whole = [row for row in rows.values() if row.newest.index >= following]
-    return whole, encode_cursor(following)
-
-
-def _is_cut(row: Row) -> bool:
-    return "ToolInvoked" not in row.types
 
 
 async def _call(service: Service, request: PageRequest) -> Answer:
@@ -124,6 +91,7 @@ async def _call(service: Service, request: PageRequest) -> Answer:
         call=found,
         first=first,
         last=last,
+        no_arguments=_NO_ARGUMENTS[found.no_arguments],
         steps=[
             {"view": one, "facts": _facts(one.record), "codes": _codes(one.record)} for one in found.records
         ],
