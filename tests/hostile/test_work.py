@@ -470,25 +470,25 @@ def test_amounts_of_money_are_checked_exactly_and_by_the_thousand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "number"),
+    ("schema", "number", "count"),
     [
-        (AMOUNT, "0.07"),
-        (AMOUNT, "1e300"),
-        ({"type": "number", "multipleOf": 5e-324}, "1.5"),
-        ({"type": "number", "multipleOf": 7}, "1e300"),
-        ({"not": {"multipleOf": 0.5}}, "5e-324"),
-        ({"not": {"const": 10**1_000}}, "1"),
-        ({"not": {"enum": [[10**4_000], {"a": 10**4_000}]}}, "1"),
-        ({"type": "number", "maximum": 10**1_000}, "1e300"),
+        (AMOUNT, "0.07", 20_000),
+        (AMOUNT, "1e300", 2_000),
+        ({"type": "number", "multipleOf": 5e-324}, "1.5", 100_000),
+        ({"type": "number", "multipleOf": 7}, "1e300", 100_000),
+        ({"not": {"multipleOf": 0.5}}, "5e-324", 100_000),
+        ({"not": {"const": 10**1_000}}, "1", 100_000),
+        ({"not": {"enum": [[10**4_000], {"a": 10**4_000}]}}, "1", 100_000),
+        ({"type": "number", "maximum": 10**1_000}, "1e300", 100_000),
     ],
 )
 @pytest.mark.parametrize("kind", [str, dict])
 def test_numbers_that_are_slow_to_divide_or_compare_exceed_the_work(
-    schema: dict[str, Any], number: str, kind: type
+    schema: dict[str, Any], number: str, count: int, kind: type
 ) -> None:
     """A megabyte of them took up to nine seconds."""
     keep = keep_with(array_of(schema))
-    text = '{"a":[' + ",".join([number] * 100_000) + "]}"
+    text = '{"a":[' + ",".join([number] * count) + "]}"
     assert codes(keep, text if kind is str else json.loads(text)) == [Code.WORK_EXCEEDED]
 
 

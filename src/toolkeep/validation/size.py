@@ -45,6 +45,8 @@ def size_of(value: Any, *, stop_at: float = math.inf) -> Size:
     depth = 0
     while level and count.values <= stop_at:
         count.values += len(level)
+        if count.values > stop_at:
+            break
         kinds = set(map(type, level))
         below: list[Any] = []
         depth += not kinds.isdisjoint(_CONTAINERS)
