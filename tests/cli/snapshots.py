@@ -129,7 +129,7 @@ agents:
   writer:
     capabilities: ["fs.read:./docs"]
 """
-HOSTILE_HASH = "c3adeaad937050a33868341fddb6cdd1e0bba2c255131cbfdebc9c29cb95724d"
+HOSTILE_HASH = "189ac59745979e29c6cab7174f123ae7ecb4fef83a8df5c31e86860a2d6e9891"
 """As `toolkeep accept` shows it: of what the file says, together with the code that it names."""
 UNKNOWN_KEY = "tool_registry:\n  strict_mode: true\n  custom_tool: []\n"
 

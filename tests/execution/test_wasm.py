@@ -39,7 +39,8 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keep]:
 
 
 def define(**fields: Any) -> ToolDefinition:
-    data = {"name": "tool", "description": "Does it.", "version": "1.0.0", "parameters": FREE, **fields}
+    head = {"name": "tool", "description": "Does it.", "version": "1.0.0", "danger_level": "safe"}
+    data = {**head, "parameters": FREE, **fields}
     return ToolDefinition.from_dict(data)
 
 

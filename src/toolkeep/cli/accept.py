@@ -15,6 +15,7 @@ import msgspec
 
 from toolkeep.assembly import open_state, project_folder, project_origins, read_configuration
 from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say, say_done
+from toolkeep.config.project_code import is_of_environment
 from toolkeep.config.settings import ConfigFile
 from toolkeep.definitions.suspicion import Suspicion, suspicions_of
 from toolkeep.definitions.tool import ToolDefinition
@@ -146,11 +147,17 @@ def _file_lines(file: ConfigFile, before: str | None) -> Iterator[str]:
     yield visible(file.path)
     yield f"SHA-256: {file.seal}"
     if before:
-        yield "\nChanged since it was accepted:"
+        yield ""
+        yield "Changed since it was accepted:"
         yield from (f"  {line}" for line in _difference(before, file.content))
     if file.code:
-        yield "\nThe code that it names:"
-        yield from (f"  - {visible(name)} {digest or '(not there)'}" for name, digest in file.code.items())
+        yield ""
+        yield "The code that it names:"
+        yield from (
+            f"  - {visible(name)} {digest or '(not there)'}"
+            for name, digest in file.code.items()
+            if digest or not is_of_environment(name)
+        )
     for kind, title in _TITLES.items():
         found = [effect for effect in file.effects if effect.kind == kind]
         if found:

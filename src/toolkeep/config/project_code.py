@@ -22,6 +22,8 @@ ABSENT: Final = ""
 _SUFFIXES: Final = tuple(all_suffixes())
 _SOURCE_FOLDER: Final = "src"
 _BLOCK: Final = 1 << 20
+_ENVIRONMENT: Final = ("pyvenv.cfg", "bin/python")
+"""What Python knows an environment by."""
 
 
 def project_modules(entry: Path, root: Path) -> tuple[Path, ...]:
@@ -193,7 +195,12 @@ def _environment_of(program: Path, root: Path) -> Iterator[Path]:
     """
     above = program.parent.parent
     if above.is_relative_to(root):
-        yield from (above / "pyvenv.cfg", above / "bin" / "python")
+        yield from (above / name for name in _ENVIRONMENT)
+
+
+def is_of_environment(name: str) -> bool:
+    """Whether a path of the project is one that decides whether a folder is a Python environment."""
+    return name.endswith(_ENVIRONMENT)
 
 
 def _below(root: Path, word: str) -> Path:
