@@ -15,7 +15,7 @@ LONG_NAME = "counts_every_thing_there_is"
 @pytest.mark.parametrize("columns", [20, 40, 59, 60, 80, 99, 100, 200])
 def test_names_are_never_broken_whatever_the_width(columns: int, tmp_path: Path) -> None:
     (tmp_path / ".agent").mkdir()
-    tool = f"{{name: {LONG_NAME}, description: {'Counts. ' * 20}, version: 1.0.0}}"
+    tool = f"{{name: {LONG_NAME}, description: {'Counts. ' * 20}, version: 1.0.0, effects: none}}"
     (tmp_path / ".agent" / "config.yml").write_text(f"tools: {{custom: [{tool}]}}\n")
     shown = on_a_terminal(["list", "--project", str(tmp_path)], COLUMNS=str(columns), TERM="xterm")
     (row,) = (line for line in shown.replace("\r", "").split("\n") if LONG_NAME in line)
