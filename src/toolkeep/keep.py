@@ -1,5 +1,6 @@
 """`Keep`: what a host holds. Tools are kept by `registry.keeping`, calls go through `pipeline`."""
 
+import contextlib
 import os
 import threading
 import time
@@ -238,7 +239,10 @@ class Keep(KeepsTools):
             )
 
             for folder in folders:
-                watch(f"{self._project}/{folder}" if folder[:1] != "/" else folder)
+                with contextlib.suppress(
+                    ValueError
+                ):  # too much to record: each call that would write is refused
+                    watch(f"{self._project}/{folder}" if folder[:1] != "/" else folder)
 
     @property
     def trusted(self) -> TrustedPaths:

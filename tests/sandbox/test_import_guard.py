@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from toolkeep import Code, open_keep
+from toolkeep.approval.question import Answer, Question
+from toolkeep.sandbox import import_guard
+
 pytestmark = pytest.mark.spec("SBX-6")
 
 
@@ -104,9 +108,15 @@ def test_a_link_that_came_later_is_not_followed_out_of_the_folder(tmp_path: Path
     assert run(tmp_path / "work", program) == "refused"
 
 
-def test_bytecode_beside_an_unchanged_source_is_not_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_link", [False, True])
+def test_bytecode_beside_an_unchanged_source_is_not_run(tmp_path: Path, *, is_link: bool) -> None:
     """The poisoned bytecode carries the time and size of the source, so that Python would take it."""
-    (tmp_path / "there.py").write_text("said = 'source'\n")
+    work = tmp_path / "work"
+    work.mkdir()
+    source = tmp_path / "elsewhere.py" if is_link else work / "there.py"
+    source.write_text("said = 'source'\n")
+    if is_link:
+        (work / "there.py").symlink_to(source)
     program = """
         import importlib.util, marshal, os, struct
         watch(".")
@@ -121,8 +131,8 @@ def test_bytecode_beside_an_unchanged_source_is_not_run(tmp_path: Path) -> None:
         import there
         print(there.said)
     """
-    assert run(tmp_path, program, UNGUARDED="1") == "bytecode"  # that is how it would have run
-    assert run(tmp_path, program) == "source"
+    assert run(work, program, UNGUARDED="1") == "bytecode"  # that is how it would have run
+    assert run(work, program) == "source"
 
 
 def test_installed_code_gets_the_installed_module_although_a_file_of_that_name_was_there(
@@ -212,3 +222,23 @@ def test_a_finder_that_another_put_first_stands_behind_again_after_the_next_gran
         print(sys.meta_path[0] is guard, sys.meta_path.count(guard))
     """
     assert run(tmp_path, program) == "True 1"
+
+
+def test_a_folder_with_too_many_modules_opens_a_keep_and_refuses_each_call_that_would_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_guard, "PROTECTED_ENTRIES", 1)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).touch()
+
+    async def agree(question: Question) -> Answer:
+        return Answer(verdict="approve", approver="eve", way="program")
+
+    with open_keep(project=tmp_path, approver=agree) as keep:
+        keep.declare_agent("ada", capabilities=["fs.write:."], permissions=["tool.filesystem.write"])
+        with pytest.raises(ValueError, match="too many modules"):
+            import_guard.watch(str(tmp_path))
+        arguments = {"path": str(tmp_path / "c.txt"), "content": "x"}
+        result = keep.call_sync("write_file", arguments, agent="ada")
+    assert (result.code, "too many modules" in result.text) == (Code.ISOLATION_UNAVAILABLE, True)

@@ -174,9 +174,12 @@ class _SourceOnly(SourceFileLoader):
 
 
 def _without_bytecode(spec: ModuleSpec, recorded: _Recorded) -> None:
-    origin = os.path.realpath(spec.origin or "")
-    if type(spec.loader) is SourceFileLoader and recorded.is_writable(origin):
-        spec.loader = _SourceOnly(spec.loader.name, spec.loader.path, recorded.files[origin])
+    """Load the source that was judged, and nothing beside it: also where a link leads to a source elsewhere,
+    because Python looks for its bytecode beside the link."""
+    real = os.path.realpath(spec.origin or "")
+    identity = recorded.files.get(real) or _identity(real)
+    if type(spec.loader) is SourceFileLoader and identity is not None:
+        spec.loader = _SourceOnly(spec.loader.name, spec.loader.path, identity)
         spec.cached = None
 
 
