@@ -576,6 +576,7 @@ def test_an_explanation_as_json() -> None:
                     "argument": "/url",
                     "grant": "docs.example.org",
                     "objections": [],
+                    "held_down": [],
                 }
             ],
             "policies": [

@@ -247,7 +247,7 @@ def programs_of(keep: Keep, name: str) -> list[str]:
         Path(path).name
         for key in keys
         if tool is not None and key.definition == tool.definition_hash
-        for path in key.grant.grant.run
+        for path in key.grant[0].grant.run
     ]
 
 

@@ -153,7 +153,7 @@ def test_the_tool_is_called_by_alias_and_version_and_the_result_has_its_name() -
     assert [call(keep, name).tool for name in ("give", "GIVE", "hand_over", "give@1.0.0")] == ["give"] * 4
 
 
-@tool
+@tool(effects="none")
 async def describe_call(context: ToolContext) -> dict[str, Any]:
     """Say what the context of the call is."""
     context.progress(1, 2, "half")
@@ -318,16 +318,16 @@ def test_a_broken_class_is_a_failed_call_that_shows_nothing_internal(how: str) -
 # --- failure -----------------------------------------------------------------------------------------
 
 
-def raising(error: BaseException, *, is_async: bool) -> Any:
+def raising(error: BaseException, *, is_async: bool, **fields: Any) -> Any:
     if is_async:
 
-        @tool(name="fail", description="Fail as the test says")
+        @tool(name="fail", description="Fail as the test says", **fields)
         async def fail_slowly() -> None:
             raise error
 
         return fail_slowly
 
-    @tool(description="Fail as the test says")
+    @tool(description="Fail as the test says", **fields)
     def fail() -> None:
         raise error
 
@@ -851,7 +851,8 @@ def test_output_of_exactly_the_limit_is_whole() -> None:
 
 
 def client_tool(**fields: Any) -> ToolDefinition:
-    data = {"name": "ask_user", "description": "Ask the user.", "client_executed": True, **fields}
+    data = {"name": "ask_user", "description": "Ask the user.", "client_executed": True}
+    data |= {"danger": "safe", **fields}
     return ToolDefinition.from_dict(data)
 
 
@@ -1033,7 +1034,7 @@ WRITES = {"danger": "safe", "side_effects": ["FsWrite"], "capabilities": ["fs.wr
 
 
 @pytest.mark.spec("EXE-5")
-@pytest.mark.parametrize("fields", [WRITES, {}], ids=["write effects", "undeclared effects"])
+@pytest.mark.parametrize("fields", [WRITES, {"danger": "safe"}], ids=["write effects", "undeclared effects"])
 def test_calls_that_may_write_run_alone_and_in_order(fields: dict[str, Any]) -> None:
     steps: list[str] = []
     held = Grant(capabilities=(Capability("fs.write", "./data"),))
@@ -1060,7 +1061,7 @@ def test_calls_that_may_write_run_alone_and_in_order(fields: dict[str, Any]) -> 
 
 
 def test_a_failing_call_does_not_stop_its_batch() -> None:
-    keep = keep_with(add, raising(ToolFailed("no"), is_async=True))
+    keep = keep_with(add, raising(ToolFailed("no"), is_async=True, effects="none"))
     calls: list[dict[str, Any]] = [
         {"name": "fail", "arguments": {}},
         {"name": "add", "arguments": {"a": 1}, "correlation_id": "correlation-1"},

@@ -36,7 +36,7 @@ class Counter:
         self.runs: list[Any] = []
 
     def tools(self) -> list[Any]:
-        @tool
+        @tool(danger="safe")
         async def count(n: int, how: str = "well") -> Any:
             """Count its runs."""
             self.runs.append(n)

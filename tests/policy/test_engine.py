@@ -320,7 +320,9 @@ def test_each_policy_is_told_by_itself_what_it_cannot_read() -> None:
 
 
 def test_undeclared_effects_are_unknown() -> None:
-    assert ask(engine(f'@id("a") permit({CALL}) when {{ resource.effects == ["Unknown"] }};')).is_allowed
+    undeclared = admit(made(name="transfer", parameters=PARAMETERS))
+    asked = engine(f'@id("a") permit({CALL}) when {{ resource.effects == ["Unknown"] }};')
+    assert ask(asked, undeclared).is_allowed
 
 
 # --- memory ------------------------------------------------------------------------------------

@@ -20,6 +20,12 @@ def witness(tmp_path: Path) -> Witness:
     return Witness(tmp_path / "witness", name="example.com/witness", clock=lambda: 1_700_000_000.5)
 
 
+def forget(keep: Path) -> None:
+    """What somebody removes who can write the whole state and holds the key."""
+    shutil.rmtree(keep / "audit")
+    (keep / "keys" / "log.signed").unlink()
+
+
 def grow(folder: Path, *records: int) -> None:
     with AuditLog(folder) as log:
         for future in log.append_all({"n": number} for number in records):
@@ -64,7 +70,7 @@ def test_a_history_that_grows_is_cosigned_each_time(keep: Path, witness: Witness
 
 def test_a_history_forked_with_the_key_of_the_log_is_refused(keep: Path, witness: Witness) -> None:
     """Who holds the log's key writes another history of the same and of a greater length."""
-    shutil.rmtree(keep / "audit")
+    forget(keep)
     grow(keep, 0, 1, 2, 3, 99)
     assert verify(keep).is_intact
     assert reason(witness, keep, 5) is WitnessReason.FORK
@@ -74,7 +80,7 @@ def test_a_history_forked_with_the_key_of_the_log_is_refused(keep: Path, witness
 
 
 def test_a_history_rolled_back_is_refused(keep: Path, witness: Witness) -> None:
-    shutil.rmtree(keep / "audit")
+    forget(keep)
     grow(keep, 0, 1, 2)
     assert reason(witness, keep, 0) is WitnessReason.ROLLBACK
 
@@ -148,7 +154,7 @@ def test_a_refusal_changes_nothing(keep: Path, witness: Witness) -> None:
 def test_the_witness_remembers_after_a_restart(keep: Path, tmp_path: Path, witness: Witness) -> None:
     again = Witness(tmp_path / "witness", name="ignored")
     assert again.public_key == witness.public_key
-    shutil.rmtree(keep / "audit")
+    forget(keep)
     grow(keep, 7)
     assert reason(again, keep, 0) is WitnessReason.ROLLBACK
 
@@ -169,7 +175,7 @@ def test_after_a_key_was_rotated_the_witness_is_told_the_new_one(keep: Path, wit
 def test_what_the_witness_holds_is_an_outside_checkpoint(keep: Path, witness: Witness) -> None:
     note = witness.last(AuditLog(keep).public_key().name)
     assert note
-    shutil.rmtree(keep / "audit")
+    forget(keep)
     grow(keep, 0, 1)
     assert verify(keep).is_intact
     report = verify(keep, outside_checkpoints={"the witness": note})
