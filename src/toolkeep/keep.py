@@ -5,6 +5,7 @@ import os
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
     from toolkeep.audit.receipt import Receipt
     from toolkeep.execution.loop_thread import LoopThread
+    from toolkeep.execution.registered_code import RegisteredCode
     from toolkeep.pipeline import Pipeline, Spans
     from toolkeep.policy.authorize import Authorizer
     from toolkeep.policy.explain import Holder
@@ -50,6 +52,10 @@ if TYPE_CHECKING:
 LOCAL_AGENT = "local"
 KNOWN_AGENTS = (LOCAL_AGENT, "operator", "mcp-local")
 """Agents that need no declaration: the host's own code, the person at the command line, an MCP client."""
+
+
+_OPEN: "weakref.WeakSet[Keep]" = weakref.WeakSet()
+"""The keeps of this process."""
 
 
 class CallKeywords(TypedDict, total=False):
@@ -141,6 +147,8 @@ class Keep(KeepsTools):
         self._webhooks: list[Webhook] = []
         self._speaks: Speaker | None = None
         self._trusted: TrustedPaths | None = None
+        self._code: RegisteredCode | None = None
+        _OPEN.add(self)
         for grant in policy.agents.values():
             self._watch(grant)
 
@@ -170,6 +178,7 @@ class Keep(KeepsTools):
             if self._loop is not None:
                 self._loop.check_elsewhere("a tool that call_sync runs cannot close the keep that runs it")
             self._is_closed = True
+            _OPEN.discard(self)
             loop, self._loop = self._loop, None
         if loop is not None:
             loop.close(self._made.end_processes if self._made is not None else None)
@@ -246,18 +255,29 @@ class Keep(KeepsTools):
 
     @property
     def trusted(self) -> TrustedPaths:
-        """What this process executes, imports or believes, and no tool may write."""
+        """What this process executes, imports or believes, and no tool may write: that of all its keeps."""
         if self._trusted is None:
-            from toolkeep.execution.registered_code import RegisteredCode, programs_of_others
-
-            code = RegisteredCode(lambda: self._registry.snapshot.families, self._project)
+            from toolkeep.execution.registered_code import programs_of_others
 
             def programs(agent: str) -> "Iterable[TrustedPath]":
                 held = {name: grant.capabilities for name, grant in self._grants.items()}
                 return programs_of_others(held, self._project, agent)
 
+            # Of all keeps: a tool of one must not rewrite that of another, which may have other secrets.
+            def code() -> "Iterable[TrustedPath]":
+                return (one for keep in list(_OPEN) for one in keep.code)
+
             self._trusted = TrustedPaths(self._policy.state_folder or "", code, programs)
         return self._trusted
+
+    @property
+    def code(self) -> "Sequence[TrustedPath]":
+        """Where the code of the registered tools lies."""
+        if self._code is None:
+            from toolkeep.execution.registered_code import RegisteredCode
+
+            self._code = RegisteredCode(lambda: self._registry.snapshot.families, self._project)
+        return self._code()
 
     def has_agent(self, name: str) -> bool:
         """Whether an agent of that name was declared."""

@@ -44,6 +44,7 @@ def project(tmp_path: Path) -> Path:
         ("python", "shop.tools:price", ["shop"]),
         ("python", "alone:say", ["alone.py", "__pycache__"]),
         ("command", ["./run.sh", "{path}"], ["run.sh"]),
+        ("command", ["/bin/sh", "./server.js", "run.sh"], ["server.js", "run.sh"]),
         ("process", {"argv": ["/bin/sh", "./server.js"], "code": ["./shop"]}, ["server.js", "shop"]),
         ("wasm", "module.wasm", ["module.wasm"]),
         ("wasm", {"path": "module.wasm", "output": "text"}, ["module.wasm"]),
@@ -64,11 +65,20 @@ def test_the_program_of_an_upstream_server_is_found(project: Path) -> None:
 
 
 def test_a_confined_function_counts_with_its_package_and_one_in_process_with_its_file() -> None:
-    keep = Keep()
-    keep.register(isolated.write)
-    (package, *_) = keep.trusted._code()
+    with Keep() as keep:
+        keep.register(isolated.write)
+        (package, *_) = keep.code
     assert package.path == os.path.realpath(Path(isolated.__file__).parents[1])
     assert package.what == "the code of the tool 'write'"
+
+
+def test_the_code_of_another_keep_is_trusted_too() -> None:
+    """Its tools may have other secrets; once it is closed, nothing of it is run."""
+    package = os.path.realpath(Path(isolated.__file__).parents[1])
+    with Keep() as other, Keep() as keep:
+        other.register(isolated.write)
+        assert keep.trusted.covering(f"{package}/x.py") is not None
+    assert package not in {one.path for one in keep.trusted._code()}
 
 
 def test_it_is_worked_out_again_when_a_tool_comes(project: Path) -> None:

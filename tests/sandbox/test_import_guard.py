@@ -162,6 +162,37 @@ def test_toolkeep_does_not_import_a_package_that_is_not_installed_from_the_work(
     assert run(tmp_path, program) == "True"
 
 
+def test_a_link_outside_that_leads_into_the_folder_is_judged_by_where_it_leads(tmp_path: Path) -> None:
+    """The folder of the link is safe, what it leads to is not."""
+    (tmp_path / "work" / "inner").mkdir(parents=True)
+    (tmp_path / "work" / "inner" / "linked.py").write_text("")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "linked.py").symlink_to(tmp_path / "work" / "inner" / "linked.py")
+    program = """
+        import sys
+        sys.path.append("../outside")
+        watch(".")
+        open("inner/linked.py", "w").write("print('ran')")
+        print(tried("linked"))
+    """
+    assert run(tmp_path / "work", program) == "refused"
+
+
+def test_distributions_in_a_writable_folder_are_not_found(tmp_path: Path) -> None:
+    """`keyring` and others call each entry point of a group; an installed function needs no code to be left."""
+    program = """
+        import importlib.metadata, os
+        watch(".")
+        os.mkdir("left-1.dist-info")
+        open("left-1.dist-info/METADATA", "w").write("Metadata-Version: 2.1\\nName: toolkeep\\nVersion: 9.9.9\\n")
+        open("left-1.dist-info/entry_points.txt", "w").write("[keyring.backends]\\nx = os:abort\\n")
+        found = importlib.metadata.entry_points(group="keyring.backends")
+        print("x" in {point.name for point in found}, importlib.metadata.version("toolkeep") == "9.9.9")
+        print(bool(importlib.metadata.version("pytest")))
+    """
+    assert run(tmp_path, program) == "False False\nTrue"
+
+
 def test_the_work_itself_may_still_name_a_module_as_an_installed_one(tmp_path: Path) -> None:
     (tmp_path / "yaml.py").write_text("mine = True")
     assert run(tmp_path, "watch('.')\nimport yaml\nprint(yaml.mine)") == "True"

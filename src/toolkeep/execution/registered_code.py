@@ -85,7 +85,8 @@ def _named(kind: str, runner: Any, base: str) -> Iterable[str]:
     if kind == "python":
         return find_code(str(runner.target), [base, *sys.path] if base != "/" else sys.path).packages
     if kind == "command":
-        return surroundings(find_program(runner.target[0], base))
+        files = (os.path.realpath(os.path.join(base, word)) for word in runner.target[1:])
+        return [*surroundings(find_program(runner.target[0], base)), *filter(os.path.isfile, files)]
     if kind == "process":
         return Staying.read(runner.target).shown(base)
     if kind == "mcp" and "command" in runner.target:

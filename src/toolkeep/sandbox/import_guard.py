@@ -96,7 +96,9 @@ class ImportGuard:
                 ]
                 self._recorded = new._replace(installed=tuple(installed))
             if self not in sys.meta_path[:1]:
-                sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if finder is not self)]
+                others = (finder for finder in sys.meta_path if finder is not self)
+                guarded = (_Distributions if finder is PathFinder else finder for finder in others)
+                sys.meta_path[:] = [self, *guarded]
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -120,7 +122,7 @@ class ImportGuard:
         if importer and not recorded.is_writable(importer):
             # Installed code means an installed module. Without this, a file that a tool left in an earlier
             # run would be there at the start, and be taken for `h11` or `yaml`.
-            if (installed := PathFinder.find_spec(name, list(recorded.installed))) is not None:
+            if (installed := _installed(name, recorded)) is not None:
                 return installed
             if is_within(importer, OURS):
                 raise _refused(name, place, "is not the installed module that toolkeep imports")
@@ -142,14 +144,38 @@ class ImportGuard:
         """The module of the same name that the refused one stood in front of, or ImportError."""
         refused = _refused(name, place, objection)
         log.warning("a module was not imported", extra={"module_name": name, "reason": str(refused)})
-        if path is None:
-            spec = PathFinder.find_spec(name, list(self._recorded.installed))
-            if spec is not None:
-                return spec
-        raise refused
+        installed = _installed(name, self._recorded) if path is None else None
+        if installed is None:
+            raise refused
+        return installed
 
 
 _GUARD: Final = ImportGuard()
+
+
+def _installed(name: str, recorded: _Recorded) -> ModuleSpec | None:
+    """The module of a name in a folder that no tool may write; none that a link there leads to elsewhere."""
+    spec = PathFinder.find_spec(name, list(recorded.installed))
+    return None if spec is not None and _touches(recorded, _place(spec)) else spec
+
+
+class _Distributions(PathFinder):
+    """The finder of Python itself, which finds no distribution in a folder that a tool may write.
+
+    A `*.dist-info` there could name any installed function as an entry point: `keyring` and others call what
+    they find under a group, so that a tool would choose what runs in the host without bringing any code.
+    """
+
+    @staticmethod
+    def find_distributions(context: Any = None) -> Any:
+        """The distributions of the other folders."""
+        from importlib.metadata import DistributionFinder, MetadataPathFinder
+
+        context = context or DistributionFinder.Context()
+        folders = [path for path in context.path if not is_writable(path)]
+        return MetadataPathFinder.find_distributions(
+            DistributionFinder.Context(name=context.name, path=folders)
+        )
 
 
 class _SourceOnly(SourceFileLoader):

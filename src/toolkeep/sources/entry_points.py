@@ -1,14 +1,11 @@
 """Providers of other packages, found through entry points; only those that the configuration names run."""
 
 import importlib.metadata
-import sys
-from collections.abc import Iterator
 from typing import Any
 
 from toolkeep.errors import ProviderFailed
 from toolkeep.registry.given import let_pass
 from toolkeep.registry.providers import ToolProvider
-from toolkeep.sandbox.import_guard import is_writable
 from toolkeep.validation.nearest import nearest_name
 
 GROUP = "toolkeep.providers"
@@ -16,7 +13,7 @@ GROUP = "toolkeep.providers"
 
 def load_provider(name: str) -> ToolProvider:
     """The provider of that name, made; `ProviderFailed` where there is none or it cannot be made."""
-    points = [point for point in _installed() if point.group == GROUP]
+    points = importlib.metadata.entry_points(group=GROUP)
     found = [point.name for point in points]
     if name not in found:
         near = nearest_name(name, found)
@@ -27,7 +24,7 @@ def load_provider(name: str) -> ToolProvider:
     if found.count(name) > 1:
         raise ProviderFailed(name, "is installed by several packages", hint="keep one of them")
     try:
-        loaded = points[found.index(name)].load()
+        loaded = points[name].load()
         provider = loaded() if isinstance(loaded, type) else loaded
         wrong = _wrong_with(provider)
         named = None if wrong else _Named(name, provider)
@@ -37,20 +34,6 @@ def load_provider(name: str) -> ToolProvider:
     if named is None:
         raise ProviderFailed(name, wrong or "", hint="see toolkeep's ToolProvider")
     return named
-
-
-def _installed() -> Iterator[importlib.metadata.EntryPoint]:
-    """The entry points of installed distributions, each taken once, as Python would.
-
-    Not those in a folder that a tool may write: it could leave one there under a name that is configured.
-    """
-    seen: set[str] = set()
-    folders = [path for path in sys.path if not is_writable(path)]
-    for distribution in importlib.metadata.distributions(path=folders):
-        name = str(distribution.metadata["Name"]).casefold()
-        if name not in seen:
-            seen.add(name)
-            yield from distribution.entry_points
 
 
 class _Named:
