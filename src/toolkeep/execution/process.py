@@ -50,7 +50,7 @@ class _Wanted(NamedTuple):
     key: tuple[Any, ...]
     place: Residence
     program: Program
-    idle_s: float
+    staying: Staying
 
 
 class ProcessRunner:
@@ -95,7 +95,10 @@ class ProcessRunner:
                 return await _Talker.start(pool, wanted, findings)
 
             user = User(call.tool.name, call.request.agent)
-            async with self._residents.use(wanted.key, start, user=user, idle_s=wanted.idle_s) as talker:
+            staying = wanted.staying
+            async with self._residents.use(
+                wanted.key, start, user=user, idle_s=staying.idle_s, between_calls=staying.between_calls
+            ) as talker:
                 talker.begin(call.tool, self._contacts.of(call))
                 said = await _answer(call, talker.resident, self._request(call), given.given)
         except ResidentOver as over:
@@ -125,8 +128,9 @@ class ProcessRunner:
         program = staying.program(base, given.secret)
         place = residence(call.approved.permitted, program.path, staying.shown(base), self._trusted, base)
         told = hashlib.sha256(json.dumps(program.environment).encode()).digest()
-        key = (tool.definition_hash, call.request.agent, program.argv, told, *place.key)
-        return _Wanted(key, place, program, staying.idle_s)
+        who = (tool.definition_hash, call.request.agent)
+        key = (*who, program.argv, told, staying.between_calls, *place.key)
+        return _Wanted(key, place, program, staying)
 
     def _request(self, call: RecordedCall) -> dict[str, Any]:
         return {"id": secrets.token_hex(8), "arguments": resolved_arguments(call)}
@@ -144,7 +148,7 @@ class _Talker:
         way_out = WayOut(wanted.place.hosts)
         resident = await Resident.start(
             pool,
-            recipe(wanted.place, findings),
+            recipe(wanted.place, findings, wanted.staying.between_calls),
             wanted.program,
             line_bytes=OUTPUT_CAP_BYTES + _ENVELOPE_BYTES,
             serve=None if wanted.place.hosts.is_empty else way_out.serve,
@@ -157,6 +161,12 @@ class _Talker:
 
     def attend(self, *, closely: bool) -> None:
         self.resident.attend(closely=closely)
+
+    async def suspend(self) -> None:
+        await self.resident.suspend()
+
+    async def resume(self) -> None:
+        await self.resident.resume()
 
     async def close(self) -> None:
         await self.resident.close()

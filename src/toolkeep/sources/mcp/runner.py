@@ -21,7 +21,7 @@ from toolkeep.execution.machine import Machine
 from toolkeep.execution.residence import level_of, recipe, residence
 from toolkeep.execution.residents import Residents, User
 from toolkeep.execution.runner import RunRefused, Timed
-from toolkeep.execution.staying import Staying
+from toolkeep.execution.staying import BetweenCalls, Staying
 from toolkeep.limits import DEFAULT_RESIDENT_IDLE_SECONDS
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
@@ -125,7 +125,10 @@ class McpRunner:
         key, start = await self._wanted(call, known)
         idle_s = float(target.get("idle_s", DEFAULT_RESIDENT_IDLE_SECONDS))
         user = User(call.tool.name, call.request.agent)
-        async with self._residents.use(key, start, user=user, idle_s=idle_s, is_shared=True) as talk:
+        between_calls = BetweenCalls(target.get("between_calls", BetweenCalls.RUNNING))
+        async with self._residents.use(
+            key, start, user=user, idle_s=idle_s, is_shared=True, between_calls=between_calls
+        ) as talk:
             await talk.look_again()
             _check_pin(call, talk)
             if talk.way_out is not None:
@@ -144,18 +147,19 @@ class McpRunner:
         from toolkeep.sources.mcp.filling import Filling
         from toolkeep.sources.mcp.talk import start_by_lines
 
-        words = {key: target.get(key) for key in ("environment", "code")}
+        words = {key: target[key] for key in ("environment", "code", "between_calls") if key in target}
         staying = Staying.read({"argv": list(target["command"]), **words})
         base = target["base"]
         filling = Filling(known.secret)
         program = staying.program(base, filling.secret)
         place = residence(call.approved.permitted, program.path, staying.shown(base), self._trusted, base)
         findings = await self._machine.findings(place.level)
-        key = (*who, program.argv, _digest(dict(program.environment)), *place.key)
+        told = _digest(dict(program.environment))
+        key = (*who, program.argv, told, staying.between_calls, *place.key)
         protocol = target.get("protocol", "")
         return key, lambda pool: start_by_lines(
             pool,
-            recipe(place, findings),
+            recipe(place, findings, staying.between_calls),
             program,
             place.hosts,
             protocol,
