@@ -190,3 +190,23 @@ def test_two_calls_at_once_are_both_answered(tmp_path: Path) -> None:
 def test_there_are_two_ways_to_be_between_calls() -> None:
     with pytest.raises(DefinitionInvalid, match="neither running nor stopped"):
         offer("stopped", "paused")
+
+
+def test_programs_are_listed_with_their_grant_and_whether_they_run(tmp_path: Path) -> None:
+    async def main() -> list[tuple[Any, ...]]:
+        async with opened(tmp_path) as keep:
+            assert keep.persistent_programs() == ()
+            for name in ("stopped", "running"):
+                await scribble(keep, name, tmp_path / name, "thread")
+            found = [
+                (one.name, one.agent, one.grant, one.state, one.calls) for one in keep.persistent_programs()
+            ]
+            keep.disable("running")
+            assert await until(lambda: len(keep.persistent_programs()) == 1)
+            return found
+
+    grant = (f"fs.write:{tmp_path}",)
+    assert asyncio.run(main()) == [
+        ("stopped", "a", grant, "stopped", 0),
+        ("running", "a", grant, "running", 0),
+    ]

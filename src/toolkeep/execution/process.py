@@ -21,7 +21,7 @@ from toolkeep.execution.hiding import Given, hidden
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.reach import resolved_arguments
 from toolkeep.execution.residence import Residence, level_of, recipe, residence
-from toolkeep.execution.residents import Residents, User
+from toolkeep.execution.residents import Described, Residents, User
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.staying import Staying
 from toolkeep.execution.way_out import WayOut
@@ -97,7 +97,12 @@ class ProcessRunner:
             user = User(call.tool.name, call.request.agent)
             staying = wanted.staying
             async with self._residents.use(
-                wanted.key, start, user=user, idle_s=staying.idle_s, between_calls=staying.between_calls
+                wanted.key,
+                start,
+                user=user,
+                idle_s=staying.idle_s,
+                between_calls=staying.between_calls,
+                described=Described(call.tool.name, wanted.place.level.value, wanted.place.words),
             ) as talker:
                 talker.begin(call.tool, self._contacts.of(call))
                 said = await _answer(call, talker.resident, self._request(call), given.given)

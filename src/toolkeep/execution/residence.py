@@ -47,6 +47,16 @@ class Residence(NamedTuple):
     memory_bytes: int
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """What it reaches, for a person."""
+        hosts = (("net.read", self.hosts.reads), ("net.write", self.hosts.writes))
+        return (
+            *(f"fs.read:{path}" for path in self.reach.grant.read),
+            *(f"fs.write:{path}" for path in self.reach.grant.write),
+            *(f"{kind}:{host}" for kind, scopes in hosts for host in scopes),
+        )
+
+    @property
     def key(self) -> tuple[Any, ...]:
         """What tells two of them apart."""
         return (self.level, self.reach, str(self.hosts), self.code, self.memory_bytes)

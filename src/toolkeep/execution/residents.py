@@ -15,8 +15,11 @@ import contextlib
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterator
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
+
+import msgspec
 
 from toolkeep.events import (
     AgentDeclared,
@@ -73,6 +76,30 @@ class User(NamedTuple):
 Matches = Callable[[User], bool]
 
 
+class Described(NamedTuple):
+    """How a program is listed."""
+
+    name: str
+    """Of its tool, or of its upstream."""
+    isolation: str
+    grant: tuple[str, ...]
+
+
+class PersistentProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that stays between calls, as it is now (SBX-2)."""
+
+    name: str
+    """Of its tool, or of its upstream."""
+    agent: str
+    isolation: str
+    grant: tuple[str, ...]
+    """What it reaches beside its own code, such as `fs.read:/srv/books`."""
+    since: datetime
+    state: BetweenCalls
+    calls: int
+    """Calls that are under way, or wait for their turn."""
+
+
 class Residents:
     """All that stay for one keep."""
 
@@ -94,14 +121,17 @@ class Residents:
         idle_s: float,
         is_shared: bool = False,
         between_calls: BetweenCalls = BetweenCalls.RUNNING,
+        described: Described | None = None,
     ) -> AsyncIterator[L]:
         """The one of this key, started where there is none.
 
         One user at a time, and whoever fails or gives up while using it ends it: what it would say next is
-        not known. A shared one serves many at once, and stays for as long as it is alive.
+        not known. A shared one serves many at once, and stays for as long as it is alive. One that is not
+        `described` is no program of ours, and is not listed.
         """
         here = self._here()
         kept = await here.taken(key, user)
+        kept.described = described
         try:
             async with contextlib.AsyncExitStack() as turn:
                 if not is_shared:
@@ -115,6 +145,12 @@ class Residents:
                     raise
         finally:
             await here.let_go(kept, user, idle_s, between_calls)
+
+    def programs(self) -> tuple[PersistentProgram, ...]:
+        """The programs there are now; asked from any thread."""
+        with self._lock:
+            parts = tuple(self._loops.values())
+        return tuple(program for part in parts for program in part.programs())
 
     def hear(self, event: Event) -> None:
         """End the programs whose tool, grant or approval an event takes away; told from any thread."""
@@ -183,6 +219,10 @@ class _Kept:
         """Of all calls so far."""
         self.is_leaving = False
         """Whether it ends with the last call under way."""
+        self.described: Described | None = None
+        self.since = datetime.now(UTC)
+        """When its program was started."""
+        self.state = BetweenCalls.RUNNING
         self.turn = asyncio.Lock()
         self.starting = asyncio.Lock()
         self.timer: asyncio.TimerHandle | None = None
@@ -198,6 +238,19 @@ class _LoopResidents:
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._endings: set[asyncio.Task[None]] = set()
         """Programs that are being ended, or stopped."""
+
+    def programs(self) -> Iterator[PersistentProgram]:
+        """Those that live, with their calls."""
+        for kept in tuple(self._kept.values()):
+            agent = next(iter(kept.known)).agent  # one alone: a key holds it
+            if kept.one is not None and kept.one.is_alive and kept.described is not None:
+                yield PersistentProgram(
+                    **kept.described._asdict(),
+                    agent=agent,
+                    since=kept.since,
+                    state=kept.state,
+                    calls=len(kept.users),
+                )
 
     async def taken(self, key: Hashable, user: User) -> _Kept:
         """The place of a key, with one more user; the place that was not used for longest makes room."""
@@ -227,6 +280,8 @@ class _LoopResidents:
                 await self.end(kept)
             if kept.one is None:
                 kept.one = cast("Living", await start(self._pool))
+                kept.since = datetime.now(UTC)
+            kept.state = BetweenCalls.RUNNING
             kept.one.attend(closely=True)
             return kept.one
 
@@ -252,6 +307,7 @@ class _LoopResidents:
                 return
             try:
                 await kept.one.suspend()
+                kept.state = BetweenCalls.STOPPED
             except SandboxBroken as error:
                 log.warning("a program was ended between calls", extra={"reason": error.message})
                 await self.end(kept)
