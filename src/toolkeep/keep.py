@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from toolkeep.audit.receipt import Receipt
     from toolkeep.execution.loop_thread import LoopThread
     from toolkeep.execution.registered_code import RegisteredCode
+    from toolkeep.execution.residents import PersistentProgram
     from toolkeep.pipeline import Pipeline, Spans
     from toolkeep.policy.authorize import Authorizer
     from toolkeep.policy.explain import Holder
@@ -405,6 +406,10 @@ class Keep(KeepsTools):
         opened = given() if callable(given) else given
         self._holds_log = not isinstance(opened, MemoryRecord)
         return opened
+
+    def persistent_programs(self) -> "tuple[PersistentProgram, ...]":
+        """The programs and upstream servers that stay between calls: with their grant, running or stopped."""
+        return () if self._made is None else self._made.residents.programs()
 
     async def call(
         self,

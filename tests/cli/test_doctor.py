@@ -28,6 +28,7 @@ Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
 Memory of tools that start processes: bounded by a cgroup
 Hosts of confined tools: those that a call may reach, through a proxy
+Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
 Mechanisms
   ✓ user-namespace
@@ -55,6 +56,7 @@ Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
 Memory of tools that start processes: bounded by a cgroup
 Hosts of confined tools: those that a call may reach, through a proxy
+Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
 Mechanisms
   ✓ user-namespace
@@ -98,6 +100,7 @@ Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
 Memory of tools that start processes: not bounded, so that they are not run
 Hosts of confined tools: those that a call may reach, through a proxy
+Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
 Mechanisms
   ✓ user-namespace
@@ -132,6 +135,7 @@ Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
 Memory of tools that start processes: bounded by a cgroup
 Hosts of confined tools: those that a call may reach, through a proxy
+Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
 Mechanisms
   ✗ user-namespace

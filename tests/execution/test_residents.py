@@ -19,6 +19,12 @@ class Slow:
     def attend(self, *, closely: bool) -> None:
         pass
 
+    async def suspend(self) -> None:
+        pass
+
+    async def resume(self) -> None:
+        pass
+
     async def close(self) -> None:
         for _ in range(3):
             await asyncio.sleep(0)

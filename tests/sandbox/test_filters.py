@@ -35,7 +35,7 @@ from hypothesis import strategies as st
 from tests.sandbox.interpreter import Call, decide, run
 from toolkeep.sandbox import filters
 from toolkeep.sandbox.bpf import ALLOW, Action, Choice, HasFlag, IsOneOf, Program, Rule
-from toolkeep.sandbox.filters import Profile, restricted, standard, strict
+from toolkeep.sandbox.filters import Profile, restricted, standard, strict, suspendable
 from toolkeep.sandbox.syscalls import AARCH64, ARCHITECTURES, X86_64, Architecture, this_machine
 
 PID = 4321
@@ -102,6 +102,31 @@ def test_every_rule_is_met_at_each_of_its_edges(name: str, architecture: Archite
                 for six in (arguments, (1, 1, 1, 1, 0, 0), (value,) * 6):
                     call = Call(architecture.audit, architecture.numbers[call_name], six)
                     assert run(code, call) == decide(profile, call, pid=PID), (call_name, six)
+
+
+@pytest.mark.spec("SBX-2")
+@EVERY_ARCHITECTURE
+@pytest.mark.parametrize("name", ["standard", "strict+spawn", "strict+both"])
+def test_what_is_stopped_between_calls_cannot_have_itself_continued(
+    name: str, architecture: Architecture
+) -> None:
+    code = suspendable(profiles(architecture)[name]).program().for_process(PID)
+
+    def decided(call_name: str, *arguments: int) -> int:
+        six = (*arguments, 0, 0, 0, 0, 0, 0)[:6]
+        return run(code, Call(architecture.audit, architecture.numbers[call_name], six))
+
+    refused = [
+        decided("timer_create", 1),
+        decided("clone", signal.SIGCONT),
+        decided("clone", 0x4100 | signal.SIGCONT),  # as vfork does
+        decided("prctl", 1, signal.SIGCONT),
+        decided("prctl", HIGH | 1, HIGH | signal.SIGCONT),
+        decided("fcntl", 0, 10, signal.SIGCONT),
+        decided("mq_notify"),
+    ]
+    allowed = [decided("clone", signal.SIGCHLD), decided("prctl", 1, signal.SIGKILL)]
+    assert (set(refused), set(allowed)) == ({filters.REFUSED.value}, {ALLOW.value})
 
 
 @EVERY_ARCHITECTURE

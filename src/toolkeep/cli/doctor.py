@@ -125,6 +125,7 @@ def _print(host: Host, findings: Findings) -> None:
     say(_whom(host))
     say(f"Memory of tools that start processes: {_TREE_BOUNDS[findings.tree_bound]}")
     say(f"Hosts of confined tools: {_HOSTS[findings.has_hosts]}")
+    say("Persistent programs: those of a server are listed at its GET /v1/programs, not here")
     say("", "Mechanisms")
     for finding in findings.findings:
         _print_line(finding.mechanism, is_good=finding.works, details=_cure(finding))

@@ -79,6 +79,10 @@ _TOOL_REGISTRY: Schema = {
 }
 
 _WHERE: Schema = {"type": "string", "minLength": 1, "maxLength": 4096}
+_BETWEEN_CALLS: Schema = {
+    "enum": ["running", "stopped"],
+    "description": "Whether processes of the program run while no call does, by default running.",
+}
 _UPSTREAM: Schema = {
     "type": "object",
     "description": "An HTTP API with an OpenAPI document, or an MCP server.",
@@ -93,6 +97,7 @@ _UPSTREAM: Schema = {
         },
         "code": {**_NAMES, "description": "Folders and files that the program is made of."},
         "idle_s": {"type": "number", "description": "Seconds without a call after which it ends."},
+        "between_calls": _BETWEEN_CALLS,
         "protocol": {
             "enum": [*HANDSHAKE_VERSIONS, *MODERN_VERSIONS],
             "description": "The version of MCP that a server is known to speak; asked for by default.",
@@ -455,6 +460,7 @@ def _tool() -> Schema:
                         "maximum": 86400,
                         "description": "Seconds without a call after which the program ends.",
                     },
+                    "between_calls": _BETWEEN_CALLS,
                 },
                 "additionalProperties": False,
                 "description": "A program that stays between calls: argv, or an object with argv.",

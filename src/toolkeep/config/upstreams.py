@@ -13,8 +13,21 @@ def document_of(said: Mapping[str, Any]) -> str:
 
 _OF_OPENAPI = frozenset(("operations", "check_answers"))
 _OF_MCP = frozenset(
-    ("command", "environment", "code", "idle_s", "headers", "capabilities", "tools", "protocol", "oauth")
+    (
+        "command",
+        "environment",
+        "code",
+        "idle_s",
+        "between_calls",
+        "headers",
+        "capabilities",
+        "tools",
+        "protocol",
+        "oauth",
+    )
 )
+
+_OF_PROGRAM = ("environment", "code", "idle_s", "between_calls")
 
 
 def wrong_with_upstream(said: Mapping[str, Any]) -> str:
@@ -48,9 +61,11 @@ def _wrong_with_server(said: Mapping[str, Any]) -> str:
         return ""
     try:
         if "url" in said:
+            if "between_calls" in said:
+                return "has between_calls, which is for a command: its server runs elsewhere"
             Endpoint.read({"url": said["url"], "headers": said.get("headers") or {}})
         else:
-            words = {key: said[key] for key in ("environment", "code", "idle_s") if key in said}
+            words = {key: said[key] for key in _OF_PROGRAM if key in said}
             Staying.read({"argv": said["command"], **words})
     except ValueError as error:
         return str(error)

@@ -21,7 +21,7 @@ from toolkeep.execution.hiding import Given, hidden
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.reach import resolved_arguments
 from toolkeep.execution.residence import Residence, level_of, recipe, residence
-from toolkeep.execution.residents import Residents, User
+from toolkeep.execution.residents import Described, Residents, User
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.staying import Staying
 from toolkeep.execution.way_out import WayOut
@@ -50,7 +50,7 @@ class _Wanted(NamedTuple):
     key: tuple[Any, ...]
     place: Residence
     program: Program
-    idle_s: float
+    staying: Staying
 
 
 class ProcessRunner:
@@ -95,7 +95,15 @@ class ProcessRunner:
                 return await _Talker.start(pool, wanted, findings)
 
             user = User(call.tool.name, call.request.agent)
-            async with self._residents.use(wanted.key, start, user=user, idle_s=wanted.idle_s) as talker:
+            staying = wanted.staying
+            async with self._residents.use(
+                wanted.key,
+                start,
+                user=user,
+                idle_s=staying.idle_s,
+                between_calls=staying.between_calls,
+                described=Described(call.tool.name, wanted.place.level.value, wanted.place.words),
+            ) as talker:
                 talker.begin(call.tool, self._contacts.of(call))
                 said = await _answer(call, talker.resident, self._request(call), given.given)
         except ResidentOver as over:
@@ -125,8 +133,9 @@ class ProcessRunner:
         program = staying.program(base, given.secret)
         place = residence(call.approved.permitted, program.path, staying.shown(base), self._trusted, base)
         told = hashlib.sha256(json.dumps(program.environment).encode()).digest()
-        key = (tool.definition_hash, call.request.agent, program.argv, told, *place.key)
-        return _Wanted(key, place, program, staying.idle_s)
+        who = (tool.definition_hash, call.request.agent)
+        key = (*who, program.argv, told, staying.between_calls, *place.key)
+        return _Wanted(key, place, program, staying)
 
     def _request(self, call: RecordedCall) -> dict[str, Any]:
         return {"id": secrets.token_hex(8), "arguments": resolved_arguments(call)}
@@ -144,7 +153,7 @@ class _Talker:
         way_out = WayOut(wanted.place.hosts)
         resident = await Resident.start(
             pool,
-            recipe(wanted.place, findings),
+            recipe(wanted.place, findings, wanted.staying.between_calls),
             wanted.program,
             line_bytes=OUTPUT_CAP_BYTES + _ENVELOPE_BYTES,
             serve=None if wanted.place.hosts.is_empty else way_out.serve,
@@ -157,6 +166,12 @@ class _Talker:
 
     def attend(self, *, closely: bool) -> None:
         self.resident.attend(closely=closely)
+
+    async def suspend(self) -> None:
+        await self.resident.suspend()
+
+    async def resume(self) -> None:
+        await self.resident.resume()
 
     async def close(self) -> None:
         await self.resident.close()

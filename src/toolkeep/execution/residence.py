@@ -15,6 +15,7 @@ from toolkeep.calls import PermittedCall, RegisteredTool, TouchedThing
 from toolkeep.definitions.capability import Capability
 from toolkeep.execution.programs import find_program
 from toolkeep.execution.reach import SPAWN, Reach, Tool, check_code, hosts_of, reach_of, reach_of_scopes
+from toolkeep.execution.staying import BetweenCalls
 from toolkeep.limits import DEFAULT_MEMORY_BYTES
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.reaching import HostReach
@@ -44,6 +45,16 @@ class Residence(NamedTuple):
     hosts: HostReach
     code: tuple[str, ...]
     memory_bytes: int
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What it reaches, for a person."""
+        hosts = (("net.read", self.hosts.reads), ("net.write", self.hosts.writes))
+        return (
+            *(f"fs.read:{path}" for path in self.reach.grant.read),
+            *(f"fs.write:{path}" for path in self.reach.grant.write),
+            *(f"{kind}:{host}" for kind, scopes in hosts for host in scopes),
+        )
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -101,8 +112,16 @@ def _real(capability: Capability, base: str) -> str:
     return os.path.realpath(os.path.join(base, scope))
 
 
-def recipe(place: Residence, findings: Findings) -> Recipe:
+def recipe(
+    place: Residence, findings: Findings, between_calls: BetweenCalls = BetweenCalls.RUNNING
+) -> Recipe:
     """How its worker is made. Raises SandboxUnavailable where this machine cannot give the level."""
+    system_calls = for_level(
+        place.level,
+        may_spawn=True,
+        may_connect=place.reach.connects,
+        is_suspendable=between_calls is BetweenCalls.STOPPED,
+    )
     findings.require(place.level, connects=place.reach.connects)
     return Recipe(
         zygote=ZygotePlan(
@@ -116,7 +135,7 @@ def recipe(place: Residence, findings: Findings) -> Recipe:
             tool="",
             stays=True,
             level=place.level,
-            filter=for_level(place.level, may_spawn=True, may_connect=place.reach.connects).program(),
+            filter=system_calls.program(),
             connects=place.reach.connects,
             may_spawn=True,
             memory_by=findings.tree_bound or Mechanism.MEMORY_WATCH,

@@ -6,15 +6,20 @@ the next call: one that fails only ends its program.
 
 A program runs with its grant while no call uses it, so that it is ended as soon as it could not be called any
 more (SBX-2): `hear` is told when a tool is disabled or removed, when an agent holds something else, when
-policies change, and when a person says no.
+policies change, and when a person says no. Where it is said so, it is stopped between calls: the last call is
+over when no process of the program runs, and a program that cannot be stopped is ended.
 """
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterator
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
+
+import msgspec
 
 from toolkeep.events import (
     AgentDeclared,
@@ -26,9 +31,12 @@ from toolkeep.events import (
     ToolSwitched,
     ToolUnregistered,
 )
+from toolkeep.execution.staying import BetweenCalls
 from toolkeep.limits import RESIDENTS
-from toolkeep.sandbox.errors import SandboxExhausted
+from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.pool import Pool
+
+log = logging.getLogger("toolkeep.execution")
 
 
 class Living(Protocol):
@@ -40,6 +48,12 @@ class Living(Protocol):
 
     def attend(self, *, closely: bool) -> None:
         """Say whether it has a call now, or waits for one."""
+
+    async def suspend(self) -> None:
+        """Stop all its processes; SandboxBroken where it cannot be shown that none of them runs."""
+
+    async def resume(self) -> None:
+        """Continue its processes where they are stopped; SandboxBroken where one of them ran meanwhile."""
 
     async def close(self) -> None:
         """End it."""
@@ -62,6 +76,30 @@ class User(NamedTuple):
 Matches = Callable[[User], bool]
 
 
+class Described(NamedTuple):
+    """How a program is listed."""
+
+    name: str
+    """Of its tool, or of its upstream."""
+    isolation: str
+    grant: tuple[str, ...]
+
+
+class PersistentProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that stays between calls, as it is now (SBX-2)."""
+
+    name: str
+    """Of its tool, or of its upstream."""
+    agent: str
+    isolation: str
+    grant: tuple[str, ...]
+    """What it reaches beside its own code, such as `fs.read:/srv/books`."""
+    since: datetime
+    state: BetweenCalls
+    calls: int
+    """Calls that are under way, or wait for their turn."""
+
+
 class Residents:
     """All that stay for one keep."""
 
@@ -75,15 +113,25 @@ class Residents:
 
     @contextlib.asynccontextmanager
     async def use(
-        self, key: Hashable, start: Start[L], *, user: User, idle_s: float, is_shared: bool = False
+        self,
+        key: Hashable,
+        start: Start[L],
+        *,
+        user: User,
+        idle_s: float,
+        is_shared: bool = False,
+        between_calls: BetweenCalls = BetweenCalls.RUNNING,
+        described: Described | None = None,
     ) -> AsyncIterator[L]:
         """The one of this key, started where there is none.
 
         One user at a time, and whoever fails or gives up while using it ends it: what it would say next is
-        not known. A shared one serves many at once, and stays for as long as it is alive.
+        not known. A shared one serves many at once, and stays for as long as it is alive. One that is not
+        `described` is no program of ours, and is not listed.
         """
         here = self._here()
         kept = await here.taken(key, user)
+        kept.described = described
         try:
             async with contextlib.AsyncExitStack() as turn:
                 if not is_shared:
@@ -96,7 +144,13 @@ class Residents:
                         await here.end(kept)
                     raise
         finally:
-            here.let_go(kept, user, idle_s)
+            await here.let_go(kept, user, idle_s, between_calls)
+
+    def programs(self) -> tuple[PersistentProgram, ...]:
+        """The programs there are now; asked from any thread."""
+        with self._lock:
+            parts = tuple(self._loops.values())
+        return tuple(program for part in parts for program in part.programs())
 
     def hear(self, event: Event) -> None:
         """End the programs whose tool, grant or approval an event takes away; told from any thread."""
@@ -165,6 +219,10 @@ class _Kept:
         """Of all calls so far."""
         self.is_leaving = False
         """Whether it ends with the last call under way."""
+        self.described: Described | None = None
+        self.since = datetime.now(UTC)
+        """When its program was started."""
+        self.state = BetweenCalls.RUNNING
         self.turn = asyncio.Lock()
         self.starting = asyncio.Lock()
         self.timer: asyncio.TimerHandle | None = None
@@ -179,6 +237,20 @@ class _LoopResidents:
         self._loop = asyncio.get_running_loop()
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._endings: set[asyncio.Task[None]] = set()
+        """Programs that are being ended, or stopped."""
+
+    def programs(self) -> Iterator[PersistentProgram]:
+        """Those that live, with their calls."""
+        for kept in tuple(self._kept.values()):
+            agent = next(iter(kept.known)).agent  # one alone: a key holds it
+            if kept.one is not None and kept.one.is_alive and kept.described is not None:
+                yield PersistentProgram(
+                    **kept.described._asdict(),
+                    agent=agent,
+                    since=kept.since,
+                    state=kept.state,
+                    calls=len(kept.users),
+                )
 
     async def taken(self, key: Hashable, user: User) -> _Kept:
         """The place of a key, with one more user; the place that was not used for longest makes room."""
@@ -204,15 +276,17 @@ class _LoopResidents:
     async def living(self, kept: _Kept, start: Start[Any]) -> Living:
         """Whoever lives at a place; moves in where nobody does."""
         async with kept.starting:
-            if kept.one is not None and not kept.one.is_alive:
+            if kept.one is not None and not await _is_usable(kept.one):
                 await self.end(kept)
             if kept.one is None:
                 kept.one = cast("Living", await start(self._pool))
+                kept.since = datetime.now(UTC)
+            kept.state = BetweenCalls.RUNNING
             kept.one.attend(closely=True)
             return kept.one
 
-    def let_go(self, kept: _Kept, user: User, idle_s: float) -> None:
-        """One user less; the last one closes the door after a while."""
+    async def let_go(self, kept: _Kept, user: User, idle_s: float, between_calls: BetweenCalls) -> None:
+        """One user less; the last one closes the door after a while, and stops who lives there until then."""
         kept.users.remove(user)
         if kept.users:
             return
@@ -222,6 +296,21 @@ class _LoopResidents:
             return
         kept.one.attend(closely=False)
         kept.timer = self._loop.call_later(idle_s, self._leave, kept)
+        if between_calls is BetweenCalls.STOPPED:
+            # Shielded: a caller who gives up must not leave a program running.
+            await asyncio.shield(self._in_background(self._suspend(kept)))
+
+    async def _suspend(self, kept: _Kept) -> None:
+        """Stop who lives there, unless a call began meanwhile; end who cannot be stopped."""
+        async with kept.starting:
+            if kept.one is None or kept.users:
+                return
+            try:
+                await kept.one.suspend()
+                kept.state = BetweenCalls.STOPPED
+            except SandboxBroken as error:
+                log.warning("a program was ended between calls", extra={"reason": error.message})
+                await self.end(kept)
 
     def end_of(self, matches: Matches, at_once: bool) -> None:  # noqa: FBT001 -- by call_soon_threadsafe
         """End what such users had; `at_once` also under their calls, but never under those of others."""
@@ -250,7 +339,10 @@ class _LoopResidents:
 
     def _end_soon(self, kept: _Kept) -> "asyncio.Task[None]":
         one, kept.one = kept.one, None
-        task = self._loop.create_task(_ended(one))
+        return self._in_background(_ended(one))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = self._loop.create_task(work)
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
         return task
@@ -275,6 +367,18 @@ class _LoopResidents:
     def close_by_itself(self) -> None:
         """Close as a task of this loop."""
         self._closing = self._loop.create_task(self.close())  # a task that nobody holds may be collected
+
+
+async def _is_usable(one: Living) -> bool:
+    """Whether it can be talked to, and runs from here on."""
+    if not one.is_alive:
+        return False
+    try:
+        await one.resume()
+    except (SandboxBroken, OSError) as error:
+        log.warning("a program that was stopped is not continued", extra={"reason": str(error)})
+        return False
+    return True
 
 
 async def _ended(one: Living | None) -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -16,11 +17,18 @@ from toolkeep.limits import DEFAULT_RESIDENT_IDLE_SECONDS, RESIDENT_IDLE_SECONDS
 from toolkeep.sandbox.resident import Program
 from toolkeep.wording import echo_name
 
-_KEYS: Final = ("argv", "environment", "code", "idle_s")
+_KEYS: Final = ("argv", "environment", "code", "idle_s", "between_calls")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET: Final = re.compile(r"\{secret:([^{}]+)\}")
 _OURS: Final = re.compile(r"LD_.*|(https?|HTTPS?)_(proxy|PROXY)|GCONV_PATH|GLIBC_TUNABLES")
 """Variables that decide what is loaded, and by which way out the network is reached."""
+
+
+class BetweenCalls(StrEnum):
+    """What the processes of a program do while no call of it is under way (SBX-2)."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
 
 
 class Staying(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +40,7 @@ class Staying(msgspec.Struct, frozen=True, kw_only=True):
     code: tuple[str, ...] = ()
     """Folders and files that it is made of: it may read them, whatever the agent holds."""
     idle_s: float = DEFAULT_RESIDENT_IDLE_SECONDS
+    between_calls: BetweenCalls = BetweenCalls.RUNNING
 
     @classmethod
     def read(cls, target: Any) -> "Staying":
@@ -49,6 +58,7 @@ class Staying(msgspec.Struct, frozen=True, kw_only=True):
             environment=_read_environment(fields.get("environment")),
             code=_texts(fields.get("code"), "code"),
             idle_s=_read_idle(fields.get("idle_s", DEFAULT_RESIDENT_IDLE_SECONDS)),
+            between_calls=_read_between_calls(fields.get("between_calls", BetweenCalls.RUNNING)),
         )
 
     def program(self, base: str, secret: Callable[[str], str]) -> Program:
@@ -102,6 +112,13 @@ def _read_idle(value: Any) -> float:
     if not is_number or not least <= value <= most:
         raise ValueError(f"has an idle_s that is no number from {least:g} to {most:g}")
     return float(value)
+
+
+def _read_between_calls(value: Any) -> BetweenCalls:
+    try:
+        return BetweenCalls(value)
+    except ValueError:
+        raise ValueError("has a between_calls that is neither running nor stopped") from None
 
 
 def _filled(

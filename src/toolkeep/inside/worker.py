@@ -168,7 +168,7 @@ def _stay() -> None:
     """Run the program that the host names; what it was started with is told to nobody else."""
     order = _hear()
     if order is not None:
-        resident.stay(json.loads(order), _say)
+        resident.stay(json.loads(order), _say, _hear, REQUEST)
 
 
 def _answer_once(plan: Prepared) -> None:

@@ -276,6 +276,32 @@ _OWN_CONTROLS: Final[Mapping[str, Rule]] = {
 
 _LOCKS: Final[Mapping[str, Rule]] = {"fcntl": _only_if(IsOneOf(1, _FCNTL_DESCRIPTOR + _FCNTL_LOCKS))}
 
+# --- for programs that are stopped between calls --------------------------------------------------
+
+_SIGCONT: Final = 18
+_EXIT_SIGNAL: Final = 0xFF
+"""The bits of clone's flags that hold the signal which the parent gets when the child ends."""
+_SET_PDEATHSIG: Final = 1
+
+
+def _without_continuing(rules: Mapping[str, Rule]) -> dict[str, Rule]:
+    """The same without the calls by which the kernel would continue a program that the host stopped (SBX-2).
+
+    A timer, or the end of a parent or a child, can be made to send SIGCONT. So can a descriptor and a message
+    queue, but F_SETSIG and mq_notify are refused everywhere. The timer's signal lies in memory: no timers.
+    """
+    is_continuing_child = IsOneOf(0, (_SIGCONT,), mask=_EXIT_SIGNAL)
+    is_continued_orphan = IsOneOf(1, (_SIGCONT,))
+    return {
+        **rules,
+        "timer_create": REFUSED,
+        "clone": Choice(is_continuing_child, REFUSED, rules["clone"]),
+        "prctl": Choice(
+            IsOneOf(0, (_SET_PDEATHSIG,)), Choice(is_continued_orphan, REFUSED, ALLOW), rules["prctl"]
+        ),
+    }
+
+
 # --- sockets -------------------------------------------------------------------------------------
 
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
@@ -400,16 +426,29 @@ _STANDARD_RULES: Final[Mapping[str, Rule]] = {
 _EVERYWHERE: Final = (_COMPUTE, _DESCRIPTORS, _SIGNALS_AND_TIME, _ABOUT_ITSELF, _PAIR)
 
 
-def for_level(level: Isolation, *, may_spawn: bool = False, may_connect: bool = False) -> Profile:
-    """The filter of a level on this machine; what a call may do beyond it counts at strict only."""
+def for_level(
+    level: Isolation, *, may_spawn: bool = False, may_connect: bool = False, is_suspendable: bool = False
+) -> Profile:
+    """The filter of a level on this machine; what a call may do beyond it counts at strict only.
+
+    What is suspendable cannot continue itself once it was stopped.
+    """
     architecture = this_machine()
     if architecture is None:
         raise ValueError("there is no system call filter for this kind of processor")
     if level is Isolation.STANDARD:
-        return standard(architecture)
-    if level is Isolation.STRICT:
-        return strict(architecture, may_spawn=may_spawn, may_connect=may_connect)
-    return restricted(architecture)
+        profile = standard(architecture)
+    elif level is Isolation.STRICT:
+        profile = strict(architecture, may_spawn=may_spawn, may_connect=may_connect)
+    else:
+        profile = restricted(architecture)
+    return suspendable(profile) if is_suspendable else profile
+
+
+def suspendable(profile: Profile) -> Profile:
+    """A profile without what would continue a program that the host stopped."""
+    rules = _without_continuing(profile.rules)
+    return _profile(profile.architecture, rules, default=profile.default)
 
 
 def standard(architecture: Architecture) -> Profile:

@@ -20,6 +20,14 @@ _SHARE: Final = (b"Pss_Anon", b"Pss_Shmem", b"SwapPss")
 
 _BYTES: Final = 1024
 
+_STATE: Final = re.compile(rb"^State:\s*(\w)", re.MULTILINE)
+_SWITCHES: Final = re.compile(rb"^\w*voluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
+_STILL: Final = frozenset({b"T", b"Z", b"X"})
+"""Stopped, or dead. A task that a tracer holds (`t`) is not among them: the tracer could continue it."""
+
+Still = dict[int, tuple[bytes, ...]]
+"""The state of each thread of stopped processes, and how often each has run."""
+
 
 def host_pid(pidfd: int) -> int:
     """The number of a process that lives, whatever it is called in its own namespace."""
@@ -47,6 +55,31 @@ def tree_bytes(first: int, enough: int) -> int:
         if is_steady and None not in taken.values():
             break
     return most
+
+
+def still(first: int) -> Still | None:
+    """The threads of all descendants of a process, or None where one of them is not stopped.
+
+    No single look is a proof: a process that was looked at early may be continued by one that is looked at
+    late. Two equal ones are: each thread has the same count of context switches, so that it did not run from
+    the one look to the other. All were stopped at the moment between the two, and nobody is left to continue
+    them, or to fork.
+    """
+    found: Still = {}
+    try:
+        processes = _children(first)
+        for process in processes:
+            # First the states, then the children: a process that was stopped before forks none afterwards.
+            for thread in map(int, os.listdir(f"/proc/{process}/task")):
+                status = _read(f"/proc/{process}/task/{thread}/status")
+                state = _STATE.search(status)
+                if state is None or state[1] not in _STILL:
+                    return None
+                found[thread] = (state[1], *_SWITCHES.findall(status))
+            processes += _children(process)
+    except OSError:  # it came or went meanwhile, so that something runs
+        return None
+    return found
 
 
 def _share(process: int, taken: int) -> int:

@@ -4,6 +4,7 @@ Comes in: a recipe for a worker that stays, a program with its environment, and 
 out: whole lines, or `ResidentOver`, which says why there will be none. Everything that the program writes is
 distrusted: nothing is read beyond the bound of a line, and of its standard error the end alone is kept. It
 ends, with everything that it started, when it is closed, when the pool is, and when this process is gone.
+Between calls it can be suspended: none of its processes runs until it is resumed (SBX-2).
 What lines mean, when to give up and whether to start another is for the caller.
 """
 
@@ -21,6 +22,7 @@ from toolkeep.sandbox.exchange import Serve
 from toolkeep.sandbox.frames import HEADER_BYTES, FrameRefused, frame, parse
 from toolkeep.sandbox.plan import SCRATCH, Recipe
 from toolkeep.sandbox.pool import BURIAL_SECONDS, Pool
+from toolkeep.sandbox.processes import Still, host_pid, still
 from toolkeep.sandbox.streams import Inlet, Lines, LineTooLong, Orders, Tail
 from toolkeep.sandbox.zygote import Streams, Worker
 
@@ -33,6 +35,11 @@ _ERRORS_PAUSE_S: Final = 0.05
 
 _LEAVING_SECONDS: Final = 1.0
 """How long a program that closed its output may take to end, and say how."""
+
+_SUSPEND_SECONDS: Final = 2.0
+"""How long its processes may take to stop; one that waits for a disk cannot be stopped before."""
+_LOOK_S: Final = (0.001, 0.1)
+"""The first pause between two looks at them, and the longest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +93,8 @@ class Resident:
         self._input = Inlet(streams.input.fileno())
         self._served = AsyncExitStack()
         self._is_closed = False
+        self._suspended: Still | None = None
+        """Its threads, where they are stopped."""
 
     @classmethod
     async def start(
@@ -137,6 +146,34 @@ class Resident:
         """Say whether it has a call now, or waits for one."""
         if not self._is_closed:
             self._worker.attend(closely=closely)
+
+    async def suspend(self) -> None:
+        """Stop all its processes; SandboxBroken where it cannot be shown that none of them runs."""
+        try:
+            process = host_pid(self._worker.pidfd)
+            async with asyncio.timeout(_SUSPEND_SECONDS):
+                self._suspended = await self._stopped(process)
+        except (TimeoutError, OSError) as error:
+            raise SandboxBroken("the processes of a program could not be stopped") from error
+
+    async def _stopped(self, process: int) -> Still:
+        pause_s, longest_s = _LOOK_S
+        while True:
+            await self._control.suspend()  # again each time: one that was not stopped yet may continue others
+            first = await asyncio.to_thread(still, process)
+            if first is not None and first == await asyncio.to_thread(still, process):
+                return first
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, longest_s)
+
+    async def resume(self) -> None:
+        """Continue its processes where they are stopped; SandboxBroken where one of them ran meanwhile."""
+        stopped, self._suspended = self._suspended, None
+        if stopped is None:
+            return
+        if stopped != await asyncio.to_thread(still, host_pid(self._worker.pidfd)):
+            raise SandboxBroken("a program ran between two calls, although it was stopped")
+        self._control.resume()
 
     async def send(self, data: bytes) -> None:
         """Write to its standard input; waits for as long as the program does not read."""
@@ -194,15 +231,31 @@ class _Control:
         self._orders: Orders | None = None
         self._heard = bytearray()
         self._started: asyncio.Future[None] = self._loop.create_future()
+        self._suspended: asyncio.Future[None] | None = None
         self.ended: asyncio.Future[int | None] = self._loop.create_future()
         """Its exit status, minus its signal, or None where nobody could say."""
 
     async def start(self, orders: bytes) -> None:
         """Tell the worker its grant and its program, and wait until that runs."""
-        self._orders = Orders(self._worker.request, orders)
         self._loop.add_reader(self._worker.reply, self._hear)
-        self._orders.send()
+        self._tell(orders)
         await self._started
+
+    async def suspend(self) -> None:
+        """Let the worker send its program the signal to stop; OSError where it is gone."""
+        if self.ended.done():
+            raise ProcessLookupError("the program has ended")
+        self._suspended = self._loop.create_future()
+        self._tell(frame(json.dumps({"suspend": True}).encode()))
+        await self._suspended
+
+    def resume(self) -> None:
+        """Let the worker send its program the signal to go on."""
+        self._tell(frame(json.dumps({"suspend": False}).encode()))
+
+    def _tell(self, orders: bytes) -> None:
+        self._orders = Orders(self._worker.request, orders)
+        self._orders.send()
 
     def close(self) -> None:
         """Hear nothing more."""
@@ -246,6 +299,9 @@ class _Control:
             case {"started": True}:
                 if not self._started.done():
                     self._started.set_result(None)
+            case {"suspended": True}:
+                if self._suspended is not None and not self._suspended.done():
+                    self._suspended.set_result(None)
             case {"unprepared": str(text)}:
                 self._fail(SandboxBroken(text))
             case {"unstarted": str(text)}:
@@ -261,5 +317,7 @@ class _Control:
 
     def _settle(self, status: int | None) -> None:
         self._fail(SandboxExhausted("a worker ended before its program was started"))
+        if self._suspended is not None and not self._suspended.done():
+            self._suspended.set_exception(ProcessLookupError("the program has ended"))
         with contextlib.suppress(asyncio.InvalidStateError):
             self.ended.set_result(status)

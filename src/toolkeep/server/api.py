@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from toolkeep.server.routes import about, approvals, audit, calls, health, policies, tokens, tools
+from toolkeep.server.routes import about, approvals, audit, calls, health, policies, programs, tokens, tools
 
 ROUTES: Final = (
     *tools.ROUTES,
+    *programs.ROUTES,
     *calls.ROUTES,
     *approvals.ROUTES,
     *audit.ROUTES,

@@ -111,7 +111,10 @@ def read_run(run: Any, problems: list[Problem]) -> Run | None:
 _MENDS = {
     "python": "write module:function",
     "command": "write a list: program, then arguments",
-    "process": "write a list: program, then arguments; or an object with argv, environment, code, idle_s",
+    "process": (
+        "write a list: program, then arguments; "
+        "or an object with argv, environment, code, idle_s, between_calls"
+    ),
     "http": "write a URL, or an object with url",
     "wasm": "write the path of a .wasm file, or an object with path, and perhaps output and fuel",
 }

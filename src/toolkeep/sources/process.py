@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from toolkeep.config.settings import Run
 from toolkeep.definitions.tool import ToolDefinition
@@ -21,12 +21,14 @@ class ProcessSource:
 
     `{secret:name}` in a variable of `environment` is filled with a secret of the tool. `code` are folders and
     files that it is made of; files that `argv` names by whole paths, or with `~/`, are shown to it too.
+    With `between_calls="stopped"` no process of it runs while no call is under way.
     """
 
     argv: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     code: Sequence[str] = ()
     idle_s: float = DEFAULT_RESIDENT_IDLE_SECONDS
+    between_calls: Literal["running", "stopped"] = "running"
 
     def tool(self, definition: ToolDefinition | Mapping[str, Any]) -> Offer:
         """What `keep.register` takes; raises `DefinitionInvalid` for what cannot be started."""
@@ -35,11 +37,12 @@ class ProcessSource:
             "environment": dict(self.environment),
             "code": list(self.code),
             "idle_s": self.idle_s,
+            "between_calls": self.between_calls,
         }
         try:
             Staying.read(target)
         except ValueError as error:
-            mend = "see docs/processes.md for what argv, environment, code and idle_s may hold"
+            mend = "see docs/processes.md for what argv, environment, code, idle_s and between_calls may hold"
             problem = Problem(
                 field="run/process", code=Code.DEFINITION_INVALID, message=str(error), mend=mend
             )

@@ -50,6 +50,12 @@ class Told:
     def attend(self, *, closely: bool) -> None:
         pass
 
+    async def suspend(self) -> None:
+        pass
+
+    async def resume(self) -> None:
+        pass
+
     async def close(self) -> None:
         pass
 

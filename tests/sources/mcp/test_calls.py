@@ -1,7 +1,9 @@
 """Calls of imported tools, through a keep: pinned, isolated, with secrets, and clear where they fail."""
 
+import asyncio
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from tests.config.projects import accept
-from tests.sources.mcp.servers import add, call_all, listing
+from tests.sandbox.workers import descendants
+from tests.sources.mcp.servers import add, call_all, listing, opened
 from toolkeep import Code
 from toolkeep.cli.main import cli
+from toolkeep.config.upstreams import wrong_with_upstream
 from toolkeep.sandbox.zygote import interpreter
 from toolkeep.sources.mcp.questions import UpstreamQuestion
 
@@ -36,6 +40,49 @@ def test_a_tool_is_called_in_the_sandbox(tmp_path: Path) -> None:
     add(tmp_path, *server())
     first, second = call_all(tmp_path, [("echo", {"text": "a"}), ("echo", {"text": "b"})])
     assert [(one.value, one.isolation) for one in (first, second)] == [("a", "strict"), ("b", "strict")]
+
+
+@pytest.mark.spec("SBX-2")
+def test_a_server_that_is_stopped_between_calls_answers_each(tmp_path: Path) -> None:
+    add(tmp_path, *server())
+    _say(tmp_path, "between_calls: stopped")
+
+    async def main() -> tuple[list[Any], list[set[str]]]:
+        async with opened(tmp_path) as keep:
+            values, states = [], []
+            for text in ("a", "b"):
+                values.append((await keep.call("echo", {"text": text})).value)
+                states.append(_states())
+            return values, states
+
+    assert asyncio.run(main()) == (["a", "b"], [{"T"}, {"T"}])
+
+
+def _say(project: Path, line: str) -> None:
+    path = project / ".agent" / "config.yml"
+    path.write_text(path.read_text().replace("    mcp:", f"    {line}\n    mcp:"))
+    accept(project)
+
+
+def _states() -> set[str]:
+    """In which states the processes of servers are."""
+    ours = [f"/proc/{pid}" for pid in descendants(os.getpid())]
+    servers = [path for path in ours if SCRIPT in Path(path, "cmdline").read_text()]
+    return {Path(path, "stat").read_text().rpartition(")")[2].split()[0] for path in servers}
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"command": ["server"], "between_calls": "paused"}, "neither running nor stopped"),
+        ({"url": "https://mcp.example/mcp", "between_calls": "stopped"}, "its server runs elsewhere"),
+        ({"command": ["server"], "between_calls": "stopped"}, ""),
+    ],
+)
+def test_a_wrong_word_for_the_time_between_calls_is_refused(entry: dict[str, Any], said: str) -> None:
+    found = wrong_with_upstream({"mcp": "up.mcp.json", **entry})
+    assert said in found
+    assert bool(found) == bool(said)
 
 
 def test_arguments_are_checked_here(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ async def _overview(service: Service, request: PageRequest) -> Answer:
         inbox=inbox,
         tool_count=len(every),
         held=[tool for tool in every if tool.state.value == "quarantined"],
+        programs=keep.persistent_programs(),
         tier=keep.tier.value,
         skipped=keep.start_up.skipped,
         held_back=keep.start_up.held_back,

@@ -97,6 +97,12 @@ class HttpSpeaker:
     def attend(self, *, closely: bool) -> None:
         """Nothing of it runs here."""
 
+    async def suspend(self) -> None:
+        """Nothing of it runs here."""
+
+    async def resume(self) -> None:
+        """Nothing of it runs here."""
+
     async def close(self) -> None:
         """Say farewell, and forget it."""
         self._is_closed = True

@@ -100,6 +100,14 @@ class LineSpeaker:
         """Say whether it has a call now."""
         self._resident.attend(closely=closely)
 
+    async def suspend(self) -> None:
+        """Stop its program between calls. Raises SandboxBroken."""
+        await self._resident.suspend()
+
+    async def resume(self) -> None:
+        """Let its program go on. Raises SandboxBroken."""
+        await self._resident.resume()
+
     async def close(self) -> None:
         """End it, and everything that it started."""
         self._fail(UpstreamFailed("it was ended"))

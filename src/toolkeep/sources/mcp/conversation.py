@@ -68,6 +68,14 @@ class Conversation:
         """Say whether it has a call now."""
         self._speaker.attend(closely=closely)
 
+    async def suspend(self) -> None:
+        """Stop its program between calls. Raises SandboxBroken."""
+        await self._speaker.suspend()
+
+    async def resume(self) -> None:
+        """Let its program go on. Raises SandboxBroken."""
+        await self._speaker.resume()
+
     async def close(self) -> None:
         """End it."""
         if self._questions is not None:

@@ -85,7 +85,8 @@ def capabilities_of(data: Mapping[str, Any]) -> tuple[Capability, ...]:
 
 def target_of(data: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """How a server is reached."""
-    keys = ("command", "environment", "code", "idle_s", "url", "headers", "protocol", "oauth")
+    program = ("command", "environment", "code", "idle_s", "between_calls")
+    keys = (*program, "url", "headers", "protocol", "oauth")
     base = str(Path(folder).parent)  # the folder of the project, or the home of the user
     return {**{key: data[key] for key in keys if key in data}, "base": base}
 

@@ -19,9 +19,9 @@ from toolkeep.execution.contacts import Contacts
 from toolkeep.execution.hiding import hidden
 from toolkeep.execution.machine import Machine
 from toolkeep.execution.residence import level_of, recipe, residence
-from toolkeep.execution.residents import Residents, User
+from toolkeep.execution.residents import Described, Residents, User
 from toolkeep.execution.runner import RunRefused, Timed
-from toolkeep.execution.staying import Staying
+from toolkeep.execution.staying import BetweenCalls, Staying
 from toolkeep.limits import DEFAULT_RESIDENT_IDLE_SECONDS
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
@@ -122,10 +122,19 @@ class McpRunner:
         from toolkeep.sources.mcp.noting import UnderWay
 
         target = call.tool.runner.target
-        key, start = await self._wanted(call, known)
+        key, start, described = await self._wanted(call, known)
         idle_s = float(target.get("idle_s", DEFAULT_RESIDENT_IDLE_SECONDS))
         user = User(call.tool.name, call.request.agent)
-        async with self._residents.use(key, start, user=user, idle_s=idle_s, is_shared=True) as talk:
+        between_calls = BetweenCalls(target.get("between_calls", BetweenCalls.RUNNING))
+        async with self._residents.use(
+            key,
+            start,
+            user=user,
+            idle_s=idle_s,
+            is_shared=True,
+            between_calls=between_calls,
+            described=described,
+        ) as talk:
             await talk.look_again()
             _check_pin(call, talk)
             if talk.way_out is not None:
@@ -136,32 +145,30 @@ class McpRunner:
 
     async def _wanted(
         self, call: RecordedCall, known: ToolContext
-    ) -> "tuple[tuple[Any, ...], Callable[[Pool], Awaitable[Talk]]]":
+    ) -> "tuple[tuple[Any, ...], Callable[[Pool], Awaitable[Talk]], Described | None]":
         target = call.tool.runner.target
         who = (MCP, target["upstream"], call.request.agent)
         if "url" in target:
-            return self._by_http(call, known, who)
+            return (*self._by_http(call, known, who), None)
         from toolkeep.sources.mcp.filling import Filling
         from toolkeep.sources.mcp.talk import start_by_lines
 
-        words = {key: target.get(key) for key in ("environment", "code")}
+        words = {key: target[key] for key in ("environment", "code", "between_calls") if key in target}
         staying = Staying.read({"argv": list(target["command"]), **words})
         base = target["base"]
         filling = Filling(known.secret)
         program = staying.program(base, filling.secret)
         place = residence(call.approved.permitted, program.path, staying.shown(base), self._trusted, base)
         findings = await self._machine.findings(place.level)
-        key = (*who, program.argv, _digest(dict(program.environment)), *place.key)
+        told = _digest(dict(program.environment))
+        key = (*who, program.argv, told, staying.between_calls, *place.key)
         protocol = target.get("protocol", "")
-        return key, lambda pool: start_by_lines(
-            pool,
-            recipe(place, findings),
-            program,
-            place.hosts,
-            protocol,
-            self._questions(call),
-            filling.given,
-        )
+
+        def start(pool: Pool) -> "Awaitable[Talk]":
+            made, questions = recipe(place, findings, staying.between_calls), self._questions(call)
+            return start_by_lines(pool, made, program, place.hosts, protocol, questions, filling.given)
+
+        return key, start, Described(target["upstream"], place.level.value, place.words)
 
     def _by_http(
         self, call: RecordedCall, known: ToolContext, who: tuple[str, ...]

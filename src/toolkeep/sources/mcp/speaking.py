@@ -90,6 +90,12 @@ class Speaker(Protocol):
     def attend(self, *, closely: bool) -> None:
         """Say whether it has a call now."""
 
+    async def suspend(self) -> None:
+        """Stop its program between calls. Raises SandboxBroken."""
+
+    async def resume(self) -> None:
+        """Let its program go on. Raises SandboxBroken."""
+
     async def close(self) -> None:
         """End it."""
 

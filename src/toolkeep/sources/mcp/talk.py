@@ -54,6 +54,14 @@ class Talk:
         """Say whether it has a call now."""
         self.conversation.attend(closely=closely)
 
+    async def suspend(self) -> None:
+        """Stop its program between calls. Raises SandboxBroken."""
+        await self.conversation.suspend()
+
+    async def resume(self) -> None:
+        """Let its program go on. Raises SandboxBroken."""
+        await self.conversation.resume()
+
     async def close(self) -> None:
         """End it."""
         await self.conversation.close()
