@@ -15,7 +15,7 @@ from toolkeep.limits import LARGE_ANSWER_BYTES, OUTPUT_VALUES
 from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox import exchange, frames
 from toolkeep.sandbox.exchange import Ending, Reply
-from toolkeep.sources.mcp import by_lines, http_session
+from toolkeep.sources.mcp import by_lines, http_session, speaking
 from toolkeep.sources.mcp.by_lines import LineSpeaker
 from toolkeep.sources.mcp.http_session import HttpSession
 
@@ -62,7 +62,12 @@ def test_the_event_loop_has_turns_while_a_reply_is_parsed(monkeypatch: pytest.Mo
 def test_too_many_values_end_the_call_before_they_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
     decode = frames._decode
-    monkeypatch.setattr(frames, "_decode", lambda body: parsed.append(len(body)) or decode(body))
+
+    def noted(body: Any) -> Any:
+        parsed.append(len(body))
+        return decode(body)
+
+    monkeypatch.setattr(frames, "_decode", noted)
     body = b'{"ok":[' + b"1," * OUTPUT_VALUES + b"1]}"
     reply = Pretender([*GREETING, body], output_bytes=len(body)).ask()
     assert (reply.ending, max(parsed) < LARGE_ANSWER_BYTES) == (Ending.BROKEN, True)
@@ -115,7 +120,7 @@ class Resident:
 def test_the_event_loop_has_turns_while_the_line_of_a_program_is_parsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    meanwhile = Meanwhile(process.parse)
+    meanwhile = Meanwhile(frames.parse)
     monkeypatch.setattr(process, "parse", meanwhile)
     resident: Any = Resident(lambda _: json.dumps({"id": "1", "result": LONG}).encode())
     call: Any = None
@@ -130,7 +135,7 @@ def test_the_event_loop_has_turns_while_the_line_of_a_program_is_parsed(
 def test_the_event_loop_has_turns_while_the_line_of_a_server_is_parsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    meanwhile = Meanwhile(by_lines.read)
+    meanwhile = Meanwhile(speaking.read)
     monkeypatch.setattr(by_lines, "read", meanwhile)
     resident: Any = Resident(
         lambda sent: json.dumps({"jsonrpc": "2.0", "id": json.loads(sent)["id"], "result": LONG}).encode()
@@ -148,7 +153,7 @@ def test_the_event_loop_has_turns_while_the_line_of_a_server_is_parsed(
 def test_the_event_loop_has_turns_while_the_answer_of_a_server_is_parsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    meanwhile = Meanwhile(http_session.read)
+    meanwhile = Meanwhile(speaking.read)
     monkeypatch.setattr(http_session, "read", meanwhile)
     raw = json.dumps({"jsonrpc": "2.0", "id": 1, "result": LONG}).encode()
 
