@@ -271,6 +271,13 @@ OUTPUT_WORK: Final = 20_000_000
 twenty steps. The engine holds the interpreter: 5,000 integers beyond 64 bits under `uniqueItems` took 35 s
 without it."""
 
+OUTPUT_ESCAPES: Final = 5_000_000
+"""Backslashes in one answer as JSON: the parser takes some 20 ns for each, and holds the interpreter. A text
+of a hundred megabytes has as many lines at 20 characters each."""
+
+LARGE_ANSWER_BYTES: Final = 256 * KIB
+"""An answer longer than this is parsed by a thread: a shorter one takes less than 5 ms."""
+
 LARGE_OUTPUT: Final = 10_000
 """Values, or hundreds of characters, of an output that a thread reads, checks and hashes: some 10 ms."""
 

@@ -49,7 +49,7 @@ from toolkeep.execution.sandboxed import SandboxRunner
 from toolkeep.execution.threads import Threads
 from toolkeep.execution.wasm import WasmRunner
 from toolkeep.journey import Journey
-from toolkeep.limits import NAMED_CHARS, CallLimits
+from toolkeep.limits import LARGE_ANSWER_BYTES, NAMED_CHARS, CallLimits
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.settings import PolicySettings
 from toolkeep.random_ids import random_digits
@@ -335,6 +335,8 @@ class Pipeline:
         if not raw.is_cached and is_cacheable(raw.call.tool):
             self.executor.cache.put(raw.call, output.body)
         self.recorder.keep_result(output)
+        if len(output.body) > LARGE_ANSWER_BYTES:  # what is cut is kept whole, which takes a while
+            return _passed(await asyncio.to_thread(normalize, output, self.record.bodies))
         return _passed(normalize(output, self.record.bodies))
 
     async def _hand_out(self, journey: Journey, recorded: RecordedCall, slot: Slot) -> ToolResult:

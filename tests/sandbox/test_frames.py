@@ -1,12 +1,16 @@
 """Replies are weighed before they are parsed."""
 
+import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolkeep.limits import LARGE_ANSWER_BYTES
+from toolkeep.sandbox import frames
 from toolkeep.sandbox.frames import FrameRefused, _outside_strings, frame, parse
 
 
@@ -20,6 +24,31 @@ def test_json_comes_through_as_it_is(value: dict[str, Any]) -> None:
 def test_what_stands_in_strings_is_left_out(texts: list[str]) -> None:
     outside = _outside_strings(json.dumps(texts, separators=(",", ":")).encode())
     assert outside == b"[" + b"," * max(len(texts) - 1, 0) + b"]"
+
+
+@given(st.lists(st.text(alphabet='[]{},:"\\ a')), st.integers(2, 7))
+def test_it_does_not_matter_where_a_portion_ends(texts: list[str], size: int) -> None:
+    body = json.dumps(texts).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frames, "_PORTION_BYTES", size)
+        in_portions = _outside_strings(body)
+    assert in_portions == _outside_strings(body)
+
+
+@pytest.mark.parametrize("form", [bytes, bytearray, memoryview])
+def test_what_is_too_much_is_refused_before_it_is_parsed(form: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[Any] = []
+    monkeypatch.setattr(frames, "_decode", parsed.append)
+    for inside in (b"1," * 1_000_001, b"[]," * 100_001, b'"",' * 1_000_001, b"[" * 501):
+        with pytest.raises(FrameRefused):
+            parse(form(b'{"ok":[' + inside + b"1]}"))
+    assert parsed == []
+
+
+@pytest.mark.parametrize(("size", "is_aside"), [(LARGE_ANSWER_BYTES, False), (LARGE_ANSWER_BYTES + 1, True)])
+def test_what_is_large_is_worked_on_by_a_thread(size: int, *, is_aside: bool) -> None:
+    worked = asyncio.run(frames.aside(size, threading.current_thread))
+    assert (worked is not threading.current_thread()) is is_aside
 
 
 def test_a_long_text_may_hold_any_number_of_brackets() -> None:
@@ -36,6 +65,9 @@ def test_a_long_text_may_hold_any_number_of_brackets() -> None:
         b'{"ok":[' + b'"",' * 1_000_001 + b"1]}",
         b'{"ok":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
         b'{"ok":' + b'{"]":"]","a":' * 510 + b"0" + b"}" * 511,
+        b'{"ok":"' + rb"\n" * 5_000_001 + b'"}',
+        rb'{"ok":"\ud800"}',
+        b'{"ok":1e999}',
         b'{"ok":Infinity}',
         b'{"ok":' + b"9" * 5_000 + b"}",
         b"\xff\xfe{\x00}\x00",

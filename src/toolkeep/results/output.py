@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import jiter
+import msgspec
 
 from toolkeep.calls import CheckedOutput, RawOutput, Refusal
 from toolkeep.definitions.tool import ToolDefinition
@@ -18,6 +18,7 @@ from toolkeep.plain import NotData, TooMuch, json_body
 from toolkeep.refusals import refuse
 
 _CUSTOM: Final = Normalization.CUSTOM  # looked up once: every call asks
+_from_json: Final = msgspec.json.Decoder().decode
 
 Normalizers = Mapping[str, Callable[[Any], Any]]
 """For tools with `normalization: custom`, by name: what makes two equal results the same JSON value."""
@@ -92,7 +93,7 @@ def _data(
     except NotData as error:
         raise _Unfit(f"Tool '{definition.name}' gave something that is not JSON: {error}") from error
     # Text cannot change: it is shared, which for a hundred megabytes is worth it.
-    return value if type(value) is str else jiter.from_json(body), body
+    return value if type(value) is str else _from_json(body), body
 
 
 def _customized(value: Any, name: str, normalizers: Normalizers) -> Any:

@@ -6,17 +6,19 @@ before the tool's code runs. Whoever calls this ends the worker afterwards, what
 """
 
 import asyncio
-import base64
+import binascii
 import errno
+import io
 import os
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
-from toolkeep.limits import PROGRESS_AT_ONCE
+from toolkeep.limits import LARGE_ANSWER_BYTES, PROGRESS_AT_ONCE
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.frames import HEADER_BYTES, FrameRefused, frame, parse
 from toolkeep.sandbox.pieces import OutputListener, PiecesHeard
@@ -31,6 +33,8 @@ _ENVELOPE_BYTES: Final = 16
 
 _CHUNK_BYTES: Final = 1 << 18
 _TEXT_CHARS: Final = 500
+_BASE64_CHARS: Final = 1 << 20
+"""Decoded at once; a multiple of four."""
 
 
 class Ending(StrEnum):
@@ -109,6 +113,8 @@ class Exchange:
         self._orders = Orders(worker.request, grant + frame(request.body))
         self._most = request.output_bytes + _ENVELOPE_BYTES
         self._heard = bytearray()
+        self._reading: asyncio.Task[None] | None = None
+        """Parses a large frame."""
         self._progress = ProgressHeard(request.on_progress)
         self._pieces = PiecesHeard(request.on_output, self._most)
         self._is_narrowed = False
@@ -125,6 +131,8 @@ class Exchange:
             return await self.reply
         finally:
             alarm.cancel()
+            if self._reading is not None:
+                self._reading.cancel()
             self._loop.remove_reader(self._worker.reply)
             self._orders.close()
 
@@ -150,16 +158,29 @@ class Exchange:
         for _ in range(PROGRESS_AT_ONCE):
             if self.reply.done() or (body := self._next_frame()) is None:
                 return
-            self._understand(body)
+            if len(body) > LARGE_ANSWER_BYTES:
+                self._loop.remove_reader(self._worker.reply)
+                self._reading = self._loop.create_task(self._read_aside(body, len(body)))
+                return
+            self._understand(partial(parse, body), len(body))
         self._loop.remove_reader(self._worker.reply)
         self._loop.call_soon(self._digest_on)
+
+    async def _read_aside(self, body: bytearray, size: int) -> None:
+        """Have a thread parse a large frame: other calls go on, and this worker is not heard meanwhile."""
+        read = await asyncio.to_thread(_read_large, body)
+        if isinstance(read, Reply):
+            self._settle(read)
+        else:
+            self._understand(lambda: read, size)
+            self._digest_on()
 
     def _digest_on(self) -> None:
         if not self.reply.done():
             self._loop.add_reader(self._worker.reply, self._hear)
             self._digest()
 
-    def _next_frame(self) -> bytes | None:
+    def _next_frame(self) -> bytearray | None:
         if len(self._heard) < HEADER_BYTES:
             return None
         length = int.from_bytes(self._heard[:HEADER_BYTES], "big")
@@ -169,19 +190,21 @@ class Exchange:
         end = HEADER_BYTES + length
         if len(self._heard) < end:
             return None
-        body = bytes(memoryview(self._heard)[HEADER_BYTES:end])
-        del self._heard[:end]
+        # Handed on as it is: a copy of a hundred megabytes takes memory and time.
+        body, self._heard = self._heard, self._heard[end:]
+        del body[end:]
+        del body[:HEADER_BYTES]
         return body
 
-    def _understand(self, body: bytes) -> None:
+    def _understand(self, read: Callable[[], dict[str, Any]], size: int) -> None:
         try:
-            said = parse(body)
+            said = read()
             if not self.is_ready:
                 self._greet(said)
             elif "progress" in said:
-                self._progress.hear(said, len(body))
+                self._progress.hear(said, size)
             elif "piece" in said:
-                self._pieces.hear(said, len(body))
+                self._pieces.hear(said, size)
             else:
                 self._settle(_reply(said))
         except FrameRefused as refused:
@@ -206,6 +229,16 @@ class Exchange:
                 self.reply.set_exception(SandboxBroken(said["unprepared"][:_TEXT_CHARS]))
         else:
             raise FrameRefused("it is no greeting")
+
+
+def _read_large(body: bytearray) -> dict[str, Any] | Reply:
+    """What a large frame says: the reply, or what is told before it. The bytes are let go of."""
+    try:
+        said = parse(body)
+        body.clear()  # before bytes are decoded: not three forms of one answer at once
+        return said if "progress" in said or "piece" in said else _reply(said)
+    except FrameRefused as refused:
+        return Reply(Ending.BROKEN, text=str(refused))
 
 
 def _unloaded(said: dict[str, Any]) -> Reply:
@@ -237,7 +270,13 @@ def _reply(said: dict[str, Any]) -> Reply:
 
 
 def _decoded(text: str) -> bytes:
+    """Bytes from base64, some at a time: all at once would hold the interpreter, and take a copy more."""
+    decoded = io.BytesIO()
     try:
-        return base64.b64decode(text, validate=True)
+        for start in range(0, len(text), _BASE64_CHARS):
+            decoded.write(binascii.a2b_base64(text[start : start + _BASE64_CHARS], strict_mode=True))
     except ValueError as error:
         raise FrameRefused("its bytes are not base64") from error
+    if "=" in text[:-2]:  # each portion may have an end of its own
+        raise FrameRefused("its bytes are not base64")
+    return decoded.getvalue()

@@ -1,23 +1,36 @@
 """Reads what a worker says; all of it is hostile.
 
 Size, number and nesting of values are bounded before anything is parsed. A frame is four bytes of length,
-big-endian, and that many bytes of JSON.
+big-endian, and that many bytes of JSON. What is large is parsed by a thread (`aside`): other calls go on.
 """
 
-import json
+import asyncio
+from collections.abc import Callable, Iterator
 from itertools import accumulate
-from typing import Any, Final, NoReturn
+from typing import Any, Final, TypeVar
 
-from toolkeep.limits import BRACKETS, OUTPUT_VALUES
+import msgspec
+
+from toolkeep.limits import BRACKETS, LARGE_ANSWER_BYTES, OUTPUT_ESCAPES, OUTPUT_VALUES
 
 HEADER_BYTES: Final = 4
 DEPTH: Final = 500
-"""Nesting of a reply: more than any result may have. How deep Python's own parser goes differs by version:
-1,000 levels in 3.11, some 10,000 in 3.13."""
+"""Nesting of a reply: more than any result may have."""
+
+_PORTION_BYTES: Final = 1 << 20
+"""Weighed at once: a hundred megabytes in one go hold the interpreter for as long as it takes, and a copy."""
 
 _STRING_QUOTES: Final = 2
+_MARKS: Final = OUTPUT_VALUES + 2 * BRACKETS
+"""Commas, colons and brackets that the values of one answer may have at most."""
+
 _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_MARKS: Final = bytes(byte for byte in range(256) if byte not in b'"[]{},:')
+
+Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
+
+_decode: Final = msgspec.json.Decoder().decode
 
 
 class FrameRefused(Exception):
@@ -29,7 +42,7 @@ def frame(body: bytes) -> bytes:
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
-def parse(body: bytes) -> dict[str, Any]:
+def parse(body: Buffer) -> dict[str, Any]:
     """The JSON object in a frame, if it is small enough to look at."""
     found = parse_value(body)
     if not isinstance(found, dict):
@@ -37,22 +50,29 @@ def parse(body: bytes) -> dict[str, Any]:
     return found
 
 
-def parse_value(body: bytes) -> Any:
+def parse_value(body: Buffer) -> Any:
     """Any JSON, if it is small enough to look at."""
     weigh(body)
+    return decode(body)
+
+
+def decode(body: Buffer) -> Any:
+    """Any JSON that was weighed."""
+    # Not `json`: that wants the whole body once more as text, and takes three times as long.
     try:
-        return json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        return _decode(body)
     except (ValueError, RecursionError) as error:
         raise FrameRefused("it is not JSON") from error
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+async def aside(size: int, work: Callable[[], T]) -> T:
+    """What work on so many bytes of an answer gives: done by a thread where other calls would notice it."""
+    return work() if size <= LARGE_ANSWER_BYTES else await asyncio.to_thread(work)
 
 
-def weigh(body: bytes) -> None:
+def weigh(body: Buffer) -> None:
     """Count brackets and values on the raw bytes: to parse 10 MB of `[],` would take two seconds."""
-    if _opened(body) <= DEPTH and _values(body) <= BRACKETS:
+    if len(body) <= BRACKETS and _opened(bytes(body)) <= DEPTH:
         return  # fewer than any limit, even if all of them stood outside strings
     outside = _outside_strings(body)
     if _opened(outside) > BRACKETS:
@@ -71,14 +91,36 @@ def _values(text: bytes) -> int:
     return text.count(b",") + text.count(b":") + _opened(text)
 
 
-def _outside_strings(body: bytes) -> bytes:
+def _outside_strings(body: Buffer) -> bytes:
     """The brackets, commas and colons of JSON that stand in no string: a long text may hold any number."""
-    unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if unescaped.count(b'"') > _STRING_QUOTES * OUTPUT_VALUES:
-        raise FrameRefused(f"it holds more than {OUTPUT_VALUES} values")
-    # Two quotes side by side change nothing for what is around them; without those it takes half of the time.
-    marks = unescaped.translate(None, _NO_MARKS).replace(b'""', b"")
-    return b"".join(marks.split(b'"')[::2])
+    outside = bytearray()
+    quotes = escapes = 0
+    for portion in _portions(body):
+        escapes += portion.count(b"\\")
+        if escapes > OUTPUT_ESCAPES:
+            raise FrameRefused(f"it holds more than {OUTPUT_ESCAPES} escapes")
+        is_inside = quotes % _STRING_QUOTES
+        if is_inside and b'"' not in portion:
+            continue
+        unescaped = portion.replace(b"\\\\", b"").replace(b'\\"', b"")
+        # Two quotes side by side change nothing for what is around them; without them it takes half.
+        marks = unescaped.translate(None, _NO_MARKS).replace(b'""', b"")
+        outside += b"".join(marks.split(b'"')[is_inside::2])
+        quotes += unescaped.count(b'"')
+        if quotes > _STRING_QUOTES * OUTPUT_VALUES or len(outside) > _MARKS:
+            raise FrameRefused(f"it holds more than {OUTPUT_VALUES} values")
+    return bytes(outside)
+
+
+def _portions(body: Buffer) -> Iterator[bytes]:
+    """The bytes, some at a time; a backslash never stands apart from what it escapes."""
+    view, start = memoryview(body), 0
+    while start < len(view):
+        portion = bytes(view[start : start + _PORTION_BYTES])
+        is_open = (len(portion) - len(portion.rstrip(b"\\"))) % 2 and len(portion) > 1
+        portion = portion[:-1] if is_open else portion
+        yield portion
+        start += len(portion)
 
 
 def _depth(outside: bytes) -> int:

@@ -10,16 +10,21 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from toolkeep.audit.errors import BodyState, BodyUnavailable
 from toolkeep.errors import StateUnusable
 from toolkeep.files import is_there
 from toolkeep.storage.database import Database
 
+if TYPE_CHECKING:
+    import sqlite3
+
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ROWS: Final = 256
 """How many bodies go into one statement."""
+_PORTION_BYTES: Final = 1 << 20
+"""How much of a large body is written at once: as a parameter, SQLite would copy all of it twice."""
 
 # A file for each took ten times as long. NORMAL: only a crash of the machine may lose the newest.
 _SCRIPT = """
@@ -46,8 +51,11 @@ class Bodies:
     def put_all(self, bodies: Mapping[str, bytes]) -> None:
         """Keep several at once, each under its hash."""
         now = self._clock()
-        rows = ((digest, now, body) for digest, body in bodies.items())
+        rows = ((digest, now, body) for digest, body in bodies.items() if len(body) <= _PORTION_BYTES)
         with self._database.changing() as connection:
+            for digest, body in bodies.items():
+                if len(body) > _PORTION_BYTES:
+                    _write_large(connection, digest, now, body)
             # A statement for each would take the interpreter from the other threads once for each.
             while some := list(islice(rows, _ROWS)):
                 places = ", ".join(["(?, ?, ?)"] * len(some))
@@ -107,6 +115,20 @@ class Bodies:
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
+
+
+def _write_large(connection: "sqlite3.Connection", digest: str, now: float, body: bytes) -> None:
+    """Write a body some of it at a time, unless it is there."""
+    connection.execute(
+        "INSERT INTO bodies VALUES (?, ?, NULL) ON CONFLICT DO UPDATE SET put_at = excluded.put_at",
+        (digest, now),
+    )
+    empty = "SELECT rowid FROM bodies WHERE digest = ? AND body IS NULL"
+    for (row,) in connection.execute(empty, (digest,)).fetchall():
+        connection.execute("UPDATE bodies SET body = zeroblob(?) WHERE rowid = ?", (len(body), row))
+        with connection.blobopen("bodies", "body", row) as written:
+            for start in range(0, len(body), _PORTION_BYTES):
+                written.write(body[start : start + _PORTION_BYTES])
 
 
 def _check(digest: str) -> None:

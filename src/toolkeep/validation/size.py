@@ -50,7 +50,7 @@ def size_of(value: Any, *, stop_at: float = math.inf) -> Size:
         kinds = set(map(type, level))
         below: list[Any] = []
         depth += not kinds.isdisjoint(_CONTAINERS)
-        for kind in kinds:
+        for kind in kinds & _LOOKED_INTO:
             some: list[Any] = level if len(kinds) == 1 else [one for one in level if one.__class__ is kind]
             if kind is dict:
                 below += count.objects(some)
@@ -105,3 +105,4 @@ _COUNTED: dict[type, Callable[[_Count, list[Any]], None]] = {
     int: _Count.integers,
     float: _Count.fractions,
 }
+_LOOKED_INTO = _CONTAINERS | _COUNTED.keys()

@@ -226,8 +226,10 @@ def _longest(value: Any) -> tuple[int, int]:
     stack = [value]
     while stack:
         here = stack.pop()
+        if not here:
+            continue
         if here.__class__ is dict:
-            name = max(name, *map(len, here), 0)
+            name = max(name, *map(len, here))
             stack.extend(here.values())
         elif here.__class__ is list:
             stack.extend(here)

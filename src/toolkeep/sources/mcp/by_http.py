@@ -161,7 +161,7 @@ class HttpSpeaker:
         """The answer to a request in what one exchange says; None where a stream ends before it."""
         async with self._session.opened(verb, headers, body, budget) as answer:
             if kind_of(answer) == "application/json":
-                return _own(self._session.read(await answer.body(OUTPUT_CAP_BYTES)), number)
+                return _own(await self._session.read(await answer.body(OUTPUT_CAP_BYTES)), number)
             if kind_of(answer) != "text/event-stream":
                 raise UpstreamFailed("it answered with what is neither JSON nor a stream of events")
             return await self._in_stream(answer, number, reader)
@@ -171,7 +171,7 @@ class HttpSpeaker:
         try:
             async with aclosing(events_of(answer.pieces(), reader)) as events:
                 async for data in events:
-                    message = self._session.read(data)
+                    message = await self._session.read(data)
                     if not message.method:
                         return _own(message, number)
                     await replies.take(message)

@@ -5,12 +5,14 @@ import contextlib
 import itertools
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from toolkeep.limits import OUTPUT_CAP_BYTES
+from toolkeep.sandbox.frames import aside
 from toolkeep.sandbox.resident import Over, Resident, ResidentOver
 from toolkeep.sources.mcp.speaking import Heard, Progress, UpstreamFailed, answered, read
-from toolkeep.wire.messages import notification, request
+from toolkeep.wire.messages import Message, notification, request
 
 if TYPE_CHECKING:
     from toolkeep.sources.mcp.questions import Questions
@@ -139,15 +141,15 @@ class LineSpeaker:
     async def _read(self) -> None:
         try:
             while True:
-                self._understand(await self._resident.line())
+                line = await self._resident.line()
+                self._understand(await aside(len(line), partial(read, line, self._secrets)))
         except ResidentOver as over:
             self._fail(ended(over))
         except UpstreamFailed as failed:
             self._fail(failed)
         await self._resident.close()
 
-    def _understand(self, line: bytes) -> None:
-        message = read(line, self._secrets)
+    def _understand(self, message: Message) -> None:
         if message.method:
             if (reply := self._heard.take(message)) is not None:
                 self._send_soon(reply)

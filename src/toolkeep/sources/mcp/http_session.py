@@ -9,6 +9,7 @@ kept, if a header can hold it, and its words come without the secrets that it wa
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final, Protocol
 
 from toolkeep.definitions.constraints import NetworkBounds
@@ -19,6 +20,7 @@ from toolkeep.network.errors import NetworkError
 from toolkeep.network.exchange import OpenAnswer
 from toolkeep.network.fetching import opened
 from toolkeep.network.reaching import HostReach
+from toolkeep.sandbox.frames import aside
 from toolkeep.sources.mcp.speaking import UpstreamFailed, read
 from toolkeep.wire.era import HANDSHAKE_VERSIONS
 from toolkeep.wire.messages import Message
@@ -86,10 +88,10 @@ class HttpSession:
         self.version = version
         self._id = self._id if self.has_handshake else ""
 
-    def read(self, raw: bytes) -> Message:
+    async def read(self, raw: bytes) -> Message:
         """One message, without the secrets and tokens that the server was shown."""
         tokens = self._access.secrets if self._access is not None else ()
-        return read(raw, (*self._secrets, *tokens))
+        return await aside(len(raw), partial(read, raw, (*self._secrets, *tokens)))
 
     @asynccontextmanager
     async def opened(

@@ -106,7 +106,7 @@ class UnaskedStream:
             try:
                 async with aclosing(events_of(answer.pieces(), reader)) as events:
                     async for data in events:
-                        await self._take(self._session.read(data))
+                        await self._take(await self._session.read(data))
             except UpstreamFailed:
                 self.has_failed = True
                 raise

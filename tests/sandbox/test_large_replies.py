@@ -1,0 +1,164 @@
+"""A large answer, from wherever it comes, is read by a thread: the event loop has turns meanwhile."""
+
+import asyncio
+import base64
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.sandbox.test_progress import GREETING, STEP, Pretender
+from toolkeep.execution import process
+from toolkeep.limits import LARGE_ANSWER_BYTES, OUTPUT_VALUES
+from toolkeep.network.reaching import HostReach
+from toolkeep.sandbox import exchange, frames
+from toolkeep.sandbox.exchange import Ending, Reply
+from toolkeep.sources.mcp import by_lines, http_session, speaking
+from toolkeep.sources.mcp.by_lines import LineSpeaker
+from toolkeep.sources.mcp.http_session import HttpSession
+
+pytestmark = [pytest.mark.spec("SBX-2"), pytest.mark.spec("VAL-7")]
+
+LONG = "x" * LARGE_ANSWER_BYTES
+TURNS = 100
+
+
+class Meanwhile:
+    """Wraps what reads an answer: it goes on once the event loop has had its turns, and says whether it had."""
+
+    def __init__(self, read: Callable[..., Any]) -> None:
+        self._read = read
+        self._begun, self._had_turns = threading.Event(), threading.Event()
+        self.had_turns: list[bool] = []
+
+    def __call__(self, *given: Any) -> Any:
+        self._begun.set()
+        self.had_turns.append(self._had_turns.wait(5))
+        return self._read(*given)
+
+    async def beat(self) -> None:
+        left = TURNS
+        while left:
+            await asyncio.sleep(0)
+            left -= self._begun.is_set()
+        self._had_turns.set()
+
+
+def test_the_event_loop_has_turns_while_a_reply_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    meanwhile = Meanwhile(exchange._read_large)
+    monkeypatch.setattr(exchange, "_read_large", meanwhile)
+    worker = Pretender([*GREETING, STEP, json.dumps({"ok": LONG}).encode()])
+
+    async def main() -> Reply:
+        reply, _ = await asyncio.gather(worker._ask(), meanwhile.beat())
+        return reply
+
+    assert asyncio.run(main()) == Reply(Ending.OK, value=LONG)
+    assert (meanwhile.had_turns, len(worker.told)) == ([True], 1)
+
+
+def test_too_many_values_end_the_call_before_they_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+    decode = frames._decode
+
+    def noted(body: Any) -> Any:
+        parsed.append(len(body))
+        return decode(body)
+
+    monkeypatch.setattr(frames, "_decode", noted)
+    body = b'{"ok":[' + b"1," * OUTPUT_VALUES + b"1]}"
+    reply = Pretender([*GREETING, body], output_bytes=len(body)).ask()
+    assert (reply.ending, max(parsed) < LARGE_ANSWER_BYTES) == (Ending.BROKEN, True)
+
+
+@pytest.mark.parametrize("size", [0, 1, LARGE_ANSWER_BYTES, 1 << 20, (3 << 20) + 1])
+def test_bytes_of_any_length_come_through(size: int) -> None:
+    given = bytes(range(256)) * (size // 256) + b"a" * (size % 256)
+    body = json.dumps({"bytes": base64.b64encode(given).decode()}).encode()
+    reply = Pretender([*GREETING, body], output_bytes=len(body)).ask()
+    assert (reply.ending, reply.value == given) == (Ending.OK, True)
+
+
+@pytest.mark.parametrize("end", ["A", "====", "A=A=", "é"])
+def test_bytes_that_end_twice_or_are_none_end_the_call(end: str) -> None:
+    """A portion with an end of its own would else be taken for one."""
+    text = "A" * ((1 << 20) - 2) + "==" + "AAAA" if end == "====" else "A" * (1 << 20) + end
+    body = json.dumps({"bytes": text}, ensure_ascii=False).encode()
+    assert Pretender([*GREETING, body], output_bytes=len(body)).ask().ending is Ending.BROKEN
+
+
+def test_a_large_piece_comes_before_the_reply() -> None:
+    large = json.dumps({"piece": LONG}).encode()
+    worker = Pretender([*GREETING, large, b'{"piece":1}', large, b'{"ok":1}'], output_bytes=4 << 20)
+    assert worker.ask() == Reply(Ending.OK, value=1)
+    assert worker.pieces == [LONG, 1, LONG]
+
+
+class Resident:
+    """A program that has written one line."""
+
+    is_alive = True
+    waiting_bytes = 0
+    last_words = ""
+
+    def __init__(self, line: Callable[[bytes], bytes]) -> None:
+        self._line = line
+        self._sent: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def send(self, data: bytes) -> None:
+        self._sent.put_nowait(data)
+
+    async def line(self) -> bytes:
+        return self._line(await self._sent.get())
+
+    async def close(self) -> None:
+        """It has ended."""
+
+
+def test_the_event_loop_has_turns_while_the_line_of_a_program_is_parsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meanwhile = Meanwhile(frames.parse)
+    monkeypatch.setattr(process, "parse", meanwhile)
+    resident: Any = Resident(lambda _: json.dumps({"id": "1", "result": LONG}).encode())
+    call: Any = None
+
+    async def main() -> Any:
+        asking = process._answer(call, resident, {"id": "1"}, ())
+        return (await asyncio.gather(asking, meanwhile.beat()))[0]
+
+    assert (asyncio.run(main()).value, meanwhile.had_turns) == (LONG, [True])
+
+
+def test_the_event_loop_has_turns_while_the_line_of_a_server_is_parsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meanwhile = Meanwhile(speaking.read)
+    monkeypatch.setattr(by_lines, "read", meanwhile)
+    resident: Any = Resident(
+        lambda sent: json.dumps({"jsonrpc": "2.0", "id": json.loads(sent)["id"], "result": LONG}).encode()
+    )
+
+    async def main() -> Any:
+        speaker = LineSpeaker(resident)
+        said, _ = await asyncio.gather(speaker.request("tools/call", {}), meanwhile.beat())
+        await speaker.close()
+        return said
+
+    assert (asyncio.run(main()), meanwhile.had_turns) == (LONG, [True])
+
+
+def test_the_event_loop_has_turns_while_the_answer_of_a_server_is_parsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meanwhile = Meanwhile(speaking.read)
+    monkeypatch.setattr(http_session, "read", meanwhile)
+    raw = json.dumps({"jsonrpc": "2.0", "id": 1, "result": LONG}).encode()
+
+    async def main() -> Any:
+        session = HttpSession("http://127.0.0.1", HostReach(reads=(), writes=()), dict)
+        return (await asyncio.gather(session.read(raw), meanwhile.beat()))[0]
+
+    assert (asyncio.run(main()).result, meanwhile.had_turns) == (LONG, [True])
