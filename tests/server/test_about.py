@@ -70,7 +70,7 @@ def test_it_is_not_ready_where_the_log_is_broken(tmp_path: Path) -> None:
             async with asyncio.timeout(30):  # it is looked at once a checkpoint
                 while (result := await keep.call("add", {"a": 1})).ok:
                     pass
-            assert result.code is Code.NOT_RECORDED
+            assert result.code is Code.OUTCOME_NOT_RECORDED
             broken = await client.get("/readyz")
             (tmp_path / "aside").rename(tmp_path / "state" / "audit")
             return broken

@@ -219,8 +219,8 @@ def test_what_is_short_is_done_to_its_end(keep: Keep, monkeypatch: pytest.Monkey
             await until(lambda: begun)
             rotate, is_ended = client.tokens.rotate, threading.Event()
 
-            def rotate_slowly(token_id: str) -> Any:
-                made = rotate(token_id)
+            def rotate_slowly(token_id: str, **options: Any) -> Any:
+                made = rotate(token_id, **options)
                 client.app.service.recognizer.forget()
                 assert is_ended.wait(20)
                 return made

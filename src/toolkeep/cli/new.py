@@ -64,7 +64,7 @@ _CLASS = Template('''\
 
 import json
 import logging
-from typing import Any
+from typing import Any, ClassVar
 
 from toolkeep import InvokeResult, ToolContext
 
@@ -74,6 +74,7 @@ class $class_name:
 
     TOOL_NAME = "$name"
     TOOL_USAGE_METADATA = "Say here when a model should use the tool."
+    TOOL_FIELDS: ClassVar[dict[str, Any]] = {"effects": "none"}
 
     is_tool_fully_executed_on_server = True
 

@@ -140,7 +140,7 @@ def test_two_browsers_approve_a_call_once(read: Read, world: World) -> None:
         expect(reader.page.get_by_role("button", name="Approve once")).to_be_visible()
     second.context.route("**/standing*", lambda route: route.abort())
     first.page.get_by_role("button", name="Approve once").click()
-    expect(first.page.locator("#question")).to_contain_text("Approved.")
+    expect(first.page.locator("#question")).to_contain_text("Approved by operator:page")
     second.page.get_by_role("button", name="Approve once").click()
     expect(second.page.locator("#question [role=alert]")).to_contain_text("does not count")
     expect(page.locator("#outcome")).to_contain_text("It went well")
