@@ -497,6 +497,19 @@ def test_what_was_hashed_between_two_looks_is_not_trusted(tmp_path: Path) -> Non
     assert code.changed() == "words.so"
 
 
+def test_a_first_file_in_a_folder_above_is_noticed(tmp_path: Path) -> None:
+    """A folder without an `__init__.py` is a package too, until one is put there and runs first."""
+    configure(tmp_path, tool_text("effects: none", "run: {python: 'outer.middle.greeting:greet'}"))
+    (tmp_path / "outer" / "middle").mkdir(parents=True)
+    (tmp_path / "outer" / "middle" / "greeting.py").write_text("def greet(): return 'hello'\n")
+    accept(tmp_path)
+    (tool,) = settings_of(tmp_path).tools
+    code = AcceptedCode(tool.data["run"], tmp_path, tool.code)
+    assert code.changed() == ""
+    (tmp_path / "outer" / "__init__.py").write_text("import evil\n")
+    assert code.changed() == "outer/__init__.py"
+
+
 @pytest.mark.parametrize("is_shared", [False, True], ids=["own_state", "shared_state"])
 def test_acceptance_is_bound_to_the_path(
     is_shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -39,20 +39,40 @@ IMPORTS = [
     ("if 0:\n    import pkg.a", ["pkg/__init__.py", "pkg/a.py"]),
     ("import importlib\nimportlib.import_module('pkg.b')", ["pkg/__init__.py", "pkg/b.py"]),
     ("__import__('pkg.b')", ["pkg/__init__.py", "pkg/b.py"]),
+    ("__import__(name='pkg.b')", ["pkg/__init__.py", "pkg/b.py"]),
+    ("__import__('pkg', fromlist=['b'])", ["pkg/__init__.py", "pkg/b.py"]),
+    ("__import__('pkg', None, None, ('b',), 0)", ["pkg/__init__.py", "pkg/b.py"]),
+    ("__import__('b', globals(), None, (), 1)", ["b.py"]),
+    ("__import__('b', globals(), level=1)", ["b.py"]),
+    ("import_module(name='pkg.b')", ["pkg/__init__.py", "pkg/b.py"]),
+    ("import_module('.b', 'pkg')", ["pkg/__init__.py", "pkg/b.py"]),
+    ("import_module(package='pkg', name='.b')", ["pkg/__init__.py", "pkg/b.py"]),
+    ("import_module('..b', 'pkg.a')", ["pkg/__init__.py", "pkg/b.py"]),
+    ("import_module('...b', 'pkg')", []),
+    ("import_module('.b', __package__)", ["b.py"]),
+    ("import_module('.b')", ["b.py"]),
+    ("import_module(), __import__(1), import_module(*names)", []),
     ("import pkg.a; import pkg.b", ["pkg/__init__.py", "pkg/a.py", "pkg/b.py"]),
     ("import json, os.path", []),
     ("import", []),
     ("(" * 5000, []),
-    ("x = " + "-" * 200_000 + "1", []),
     ("import pkg\0", []),
 ]
 
 
 @pytest.mark.parametrize(("source", "wanted"), IMPORTS)
 def test_every_form_of_import_is_found(source: str, wanted: list[str], tmp_path: Path) -> None:
-    write(tmp_path, tool=source, pkg____init____="", pkg__a="x = 1", pkg__b="")
+    write(tmp_path, tool=source, pkg____init____="", pkg__a="x = 1", pkg__b="", b="")
     (tmp_path / "pkg" / "__init__.py").touch()
     assert [name for name in found(tmp_path, "tool:run") if name != "tool.py"] == wanted
+
+
+@pytest.mark.parametrize("deep", ["-" * 200_000 + "1", "1" + "+1" * 200_000], ids=["parser", "tree"])
+def test_a_source_that_is_too_deep_to_read_is_refused(deep: str, tmp_path: Path) -> None:
+    """A worker has another stack, and may well run it: what it imports would be accepted by nobody."""
+    write(tmp_path, tool="import helper", helper=f"import hidden\nx = {deep}\n", hidden="")
+    with pytest.raises(FileUnreadable, match=r"helper.py: .*nested"):
+        found(tmp_path, "tool:run")
 
 
 def test_relative_imports_stay_inside_the_project(tmp_path: Path) -> None:

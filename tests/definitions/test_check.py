@@ -8,6 +8,7 @@ from tests.definitions.examples import fields_of, made, made_elsewhere
 from toolkeep import Code, ToolDefinition
 from toolkeep.definitions.check import problems_of, refuse_problems
 from toolkeep.definitions.constraints import Bounds
+from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import DefinitionInvalid, Problem
 
 
@@ -251,6 +252,68 @@ def test_a_write_effect_needs_a_stated_danger(effect: str, capability: str) -> N
 @pytest.mark.parametrize(("effect", "capability"), READS)
 def test_a_read_effect_needs_no_stated_danger(effect: str, capability: str) -> None:
     assert wrong(made(side_effects=[effect], capabilities=[capability])) == []
+
+
+def marked(kind: str) -> list[dict[str, Any]]:
+    """Schemas of parameters with a mark at every place that an author may write one."""
+    mark = {"type": "string", "x-touches": kind}
+    inside = {"type": "object", "properties": {"to": mark}}
+    return [
+        {"type": "object", "properties": {"to": mark}},
+        {"type": "object", "properties": {"to": {"anyOf": [mark, {"type": "null"}]}}},
+        {"type": "object", "properties": {"to": {"type": "array", "items": mark}}},
+        {"type": "object", "properties": {"options": inside}},
+        {"type": "object", "properties": {"to": {"$ref": "#/$defs/Target"}}, "$defs": {"Target": mark}},
+    ]
+
+
+@pytest.mark.spec("DEF-7", "DEF-8")
+@pytest.mark.parametrize(("effect", "capability"), WRITES)
+def test_a_mark_of_a_write_kind_at_any_depth_is_no_read(effect: str, capability: str) -> None:
+    """Else a tool that writes where nobody looked would count as one that only reads, and run unasked."""
+    for parameters in marked(capability):
+        definition = made(parameters=parameters, capabilities=["fs.read"])
+        assert definition.effects is None, effect
+        assert definition.is_undeclared
+        assert definition.danger_level is Danger.MEDIUM
+
+
+@pytest.mark.spec("DEF-8")
+@pytest.mark.parametrize(("effect", "capability"), READS)
+def test_a_mark_of_a_read_kind_at_any_depth_implies_its_effect(effect: str, capability: str) -> None:
+    for parameters in marked(capability):
+        definition = made(parameters=parameters, capabilities=["fs.read"])
+        assert {"FsRead", effect} == {found.value for found in definition.effects or ()}
+        assert definition.danger_level is Danger.SAFE
+
+
+@pytest.mark.spec("DEF-7")
+@pytest.mark.parametrize("stated", [[], ["None"], ["Reads"], ["FsRead"]])
+@pytest.mark.parametrize(("effect", "capability"), WRITES)
+def test_no_write_effect_beside_a_mark_of_a_write_kind(
+    effect: str, capability: str, stated: list[str]
+) -> None:
+    for parameters in marked(capability):
+        fields = {"parameters": parameters, "side_effects": stated, "capabilities": ["fs.read"]}
+        by_hand = made(**fields)
+        assert wrong(by_hand) == ["side_effects"]
+        assert effect in problems_of(by_hand)[0][0].mend
+        imported = by_hand.replace(source=made_elsewhere().source)
+        assert (wrong(imported), warned(imported)) == ([], ["side_effects"])
+        assert imported.effects is None
+        assert imported.danger_level is Danger.MEDIUM
+
+
+@pytest.mark.spec("DEF-7")
+@pytest.mark.parametrize(("effect", "capability"), WRITES)
+def test_a_write_effect_beside_its_mark_is_fine(effect: str, capability: str) -> None:
+    for parameters in marked(capability):
+        for stated in (effect, "Writes"):
+            definition = made(
+                parameters=parameters, side_effects=[stated], capabilities=[capability], danger="low"
+            )
+            assert wrong(definition) == []
+            assert definition.danger_level is Danger.LOW
 
 
 @pytest.mark.spec("DEF-1")

@@ -94,10 +94,10 @@ def test_a_request_and_a_reply_larger_than_a_pipe_pass() -> None:
     assert called(Isolation.STRICT, "echo", value=text) == Reply(Ending.OK, value=text)
 
 
-def poison(source: Path, code: str) -> None:
+def poison(source: Path, code: str, flags: int = 0) -> None:
     """Bytecode that Python would take for that of a source."""
     status = source.stat()
-    head = importlib.util.MAGIC_NUMBER + struct.pack("<III", 0, int(status.st_mtime), status.st_size)
+    head = importlib.util.MAGIC_NUMBER + struct.pack("<III", flags, int(status.st_mtime), status.st_size)
     cached = Path(importlib.util.cache_from_source(str(source)))
     cached.parent.mkdir(exist_ok=True)
     cached.write_bytes(head + marshal.dumps(compile(code, str(source), "exec")))
@@ -122,3 +122,65 @@ def test_bytecode_beside_a_lone_file_is_not_run(tmp_path: Path, *, is_script: bo
             return await here.call(made)
 
     assert asyncio.run(main()) == Reply(Ending.OK, value="source")
+
+
+CHECKED_NEVER = 0b01
+"""The flag of bytecode that is run whatever its source says (PEP 552)."""
+
+
+@pytest.mark.spec("SBX-6")
+@pytest.mark.parametrize("poisoned", ["__init__.py", "words.py", "deeper/__init__.py", "deeper/words.py"])
+@pytest.mark.parametrize("flags", [0, CHECKED_NEVER])
+def test_bytecode_inside_a_package_is_not_run(tmp_path: Path, poisoned: str, flags: int) -> None:
+    package = make_package(tmp_path)
+    poison(package / poisoned, "WORD = 'bytecode'\n", flags)
+    assert words_of(package) == Reply(Ending.OK, value=["source"] * 4)
+
+
+@pytest.mark.spec("SBX-6")
+@pytest.mark.parametrize("folder", ["", "deeper"])
+def test_bytecode_without_a_source_is_not_run(tmp_path: Path, folder: str) -> None:
+    """A package may look for a module that is not installed; whoever puts its bytecode there runs."""
+    package = make_package(tmp_path)
+    source = package / folder / "optional.py"
+    source.write_text("WORD = 'bytecode'\n")
+    poison(source, source.read_text())
+    Path(importlib.util.cache_from_source(str(source))).rename(source.with_suffix(".pyc"))
+    source.unlink()
+    assert words_of(package) == Reply(Ending.OK, value=["source"] * 4)
+
+
+def make_package(tmp_path: Path) -> Path:
+    package = Path(os.path.realpath(tmp_path)) / "parted"
+    (package / "deeper").mkdir(parents=True)
+    for name in ("__init__.py", "words.py", "deeper/__init__.py", "deeper/words.py"):
+        (package / name).write_text("WORD = 'source'\n")
+    (package / "tool.py").write_text(
+        "import parted, parted.deeper\n"
+        "from parted import words\n"
+        "from parted.deeper import words as deeper\n"
+        "found = [parted.WORD, words.WORD, parted.deeper.WORD, deeper.WORD]\n"
+        "for name in ('parted.optional', 'parted.deeper.optional'):\n"
+        "    try:\n"
+        "        found.append(__import__(name, fromlist=['WORD']).WORD)\n"
+        "    except ModuleNotFoundError:\n"
+        "        pass\n"
+        "def word() -> list[str]:\n"
+        "    return found\n"
+    )
+    return package
+
+
+def words_of(package: Path) -> Reply:
+    made = recipe(Isolation.STRICT, f"{package.name}.tool:word")
+    made = replace(
+        made,
+        zygote=replace(made.zygote, code=(str(package),)),
+        worker=replace(made.worker, packages=(str(package),), import_paths=()),
+    )
+
+    async def main() -> Reply:
+        async with caller() as here:
+            return await here.call(made)
+
+    return asyncio.run(main())

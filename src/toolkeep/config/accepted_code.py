@@ -46,7 +46,9 @@ class AcceptedCode:
         return ""
 
     def _stamps(self, files: tuple[Path, ...]) -> tuple[_Stamp, ...]:
-        folders = dict.fromkeys((self._root, self._root / "src", *(path.parent for path in files)))
+        # All up to the root: an `__init__.py` in a folder without one would be run before the file below it.
+        above = (folder for path in files for folder in path.parents if folder.is_relative_to(self._root))
+        folders = dict.fromkeys((self._root, self._root / "src", *above))
         return tuple(map(_stamp, (*files, *folders)))
 
 

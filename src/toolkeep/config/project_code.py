@@ -6,11 +6,13 @@ name that it works out while it runs, what lies outside the project, and data th
 """
 
 import ast
+import contextlib
 import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import all_suffixes
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,8 +100,11 @@ class _Walk:
                     str(self._root), f"its tools have more than {CODE_SOURCE_BYTES} bytes of code"
                 )
             return ast.parse(raw)
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        except (OSError, SyntaxError, ValueError):
             return None  # Python could not import it either
+        except (RecursionError, MemoryError) as error:
+            # A worker with a larger stack could: what it imports would be accepted by nobody.
+            raise FileUnreadable(str(path), "it is nested too deeply to find what it imports") from error
 
 
 def _imports(tree: ast.AST | None) -> Iterator[tuple[str, int, tuple[str, ...]]]:
@@ -109,17 +114,40 @@ def _imports(tree: ast.AST | None) -> Iterator[tuple[str, int, tuple[str, ...]]]
             yield from ((alias.name, 0, ()) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield node.module or "", node.level, tuple(alias.name for alias in node.names)
-        elif isinstance(node, ast.Call) and _is_import(node.func):
-            yield from (
-                (word.value, 0, ())
-                for word in node.args[:1]
-                if isinstance(word, ast.Constant) and isinstance(word.value, str)
-            )
+        elif isinstance(node, ast.Call):
+            yield from _called(node)
 
 
-def _is_import(function: ast.expr) -> bool:
-    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    return name in ("import_module", "__import__")
+_IMPORTERS: Final = {
+    "import_module": ("name", "package"),
+    "__import__": ("name", "globals", "locals", "fromlist", "level"),
+}
+"""The functions that import, and their parameters."""
+
+
+def _called(call: ast.Call) -> Iterator[tuple[str, int, tuple[str, ...]]]:
+    """The same of a call that imports, as far as it is written out."""
+    function = call.func
+    called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    given = dict(zip(_IMPORTERS.get(called, ()), call.args, strict=False))
+    given |= {word.arg: word.value for word in call.keywords if word.arg}
+    name, package, level = (_constant(given.get(key)) for key in ("name", "package", "level"))
+    if called not in _IMPORTERS or not isinstance(name, str):
+        return
+    if called == "__import__":
+        members = (_constant(one) for one in getattr(given.get("fromlist"), "elts", ()))
+        depth = level if isinstance(level, int) and level > 0 else 0
+        yield name, depth, tuple(one for one in members if isinstance(one, str))
+    elif name.startswith(".") and isinstance(package, str):
+        with contextlib.suppress(ImportError):  # beyond the top, where nothing is
+            yield resolve_name(name, package), 0, ()
+    else:  # another package than a constant is most likely the file's own
+        beyond = name.lstrip(".")
+        yield beyond, len(name) - len(beyond), ()
+
+
+def _constant(node: ast.AST | None) -> Any:
+    return node.value if isinstance(node, ast.Constant) else None
 
 
 def _chain(top: Path, parts: list[str]) -> Iterator[Path]:

@@ -62,6 +62,7 @@ def _problem(field: str, message: str, mend: str) -> Problem:
 def _problems(definition: ToolDefinition) -> Iterator[tuple[Problem, bool]]:
     yield from _names(definition)
     yield from _texts(definition)
+    yield from ((problem, True) for problem in _contradicted(definition))
     for check in (_sizes, _constraints, _bounds, _effects, _data):
         yield from ((problem, False) for problem in check(definition))
 
@@ -204,3 +205,12 @@ def _effects(definition: ToolDefinition) -> Iterator[Problem]:
                 f"{effect.value} needs a capability {effect.capability}",
                 f"add {effect.capability!r}, with a scope where you know it",
             )
+
+
+def _contradicted(definition: ToolDefinition) -> Iterator[Problem]:
+    for effect in definition.contradicting_effects:
+        yield _problem(
+            "side_effects",
+            f"state no write, but a parameter is marked {effect.capability}",
+            f"state {effect.value}, or remove the mark",
+        )

@@ -9,7 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from toolkeep.definitions.frozen import FrozenDict, JsonObject, JsonValue, freeze, freeze_object
+from toolkeep.definitions.frozen import (
+    FrozenDict,
+    JsonObject,
+    JsonValue,
+    freeze,
+    freeze_object,
+    objects_in,
+)
 from toolkeep.definitions.vocabulary import ParameterType, Role, TouchForm
 
 if TYPE_CHECKING:
@@ -77,6 +84,24 @@ class Touches:
         self, core_schema: "CoreSchema", handler: "GetJsonSchemaHandler"
     ) -> dict[str, Any]:
         return {**handler(core_schema), TOUCHES_KEY: self.to_json()}
+
+
+def kinds_of_mark(mark: object) -> frozenset[str]:
+    """The kind of an `x-touches`; every kind where it cannot be read."""
+    try:
+        return frozenset((Touches.read(mark).kind,))
+    except ValueError:  # a property that happens to bear the name, or worse
+        return frozenset(TOUCH_FORMS)
+
+
+def marked_parts(schema: object) -> list[dict[str, Any]]:
+    """Every object in a schema that has an `x-touches`, at whatever depth."""
+    return [part for part in objects_in(schema) if TOUCHES_KEY in part]
+
+
+def marked_kinds(schema: object) -> frozenset[str]:
+    """The kinds of all marks in a schema."""
+    return frozenset[str]().union(*(kinds_of_mark(part[TOUCHES_KEY]) for part in marked_parts(schema)))
 
 
 @dataclass(frozen=True, slots=True)

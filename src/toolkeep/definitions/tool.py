@@ -13,7 +13,7 @@ from toolkeep.canonical import canonical_hash
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.constraints import Bounds, Constraints
 from toolkeep.definitions.frozen import FrozenDict, freeze_object
-from toolkeep.definitions.parameter import FLOW_KEY, NO_PARAMETERS, Touches, is_secret
+from toolkeep.definitions.parameter import FLOW_KEY, NO_PARAMETERS, Touches, is_secret, marked_kinds
 from toolkeep.definitions.vocabulary import (
     Category,
     Danger,
@@ -49,6 +49,9 @@ class Source:
 BY_HAND = Source()
 _READ_EFFECTS = {
     effect.capability: effect for effect in SideEffect if not effect.is_class and not effect.is_write
+}
+_WRITE_EFFECTS = {
+    effect.capability: effect for effect in SideEffect if not effect.is_class and effect.is_write
 }
 DEFAULT_CONSTRAINTS = Constraints()
 DEFAULT_BOUNDS = Bounds()
@@ -89,6 +92,7 @@ class ToolDefinition:
     source: Source = BY_HAND
     metadata: FrozenDict = field(default_factory=FrozenDict)
     _hash: str = field(default="", init=False, repr=False, compare=False)
+    _touched: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", freeze_object(self.parameters, "parameters"))
@@ -109,14 +113,24 @@ class ToolDefinition:
     def effects(self) -> tuple[SideEffect, ...] | None:
         """The side effects in force: as stated; else as capabilities of read kinds alone imply; else unknown.
 
-        From elsewhere nothing is implied: what an import requires is no statement of whoever wrote it.
+        From elsewhere nothing is implied: what an import requires is no statement of whoever wrote it. Stated
+        effects that a mark contradicts are as good as none.
         """
+        if self.contradicting_effects:
+            return None
         if self.side_effects is not None or not self.capabilities or not self.source.is_by_hand:
             return self.side_effects
-        kinds = {held.kind for held in self.capabilities} | {what.kind for what in self.touches.values()}
+        kinds = {held.kind for held in self.capabilities} | self.touched_kinds
         if not kinds <= _READ_EFFECTS.keys():
             return None
         return tuple(effect for kind, effect in _READ_EFFECTS.items() if kind in kinds)
+
+    @property
+    def contradicting_effects(self) -> tuple[SideEffect, ...]:
+        """The write effects that parameters are marked with, where no write effect is among those stated."""
+        if self.side_effects is None or self.has_write_effects:
+            return ()
+        return tuple(effect for kind, effect in _WRITE_EFFECTS.items() if kind in self.touched_kinds)
 
     @property
     def is_undeclared(self) -> bool:
@@ -146,6 +160,13 @@ class ToolDefinition:
         """What the parameters would touch, by parameter name."""
         marked = self._marked("x-touches")
         return {name: Touches.read(schema["x-touches"]) for name, schema in marked}
+
+    @property
+    def touched_kinds(self) -> frozenset[str]:
+        """The kinds of every mark in the parameters, at whatever depth: an option or an item touches too."""
+        if self._touched is None:  # nothing of it can change, so once is enough
+            object.__setattr__(self, "_touched", marked_kinds(self.parameters))
+        return self._touched or frozenset()
 
     @property
     def roles(self) -> dict[str, Role]:

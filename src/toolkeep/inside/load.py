@@ -13,12 +13,21 @@ import pkgutil
 import sys
 import typing
 from collections.abc import Callable, Sequence
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    SourceFileLoader,
+)
 from pathlib import Path
 from typing import Any, Final
 
 FILE_MODULE: Final = "__toolkeep_main__"
 """The name of a script here; not `__main__`, so that what stands below that guard is not run."""
+
+_OURS: Final = str(Path(__file__).resolve().parent.parent)
+"""toolkeep itself: no tool may write there, and without its bytecode every worker would start slowly."""
 
 Arguments = dict[str, Any]
 Call = Callable[[Arguments, Callable[[], Any]], Any]
@@ -44,7 +53,7 @@ class Import:
 class SourceOnly(SourceFileLoader):
     """Loads a module from its source alone.
 
-    The folder of a lone file may be writable to another tool: bytecode that it puts beside the source would
+    The folder of a tool's code may be writable to another tool: bytecode that it puts beside the source would
     be run here, with this tool's grant and secrets, although the source is as it was.
     """
 
@@ -59,6 +68,11 @@ class Packages:
     def __init__(self, places: Sequence[str]) -> None:
         self._places = {Path(place).name.removesuffix(".py"): place for place in places}
 
+    def install(self) -> None:
+        """Look here first, from now on; what lies inside the packages is loaded from its source too."""
+        sys.meta_path.insert(0, self)
+        sys.path_hooks.insert(0, self._finder)
+
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002 -- of the protocol
         """The package or module of that name, where it is one of these."""
         place = self._places.get(name) if path is None else None
@@ -67,7 +81,16 @@ class Packages:
         if place.endswith(".py"):
             return importlib.util.spec_from_file_location(name, place, loader=SourceOnly(name, place))
         first = f"{place}/__init__.py"
-        return importlib.util.spec_from_file_location(name, first, submodule_search_locations=[place])
+        loader = None if place == _OURS else SourceOnly(name, first)
+        return importlib.util.spec_from_file_location(
+            name, first, loader=loader, submodule_search_locations=[place]
+        )
+
+    def _finder(self, folder: str) -> FileFinder:
+        """What finds modules in a folder of these packages; neither kind of bytecode is among them."""
+        if not any(f"{folder}/".startswith(f"{place}/") for place in self._places.values() if place != _OURS):
+            raise ImportError("it is in none of the packages")
+        return FileFinder(folder, (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceOnly, SOURCE_SUFFIXES))
 
 
 def list_folders(folders: Sequence[str]) -> None:

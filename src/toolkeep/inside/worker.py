@@ -175,7 +175,7 @@ def _answer_once(plan: Prepared) -> None:
     # Only now: whatever is imported from here on may be the tool's, by whatever name.
     # After the standard library, as in any Python: an installed package must not stand in for a module of it.
     sys.path += plan.import_paths
-    sys.meta_path.insert(0, plan.packages)
+    plan.packages.install()
     gc.enable()
     try:
         call = load.load(plan.tool)

@@ -337,7 +337,7 @@ def _warm(plan: dict[str, Any]) -> None:
 
     asyncio.new_event_loop().close()
     sys.path += plan["import_paths"]
-    sys.meta_path.insert(0, load.Packages(plan["packages"]))
+    load.Packages(plan["packages"]).install()
     for name in plan["preload"]:
         with contextlib.suppress(Exception):  # the worker that needs it will say what is wrong
             importlib.import_module(name)

@@ -13,7 +13,14 @@ from typing import Any, Final
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.command_line import NoCommand, split_command
 from toolkeep.definitions.frozen import objects_in
-from toolkeep.definitions.parameter import TOUCH_FORMS, TOUCHES_KEY, Touches
+from toolkeep.definitions.parameter import (
+    TOUCH_FORMS,
+    TOUCHES_KEY,
+    Touches,
+    kinds_of_mark,
+    marked_kinds,
+    marked_parts,
+)
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import TouchForm
 from toolkeep.limits import TOUCHED
@@ -199,7 +206,7 @@ class _Marks:
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
-        self._marked = frozenset[str]().union(*(_kinds(schema[TOUCHES_KEY]) for schema in _inside(root)))
+        self._marked = marked_kinds(root)
         self._reached: set[int] = set()
         self._walked: set[int] = set()
         self._steps = 0
@@ -210,8 +217,8 @@ class _Marks:
         if any(_REFERENCES & here.keys() and id(here) not in self._walked for here in objects_in(root)):
             # From a place that no call is read by, a reference may lead to a mark that is read elsewhere.
             self._cut = self._marked
-        unreached = (schema for schema in _inside(root) if id(schema) not in self._reached)
-        self.unread = self._cut.union(*(_kinds(schema[TOUCHES_KEY]) for schema in unreached))
+        unreached = (schema for schema in marked_parts(root) if id(schema) not in self._reached)
+        self.unread = self._cut.union(*(kinds_of_mark(schema[TOUCHES_KEY]) for schema in unreached))
 
     def _walk(self, schema: Any, path: Path, followed: frozenset[str]) -> None:
         if not isinstance(schema, dict):
@@ -247,18 +254,6 @@ def _look_up(root: Mapping[str, Any], reference: Any) -> Any:
         return referred(root, reference)
     except KeyError:
         return None
-
-
-def _inside(schema: Any) -> Iterator[dict[str, Any]]:
-    """Every object in a schema that has a mark."""
-    return (here for here in objects_in(schema) if TOUCHES_KEY in here)
-
-
-def _kinds(mark: Any) -> frozenset[str]:
-    try:
-        return frozenset((Touches.read(mark).kind,))
-    except ValueError:  # a property that happens to bear the name, or worse
-        return frozenset(TOUCH_FORMS)
 
 
 def _values(value: Any, path: Path, pointer: str) -> Iterator[tuple[str, Any]]:
