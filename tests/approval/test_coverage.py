@@ -272,13 +272,28 @@ def test_a_folder_bounds_a_path(tmp_path: Path) -> None:
     constraints = constraints_of((argument,), {"path": f"folder:{root}/docs"})
     reached = {
         name: covers(constraints, choices(PEEK, path=f"{root}/{name}"))
-        for name in ("docs/a", "docs/deep/b", "docs2/c", "d", "docs/out", "docs/../d")
+        for name in ("docs/a", "docs/deep/b", "docs2/c", "d", "docs/out", "docs/../d", "docs", "docs/")
     }
     assert [name for name, is_covered in reached.items() if is_covered] == ["docs/a", "docs/deep/b"]
     several = constraints_of(choices(PEEKS, paths=[f"{root}/docs/a"]), {"paths": f"folder:{root}/docs/"})
     assert covers(several, choices(PEEKS, paths=[f"{root}/docs/a", f"{root}/docs/deep/b"]))
     assert not covers(several, choices(PEEKS, paths=[f"{root}/docs/a", f"{root}/d"]))
     assert not covers(several, choices(PEEKS, paths=[]))
+
+
+def test_a_folder_does_not_cover_itself(tmp_path: Path) -> None:
+    """Reading one file in a folder is another thing than to remove or move the whole of it."""
+    root = str(tmp_path.resolve())
+    (argument,) = choices(PEEK, path=root)
+    assert argument.bounds[0] == f"folder:{tmp_path.resolve().parent}"
+    for bound in argument.bounds:
+        assert covers(constraints_of((argument,), {"path": bound}), (argument,))
+    with pytest.raises(ConstraintRefused):
+        constraints_of((argument,), {"path": f"folder:{root}"})
+    (top,) = choices(PEEK, path="/")
+    assert top.bounds == ()
+    with pytest.raises(ConstraintRefused):
+        constraints_of((top,), {"path": "folder:/"})
 
 
 BOUNDED: dict[str, tuple[str, Any, str, list[Any], list[Any]]] = {
@@ -293,7 +308,8 @@ BOUNDED: dict[str, tuple[str, Any, str, list[Any], list[Any]]] = {
         ["bob@example.org", "bob@EXAMPLE.org", ["ada@example.org", "bob@example.org"]],
         ["eve@evil.example", "eve@evil.example,ada@example.org", "ada@example.org, eve@evil.example",
          ["ada@example.org", "eve@evil.example"], ["ada@example.org", "everybody"], [], "eve@sub.example.org", "eve@evil-example.org", "@example.org",
-         '"eve@evil.example" <ada@example.org>', "ada@example.org\nbcc: eve@evil.example", "ada@example.org "],
+         '"eve@evil.example" <ada@example.org>', "ada@example.org\nbcc: eve@evil.example", "ada@example.org ",
+         "eve%evil.example@example.org", "evil.example!eve@example.org", "-feve@example.org"],
     ),
     "maximum": ("amount", 10, "max:100", [0, 100, 99.99], [100.01, -1, 1e300]),
 }  # fmt: skip

@@ -40,9 +40,10 @@ WHOLE: Final = "arguments"
 
 _FOLDERS: Final = 8
 _MAIL: Final = re.compile(
-    r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@((?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z0-9-]{2,63})"
+    r"(?!-)[A-Za-z0-9.#$&'*+/=?^_`{|}~-]{1,64}@((?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z0-9-]{2,63})"
 )
-"""One plain address and nothing else: a list in one text could name another recipient."""
+"""One plain address and nothing else: a list in one text could name another recipient, `eve%evil.test`
+another host, and what begins with a dash is an option to some mail programs."""
 
 
 class Named(Protocol):
@@ -176,7 +177,8 @@ def _is_number(text: str) -> bool:
 
 
 def _is_inside(path: str, folder: str) -> bool:
-    return bool(folder) and (path == folder or path.startswith(folder.rstrip("/") + "/"))
+    """Whether it lies below: a yes for what a folder holds is none to remove or move the folder itself."""
+    return bool(folder) and path != folder and path.startswith(folder.rstrip("/") + "/")
 
 
 # --- the arguments of a call -------------------------------------------------------------------------
@@ -321,6 +323,8 @@ def _bounds(
 def _folders(paths: Sequence[str], roots: Sequence[str]) -> Iterator[str]:
     """The folders that hold all paths, narrowest first, up to what the agent was granted."""
     holding = os.path.commonpath([Path(path).parent for path in paths])
+    if holding in paths:  # the root, which is its own parent
+        return
     for folder in [Path(holding), *Path(holding).parents][:_FOLDERS]:
         yield str(folder)
         if str(folder) in roots:

@@ -29,6 +29,17 @@ ENCODED: Final = 5_000
 
 _AT_SIGNS: Final = re.compile("[@\uff20\ufe6b]")
 """The last two become @ where text is normalized (NFKC)."""
+_ROUTED: Final = re.compile("[%!\uff05\ufe6a\uff01\ufe57]")
+"""What makes a local part name another host: `bob%evil.test@example.com`, `evil.test!bob@example.com`. Some
+mail servers still pass such mail on. The last four become the first two where text is normalized (NFKC)."""
+_OPTION: Final = re.compile("['`{]*[-\uff0d\ufe63]")
+"""How an address begins that a mail program takes for an option."""
+_HELD_TOGETHER: Final = re.compile(r'"[^"]*"|\([^()]*\)')
+_ADDRESS_START: Final = '<>,;:"()[]'
+"""What ends whatever stands before an address."""
+_LOCAL_CHARS: Final = 160
+_LOCAL_MARKS: Final = 20
+"""Quotes and parentheses among those characters that are taken apart, some 1 µs each."""
 _DOMAIN: Final = re.compile(r"[^\x00-,/:-@\[-^`{-\x7f]*")
 _DOMAIN_END: Final = re.compile(r'[ \t\r\n]*(?:\Z|[,;:<>"\])])')
 """What ends a domain to every reader. White space does not: some join what stands before and behind it, and a
@@ -142,11 +153,44 @@ def _domains(text: str) -> Iterator[_Name]:
     """What stands behind every @: a name too many keeps a list from being met, one too few would not."""
     if _ENCODED_WORD in text:
         raise HostRefused("it holds an encoded word")
+    behind = 0
     for sign in _AT_SIGNS.finditer(text):
+        local = _local_part(text[behind : sign.start()])
+        behind = sign.end()
+        if any(map(_OPTION.match, local)) or any(map(_ROUTED.search, local)):
+            raise HostRefused("its local part may name another host, or an option")
         domain = _DOMAIN.match(text, sign.end())
         if sign.group() != "@" or domain is None or not _DOMAIN_END.match(text, domain.end()):
             raise HostRefused("its domain has no certain end")
         yield _Name(domain.group())
+
+
+def _local_part(before: str) -> list[str]:
+    """The words before an @ that some reader takes for the local part, the last one first.
+
+    White space and comments may stand around each of its dots, and before the @ (RFC 5322 section 4.4).
+    """
+    before = before.rstrip()
+    cut = max(0, len(before) - _LOCAL_CHARS)
+    is_quoted = before.count('"', 0, cut) % 2
+    near = '"' * is_quoted + before[cut:]
+    # All of it may belong to the local part where that is longer, nested, escaped or in many pieces.
+    whole = [*before.rsplit(None, 1)[-1:], before]
+    if sum(map(near.count, '"()')) > _LOCAL_MARKS:
+        return whole
+    plain = _HELD_TOGETHER.sub(_joined, near).rstrip()
+    start = max(map(plain.rfind, _ADDRESS_START)) + 1
+    words = plain[start:].split() or [""]
+    local = [words.pop()]
+    while words and (local[-1].startswith(".") or words[-1].endswith(".")):
+        local.append(words.pop())
+    is_longer = cut and not start and not words
+    return whole if is_longer or ")" in plain or plain.endswith('"') else local
+
+
+def _joined(held: re.Match[str]) -> str:
+    """A comment or quoted text as a part between two dots, so that what stands around it is looked at too."""
+    return ".%." if held.group().startswith('"') and _ROUTED.search(held.group()) else ".."
 
 
 def _hosts(text: str) -> Iterator[_Name]:

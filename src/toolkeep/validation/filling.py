@@ -59,7 +59,7 @@ _Default = tuple[int, str]
 class FillingPlan:
     """What the defaults of one schema add, worked out once."""
 
-    __slots__ = ("_added", "_fills", "_most", "at_root", "elsewhere", "faults")
+    __slots__ = ("_added", "_deepest", "_fills", "_most", "_totals", "at_root", "elsewhere", "faults")
 
     def __init__(self, finisher: Finisher, limits: Limits) -> None:
         self._most = most_filling(limits)
@@ -71,10 +71,15 @@ class FillingPlan:
         self.faults: dict[int, Why] = amounts.faults
         """By the id of the schema that states the default: why it is never applied."""
         self._added = amounts.by_place
-        self.at_root = _total(self._added.get(id(finisher), {}))
+        self._totals = {place: _total(added) for place, added in self._added.items()}
+        self._deepest = {
+            place: sorted(added.items(), key=lambda one: -one[1].depth)
+            for place, added in self._added.items()
+        }
+        self.at_root = self._totals.get(id(finisher), Filling())
         """What the arguments gain themselves, at the most."""
         held = {id(inside) for place in places.values() for inside in place.inside()}
-        inner = [_total(added) for place, added in self._added.items() if place in held]
+        inner = [total for place, total in self._totals.items() if place in held]
         self.elsewhere = Filling(*(max(part) for part in zip(Filling(), *inner, strict=True)))
         """What any other object gains, at the most."""
 
@@ -96,25 +101,29 @@ class FillingPlan:
     def added(self, finisher: Finisher, value: Any) -> Filling:
         """What the defaults add to a call.
 
-        Counting ends as soon as that is too much: the work is at most what may be added, and what the call
-        holds.
+        Counting ends as soon as that is too much. An object takes as many steps as it holds names, not as
+        there are defaults: a call may hold thousands of empty ones under a hundred defaults.
         """
         total = Filling()
         waiting: list[tuple[Finisher, Any]] = [(finisher, value)]
         while waiting and total.fits(self._most):
             place, here = waiting.pop()
             if here.__class__ is dict and id(place) in self._added:
-                total = self._added_to(here, self._added[id(place)], total)
+                total = total.beside(self._added_to(here, id(place)))
             waiting.extend(child for child in place.children(here) if id(child[0]) in self._fills)
         return total
 
-    def _added_to(self, value: dict[str, Any], added: dict[str, Filling], total: Filling) -> Filling:
-        for name, amount in added.items():
-            if name not in value:
-                total = total.beside(amount)
-                if not total.fits(self._most):
-                    break
-        return total
+    def _added_to(self, value: dict[str, Any], place: int) -> Filling:
+        """What all defaults of a place add, less those whose names the object has."""
+        added, whole = self._added[place], self._totals[place]
+        shorter, longer = (value, added) if len(value) < len(added) else (added, value)
+        given = [added[name] for name in shorter if name in longer]
+        if not given:
+            return whole
+        values = whole.values - sum(one.values for one in given)
+        size = whole.bytes - sum(one.bytes for one in given)
+        depth = next((one.depth for name, one in self._deepest[place] if name not in value), 0)
+        return Filling(values, size, depth)
 
 
 def _filling_places(finisher: Finisher) -> dict[int, Finisher]:
