@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -31,6 +32,15 @@ def _no_home_of_whoever_runs_this(tmp_path_factory: pytest.TempPathFactory) -> I
         for name in ("TOOLKEEP_HOME", "XDG_STATE_HOME"):
             patch.delenv(name, raising=False)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _own_import_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test lets tools write is not refused to the imports of the next."""
+    from toolkeep.sandbox import import_guard
+
+    monkeypatch.setattr(import_guard._GUARD, "_recorded", import_guard._Recorded())
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
 
 
 @pytest.fixture(autouse=True)
