@@ -229,7 +229,7 @@ class Pipeline:
         except _Ended as ended:
             return journey.refused(ended.refusal)
         except asyncio.CancelledError:
-            may_have_acted = journey.is_begun and journey.tool is not None and journey.tool.may_write
+            may_have_acted = journey.recorded is not None and journey.recorded.tool.may_write
             is_cut = self._is_ending() and may_have_acted
             refusal = _cut_short(request) if is_cut else _given_up(journey, may_have_acted=may_have_acted)
             await self._end(journey, journey.refused(refusal))

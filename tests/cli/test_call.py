@@ -82,12 +82,25 @@ def begun(home: Path, process: "subprocess.Popen[str]") -> Iterator[None]:
         yield
 
 
+def is_running(program: str, below: int) -> bool:
+    """Whether a process has a descendant that runs a program."""
+    try:
+        children = Path(f"/proc/{below}/task/{below}/children").read_text().split()
+        named = Path(f"/proc/{below}/comm").read_text().strip()
+    except FileNotFoundError:  # it ended meanwhile
+        return False
+    return named == program or any(is_running(program, int(child)) for child in children)
+
+
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.spec("AUD-1")
 def test_a_call_whose_process_is_told_to_end_has_its_end_on_record(home: Path, told: signal.Signals) -> None:
     process = call(home, "wait_long", "{}", "--key", "once")
     for _ in begun(home, process):
         pass
+    while not is_running("sleep", below=process.pid):
+        assert process.poll() is None
+        time.sleep(0.01)
     assert verify(home / "state").open_calls == 1
     assert "1 call without an end" in str(verify(home / "state"))
     process.send_signal(told)

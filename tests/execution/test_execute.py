@@ -414,6 +414,17 @@ def test_a_call_cancelled_before_it_ran_leaves_its_key_free() -> None:
     assert (runs, again.value, again.is_repeated) == (0, 1, False)
 
 
+def test_a_call_that_a_keep_ends_before_it_ran_is_recorded_as_cancelled_not_as_unknown() -> None:
+    async def scenario() -> list[str]:
+        held = HeldKeep()
+        held.keep._pipeline._is_ending = lambda: True
+        await held.cancelled("quick", 0)
+        codes: list[str] = held.log.groups[-1][-1]["codes"]
+        return codes
+
+    assert asyncio.run(scenario()) == [Code.CANCELLED.value]
+
+
 def test_a_call_cancelled_while_its_result_is_recorded_is_remembered_with_that_result() -> None:
     async def scenario() -> ToolResult:
         held = HeldKeep(**READS)

@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import FrameType, ModuleType
 from typing import Any, Final, NamedTuple
@@ -96,9 +96,7 @@ class ImportGuard:
                 ]
                 self._recorded = new._replace(installed=tuple(installed))
             if self not in sys.meta_path[:1]:
-                others = (finder for finder in sys.meta_path if finder is not self)
-                guarded = (_Distributions if finder is PathFinder else finder for finder in others)
-                sys.meta_path[:] = [self, *guarded]
+                sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if finder is not self)]
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -131,6 +129,18 @@ class ImportGuard:
         _without_bytecode(found, recorded)
         return found
 
+    def find_distributions(self, context: Any = None) -> Iterable[Any]:  # noqa: ARG002 -- of the protocol
+        """None: it lets the finders that are asked next find no distribution where a tool may write.
+
+        A `*.dist-info` could name any installed function as an entry point: `keyring` and others call what
+        they find under a group, so that a tool would choose what runs in the host without bringing code.
+        """
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_distributions", None)
+            if finder is not self and find is not None and not isinstance(find, _Distributions):
+                finder.find_distributions = _Distributions(find)  # type: ignore[attr-defined]
+        return ()
+
     def _found(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
@@ -159,23 +169,18 @@ def _installed(name: str, recorded: _Recorded) -> ModuleSpec | None:
     return None if spec is not None and _touches(recorded, _place(spec)) else spec
 
 
-class _Distributions(PathFinder):
-    """The finder of Python itself, which finds no distribution in a folder that a tool may write.
+class _Distributions:
+    """What a finder finds of the installed distributions in the folders that no tool may write."""
 
-    A `*.dist-info` there could name any installed function as an entry point: `keyring` and others call what
-    they find under a group, so that a tool would choose what runs in the host without bringing any code.
-    """
+    def __init__(self, find: Callable[[Any], Iterable[Any]]) -> None:
+        self._find = find
 
-    @staticmethod
-    def find_distributions(context: Any = None) -> Any:
-        """The distributions of the other folders."""
-        from importlib.metadata import DistributionFinder, MetadataPathFinder
+    def __call__(self, context: Any = None) -> Iterable[Any]:
+        from importlib.metadata import DistributionFinder
 
-        context = context or DistributionFinder.Context()
+        context = context or DistributionFinder.Context()  # else of its class in `importlib_metadata`
         folders = [path for path in context.path if not is_writable(path)]
-        return MetadataPathFinder.find_distributions(
-            DistributionFinder.Context(name=context.name, path=folders)
-        )
+        return self._find(type(context)(**{**vars(context), "path": folders}))
 
 
 class _SourceOnly(SourceFileLoader):
