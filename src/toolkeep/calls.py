@@ -414,8 +414,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return data
 
 
-class TouchedThing(Protocol):
-    """Something that a call would touch, and that is held until the call ends."""
+class NamedThing(Protocol):
+    """What an argument names, in canonical form."""
 
     @property
     def kind(self) -> str:
@@ -430,6 +430,14 @@ class TouchedThing(Protocol):
         """Its canonical form."""
 
     @property
+    def root_path(self) -> str | None:
+        """The real folder of the grant that a place lies in; None for what is no place."""
+
+
+class TouchedThing(NamedThing, Protocol):
+    """Something that a call would touch, and that is held until the call ends."""
+
+    @property
     def found(self) -> str:
         """The absolute path by which a place was found, links and all; else its canonical form."""
 
@@ -440,10 +448,6 @@ class TouchedThing(Protocol):
     @property
     def root(self) -> str:
         """The scope, as it was granted, that it lies in."""
-
-    @property
-    def root_path(self) -> str | None:
-        """The real folder of the grant that a place lies in; None for what is no place."""
 
     def check_unchanged(self) -> None:
         """Raise where it is something else by now."""

@@ -53,6 +53,12 @@ def is_there(path: Path) -> bool:
     return True
 
 
+def check_inside(folder: Path, path: Path) -> None:
+    """Raise `FileUnreadable` where a link leads out of a folder: a clone may hold one, a tool leave one."""
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        raise FileUnreadable(str(path), f"is reached by a link that leads out of {folder}; take it away")
+
+
 def _without_waiting(path: str, flags: int) -> int:
     """A pipe would keep whoever opens it waiting for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)

@@ -39,6 +39,8 @@ NAME = "the second yes is given by typing the tool's name, greet"
 REFUSED: dict[str, tuple[Question, Answer, str]] = {
     "yes of the agent itself": (QUESTION, yes(approver="planner"), OWN),
     "no of the agent itself": (QUESTION, Answer(verdict="deny", approver="planner", way="x"), OWN),
+    "yes of the agent in other letters": (QUESTION, yes(approver="Planner "), OWN),
+    "yes of nobody": (QUESTION, yes(approver=" "), "an answer names who gives it"),
     "high for the session": (question(danger="high"), yes(reach="session"), "a tool of danger high is asked about every time"),
     "high as a rule": (question(danger="high"), yes(reach="rule"), "a tool of danger high is asked about every time"),
     "critical for the session": (question(danger="critical"), yes(reach="session"), "a tool of danger critical is asked about every time"),

@@ -43,6 +43,16 @@ def test_nothing_is_written_without_a_yes(tmp_path: Path) -> None:
     assert "book_shop" in config(tmp_path)
 
 
+def test_nothing_is_written_through_a_link_that_leads_out_of_the_project(tmp_path: Path) -> None:
+    outside, project = tmp_path / "outside", tmp_path / "project"
+    outside.mkdir()
+    project.mkdir()
+    (project / ".agent").symlink_to(outside)
+    result = add(project, DOCUMENT, "--yes")
+    assert (result.exit_code, "is reached by a link that leads out of" in result.output) == (1, True)
+    assert list(outside.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "before",
     [

@@ -53,6 +53,18 @@ def test_where_one_of_its_files_exists_nothing_is_accepted(tmp_path: Path) -> No
     assert not project_file(tmp_path).counts
 
 
+@pytest.mark.parametrize("link", [".agent", ".agent/policies"])
+def test_nothing_is_written_through_a_link_that_leads_out_of_the_project(tmp_path: Path, link: str) -> None:
+    """A clone may hold one."""
+    outside, project = tmp_path / "outside", tmp_path / "project"
+    outside.mkdir()
+    (project / link).parent.mkdir(parents=True)
+    (project / link).symlink_to(outside)
+    result = CliRunner().invoke(cli, ["init", "--project", str(project)])
+    assert (result.exit_code, "is reached by a link that leads out of" in result.output) == (1, True)
+    assert list(outside.iterdir()) == []
+
+
 def test_without_a_terminal_nothing_is_accepted(tmp_path: Path) -> None:
     assert CliRunner().invoke(cli, ["init", "--project", str(tmp_path)]).exit_code == 0
     assert not project_file(tmp_path).counts

@@ -68,6 +68,19 @@ It goes with:
     assert (pins(tmp_path), imports(tmp_path)) == ([], {})
 
 
+def test_nothing_is_changed_through_a_link_that_leads_out_of_the_project(tmp_path: Path) -> None:
+    outside, project = tmp_path / "outside", tmp_path / "project"
+    outside.mkdir()
+    project.mkdir()
+    added(project)
+    (project / ".agent").rename(outside / "agent")
+    (project / ".agent").symlink_to(outside / "agent")
+    before = config(project).read_text()
+    done = toolkeep(project, "remove", "book_shop", "--yes")
+    assert (done.exit_code, "is reached by a link that leads out of" in done.output) == (1, True)
+    assert config(project).read_text() == before
+
+
 def test_other_upstreams_their_pins_and_their_lines_of_the_lock_stay(tmp_path: Path) -> None:
     added(tmp_path)
     before = imports(tmp_path)

@@ -99,6 +99,16 @@ def test_a_keyring_that_breaks_tells_nothing(kept: PlaintextKeyring) -> None:
     assert said == "the secret 'key' cannot be had: the keyring did not give it"
 
 
+def test_a_keyring_that_ends_the_process_does_not(
+    kept: PlaintextKeyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(*_: str) -> str:
+        raise SystemExit
+
+    monkeypatch.setattr(kept, "get_password", leave)
+    assert "the keyring did not give it" in reason(secrets("keyring", "shop/ada"))
+
+
 def test_what_the_hint_says_is_what_helps(tmp_path: Path) -> None:
     """In processes of their own, which find the back-end as users name it."""
     environment = {**os.environ, "PYTHON_KEYRING_BACKEND": "keyrings.alt.file.PlaintextKeyring", "XDG_DATA_HOME": str(tmp_path)}  # fmt: skip

@@ -15,10 +15,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from toolkeep.calls import NamedThing
 from toolkeep.canonical import canonical_bytes
 from toolkeep.definitions.roles import ArgumentMarks
 from toolkeep.definitions.tool import ToolDefinition
@@ -44,26 +45,6 @@ _MAIL: Final = re.compile(
 )
 """One plain address and nothing else: a list in one text could name another recipient, `eve%evil.test`
 another host, and what begins with a dash is an option to some mail programs."""
-
-
-class Named(Protocol):
-    """What an argument names, in canonical form."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of capability, such as fs.read."""
-
-    @property
-    def pointer(self) -> str:
-        """The argument that named it; empty where the tool's own requirement did."""
-
-    @property
-    def shown(self) -> str:
-        """Its canonical form."""
-
-    @property
-    def root_path(self) -> str | None:
-        """The real folder of the grant that a place lies in; None for what is no place."""
 
 
 class Argument(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,15 +171,14 @@ def arguments_of(
     values: Mapping[str, Any],
     sealed: Mapping[str, Any],
     shown: Mapping[str, Any],
-    touched: Sequence[Named],
+    touched: Sequence[NamedThing],
 ) -> tuple[Argument, ...]:
     """Every argument that a tool declares or a call gives, absent ones too: absence is compared as well.
 
     `sealed` holds the same arguments with each secret replaced by its HMAC, `shown` by how long it is.
     """
-    if (
-        definition.sensitive or sealed.keys() != values.keys()
-    ):  # of a sensitive tool nothing is told, not even names
+    if definition.sensitive or sealed.keys() != values.keys():
+        # Of a sensitive tool nothing is told, not even names.
         digest = hashlib.sha256(canonical_bytes(dict(sealed))).hexdigest()
         text = str(next(iter(shown.values()), ""))
         return (Argument(name=WHOLE, digest=digest, shown=text, fixed="a credential"),)
@@ -224,7 +204,7 @@ def _fixed(marks: ArgumentMarks, name: str, *, is_sealed: bool) -> str:
     return "a command" if marks.is_command(name) else ""
 
 
-def _given(argument: Argument, value: Any, sealed: Any, shown: Any, own: list[Named]) -> Argument:
+def _given(argument: Argument, value: Any, sealed: Any, shown: Any, own: list[NamedThing]) -> Argument:
     """An argument that the call has."""
     if argument.fixed == "a credential":
         return msgspec.structs.replace(argument, digest=_digest(sealed, []), shown=_beginning(shown))
@@ -304,7 +284,7 @@ def _domain(text: str) -> str:
 
 def _bounds(
     paths: Sequence[str],
-    own: Sequence[Named],
+    own: Sequence[NamedThing],
     hosts: Sequence[str],
     domains: Sequence[str],
     number: float | None,

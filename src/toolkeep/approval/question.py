@@ -120,7 +120,9 @@ class AnswerRefused(Exception):
 
 def check_answer(question: Question, answer: Answer, now: float) -> None:
     """Raise `AnswerRefused` for an answer that may not be given to a question (POL-4)."""
-    if answer.approver == question.agent:
+    if not answer.approver.strip():
+        raise AnswerRefused("an answer names who gives it")
+    if answer.approver.strip().casefold() == question.agent.casefold():
         raise AnswerRefused("an agent cannot approve its own call")
     if now >= question.expires_at:
         raise AnswerRefused(EXPIRED)

@@ -13,7 +13,7 @@ from toolkeep.cli.options import common, is_terminal, print_json, project, say, 
 from toolkeep.config.paths import PROJECT_FILE
 from toolkeep.config.schema import editor_schema
 from toolkeep.errors import FileUnreadable
-from toolkeep.files import is_there
+from toolkeep.files import check_inside, is_there
 
 SCHEMA_FILE = PROJECT_FILE.with_name("config.schema.json")
 POLICY_FILE = PROJECT_FILE.parent / "policies" / "main.cedar"
@@ -37,6 +37,7 @@ def command(project: Path | None, *, as_json: bool) -> None:
         root / EXAMPLES_FILE: EXAMPLES,
     }
     for path in texts:
+        check_inside(root, path)
         if is_there(path):
             raise FileUnreadable(str(path), "exists already; edit it, or move it away")
     for path, text in texts.items():

@@ -12,6 +12,7 @@ from toolkeep.cli.add.writing import block_end, changed_lines, check_agreed, che
 from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.documents import Document, read_yaml
 from toolkeep.errors import FileUnreadable, ImportRefused
+from toolkeep.files import check_inside
 from toolkeep.registry.locking import LOCK_FILE, Lock, of_origins
 from toolkeep.storage.atomic import write_whole
 from toolkeep.storage.lock_file import read_lock_file, write_lock_file
@@ -123,6 +124,7 @@ def _planned(root: Path, name: str, state: KeepState | None) -> Removal:
 
 def _configuration(root: Path) -> tuple[str, Document | None]:
     path = root / ".agent" / "config.yml"
+    check_inside(root, path.parent)
     try:
         text = path.read_text()
     except FileNotFoundError:

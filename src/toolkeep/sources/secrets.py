@@ -82,7 +82,7 @@ def _from_keyring(name: str, where: str) -> str:
         raise SecretUnavailable(name, reason="there is no keyring package", hint=hint) from None
     try:
         value = keyring.get_password(service, user)
-    except Exception:  # noqa: BLE001 -- a back-end of somebody else's, whose words may hold anything
+    except (Exception, SystemExit):  # noqa: BLE001 -- a back-end of somebody else's, whose words may hold anything
         raise SecretUnavailable(name, reason="the keyring did not give it") from None
     if not value:
         reason = "the keyring does not hold it"

@@ -15,7 +15,7 @@ import msgspec
 from toolkeep.cli.options import is_agreed, is_terminal
 from toolkeep.documents import read_yaml
 from toolkeep.errors import FileUnreadable, ImportRefused, NotAccepted
-from toolkeep.files import is_there
+from toolkeep.files import check_inside, is_there
 from toolkeep.storage.atomic import write_whole
 from toolkeep.wording import visible
 
@@ -49,6 +49,7 @@ def propose(
 ) -> Addition:
     """The configuration with one more upstream; `ImportRefused` where it cannot be written there."""
     path = root / ".agent" / "config.yml"
+    check_inside(root, path.parent)
     try:
         before = path.read_text() if is_there(path) else ""
     except (OSError, UnicodeDecodeError) as error:
