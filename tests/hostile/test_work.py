@@ -1,6 +1,7 @@
 """Calls and schemas made to take long: refused before the engine, which nothing can interrupt, sees them."""
 
 import asyncio
+import gc
 import json
 from typing import Any
 
@@ -109,6 +110,7 @@ def test_long_property_names_against_a_pattern_are_refused() -> None:
     keep = keep_with({"type": "object", "patternProperties": {"^a+$": {"type": "integer"}}})
     assert codes(keep, json.dumps({"a" * 8000: 1})) == []
     assert codes(keep, json.dumps({"a" * 9000: 1})) == [Code.ARGUMENTS_TOO_BIG]
+    assert codes(keep, json.dumps({'"' * 9000: 1})) == [Code.ARGUMENTS_TOO_BIG]  # no quote ends it
     assert codes(keep, {"a" * 9000: 1}) == [Code.ARGUMENTS_TOO_BIG]
 
 
@@ -212,6 +214,28 @@ def test_a_megabyte_of_text_is_let_through() -> None:
     check = keep.try_validate_arguments("t", json.dumps({"content": "x" * 1_000_000}))
     assert check.success
     assert len(check.arguments["content"]) == 1_000_000
+
+
+@pytest.mark.parametrize("is_collecting", [True, False])
+def test_a_large_call_leaves_the_collector_as_it_was(is_collecting: bool) -> None:
+    seen: list[bool] = []
+
+    def look(_: object) -> bool:
+        seen.append(gc.isenabled())
+        return True
+
+    keep = open_keep(formats={"seen": look})
+    parameters = {"type": "object", "properties": {"a": {"type": "string", "format": "seen"}, "b": {}}}
+    keep.register(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
+    try:
+        if not is_collecting:
+            gc.disable()
+        assert codes(keep, json.dumps({"a": "x", "b": "y" * 100_000})) == []
+        assert (seen[-1], gc.isenabled()) == (False, is_collecting)
+        assert codes(keep, json.dumps({"a": "x", "c": "y" * 100_000})) != []
+        assert gc.isenabled() == is_collecting
+    finally:
+        gc.enable()
 
 
 def test_more_than_a_megabyte_is_refused() -> None:

@@ -191,18 +191,21 @@ class CompiledSchema:
 
     def is_valid_output(self, value: Any, size: int) -> bool | None:
         """Whether an output of so many bytes is valid; None where checking it would take too much work."""
-        if size <= self.uncounted_bytes or self.affords(value):
+        if size <= self.uncounted_bytes:
             return self.is_valid(value)
-        if not self.affords(value, OUTPUT_WORK):
+        work = self.cost.work(size_of(value, stop_at=OUTPUT_WORK // self.cost.steps))
+        if work <= self.limits.work:
+            return self.is_valid(value)
+        if work > OUTPUT_WORK:
             return None
         try:
             return is_valid_in_portions(self, value)
         except Unaffordable:
             return None
 
-    def affords(self, value: Any, work: int | None = None) -> bool:
-        """Whether checking a value surely takes no more steps than a call may cost, or so many."""
-        most = self.limits.work if work is None else work
+    def affords(self, value: Any) -> bool:
+        """Whether checking a value surely takes no more steps than a call may cost."""
+        most = self.limits.work
         return self.cost.work(size_of(value, stop_at=most // self.cost.steps)) <= most
 
 

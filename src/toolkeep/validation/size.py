@@ -83,8 +83,10 @@ class _Count:
         return chain.from_iterable(one.values() for one in objects)
 
     def texts(self, texts: list[str]) -> None:
-        self.chars += sum(length for length in map(len, texts) if length <= MATCHED_CHARS)
-        self.chars += sum(MATCHED_CHARS for length in map(len, texts) if length > MATCHED_CHARS)
+        lengths = list(map(len, texts))
+        if max(lengths) > MATCHED_CHARS:
+            lengths = [min(length, MATCHED_CHARS) for length in lengths]
+        self.chars += sum(lengths)
 
     def integers(self, numbers: list[int]) -> None:
         self.numbers += len(numbers)
