@@ -35,7 +35,7 @@ from toolkeep.validation.mishap import log_mishap
 from toolkeep.validation.openness import is_open
 from toolkeep.validation.portions import Unaffordable, is_valid_in_portions
 from toolkeep.validation.secrecy import SHOW_ALL, Display, Secrecy
-from toolkeep.validation.size import EXPONENT, size_of
+from toolkeep.validation.size import EXPONENT, size_of, without_collector
 
 ENGINE_OPTIONS: Final[dict[str, Any]] = {
     "offline": True,  # without it a $ref to http: or file: is fetched
@@ -193,6 +193,10 @@ class CompiledSchema:
         """Whether an output of so many bytes is valid; None where checking it would take too much work."""
         if size <= self.uncounted_bytes:
             return self.is_valid(value)
+        with without_collector():
+            return self._is_valid_output(value)
+
+    def _is_valid_output(self, value: Any) -> bool | None:
         work = self.cost.work(size_of(value, stop_at=OUTPUT_WORK // self.cost.steps))
         if work <= self.limits.work:
             return self.is_valid(value)

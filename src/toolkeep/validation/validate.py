@@ -5,10 +5,7 @@ coerced. Whatever goes wrong inside is a refusal, never a pass. The common path 
 the parser, the engine and little more.
 """
 
-import contextlib
-import gc
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 import jiter
@@ -33,7 +30,7 @@ from toolkeep.validation.parse import (
     parse_json,
 )
 from toolkeep.validation.reasons import NotStrictJson, infinite_number, too_deep, too_many_containers
-from toolkeep.validation.size import EXPONENT, Size, size_of
+from toolkeep.validation.size import EXPONENT, Size, size_of, without_collector
 
 Arguments = bytes | str | bytearray | memoryview | dict[str, Any] | Unreadable
 
@@ -52,7 +49,7 @@ def validate(
 ) -> CheckedCall | Refusal:
     """Check the arguments of one call."""
     if isinstance(arguments, (bytes, str, bytearray)) and len(arguments) > _LARGE_BYTES:
-        with _without_collector():
+        with without_collector():
             return _validate(tool, arguments, refusals, agent, conversation, correlation_id)
     return _validate(tool, arguments, refusals, agent, conversation, correlation_id)
 
@@ -83,21 +80,6 @@ def _validate(
     return explain(
         tool, arguments, objection, refusals, Caller(str(agent), str(conversation), correlation_id)
     )
-
-
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """Pause the cyclic garbage collector, which takes a third of the time of a large call otherwise.
-
-    It would walk a hundred thousand new lists again and again for nothing: JSON holds no cycles.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _directly(schema: CompiledSchema, arguments: Arguments) -> Any:
