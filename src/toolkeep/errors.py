@@ -51,6 +51,44 @@ import msgspec
 if TYPE_CHECKING:
     from toolkeep.calls import Refusal
 
+__all__ = [
+    "TITLES",
+    "ArgumentsRefused",
+    "BackupRefused",
+    "BuiltInProtected",
+    "CalledAtImport",
+    "Code",
+    "ConfigurationInvalid",
+    "ContractBroken",
+    "DefinitionError",
+    "DefinitionInvalid",
+    "DuplicateTool",
+    "ExtraMissing",
+    "FeatureClosed",
+    "FileUnreadable",
+    "ImportRefused",
+    "LicenseRequired",
+    "LockInvalid",
+    "NotAccepted",
+    "NotRecorded",
+    "Problem",
+    "ProviderFailed",
+    "ResponseUnreadable",
+    "SchemaBroken",
+    "SchemaRefused",
+    "SecretUnavailable",
+    "SignInFailed",
+    "StateUnusable",
+    "StaysDisabled",
+    "StoreConflict",
+    "StoreLayoutUnfit",
+    "StoreUnavailable",
+    "TokenRefused",
+    "ToolkeepError",
+    "UnknownProvider",
+    "UnknownTool",
+]
+
 
 _NAME_CHARS: Final = 80
 _SEE_NAMES: Final = "`toolkeep list` and keep.tools() show the names of those that are"
