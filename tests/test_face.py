@@ -38,7 +38,7 @@ def test_importing_toolkeep_loads_nothing_of_it_yet() -> None:
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     ).stdout.split()
     assert [name for name in loaded if name.startswith("toolkeep")] == ["toolkeep"]
-    assert not {"msgspec", "jsonschema_rs", "jiter", "orjson", "logging", "asyncio"} & set(loaded)
+    assert not {"msgspec", "jsonschema_rs", "jiter", "orjson", "logging", "asyncio", "typing"} & set(loaded)
 
 
 def test_a_keep_that_is_opened_loads_neither_pydantic_nor_yaml() -> None:

@@ -5,8 +5,8 @@ internal. A name is loaded when it is first used, so that importing toolkeep cos
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # true for type checkers; typing would be most of the time that this import takes
 if TYPE_CHECKING:
     from toolkeep.approval.question import Answer, AnswerRefused, Question
     from toolkeep.approval.view import preview_answer, render_question
@@ -147,12 +147,14 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(f"toolkeep.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'toolkeep' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker that saw it would believe every name to be there
+
+    def __getattr__(name):
+        if name in _HOMES:
+            value = getattr(importlib.import_module(f"toolkeep.{_HOMES[name]}"), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module 'toolkeep' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

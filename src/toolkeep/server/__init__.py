@@ -5,7 +5,7 @@ extra `server`.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from toolkeep.limits import ServerLimits
@@ -36,12 +36,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(f"toolkeep.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'toolkeep.server' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker that saw it would believe every name to be there
+
+    def __getattr__(name):
+        if name in _HOMES:
+            value = getattr(importlib.import_module(f"toolkeep.{_HOMES[name]}"), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module 'toolkeep.server' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
