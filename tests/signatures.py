@@ -17,6 +17,7 @@ from typing import Any
 _SPECIAL = {
     "__aenter__", "__aexit__", "__call__", "__contains__", "__enter__", "__exit__", "__getitem__", "__iter__", "__len__",
 }  # fmt: skip
+_LONGEST = 110
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -39,7 +40,7 @@ def describe_file(path: Path) -> Iterator[str]:
         if isinstance(node, ast.ClassDef):
             yield from _class(name, [node])
         elif isinstance(node, Function):
-            yield _function(name, node)
+            yield from _function(name, node).splitlines()
         else:
             raise LookupError(f"{path}: {name}")
 
@@ -84,7 +85,7 @@ def _describe(name: str, value: Any, public: Sequence[Any]) -> Iterator[str]:
         node = _node_of(value)
         if not isinstance(node, Function):
             raise LookupError(name)
-        yield _function(name, node)
+        yield from _function(name, node).splitlines()
     else:
         yield name
 
@@ -104,7 +105,8 @@ def _class(
     for node in reversed(nodes):
         for member, line in _members(name, node, is_enum=is_enum, is_error=is_error):
             members[member] = line
-    yield from (members[member] for member in sorted(members))
+    for member in sorted(members):
+        yield from members[member].splitlines()
 
 
 def _members(owner: str, node: ast.ClassDef, *, is_enum: bool, is_error: bool) -> Iterator[tuple[str, str]]:
@@ -151,22 +153,51 @@ def _assigned(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
 
 
 def _function(name: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """One line, or one for each parameter where that would be too long to see a change in."""
     marks = [ast.unparse(mark) for mark in node.decorator_list]
     kind = "".join(f" @{mark}" for mark in ("staticmethod", "classmethod") if mark in marks)
     is_async = " @async" if isinstance(node, ast.AsyncFunctionDef) else ""
-    returns = "" if node.name == "__init__" else f" -> {_type(node.returns)}"
-    return f"{name}({_parameters(node.args)}){returns}{is_async}{kind}"
+    tail = ("" if node.name == "__init__" else f" -> {_type(node.returns)}") + is_async + kind
+    parameters = list(_parameters(node.args))
+    line = f"{name}({', '.join(parameters)}){tail}"
+    if len(line) <= _LONGEST:
+        return line
+    return "\n".join([f"{name}(…){tail}", *_one_by_one(name, parameters)])
 
 
-def _parameters(arguments: ast.arguments) -> str:
-    """The parameters as they are written, types without quotes; `self` and `cls` are left out."""
-    shown = copy.deepcopy(arguments)
-    if shown.args and shown.args[0].arg in ("self", "cls"):
-        del shown.args[0]
-    for part in ast.walk(shown):
-        if isinstance(part, ast.arg) and part.annotation is not None:
-            part.annotation = _Unquoted().visit(part.annotation)
-    return ast.unparse(shown)
+def _parameters(arguments: ast.arguments) -> Iterator[str]:
+    """The parameters and their `/` and `*`, types without quotes; `self` and `cls` are left out."""
+    plain = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
+    for number, (one, default) in enumerate(zip(plain, defaults, strict=True), start=1):
+        if number > 1 or one.arg not in ("self", "cls"):
+            yield _parameter(one, default)
+        if number == len(arguments.posonlyargs):
+            yield "/"
+    if arguments.vararg:
+        yield f"*{_parameter(arguments.vararg, None)}"
+    elif arguments.kwonlyargs:
+        yield "*"
+    for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        yield _parameter(one, default)
+    if arguments.kwarg:
+        yield f"**{_parameter(arguments.kwarg, None)}"
+
+
+def _parameter(one: ast.arg, default: ast.expr | None) -> str:
+    kind = "" if one.annotation is None else f": {_type(one.annotation)}"
+    return one.arg + kind + ("" if default is None else f" = {ast.unparse(default)}")
+
+
+def _one_by_one(name: str, parameters: list[str]) -> Iterator[str]:
+    """A line for each parameter, with its place (`1/` where it has no name for callers), or `*` where it has none."""
+    positional_only = parameters.index("/") if "/" in parameters else 0
+    is_keyword = False
+    for number, parameter in enumerate((one for one in parameters if one != "/"), start=1):
+        if parameter != "*":
+            place = "*" if is_keyword else f"{number}/" if number <= positional_only else str(number)
+            yield f"{name}({place} {parameter})"
+        is_keyword = is_keyword or (parameter.startswith("*") and not parameter.startswith("**"))
 
 
 def _type(annotation: ast.expr | None) -> str:
