@@ -39,7 +39,7 @@
     └── RequestRefused         060 … 086       a request that cannot be answered: `server/problems.py`
 
 An exception is for an author, an operator or a bug. What a better call could have avoided is a value,
-`toolkeep.calls.Refusal`, with one of the same codes.
+`toolkeep.Refusal`, with one of the same codes.
 """
 
 from collections.abc import Sequence
