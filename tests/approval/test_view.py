@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from toolkeep.approval.question import Question
-from toolkeep.approval.view import GOES_ON, MARGIN, Line, duration, fit, name, rows, view
+from toolkeep.approval.view import GOES_ON, MARGIN, Line, duration, fit, name, render_question, rows
 from toolkeep.limits import VIEW_CHARS
 
 pytestmark = pytest.mark.spec("POL-4")
@@ -64,7 +64,7 @@ Expires:      1970-01-12 13:51:40 UTC, in 4 min 40 s"""
 
 
 def shown(question: Question, width: int = 80) -> list[Line]:
-    return view(question, now=1_000_020.0, width=width)
+    return render_question(question, now=1_000_020.0, width=width)
 
 
 def text(lines: list[Line]) -> str:
@@ -242,4 +242,4 @@ def test_a_length_of_time_has_its_two_largest_units(seconds: float, wanted: str)
 
 
 def test_a_question_whose_time_is_over_says_so() -> None:
-    assert view(QUESTION, now=2_000_000.0)[-1].text.endswith(", which is over")
+    assert render_question(QUESTION, now=2_000_000.0)[-1].text.endswith(", which is over")

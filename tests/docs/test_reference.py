@@ -61,7 +61,7 @@ def test_the_table_of_codes_is_complete_and_in_order() -> None:
     "name",
     [
         "manual", "calling", "policies", "approvals", "audit", "configuration", "events", "good-practice",
-        "troubleshooting", "sandbox", "wasm", "network", "mcp", "server", "observability", "store", "providers",
+        "troubleshooting", "sandbox", "wasm", "network", "mcp", "server", "observability", "store", "providers", "versioning",
     ],
 )  # fmt: skip
 def test_the_pages_for_users_are_reachable_from_the_index(name: str) -> None:
