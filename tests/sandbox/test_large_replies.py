@@ -4,8 +4,8 @@ import asyncio
 import base64
 import json
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import pytest
 
@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.spec("SBX-2"), pytest.mark.spec("VAL-7")]
 LONG = "x" * LARGE_ANSWER_BYTES
 TURNS = 100
 
+T = TypeVar("T")
+
 
 class Meanwhile:
     """Wraps what reads an answer: it goes on once the event loop has had its turns, and says whether it had."""
@@ -38,12 +40,16 @@ class Meanwhile:
         self.had_turns.append(self._had_turns.wait(5))
         return self._read(*given)
 
-    async def beat(self) -> None:
+    async def beside(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work gives; the loop turns until it is done, whether or not it ever reads."""
+        working = asyncio.create_task(work)
         left = TURNS
-        while left:
+        while not working.done():
             await asyncio.sleep(0)
             left -= self._begun.is_set()
-        self._had_turns.set()
+            if left <= 0:
+                self._had_turns.set()
+        return await working
 
 
 def test_the_event_loop_has_turns_while_a_reply_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,11 +57,7 @@ def test_the_event_loop_has_turns_while_a_reply_is_parsed(monkeypatch: pytest.Mo
     monkeypatch.setattr(exchange, "_read_large", meanwhile)
     worker = Pretender([*GREETING, STEP, json.dumps({"ok": LONG}).encode()])
 
-    async def main() -> Reply:
-        reply, _ = await asyncio.gather(worker._ask(), meanwhile.beat())
-        return reply
-
-    assert asyncio.run(main()) == Reply(Ending.OK, value=LONG)
+    assert asyncio.run(meanwhile.beside(worker._ask())) == Reply(Ending.OK, value=LONG)
     assert (meanwhile.had_turns, len(worker.told)) == ([True], 1)
 
 
@@ -125,11 +127,8 @@ def test_the_event_loop_has_turns_while_the_line_of_a_program_is_parsed(
     resident: Any = Resident(lambda _: json.dumps({"id": "1", "result": LONG}).encode())
     call: Any = None
 
-    async def main() -> Any:
-        asking = process._answer(call, resident, {"id": "1"}, ())
-        return (await asyncio.gather(asking, meanwhile.beat()))[0]
-
-    assert (asyncio.run(main()).value, meanwhile.had_turns) == (LONG, [True])
+    answer = asyncio.run(meanwhile.beside(process._answer(call, resident, {"id": "1"}, ())))
+    assert (answer.value, meanwhile.had_turns) == (LONG, [True])
 
 
 def test_the_event_loop_has_turns_while_the_line_of_a_server_is_parsed(
@@ -143,7 +142,7 @@ def test_the_event_loop_has_turns_while_the_line_of_a_server_is_parsed(
 
     async def main() -> Any:
         speaker = LineSpeaker(resident)
-        said, _ = await asyncio.gather(speaker.request("tools/call", {}), meanwhile.beat())
+        said = await meanwhile.beside(speaker.request("tools/call", {}))
         await speaker.close()
         return said
 
@@ -159,6 +158,6 @@ def test_the_event_loop_has_turns_while_the_answer_of_a_server_is_parsed(
 
     async def main() -> Any:
         session = HttpSession("http://127.0.0.1", HostReach(reads=(), writes=()), dict)
-        return (await asyncio.gather(session.read(raw), meanwhile.beat()))[0]
+        return await meanwhile.beside(session.read(raw))
 
     assert (asyncio.run(main()).result, meanwhile.had_turns) == (LONG, [True])
