@@ -83,12 +83,50 @@ def test_bytes_of_any_length_come_through(size: int) -> None:
     assert (reply.ending, reply.value == given) == (Ending.OK, True)
 
 
-@pytest.mark.parametrize("end", ["A", "====", "A=A=", "é"])
+@pytest.mark.parametrize("end", ["A", "====", "A=A=", "é", "!", "\n"])
 def test_bytes_that_end_twice_or_are_none_end_the_call(end: str) -> None:
     """A portion with an end of its own would else be taken for one."""
     text = "A" * ((1 << 20) - 2) + "==" + "AAAA" if end == "====" else "A" * (1 << 20) + end
     body = json.dumps({"bytes": text}, ensure_ascii=False).encode()
     assert Pretender([*GREETING, body], output_bytes=len(body)).ask().ending is Ending.BROKEN
+
+
+def test_the_bytes_of_a_reply_are_let_go_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+
+    def noted(text: str) -> bytes:
+        held.append(len(body))
+        return decoded(text)
+
+    decoded = exchange._decoded
+    monkeypatch.setattr(exchange, "_decoded", noted)
+    body = bytearray(b'{"bytes":"AAAA"}')
+    assert (exchange._read_large(body), held) == (Reply(Ending.OK, value=b"\0\0\0"), [0])
+
+
+def test_a_piece_that_is_read_after_the_deadline_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, is_over, has_read = threading.Event(), threading.Event(), threading.Event()
+    read = exchange._read_large
+
+    def late(body: bytearray) -> Any:
+        begun.set()
+        is_over.wait(20)
+        has_read.set()
+        return read(body)
+
+    monkeypatch.setattr(exchange, "_read_large", late)
+    worker = Pretender([*GREETING, json.dumps({"piece": LONG}).encode()], deadline_s=1.0)
+
+    async def main() -> Ending:
+        reply = await worker._ask()
+        is_over.set()
+        await asyncio.get_running_loop().shutdown_default_executor()
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        return reply.ending
+
+    assert (asyncio.run(main()), begun.is_set()) == (Ending.TIMED_OUT, True)
+    assert (has_read.is_set(), worker.pieces) == (True, [])
 
 
 def test_a_large_piece_comes_before_the_reply() -> None:
