@@ -5,13 +5,15 @@ import base64
 import json
 import threading
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
 
 from tests.sandbox.test_progress import GREETING, STEP, Pretender
-from toolkeep.execution import process
+from toolkeep.execution import process, remote
 from toolkeep.limits import LARGE_ANSWER_BYTES, OUTPUT_VALUES
+from toolkeep.network.fetching import Answer
 from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox import exchange, frames
 from toolkeep.sandbox.exchange import Ending, Reply
@@ -199,3 +201,21 @@ def test_the_event_loop_has_turns_while_the_answer_of_a_server_is_parsed(
         return await meanwhile.beside(session.read(raw))
 
     assert (asyncio.run(main()).result, meanwhile.had_turns) == (LONG, [True])
+
+
+def test_the_event_loop_has_turns_while_the_answer_of_an_endpoint_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meanwhile = Meanwhile(lambda _, answer, __: answer.body)
+    said = Answer(host="127.0.0.1", status=200, content_type="text/plain", body=LONG.encode() + b"x")
+
+    async def fetched(*_: Any) -> Answer:
+        return said
+
+    for name in ("_endpoint", "_request", "_reach", "_budget"):
+        monkeypatch.setattr(remote, name, lambda *_: SimpleNamespace(retries=0))
+    monkeypatch.setattr(remote, "_fetched", fetched)
+    monkeypatch.setattr(remote, "_value", meanwhile)
+    call, context = Any, SimpleNamespace(secret=dict)
+    body = asyncio.run(meanwhile.beside(remote.ask(call, context)))  # type: ignore[arg-type]  # neither is looked at
+    assert (body == said.body, meanwhile.had_turns) == (True, [True])
