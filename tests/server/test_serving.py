@@ -417,6 +417,28 @@ def test_it_ends_when_the_calls_in_flight_have_and_takes_no_more(tmp_path: Path)
     assert shown.returncode == 0, shown.stdout
 
 
+@pytest.mark.spec("REG-1")
+def test_a_running_server_refuses_a_tool_that_another_process_disables(tmp_path: Path) -> None:
+    environment = {**os.environ, "TOOLKEEP_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+
+    def statuses(url: str, token: str) -> Iterator[str]:
+        for _ in range(200):
+            data = asked(url, token, "/v1/tools/agent_hello_world:call", {"arguments": {"name": "Ada"}})[1]
+            yield data.get("status", "")
+            time.sleep(0.05)
+
+    with process(tmp_path) as (_, url, token):
+        assert next(statuses(url, token)) == "ok"
+        subprocess.run(
+            [sys.executable, "-m", "toolkeep", "disable", "agent_hello_world"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            check=True,
+        )
+        assert any(status != "ok" for status in statuses(url, token))
+
+
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_that_is_told_to_end_again_and_again_before_its_first_call_ends(
     tmp_path: Path, told: signal.Signals
