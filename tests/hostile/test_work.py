@@ -474,11 +474,11 @@ def test_amounts_of_money_are_checked_exactly_and_by_the_thousand() -> None:
     [
         (AMOUNT, "0.07", 20_000),
         (AMOUNT, "1e300", 2_000),
-        ({"type": "number", "multipleOf": 5e-324}, "1.5", 100_000),
+        ({"type": "number", "multipleOf": 5e-324}, "1.5", 2_000),
         ({"type": "number", "multipleOf": 7}, "1e300", 100_000),
         ({"not": {"multipleOf": 0.5}}, "5e-324", 100_000),
         ({"not": {"const": 10**1_000}}, "1", 100_000),
-        ({"not": {"enum": [[10**4_000], {"a": 10**4_000}]}}, "1", 100_000),
+        ({"not": {"enum": [[10**4_000], {"a": 10**4_000}]}}, "1", 2_000),
         ({"type": "number", "maximum": 10**1_000}, "1e300", 100_000),
     ],
 )
