@@ -83,6 +83,13 @@ def test_a_large_answer_that_cannot_be_taken_apart_is_not_checked(schema: dict[s
     assert compiled.is_valid_output(rows(200_000), 10**7) is None
 
 
+def test_an_answer_that_is_too_much_work_in_all_its_portions_is_not_checked() -> None:
+    items = {"anyOf": [{"type": "integer", "minimum": number} for number in range(50)]}
+    compiled = output_schema({"type": "array", "items": items})
+    assert compiled.is_valid_output([1] * 100_000, 10**6) is True
+    assert compiled.is_valid_output([1] * 900_000, 10**7) is None
+
+
 def test_one_item_that_is_too_much_work_is_not_checked() -> None:
     compiled = output_schema({"type": "array", "items": {"type": "array", "items": {"type": "integer"}}})
     assert compiled.is_valid_output([[1] * 1_000] * 500, 10**7) is True
