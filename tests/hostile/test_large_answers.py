@@ -83,6 +83,14 @@ def test_a_large_answer_that_cannot_be_taken_apart_is_not_checked(schema: dict[s
     assert compiled.is_valid_output(rows(200_000), 10**7) is None
 
 
+def test_an_object_that_says_more_of_its_table_is_not_taken_apart() -> None:
+    """What is left of its schema would look at every row at once."""
+    table = {"properties": {"rows": {"type": "array", "items": ROW}}}
+    compiled = output_schema({"type": "object", **table, "allOf": [table]})
+    assert compiled.is_valid_output({"rows": rows(2_000)}, 10**5) is True
+    assert compiled.is_valid_output({"rows": rows(200_000)}, 10**7) is None
+
+
 def test_an_answer_that_is_too_much_work_in_all_its_portions_is_not_checked() -> None:
     items = {"anyOf": [{"type": "integer", "minimum": number} for number in range(50)]}
     compiled = output_schema({"type": "array", "items": items})
