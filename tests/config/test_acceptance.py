@@ -19,6 +19,7 @@ from tests.config.projects import (
 from toolkeep import Limits, open_keep
 from toolkeep.assembly import open_state, read_proposed
 from toolkeep.calls import Refusal
+from toolkeep.config import project_code
 from toolkeep.config.accepted_code import AcceptedCode
 from toolkeep.config.settings import DEFAULT_SETTINGS, AgentGrant
 from toolkeep.definitions.capability import Capability
@@ -507,6 +508,17 @@ def test_what_was_hashed_between_two_looks_is_not_trusted(tmp_path: Path) -> Non
     assert (code.changed(), code.changed()) == ("", "")
     (tmp_path / "words.so").touch()
     assert code.changed() == "words.so"
+
+
+def test_code_that_became_too_much_to_read_is_not_what_was_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_code(tmp_path)
+    accept(tmp_path)
+    (tool,) = settings_of(tmp_path).tools
+    code = AcceptedCode(tool.data["run"], tmp_path, tool.code)
+    monkeypatch.setattr(project_code, "CODE_FILES", 1)
+    assert "more than 1 files" in code.changed()
 
 
 def test_a_change_under_the_old_time_and_size_is_noticed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.hostile.unguarded import outcome
 from toolkeep import CheckedCall, Keep, Limits, Refusal, ToolDefinition, open_keep, tool
 from toolkeep.errors import Code, DefinitionError
-from toolkeep.limits import REPORT_WORK
+from toolkeep.limits import MATCHED_CHARS, REPORT_WORK
 from toolkeep.registry.admit import admit
 from toolkeep.validation import closing, faults, keywords
 from toolkeep.validation.example import example_call
@@ -543,6 +543,17 @@ def test_the_size_of_a_call_is_that_of_its_values_one_by_one(value: Any) -> None
         return 1 + sum(map(count, inside)) + (len(one) if isinstance(one, dict) else 0)
 
     assert size_of(value).values == count(value)
+
+
+def test_a_long_text_is_counted_as_far_as_it_is_matched() -> None:
+    size = size_of(["x" * (MATCHED_CHARS + 1), "y" * MATCHED_CHARS, "z", {"name": None}])
+    assert size.chars == 2 * MATCHED_CHARS + len("z") + len("name")
+
+
+def test_counting_ends_before_the_level_that_is_too_much() -> None:
+    """A megabyte of numbers is not looked at one by one to find that there are too many."""
+    size = size_of([1.5] * 100_000, stop_at=1_000)
+    assert (size.values, size.numbers) == (100_001, 0)
 
 
 def _contexts(error: Any) -> int:
