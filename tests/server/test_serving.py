@@ -77,6 +77,33 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(keep: Keep) -> None:
     assert (status, problem["code"]) == (408, "ACODE-TSR-063")
 
 
+@pytest.mark.parametrize(
+    ("limits", "sent"),
+    [
+        (
+            ServerLimits(head_s=0.2, send_s=1_000, grace_s=1),
+            b"POST /v1/tools/add:call HTTP/1.1\r\nhost: local",
+        ),
+        (
+            ServerLimits(head_s=1_000, send_s=0.2, grace_s=1),
+            b"POST /v1/tools/add:call HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{",
+        ),
+    ],
+    ids=["head", "body"],
+)
+def test_head_and_body_of_a_request_have_a_time_each(keep: Keep, limits: ServerLimits, sent: bytes) -> None:
+    with running(keep, limits) as server:
+        token = f"\r\ncontent-type: application/json\r\nauthorization: Bearer {server.token()}".encode()
+        status, problem = spoken(server, sent.replace(b"HTTP/1.1", b"HTTP/1.1" + token))
+    assert (status, problem["code"]) == (408, "ACODE-TSR-063")
+
+
+def test_half_sent_heads_of_one_server_are_not_those_of_another(keep: Keep) -> None:
+    with running(keep) as one, running(keep) as other:
+        protocols: list[Any] = [each.server.config.http_protocol_class for each in (one, other)]
+        assert protocols[0].heads is not protocols[1].heads
+
+
 def pour(client: socket.socket, count: int) -> None:
     for _ in range(count // 100_000):
         client.sendall(b"x" * 100_000)
