@@ -4,7 +4,9 @@ import contextlib
 import gc
 import math
 from collections.abc import Callable, Iterator
-from itertools import chain
+from functools import partial
+from itertools import chain, compress
+from operator import is_
 from typing import Any, NamedTuple
 
 from toolkeep.limits import MATCHED_CHARS
@@ -53,7 +55,8 @@ def size_of(value: Any, *, stop_at: float = math.inf) -> Size:
         below: list[Any] = []
         depth += not kinds.isdisjoint(_CONTAINERS)
         for kind in kinds & _LOOKED_INTO:
-            some: list[Any] = level if len(kinds) == 1 else [one for one in level if one.__class__ is kind]
+            is_kind = map(partial(is_, kind), map(type, level))
+            some: list[Any] = level if len(kinds) == 1 else list(compress(level, is_kind))
             if kind is dict:
                 below += count.objects(some)
             elif kind is list:
@@ -82,7 +85,7 @@ class _Count:
         """Count the names of objects; their values."""
         self.values += sum(map(len, objects))
         self.chars += sum(map(len, chain.from_iterable(objects)))
-        return chain.from_iterable(one.values() for one in objects)
+        return chain.from_iterable(map(dict.values, objects))
 
     def texts(self, texts: list[str]) -> None:
         lengths = list(map(len, texts))
@@ -92,7 +95,10 @@ class _Count:
 
     def integers(self, numbers: list[int]) -> None:
         self.numbers += len(numbers)
-        widths = [bits for bits in map(int.bit_length, numbers) if bits > _WIDE_BITS]
+        widths = list(map(int.bit_length, numbers))
+        if max(widths) <= _WIDE_BITS:
+            return
+        widths = [bits for bits in widths if bits > _WIDE_BITS]
         self.wide += len(widths)
         self.digits += sum(bits // _BITS_PER_DIGIT for bits in widths)
 
