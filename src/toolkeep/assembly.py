@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from toolkeep.config.paths import config_paths, find_project, home_folder
+from toolkeep.config.paths import PROJECT_FILE, config_paths, find_project, home_folder, outer_projects
 from toolkeep.config.settings import DEFAULT_SETTINGS, Settings
 from toolkeep.errors import FileUnreadable, NotAccepted, ProviderFailed, StateUnusable
 from toolkeep.keep import Keep
@@ -151,11 +151,42 @@ def _policy_settings(
 
 
 def project_folder(project: Path | str | None = None) -> Path:
-    """The folder that a keep is opened for."""
+    """The folder that a keep is opened for; `NotAccepted` where two may be meant and nobody said which."""
     try:
-        return Path(project).absolute() if project is not None else find_project(Path.cwd(), home_folder())
+        if project is not None:
+            return Path(project).absolute()
+        found = find_project(Path.cwd(), home_folder())
     except OSError as error:
         raise FileUnreadable(".", "the working folder is gone; change to another") from error
+    _check_chosen(found)
+    return found
+
+
+def _check_chosen(project: Path) -> None:
+    """Raise where a project lies in another one, and no person accepted it as a project of its own.
+
+    A tool that may write the outer project can leave a file below it. One that runs, grants and loosens
+    nothing would count at once, and in that folder nothing would be left of the policies of the outer one.
+    """
+    outer = outer_projects(project, home_folder())
+    if not outer or _is_own_project(project, open_state(project)):
+        return
+    inner, *others = (visible(str(folder / PROJECT_FILE)) for folder in (project, *outer))
+    names = [visible(str(folder)) for folder in (project, *outer)]
+    raise NotAccepted(
+        f"{inner} lies inside the project of {' and '.join(others)}, and nobody accepted it, as it is now, "
+        "as a project of its own",
+        hint=f"run: toolkeep accept --project {names[0]}; or use the project around it: "
+        + " or ".join(f"--project {name}" for name in names[1:]),
+    )
+
+
+def _is_own_project(project: Path, state: KeepState | None) -> bool:
+    """Whether a person accepted the project's file with its content of now, whatever it brings about."""
+    files = read_configuration(project, state).files
+    return state is not None and any(
+        file.is_project and state.is_accepted(file.path, file.seal) for file in files
+    )
 
 
 def open_state(project: Path) -> KeepState | None:

@@ -469,9 +469,9 @@ class CalledAtImport(ToolkeepError):
 class LockInvalid(ToolkeepError):
     """A toolkeep.lock that nobody wrote like this, or that was merged by halves."""
 
-    def __init__(self, path: str, line: int, reason: str) -> None:
+    def __init__(self, path: str, line: int, reason: str, *, hint: str = "") -> None:
         place = f"{path}:{line}" if line else path
-        hint = "take the file as it was, or write it anew with `toolkeep lock`"
+        hint = hint or "take the file as it was committed; or remove it, then write it anew: toolkeep lock"
         super().__init__(Code.LOCK_INVALID, f"{place}: {reason}", hint=hint)
         self.path, self.line = path, line
 

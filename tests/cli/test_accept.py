@@ -329,3 +329,48 @@ def test_json_shows_the_change_and_accepts_it_by_its_hash_alone(
     assert (result.exit_code, data["accepted"], data["changes"][0]["after"]) == (1, False, "Fetch two books.")
     assert CliRunner().invoke(cli, [*call, "--hash", data["hash"]]).exit_code == 0
     assert reopen("Fetch two books.").get("fetch").is_enabled
+
+
+# --- a project inside another ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def inner(project: Path) -> Path:
+    path = project / "inner" / ".agent" / "config.yml"
+    path.parent.mkdir(parents=True)
+    path.write_text("disabled_tools: []\n")
+    return project / "inner"
+
+
+def test_a_project_inside_another_is_accepted_as_its_own_though_it_runs_grants_and_loosens_nothing(
+    inner: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(inner)
+    assert CliRunner().invoke(cli, ["list"]).exit_code == 1
+    shown = accept_on_a_terminal(inner, "y\n")
+    gone = "Accepted, it is a project of its own, where nothing of what these say holds any more:\r\n"
+    assert f"{gone}  - {inner.parent}/.agent/config.yml\r\n" in shown
+    assert shown.count(f"accepted {inner}/.agent/config.yml") == 1
+    assert CliRunner().invoke(cli, ["list"]).exit_code == 0
+    again = CliRunner().invoke(cli, ["accept"])
+    assert (again.exit_code, again.stdout) == (0, f"✓ {inner}/.agent/config.yml is accepted already\n")
+
+
+def test_json_names_the_projects_around_one(inner: Path) -> None:
+    words = ["accept", "--project", str(inner), "--json"]
+    shown = CliRunner().invoke(cli, words)
+    data = data_of(shown.stdout)
+    outer = [str(inner.parent / ".agent" / "config.yml")]
+    assert (shown.exit_code, data["accepted"], data["outer"], data["effects"]) == (1, False, outer, [])
+    done = CliRunner().invoke(cli, [*words, "--hash", data["hash"]])
+    assert (done.exit_code, data_of(done.stdout)) == (0, {**data, "accepted": True})
+
+
+def test_what_init_writes_and_accepts_inside_another_project_is_a_project_of_its_own(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = project / "inner"
+    inner.mkdir()
+    on_a_terminal(["init", "--project", str(inner)])
+    monkeypatch.chdir(inner)
+    assert CliRunner().invoke(cli, ["list"]).exit_code == 0

@@ -236,14 +236,89 @@ def test_as_json_the_change_is_shown_as_data(project: Path) -> None:
     assert (again.exit_code, json.loads(again.stdout)["written"]) == (0, False)
 
 
-def test_a_link_stays_a_link(project: Path, tmp_path: Path) -> None:
-    real = tmp_path / "dotfiles.json"
+def test_a_link_stays_a_link(project: Path) -> None:
+    real = project / "servers.json"
     real.write_text("{}")
     (project / ".mcp.json").symlink_to(real)
     done = install(project, "claude", "--yes")
     assert (done.exit_code, f"+++ {real} (then)" in done.stdout) == (0, True)
     assert (project / ".mcp.json").is_symlink()
     assert "toolkeep" in real.read_text()
+
+
+OF_PROJECT = {
+    "claude": ".mcp.json",
+    "cursor": ".cursor/mcp.json",
+    "gemini": ".gemini/settings.json",
+    "vscode": ".vscode/mcp.json",
+}
+
+
+def linked(project: Path, client: str, *, is_folder: bool) -> Path:
+    """Let the client's file, or its folder, be a link to elsewhere; where it leads."""
+    file = project / OF_PROJECT[client]
+    elsewhere = project.parent / "elsewhere"
+    elsewhere.mkdir()
+    link = file.parent if is_folder else file
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(elsewhere if is_folder else elsewhere / "config.yml")
+    return elsewhere / (file.name if is_folder else "config.yml")
+
+
+LINKS = [(client, False) for client in OF_PROJECT] + [
+    (client, True) for client in OF_PROJECT if client != "claude"
+]
+
+
+@pytest.mark.parametrize("words", [["--yes"], ["--json", "--yes"], ["--json"], []], ids="-".join)
+@pytest.mark.parametrize(("client", "is_folder"), LINKS)
+def test_a_link_out_of_the_project_is_not_followed_unseen(
+    project: Path, client: str, is_folder: bool, words: list[str]
+) -> None:
+    real = linked(project, client, is_folder=is_folder)
+    done = install(project, client, *words)
+    assert (done.exit_code, real.exists()) == (1, False)
+    assert all(said in done.output for said in ("ACODE-TSR-016", "is reached by a link that leads out of"))
+    real.write_text("{}")
+    for remove in ([], ["--remove"]):
+        assert install(project, client, *remove, *words).exit_code == 1
+    assert real.read_text() == "{}"
+
+
+@pytest.mark.parametrize(("keys", "is_written"), [("y\n", True), ("n\n", False)])
+@pytest.mark.parametrize(("client", "is_folder"), LINKS)
+def test_a_person_who_sees_where_a_link_leads_may_agree(
+    project: Path, client: str, is_folder: bool, keys: str, is_written: bool
+) -> None:
+    real = linked(project, client, is_folder=is_folder)
+    with Dialogue(["install", client, "--project", str(project)], cwd=project, columns=400) as person:
+        shown = person.until("Write this? [y/N]: ")
+        person.enter(keys)
+        person.end()
+    assert f"a link that leads out of the project, to {real}" in shown
+    assert f"++ {real} (then)" in shown  # its first character has a colour
+    assert real.exists() is is_written
+    assert (project / OF_PROJECT[client]).resolve() == real
+
+
+def test_a_folder_that_is_replaced_by_a_link_while_the_person_reads_is_not_followed(
+    project: Path, tmp_path: Path
+) -> None:
+    with Dialogue(["install", "cursor", "--project", str(project)], cwd=project) as person:
+        person.until("Write this? [y/N]: ")
+        (project / ".cursor").symlink_to(tmp_path)
+        person.enter("y\n")
+        status, shown = person.end()
+    assert (status, "ACODE-TSR-016" in shown, (tmp_path / "mcp.json").exists()) == (1, True, False)
+
+
+@pytest.mark.parametrize("client", sorted(CLIENTS.keys() - OF_PROJECT.keys()))
+def test_a_link_in_your_own_home_is_yours(project: Path, tmp_path: Path, client: str) -> None:
+    path = CLIENTS[client].path(project)
+    path.parent.mkdir(parents=True)
+    path.symlink_to(tmp_path / "dotfiles.json")
+    assert install(project, client, "--yes").exit_code == 0
+    assert "toolkeep" in (tmp_path / "dotfiles.json").read_text()
 
 
 def test_it_says_what_an_agent_with_a_shell_can_do(project: Path) -> None:

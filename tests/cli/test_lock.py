@@ -57,6 +57,23 @@ def test_a_clone_with_a_lock_holds_its_tools_until_a_person_accepts_it(
     assert imports(project) == {"getBook": "enabled", "listBooks": "enabled"}
 
 
+def test_the_hint_about_a_broken_lock_leads_to_a_new_one(project: Path) -> None:
+    toolkeep(project, "lock")
+    lock = project / "toolkeep.lock"
+    raw = lock.read_bytes()
+    lock.write_bytes(b"<<<<<<< HEAD\n" + raw)
+    refused = toolkeep(project, "lock")
+    assert refused.exit_code == 1
+    assert (
+        "hint: take the file as it was committed; or remove it, then write it anew: toolkeep lock"
+        in refused.stderr
+    )
+    lock.unlink()
+    assert "hint: write one: toolkeep lock" in toolkeep(project, "lock", "--check").stderr
+    assert toolkeep(project, "lock").exit_code == 0
+    assert lock.read_bytes() == raw
+
+
 def test_a_lock_edited_by_hand_stops_the_start(project: Path) -> None:
     toolkeep(project, "lock")
     path = project / "toolkeep.lock"

@@ -496,6 +496,17 @@ def test_code_that_changes_while_a_person_is_asked_is_not_run_and_its_key_is_fre
     assert [(one.code, one.is_repeated) for one in found] == [(Code.TOOL_QUARANTINED, False)] * 2
 
 
+def test_a_keep_that_is_open_refuses_a_wasm_module_that_changed_since_it_was_accepted(tmp_path: Path) -> None:
+    configure(tmp_path, tool_text("run: {wasm: greet.wasm}"))
+    (tmp_path / "greet.wasm").write_bytes(b"\0asm one")
+    accept(tmp_path)
+    with open_keep(project=tmp_path) as keep:
+        assert keep.get("greet").is_enabled
+        (tmp_path / "greet.wasm").write_bytes(b"\0asm two")
+        result = keep.call_sync("greet", {})
+    assert (result.code, "greet.wasm" in result.text) == (Code.TOOL_QUARANTINED, True)
+
+
 def test_what_was_hashed_between_two_looks_is_not_trusted(tmp_path: Path) -> None:
     """The hashes that count are those that were accepted, not those of when the tool was loaded."""
     write_code(tmp_path)

@@ -16,7 +16,7 @@ from toolkeep.config.paths import ConfigPaths, config_paths
 from toolkeep.config.settings import DEFAULT_SETTINGS, AgentGrant
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Tier
-from toolkeep.errors import Code, DefinitionError, FileUnreadable
+from toolkeep.errors import Code, DefinitionError, FileUnreadable, NotAccepted
 
 pytestmark = pytest.mark.spec("REG-5")
 
@@ -243,11 +243,71 @@ def test_the_project_is_found_from_a_folder_below(tmp_path: Path, monkeypatch: p
     assert project_folder() == tmp_path
 
 
-def test_the_nearest_configuration_is_the_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nearest_configuration_is_the_projects_once_a_person_accepted_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     configure(tmp_path, tool_text(name="outer"))
-    configure(tmp_path / "inner", tool_text(name="inner"))
-    monkeypatch.chdir(tmp_path / "inner")
+    inner = tmp_path / "inner"
+    configure(inner, tool_text(name="inner"))
+    (inner / "deep").mkdir()
+    monkeypatch.chdir(inner / "deep")
+    with pytest.raises(NotAccepted) as raised:
+        open_keep()
+    assert raised.value.message == (
+        f"{inner}/.agent/config.yml lies inside the project of {tmp_path}/.agent/config.yml, and nobody accepted "
+        "it, as it is now, as a project of its own"
+    )
+    assert raised.value.hint == (
+        f"run: toolkeep accept --project {inner}; or use the project around it: --project {tmp_path}"
+    )
+    accept(inner)
     assert [tool.name for tool in open_keep(built_in=False).tools()] == ["inner"]
+    configure(inner, "disabled_tools: []\n")
+    with pytest.raises(NotAccepted):
+        project_folder()
+
+
+@pytest.mark.parametrize("text", ["disabled_tools: []\n", "policies: []\n", "tier: core\n", ""])
+def test_a_folder_that_is_named_is_the_project_also_inside_another(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(tmp_path, "disabled_tools: [read_file]\n")
+    configure(tmp_path / "inner", text)
+    monkeypatch.chdir(tmp_path / "inner")
+    with pytest.raises(NotAccepted):
+        project_folder()
+    assert [project_folder(named) for named in (tmp_path, ".")] == [tmp_path, tmp_path / "inner"]
+    assert open_keep(project=tmp_path / "inner").get("read_file").is_enabled
+
+
+def test_the_users_own_file_is_no_project_around_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure_home("tier: core")
+    configure(Path.home() / "work", "disabled_tools: []\n")
+    monkeypatch.chdir(Path.home() / "work")
+    assert project_folder() == Path.home() / "work"
+
+
+def test_every_project_around_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+    for place in places:
+        configure(place, "disabled_tools: []\n")
+    monkeypatch.chdir(places[-1])
+    with pytest.raises(NotAccepted) as raised:
+        project_folder()
+    assert raised.value.hint.endswith(f": --project {places[1]} or --project {places[0]}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_another_user_put_above_is_no_project_around_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = configure(tmp_path, "disabled_tools: []\n")
+    configure(tmp_path / "inner", "disabled_tools: []\n")
+    os.chown(planted, NOBODY, NOBODY)
+    monkeypatch.chdir(tmp_path / "inner")
+    assert project_folder() == tmp_path / "inner"
 
 
 def test_a_folder_that_is_named_is_not_searched_from(tmp_path: Path) -> None:
@@ -303,6 +363,7 @@ def test_a_configuration_above_that_another_user_put_there_is_not_used(
 ) -> None:
     configure(tmp_path, tool_text(name="outer"))
     configure(tmp_path / "shared", tool_text(name="planted"))
+    accept(tmp_path / "shared")
     work = tmp_path / "shared" / "work"
     work.mkdir()
     monkeypatch.chdir(work)

@@ -51,7 +51,8 @@ def _read(path: str, really: str | None) -> str:
 for line in sys.stdin:
     CALLS += 1
     asked = json.loads(line)
-    plain = {"junk": "not JSON", "empty": "", "flood": "x" * (101 << 20)}
+    twice = f'{{"id": "{asked["id"]}", "result": {{"to": "ada", "to": "eve"}}}}'
+    plain = {"junk": "not JSON", "empty": "", "flood": "x" * (101 << 20), "say twice": twice}
     told = plain.get(asked["arguments"].get("how"))
     sys.stdout.write((json.dumps(answer(asked)) if told is None else told) + "\n")
     sys.stdout.flush()

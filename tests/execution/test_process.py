@@ -148,6 +148,7 @@ FAILURES = {
     "close": ("ACODE-TSR-034", "its program closed its standard output"),
     "junk": ("ACODE-TSR-035", "its program wrote a line that is no answer: it is not JSON"),
     "empty": ("ACODE-TSR-035", "its program wrote an empty line"),
+    "say twice": ("ACODE-TSR-035", "its program wrote a line that is no answer: a key stands in it twice"),
     "answer another": ("ACODE-TSR-035", "its program answered another request than the one it was asked"),
     "answer nobody": ("ACODE-TSR-035", "its program wrote an object that is no answer"),
     "flood": ("ACODE-TSR-036", "gave more than 104857600 bytes"),

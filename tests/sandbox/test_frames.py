@@ -13,13 +13,40 @@ from hypothesis import strategies as st
 
 from toolkeep.limits import LARGE_ANSWER_BYTES
 from toolkeep.sandbox import frames
-from toolkeep.sandbox.frames import FrameRefused, _outside_strings, frame, parse
+from toolkeep.sandbox.frames import FrameRefused, _outside_strings, frame, parse, parse_unambiguous
 
 
 @given(st.dictionaries(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists), max_size=5))
 def test_json_comes_through_as_it_is(value: dict[str, Any]) -> None:
     assert parse(json.dumps(value).encode()) == value
     assert parse(json.dumps(value, ensure_ascii=False).encode()) == value
+
+
+VALUES = st.recursive(
+    st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.text(alphabet='[]{},:"\\ a'),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(alphabet=':{}"\\a'), inner),
+)
+
+
+@given(st.dictionaries(st.text(alphabet=':{}"\\a'), VALUES, max_size=5), st.booleans())
+def test_an_object_with_each_key_once_is_as_it_is(value: dict[str, Any], is_ascii: bool) -> None:
+    assert parse_unambiguous(json.dumps(value, ensure_ascii=is_ascii).encode()) == value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"a": 1, "a": 2}',
+        '{"a": 1, "a": 1}',
+        r'{"a": 1, "\u0061": 2}',
+        '{"r": [{"": {}, "": {}}]}',
+        '{"r": {"a": {"b": 1, "c": 2}, "a": 1}, "s": ":"}',
+    ],
+)
+def test_a_key_that_stands_twice_is_refused_where_that_matters(body: str) -> None:
+    assert parse(body.encode())
+    with pytest.raises(FrameRefused, match="a key stands in it twice"):
+        parse_unambiguous(body.encode())
 
 
 @given(st.lists(st.text(alphabet='[]{},:"\\ a')))

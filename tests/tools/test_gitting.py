@@ -154,6 +154,19 @@ def test_a_lock_of_somebody_else_is_told_without_the_place_of_the_repository(rep
     assert str(repository) not in said
 
 
+@pytest.mark.parametrize("beside", ["repository-git", "repository.git", "repository_git", "repositorygit"])
+def test_a_folder_whose_name_only_begins_as_the_repository_does_keeps_its_own(
+    repository: Path, beside: str
+) -> None:
+    (repository / "a.txt").write_text("")
+    elsewhere = repository.parent / beside
+    (repository / ".git").rename(elsewhere)
+    (repository / ".git").write_text(f"gitdir: ../{beside}\n")
+    (elsewhere / "index.lock").touch()
+    said = refusal(lambda: git_commit((".", str(repository)), "x", files=["a.txt"]))
+    assert f"Unable to create '{elsewhere}/index.lock'" in said
+
+
 def test_looking_writes_nothing(repository: Path) -> None:
     (repository / "a.txt").write_text("one\ntwo\n")  # as it was, but newer: git would refresh its index
     before = (repository / ".git" / "index").stat()

@@ -15,6 +15,7 @@ import msgspec
 
 from toolkeep.assembly import open_state, project_folder, project_origins, read_configuration
 from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say, say_done
+from toolkeep.config.paths import PROJECT_FILE, home_folder, outer_projects
 from toolkeep.config.project_code import is_of_environment
 from toolkeep.config.settings import ConfigFile
 from toolkeep.definitions.suspicion import Suspicion, suspicions_of
@@ -43,7 +44,8 @@ _TITLES = {"loosens": "It would loosen:", "grants": "It would grant:", "runs": "
 def command(name: str | None, given_hash: str | None, project: Path | None, *, as_json: bool) -> None:
     """Show what .agent/config.yml would run, grant or loosen, and accept it; or the changed tool NAME.
 
-    A toolkeep.lock that says something else than what was accepted here comes next.
+    A file below another project's folder is accepted as a project of its own, whatever it would do. A
+    toolkeep.lock that says something else than what was accepted here comes next.
 
     Asks on a terminal. Without one, or with --json, nothing is accepted unless --hash names the SHA-256 that
     is shown here, once somebody has looked: of the file together with what it names, or of the changed
@@ -65,8 +67,14 @@ def _accept_project(root: Path, state: KeepState, given_hash: str | None, *, as_
     """The configuration first; once it counts, the lock that it comes with."""
     settings = read_configuration(root, state)
     file = next((f for f in settings.files if f.is_project), None)
-    if file is None or not file.counts:
-        _accept_file(file, root, state, given_hash, as_json=as_json)
+    if file is None:
+        raise NotAccepted(
+            f"{visible(str(root))} has no .agent/config.yml", hint="write one with `toolkeep init`"
+        )
+    outer = [str(folder / PROJECT_FILE) for folder in outer_projects(root, home_folder())]
+    is_open = not file.counts or (bool(outer) and not state.is_accepted(file.path, file.seal))
+    if is_open:
+        _accept_file(file, outer, state, given_hash, as_json=as_json)
         if as_json or given_hash is not None:
             return
         settings = read_configuration(root, state)
@@ -74,8 +82,8 @@ def _accept_project(root: Path, state: KeepState, given_hash: str | None, *, as_
     raw = lock_bytes(root) if origins else None
     proposed = [] if raw is None else _proposed(raw, root, state, origins)
     if raw is None or not proposed:
-        if file is not None and file.counts:
-            _accept_file(file, root, state, given_hash, as_json=as_json)
+        if not is_open:
+            _say_accepted(file, state, as_json=as_json)
         return
     _accept_lock(raw, root, state, proposed, given_hash, as_json=as_json)
 
@@ -113,34 +121,37 @@ def _accept_lock(
     _finish({**shown, "accepted": True}, f"accepted {visible(path)}; it counts from the next start", as_json)
 
 
+def _say_accepted(file: ConfigFile, state: KeepState, *, as_json: bool) -> None:
+    is_accepted = state.is_accepted(file.path, file.seal)
+    why = "is accepted already" if is_accepted else "runs, grants and loosens nothing; it counts as it is"
+    data = {"accepted": True, "path": file.path, "hash": file.seal}
+    _finish(data, f"{visible(file.path)} {why}", as_json)
+
+
 def _accept_file(
-    file: ConfigFile | None, root: Path, state: KeepState, given_hash: str | None, *, as_json: bool
+    file: ConfigFile, outer: list[str], state: KeepState, given_hash: str | None, *, as_json: bool
 ) -> None:
-    if file is None:
-        raise NotAccepted(
-            f"{visible(str(root))} has no .agent/config.yml", hint="write one with `toolkeep init`"
-        )
-    if file.counts:
-        why = (
-            "is accepted already" if file.effects else "runs, grants and loosens nothing; it counts as it is"
-        )
-        _finish(
-            {"accepted": True, "path": file.path, "hash": file.seal},
-            f"{visible(file.path)} {why}",
-            as_json,
-        )
-        return
-    shown = {"accepted": False, "path": file.path, "hash": file.seal, "effects": _effects(file)}
+    """Ask about a file; `outer` are those of the projects that it lies in."""
+    data = {"path": file.path, "hash": file.seal, "effects": _effects(file)}
+    if outer:
+        data["outer"] = outer
+    shown = {"accepted": False, **data}
     before = state.accepted_content(file.path)
     if before:
         shown["changes"] = list(_difference(before, file.content))
     if not as_json:
-        for line in _file_lines(file, before):
+        for line in (*_file_lines(file, before), *_outer_lines(outer)):
             say(line)
     _confirm(file.seal, given_hash, shown if as_json else None)
     state.accept(file.path, file.seal, file.content)
-    data = {"accepted": True, "path": file.path, "hash": file.seal, "effects": _effects(file)}
-    _finish(data, f"accepted {visible(file.path)}", as_json)
+    _finish({"accepted": True, **data}, f"accepted {visible(file.path)}", as_json)
+
+
+def _outer_lines(outer: list[str]) -> Iterator[str]:
+    if outer:
+        yield ""
+        yield "Accepted, it is a project of its own, where nothing of what these say holds any more:"
+        yield from (f"  - {visible(path)}" for path in outer)
 
 
 def _file_lines(file: ConfigFile, before: str | None) -> Iterator[str]:

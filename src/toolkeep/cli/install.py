@@ -16,9 +16,9 @@ import click
 
 from toolkeep.cli.agents import say_if_undeclared
 from toolkeep.cli.json_text import with_member, without_member
-from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say, say_done
+from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say, say_done, warn
 from toolkeep.errors import FileUnreadable
-from toolkeep.files import is_there
+from toolkeep.files import check_inside, is_there
 from toolkeep.limits import CONFIG_FILE_BYTES
 
 
@@ -32,6 +32,8 @@ class McpClient:
     key: str = "mcpServers"
     has_type: bool = False
     """Whether an entry says that it is a program to start."""
+    is_of_project: bool = True
+    """Whether its file lies in the project, where a clone or a tool may have put a link in its place."""
 
 
 def _in_project(*parts: str) -> Callable[[Path], Path]:
@@ -49,13 +51,17 @@ def _claude_desktop(_: Path) -> Path:
 
 CLIENTS = {
     "claude": McpClient(title="Claude Code", path=_in_project(".mcp.json"), has_type=True),
-    "claude-desktop": McpClient(title="Claude Desktop", path=_claude_desktop),
+    "claude-desktop": McpClient(title="Claude Desktop", path=_claude_desktop, is_of_project=False),
     "cursor": McpClient(title="Cursor", path=_in_project(".cursor", "mcp.json")),
     "gemini": McpClient(title="Gemini CLI", path=_in_project(".gemini", "settings.json")),
     "vscode": McpClient(
         title="VS Code", path=_in_project(".vscode", "mcp.json"), key="servers", has_type=True
     ),
-    "windsurf": McpClient(title="Windsurf", path=_in_home(".codeium", "windsurf", "mcp_config.json")),
+    "windsurf": McpClient(
+        title="Windsurf",
+        path=_in_home(".codeium", "windsurf", "mcp_config.json"),
+        is_of_project=False,
+    ),
 }
 
 
@@ -105,7 +111,10 @@ def command(
 
     root = project_folder(project)
     which = CLIENTS[client]
-    path = Path(os.path.realpath(which.path(root)))  # a link stays one; what changes goes by its own name
+    named = which.path(root)
+    path = Path(os.path.realpath(named))  # a link stays one; what changes goes by its own name
+    if which.is_of_project:
+        _check_link(root, named, path, is_agreed_unseen=yes or as_json)
     before = _read(path)
     if remove:
         after = _without_entry(before, path, which, name)
@@ -135,6 +144,16 @@ def command(
         print_json({**shown, "written": True})
     else:
         say_done(f"wrote {path}; restart {which.title} {next_step}")
+
+
+def _check_link(root: Path, named: Path, path: Path, *, is_agreed_unseen: bool) -> None:
+    """A link out of the project is written through only by a person who saw where it leads."""
+    try:
+        check_inside(root, named)
+    except FileUnreadable:
+        if is_agreed_unseen or not _is_somebody_there():
+            raise
+        warn(f"{named} is reached by a link that leads out of the project, to {path}")
 
 
 def _entry(client: McpClient, root: Path, agent: str, *, find_tools: bool) -> dict[str, Any]:
@@ -240,8 +259,12 @@ def _show(path: Path, before: str, after: str) -> None:
         say(line[1:], label=line[:1], color=color)
 
 
+def _is_somebody_there() -> bool:
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
 def _agreed() -> bool:
-    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+    if not _is_somebody_there():
         say("", "Agree with --yes; there is nobody to ask here.", err=True)
         return False
     return is_agreed("\nWrite this?")
@@ -250,6 +273,8 @@ def _agreed() -> bool:
 def _write(path: Path, text: str) -> None:
     from toolkeep.storage.atomic import write_whole
 
+    if os.path.realpath(path) != str(path):  # a tool could swap a folder while the person reads
+        raise FileUnreadable(str(path), "is reached by a link that was not there before; look at it again")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = path.stat().st_mode & 0o777 if is_there(path) else 0o600

@@ -88,7 +88,7 @@ def _listings(root: Path, settings: Settings) -> "dict[str, Listing]":
 def _check(root: Path, offered: Lock, *, as_json: bool) -> None:
     lock = read_lock_file(root)
     if lock is None:
-        raise LockInvalid(str(root / LOCK_FILE), 0, "there is none")
+        raise LockInvalid(str(root / LOCK_FILE), 0, "there is none", hint="write one: toolkeep lock")
     found = differences(lock, offered)
     if as_json:
         print_json({"success": not found, "differences": [one.to_dict() for one in found]})

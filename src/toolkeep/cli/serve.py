@@ -95,9 +95,9 @@ def command(
     if as_json:
         _log_json()
     limits = ServerLimits(grace_s=grace_s, requests_per_second=rate)
+    root = project_folder(project)
     sock = listen(host, port, option="--port")
     address = f"http://{address_of(host, sock.getsockname()[1])}"
-    root = project_folder(project)
     codes = _codes(root) if has_page else None
     tokens = contextlib.closing(open_tokens(root))
     # Relative paths of calls start from the project, wherever the server is started from.

@@ -1,6 +1,7 @@
 """Where configuration files lie. Light, so that a keep without any pays nothing for reading them."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,13 +44,23 @@ def home_folder() -> Path | None:
 
 def find_project(start: Path, home: Path | None) -> Path:
     """The nearest folder with a configuration, from `start` up to below the home folder; else `start`."""
+    return next(_configured(start, home), start)
+
+
+def outer_projects(project: Path, home: Path | None) -> list[Path]:
+    """The folders with a configuration above a project, the nearest first."""
+    # A working folder has no links in its path, so what lies above a named folder is looked for without, too.
+    start = Path(os.path.realpath(project))
+    return [folder for folder in _configured(start, home) if folder != start]
+
+
+def _configured(start: Path, home: Path | None) -> Iterator[Path]:
     homes = (home, Path(os.path.realpath(home))) if home else ()
     for folder in (start, *start.parents):
         if folder in homes:
-            break
+            return
         if os.path.lexists(folder / PROJECT_FILE) and (folder == start or _is_ours(folder)):
-            return folder
-    return start
+            yield folder
 
 
 def _is_ours(folder: Path) -> bool:

@@ -28,7 +28,7 @@ from toolkeep.execution.staying import Staying
 from toolkeep.execution.way_out import WayOut
 from toolkeep.limits import OUTPUT_CAP_BYTES
 from toolkeep.sandbox.errors import SandboxBroken
-from toolkeep.sandbox.frames import FrameRefused, aside, parse
+from toolkeep.sandbox.frames import FrameRefused, aside, parse_unambiguous
 from toolkeep.sandbox.levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.pool import Pool
@@ -202,7 +202,7 @@ async def _answer(
 
 def _understood(call: RecordedCall, line: bytes, wanted: str, known: tuple[str, ...]) -> _Said:
     try:
-        said = hidden(parse(line), known, line)
+        said = hidden(parse_unambiguous(line), known, line)
     except FrameRefused as refused:
         what = "an empty line" if not line.strip() else f"a line that is no answer: {refused}"
         raise _invalid(call, f"wrote {what}") from refused

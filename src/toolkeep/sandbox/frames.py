@@ -50,6 +50,15 @@ def parse(body: Buffer) -> dict[str, Any]:
     return found
 
 
+def parse_unambiguous(body: Buffer) -> dict[str, Any]:
+    """As `parse`; an object with a key twice, of which readers take different ones, is refused."""
+    found = parse(body)
+    # Each member has one colon, and data holds each key once: so what is missing stood there twice.
+    if _outside_strings(body).count(b":") != _members(found):
+        raise FrameRefused("a key stands in it twice")
+    return found
+
+
 def parse_value(body: Buffer) -> Any:
     """Any JSON, if it is small enough to look at."""
     weigh(body)
@@ -89,6 +98,19 @@ def _opened(text: bytes) -> int:
 
 def _values(text: bytes) -> int:
     return text.count(b",") + text.count(b":") + _opened(text)
+
+
+def _members(value: Any) -> int:
+    """How many members the objects in a value have together."""
+    count, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        if type(one) is dict:
+            count += len(one)
+            waiting += one.values()
+        elif type(one) is list:
+            waiting += one
+    return count
 
 
 def _outside_strings(body: Buffer) -> bytes:

@@ -162,8 +162,8 @@ class Repository:
         """What git wrote, if it worked."""
         said = run.text()
         if run.status != 0:
-            told = said.strip()[-1500:].replace(self._place.real, self._place.named)
-            raise ToolFailed(f"git {command} did not work ({run.ending}):\n{told}")
+            told = _as_named(said.strip(), self._place)
+            raise ToolFailed(f"git {command} did not work ({run.ending}):\n{told[-1500:]}")
         return said
 
     def _named_settings(self) -> dict[str, str]:
@@ -178,6 +178,12 @@ class Repository:
             raise ToolFailed(f"the configuration of '{self._place.named}' cannot be looked through")
         names = os.fsdecode(listed.head + listed.tail).split("\0")
         return {name: "false" if name.endswith(".required") else "" for name in names if name}
+
+
+def _as_named(said: str, place: Place) -> str:
+    """What git says, with the repository as the caller named it; `/a/repo2` and `/b/a/repo` are others."""
+    whole = rf"(?<![\w.-]){re.escape(place.real)}(?![\w-]|\.\w)"
+    return re.sub(whole, lambda _: place.named, said)
 
 
 def as_environment(settings: Mapping[str, str]) -> dict[str, str]:
