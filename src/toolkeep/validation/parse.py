@@ -17,7 +17,7 @@ from toolkeep.validation.reasons import (
     too_many_containers,
     too_many_digits,
 )
-from toolkeep.validation.size import Size
+from toolkeep.validation.size import Size, size_of
 
 _SHAPE = bytes(
     ord("0") if chr(i).isdecimal() and i < 128 else ord("e") if i == ord("E") else i for i in range(256)
@@ -61,10 +61,16 @@ def as_bytes(text: object) -> bytes:
 def parse_json_fully(raw: bytes, *, depth: int) -> Any:
     """Strict JSON from bytes, every number finite and nothing nested deeper than `depth`."""
     value = parse_json(raw)
-    if may_overflow(raw) and has_infinity(value):
-        raise infinite_number()
-    check_depth(value, depth)
+    check_numbers_and_depth(size_of(value), depth)
     return value
+
+
+def check_numbers_and_depth(size: Size, depth: int) -> None:
+    """Raise where a number is beyond a float, or containers are nested deeper than `depth`."""
+    if not size.is_finite:
+        raise infinite_number()
+    if size.depth > depth:
+        raise too_deep(depth)
 
 
 def may_overflow(raw: bytes) -> bool:
@@ -78,31 +84,6 @@ def may_hold_long_numbers(raw: bytes) -> bool:
     """Whether the text could hold a number beyond a float, or an integer beyond 2^53."""
     shape = raw.translate(_SHAPE)
     return _LONG in shape or b"0e000" in shape or b"0e+000" in shape
-
-
-def has_infinity(value: Any) -> bool:
-    """Whether an infinite number is anywhere in the value."""
-    if value.__class__ is float:
-        return bool(value - value != 0)
-    if value.__class__ is dict:
-        return any(map(has_infinity, value.values()))
-    return value.__class__ is list and any(map(has_infinity, value))
-
-
-def check_depth(value: Any, depth: int) -> None:
-    """Raise when containers are nested deeper than `depth`."""
-    level: list[Any] = [value]
-    for _ in range(depth):
-        level = [
-            item
-            for container in level
-            if container.__class__ is dict or container.__class__ is list
-            for item in (container.values() if container.__class__ is dict else container)
-        ]
-        if not level:
-            return
-    if any(item.__class__ is dict or item.__class__ is list for item in level):
-        raise too_deep(depth)
 
 
 _INTEGER_BITS: Final = 14_000

@@ -24,12 +24,11 @@ from toolkeep.validation.parse import (
     Objection,
     Snapshot,
     as_bytes,
-    check_depth,
-    has_infinity,
+    check_numbers_and_depth,
     may_overflow,
     parse_json,
 )
-from toolkeep.validation.reasons import NotStrictJson, infinite_number, too_deep, too_many_containers
+from toolkeep.validation.reasons import NotStrictJson, too_many_containers
 from toolkeep.validation.size import EXPONENT, Size, size_of, without_collector
 
 Arguments = bytes | str | bytearray | memoryview | dict[str, Any] | Unreadable
@@ -168,7 +167,7 @@ def _read(schema: CompiledSchema, raw: bytes) -> tuple[Any, Size | None]:
     if is_large and _may_hold_long_text(raw):
         _check_lengths(schema, value)
     if schema.is_open:
-        _look_where_the_engine_does_not(schema, raw, value, size)
+        size = _look_where_the_engine_does_not(schema, raw, value, size)
     return value, size
 
 
@@ -260,19 +259,15 @@ def _longest(value: Any) -> tuple[int, int]:
 
 def _look_where_the_engine_does_not(
     schema: CompiledSchema, raw: bytes, value: Any, size: Size | None
-) -> None:
-    """Untyped and recursive places: numbers beyond a float, nesting beyond the limit."""
+) -> Size | None:
+    """Untyped and recursive places: numbers beyond a float, nesting too deep; the size, if it was counted."""
     depth = schema.limits.argument_depth
-    if size is not None:  # it was counted already, and a megabyte takes long to look through
-        if not size.is_finite:
-            raise infinite_number()
-        if size.depth > depth:
-            raise too_deep(depth)
-        return
-    if may_overflow(raw) and has_infinity(value):
-        raise infinite_number()
-    if len(raw) > 2 * depth and raw.count(b"[") + raw.count(b"{") > depth:
-        check_depth(value, depth)
+    may_be_deep = len(raw) > 2 * depth and raw.count(b"[") + raw.count(b"{") > depth
+    if size is None and (may_be_deep or may_overflow(raw)):
+        size = size_of(value)
+    if size is not None:
+        check_numbers_and_depth(size, depth)
+    return size
 
 
 def _too_big(schema: CompiledSchema) -> NotStrictJson:
