@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from toolkeep.limits import PROTECTED_ENTRIES
 from toolkeep.sandbox.import_guard import watch
-from toolkeep.sandbox.trusted import TrustedPath, TrustedPaths, is_within
+from toolkeep.sandbox.trusted import ReplacedFile, TrustedPath, TrustedPaths, is_within
 
 _PROTECTED: Final = frozenset((".agent", ".git", "toolkeep.lock"))
 _OF_GIT: Final = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees", "info")
@@ -55,6 +55,10 @@ def trusted_inside(folder: str, trusted: TrustedPaths, agent: str) -> Iterator[T
             reached = f"its folder holds the link '{name}', by which {link.what} is reached"
             raise ValueError(f"{reached}; grant a folder below it")
     for one in inside:
+        if isinstance(one, ReplacedFile):
+            name = os.path.basename(one.path)
+            reason = f"its folder is that of '{name}', {one.what}, which toolkeep replaces"
+            raise ValueError(f"{reason}; keep that in another folder, or grant a folder below it")
         _make_there(one, folder)
         yield one
 
@@ -67,7 +71,8 @@ def _make_there(one: TrustedPath, folder: str) -> None:
         os.mkdir(one.path)
         return
     name = os.path.relpath(one.path, folder)
-    raise ValueError(f"'{name}' could be made in its folder, and is {one.what}; grant a folder below it")
+    reason = f"'{name}' could be made in its folder, and is {one.what}"
+    raise ValueError(f"{reason}; make it, or grant a folder below it")
 
 
 def check_unprotected(folder: str, trusted: TrustedPaths, agent: str) -> None:
