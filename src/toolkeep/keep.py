@@ -272,17 +272,24 @@ class Keep(KeepsTools):
             def files() -> "Iterable[ProcessTrust]":
                 return [keep._files for keep in list(_OPEN)]  # noqa: SLF001 -- a keep like this one
 
-            self._trusted = TrustedPaths(self._policy.state_folder or "", code, programs, files)
+            def links() -> "Iterable[TrustedPath]":
+                return (one for keep in list(_OPEN) for one in keep._registered_code.links())  # noqa: SLF001 -- the same
+
+            self._trusted = TrustedPaths(self._policy.state_folder or "", code, programs, files, links)
         return self._trusted
 
     @property
     def code(self) -> "Sequence[TrustedPath]":
         """Where the code of the registered tools lies."""
+        return self._registered_code()
+
+    @property
+    def _registered_code(self) -> "RegisteredCode":
         if self._code is None:
             from toolkeep.execution.registered_code import RegisteredCode
 
             self._code = RegisteredCode(lambda: self._registry.snapshot.families, self._project)
-        return self._code()
+        return self._code
 
     def has_agent(self, name: str) -> bool:
         """Whether an agent of that name was declared."""

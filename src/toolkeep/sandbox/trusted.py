@@ -66,10 +66,12 @@ class TrustedPaths:
         code: Callable[[], Iterable[TrustedPath]] = tuple,
         programs: Callable[[str], Iterable[TrustedPath]] = lambda _: (),
         files: "Callable[[], Iterable[ProcessTrust]]" = tuple,
+        code_links: Callable[[], Iterable[TrustedPath]] = tuple,
     ) -> None:
         """`state` is hidden from every tool; `code` is that of the registered tools at the moment.
 
-        `files` are those that the configurations of open keeps have this process itself read or write.
+        `files` are those that the configurations of open keeps have this process itself read or write;
+        `code_links` are links on the way to the code.
 
         `programs` are those granted to agents other than the one named: an agent may rewrite what it runs
         itself, and never what another runs with its own grant.
@@ -78,6 +80,7 @@ class TrustedPaths:
         self._code = code
         self._programs = programs
         self._files = files
+        self._code_links = code_links
         self._to_state = [TrustedPath(link, "the state of toolkeep") for link in links_of(state or "/")]
         self._process = of_process()
         self.host = (*self._process.paths, *_of_user(), *_of_search())
@@ -101,7 +104,7 @@ class TrustedPaths:
     def links_inside(self, folder: str) -> list[TrustedPath]:
         """The links below a folder by which this process reaches a path of the set."""
         of_files = (link for files in self._files() for link in files.links)
-        links = (*self._process.links, *self._to_state, *of_files)
+        links = (*self._process.links, *self._to_state, *of_files, *self._code_links())
         return [one for one in links if is_within(one.path, folder)]
 
     def _paths(self, agent: str) -> Iterator[TrustedPath]:
