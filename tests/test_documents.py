@@ -84,10 +84,10 @@ def test_text_stays_text(text: str) -> None:
     assert plain_scalar(text) == text
 
 
-@pytest.mark.parametrize("text", [text for text, _ in SCALARS] + [".nan", "-.inf", "1e999", "1" * 5000, "<<"])
 @pytest.mark.parametrize("style", ["'{}'", '"{}"', "|-\n  {}", ">-\n  {}", "!!str {}"])
-def test_quoted_block_and_tagged_text_is_text(style: str, text: str) -> None:
-    assert read("a: " + style.format(text)).data == {"a": text}
+def test_quoted_block_and_tagged_text_is_text(style: str) -> None:
+    for text in [*(text for text, _ in SCALARS), ".nan", "-.inf", "1e999", "1" * 5000, "<<"]:
+        assert read("a: " + style.format(text)).data == {"a": text}
 
 
 @pytest.mark.parametrize(

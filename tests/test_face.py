@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import importlib
 import inspect
 import subprocess
 import sys
@@ -13,21 +14,22 @@ import pytest
 import toolkeep
 from toolkeep.keep import CallKeywords, Keep
 
-FACE = {
-    "ArgumentsRefused", "CallLimits", "Category", "CheckedCall", "Code", "Content", "Danger", "DefinitionError",
-    "Determinism",
-    "FunctionTool", "HttpSource", "InvokeResult", "Isolation", "Keep", "Limits", "Option", "Refusal", "Registry", "Secret",
-    "SideEffect", "Tier", "ToolContext", "ToolDefinition", "ToolFailed", "ToolParameter", "ToolProvider",
-    "ToolResult", "ToolState", "ToolkeepError", "Touches", "Violation", "WasmTool", "open_keep", "tool",
-    "verify_receipt",
-}  # fmt: skip
+
+@pytest.mark.parametrize("name", ["toolkeep", "toolkeep.mcp", "toolkeep.server"])
+def test_every_name_of_a_lazy_module_can_be_loaded_and_says_what_it_is(name: str) -> None:
+    module = importlib.import_module(name)
+    assert dir(module) == sorted(module.__all__) == sorted(module._HOMES)
+    for exported in module.__all__:
+        assert getattr(module, exported).__doc__
+    with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing'"):
+        _ = module.nothing
 
 
-def test_the_public_face_is_exactly_this() -> None:
-    assert set(toolkeep.__all__) == FACE
-    assert sorted(toolkeep.__all__) == list(dir(toolkeep))
-    for name in FACE:
-        assert getattr(toolkeep, name).__doc__
+@pytest.mark.parametrize("name", ["toolkeep.mcp", "toolkeep.server"])
+def test_importing_a_public_package_loads_nothing_below_it(name: str) -> None:
+    code = f"import sys, {name}; print(*sorted(one for one in sys.modules if one.startswith('toolkeep')))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
+    assert loaded.split() == ["toolkeep", name]
 
 
 def test_importing_toolkeep_loads_nothing_of_it_yet() -> None:
@@ -36,7 +38,7 @@ def test_importing_toolkeep_loads_nothing_of_it_yet() -> None:
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     ).stdout.split()
     assert [name for name in loaded if name.startswith("toolkeep")] == ["toolkeep"]
-    assert not {"msgspec", "jsonschema_rs", "jiter", "orjson", "logging", "asyncio"} & set(loaded)
+    assert not {"msgspec", "jsonschema_rs", "jiter", "orjson", "logging", "asyncio", "typing"} & set(loaded)
 
 
 def test_a_keep_that_is_opened_loads_neither_pydantic_nor_yaml() -> None:

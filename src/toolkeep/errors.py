@@ -39,7 +39,7 @@
     └── RequestRefused         060 … 086       a request that cannot be answered: `server/problems.py`
 
 An exception is for an author, an operator or a bug. What a better call could have avoided is a value,
-`toolkeep.calls.Refusal`, with one of the same codes.
+`toolkeep.Refusal`, with one of the same codes.
 """
 
 from collections.abc import Sequence
@@ -50,6 +50,44 @@ import msgspec
 
 if TYPE_CHECKING:
     from toolkeep.calls import Refusal
+
+__all__ = [
+    "TITLES",
+    "ArgumentsRefused",
+    "BackupRefused",
+    "BuiltInProtected",
+    "CalledAtImport",
+    "Code",
+    "ConfigurationInvalid",
+    "ContractBroken",
+    "DefinitionError",
+    "DefinitionInvalid",
+    "DuplicateTool",
+    "ExtraMissing",
+    "FeatureClosed",
+    "FileUnreadable",
+    "ImportRefused",
+    "LicenseRequired",
+    "LockInvalid",
+    "NotAccepted",
+    "NotRecorded",
+    "Problem",
+    "ProviderFailed",
+    "ResponseUnreadable",
+    "SchemaBroken",
+    "SchemaRefused",
+    "SecretUnavailable",
+    "SignInFailed",
+    "StateUnusable",
+    "StaysDisabled",
+    "StoreConflict",
+    "StoreLayoutUnfit",
+    "StoreUnavailable",
+    "TokenRefused",
+    "ToolkeepError",
+    "UnknownProvider",
+    "UnknownTool",
+]
 
 
 _NAME_CHARS: Final = 80

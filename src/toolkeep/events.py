@@ -14,6 +14,43 @@ import msgspec
 if TYPE_CHECKING:
     from toolkeep.calls import Refusal
 
+__all__ = [
+    "AgentDeclared",
+    "ApprovalDecided",
+    "ApprovalRequested",
+    "CallEnded",
+    "CompilationSlow",
+    "ConstraintViolated",
+    "ContactRefused",
+    "DefinitionWarned",
+    "Event",
+    "HostContacted",
+    "Listener",
+    "PoliciesChanged",
+    "ProjectNotAccepted",
+    "ProviderSkipped",
+    "RegistrationFailed",
+    "SettingUnmatched",
+    "StartUpBegan",
+    "StartUpEnded",
+    "StoreFollowed",
+    "StoreLost",
+    "ToolAccepted",
+    "ToolDefinitionCreatedEvent",
+    "ToolDefinitionDeletedEvent",
+    "ToolDefinitionRejected",
+    "ToolDefinitionUpdatedEvent",
+    "ToolDefinitionValidatedEvent",
+    "ToolQuarantined",
+    "ToolRegistered",
+    "ToolSwitched",
+    "ToolUnanswered",
+    "ToolUnregistered",
+    "UpstreamAsked",
+    "ValidationFailed",
+    "ValidationPassed",
+]
+
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened."""

@@ -529,6 +529,12 @@ class Keep(KeepsTools):
             raise NotRecorded("the result has no record in the log")
         return await asyncio.to_thread(self.record.receipt, result.leaf)
 
+    async def witness_request(self, old_size: int = 0) -> str:
+        """The text that asks a witness to cosign the log; `old_size` is the size that it signed last."""
+        import asyncio
+
+        return await asyncio.to_thread(self.record.witness_request, old_size)
+
     async def replay(self, call_id: str, *, agent: str = LOCAL_AGENT) -> "Replay":
         """Make a recorded call of a deterministic tool again, and compare; raises `NotRecorded`."""
         from toolkeep.replay import replay

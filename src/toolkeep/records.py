@@ -64,6 +64,9 @@ class KeepRecord(Protocol):
     def receipt(self, index: int) -> Receipt:
         """The receipt for the record at an index."""
 
+    def witness_request(self, old_size: int) -> str:
+        """The request to a witness that signed the log last at this size, as text."""
+
     def records_of(self, call_id: str) -> list[dict[str, Any]]:
         """The records of one call, in order."""
 
@@ -88,6 +91,10 @@ class MemoryRecord:
     def receipt(self, index: int) -> Receipt:
         """There is none: nothing signs this log."""
         raise NotRecorded(f"record {index} is only in memory; open the keep with a state folder")
+
+    def witness_request(self, old_size: int) -> str:
+        """There is none: nothing signs this log."""
+        raise NotRecorded(f"no log of size {old_size} is signed: this one is only in memory")
 
     def records_of(self, call_id: str) -> list[dict[str, Any]]:
         """The records of one call, in order."""

@@ -15,7 +15,7 @@ from toolkeep.approval.approve import Approver, Asker
 from toolkeep.approval.coverage import Constraint
 from toolkeep.approval.question import Answer, Question, Standing
 from toolkeep.approval.store import MemoryApprovals
-from toolkeep.approval.view import preview
+from toolkeep.approval.view import preview_answer
 from toolkeep.calls import Approval, PermittedCall, ToolResult
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.parameter import Touches
@@ -203,7 +203,7 @@ def test_a_question_shows_the_exact_call() -> None:
         asked_at=BEGAN,
         expires_at=BEGAN + APPROVAL_WAIT_SECONDS,
     )
-    assert preview(question, says(reach="rule")).split("\n") == [
+    assert preview_answer(question, says(reach="rule")).split("\n") == [
         "operator calls greet 1.0.0 with",
         '  name equal to "Bob\\u202e"',
         "  times equal to 1",

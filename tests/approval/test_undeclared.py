@@ -4,12 +4,17 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
+from tests.mcp.talk import Lines
 from toolkeep import Keep, ToolDefinition, tool
 from toolkeep.frameworks.offered import Offered
+from toolkeep.mcp.server import McpServer
+from toolkeep.server.calls import RawCall, call_tool
 
 LINE = '@tool(effects="none")'
 
@@ -56,7 +61,21 @@ async def _forwarded(keep: Keep) -> str:
     return (await keep.call("note", {"text": "a"}, forwarded=True)).text
 
 
-WAYS = [_answered, _in_a_batch, _by_a_framework, _by_the_operator, _forwarded]
+async def _over_http(keep: Keep) -> str:
+    """Of a token that acts as `local`: whoever holds it is another program."""
+    caller: Any = SimpleNamespace(agent="local")
+    return (await call_tool(keep, caller, "note", RawCall(arguments=msgspec.Raw(b'{"text": "a"}')))).text
+
+
+async def _over_mcp(keep: Keep) -> str:
+    """As `toolkeep mcp --agent local` serves it."""
+    server = McpServer(keep, agent="local")
+    said = await Lines(server).modern("tools/call", {"name": "note", "arguments": {"text": "a"}})
+    server.close()
+    return str(said["result"]["content"][0]["text"])
+
+
+WAYS = [_answered, _in_a_batch, _by_a_framework, _by_the_operator, _forwarded, _over_http, _over_mcp]
 
 
 @pytest.mark.spec("DEF-8")

@@ -1,6 +1,7 @@
 """`toolkeep call` and `toolkeep audit`: from a call to its proof, and what happens to a log that was touched."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -125,6 +126,15 @@ def test_nothing_to_show_is_said(project: Path) -> None:
             1,
             True,
         )
+
+
+def test_a_log_that_was_removed_is_not_one_that_never_was(project: Path, tmp_path: Path) -> None:
+    greeted(project)
+    (state,) = (path.parent for path in (tmp_path / "state").rglob("audit"))
+    shutil.rmtree(state / "audit")
+    verified = run(project, "audit", "verify")
+    assert verified.exit_code == 1
+    assert "the newest is gone" in verified.output
 
 
 def test_who_may_not_is_told_how_to_find_out_why(project: Path) -> None:

@@ -1,5 +1,6 @@
 """`toolkeep call` that is interrupted, or has no room: what became of the call is on record, and said."""
 
+import asyncio
 import errno
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 
 from tests.storage.test_full_disk import small_disk
 from toolkeep.audit.note import Note
+from toolkeep.cli.call import _until_told
 from toolkeep.cli.main import cli
 from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.log import AuditLog
@@ -52,10 +54,12 @@ def environment(home: Path) -> dict[str, str]:
     return {**os.environ, "HOME": str(home), "TOOLKEEP_HOME": str(home / "state")}
 
 
-def call(home: Path, *arguments: str) -> "subprocess.Popen[str]":
+def call(home: Path, *arguments: str, is_detached: bool = False) -> "subprocess.Popen[str]":
     def hear_all() -> None:
         for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell's background job ignores some
             signal.signal(sig, signal.SIG_DFL)
+        if is_detached:  # as `nohup` does
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     return subprocess.Popen(
         [sys.executable, "-m", "toolkeep", "call", *arguments],
@@ -119,6 +123,28 @@ def test_a_call_whose_process_is_told_to_end_has_its_end_on_record(home: Path, t
     assert "Call it again" not in output
 
 
+def test_a_call_that_outlives_its_terminal_is_not_ended_by_it(home: Path) -> None:
+    process = call(home, "wait_long", "{}", is_detached=True)
+    for _ in begun(home, process):
+        pass
+    for told in (signal.SIGHUP, signal.SIGTERM):
+        process.send_signal(told)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "ended by SIGTERM" in errors
+
+
+def test_whoever_handled_a_signal_before_a_call_handles_it_afterwards() -> None:
+    async def soon() -> Any:
+        return "done"
+
+    keep: Any = None  # asked for nothing where nobody is told to end
+    before = {told: signal.getsignal(told) for told in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    result: Any = asyncio.run(_until_told(soon(), keep))
+    assert result == "done"
+    assert {told: signal.getsignal(told) for told in before} == before
+
+
 def test_a_killed_call_is_counted_as_open_and_is_no_finding(home: Path) -> None:
     process = call(home, "wait_long", "{}")
     for _ in begun(home, process):
@@ -162,7 +188,9 @@ async def main():
     keep.declare_agent("local", capabilities=["db.write:notes"])
     keep.register(act)
     ended = {}
-    while len(ended) < 2:  # the last page of the log has room for some records
+    for _ in range(200):  # the last page of the log has room for some records
+        if len(ended) == 2:
+            break
         result = await keep.call("act", {})
         if result.code is not None:
             ended.setdefault(result.code.value, (result.value, result.text))

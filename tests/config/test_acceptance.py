@@ -19,6 +19,7 @@ from tests.config.projects import (
 from toolkeep import Limits, open_keep
 from toolkeep.assembly import open_state, read_proposed
 from toolkeep.calls import Refusal
+from toolkeep.config import project_code
 from toolkeep.config.accepted_code import AcceptedCode
 from toolkeep.config.settings import DEFAULT_SETTINGS, AgentGrant
 from toolkeep.definitions.capability import Capability
@@ -483,6 +484,18 @@ def test_a_keep_that_is_open_refuses_code_that_changed_since_it_was_accepted(tmp
         assert keep.call_sync("greet", {}).code is Code.TOOL_QUARANTINED
 
 
+def test_code_that_changes_while_a_person_is_asked_is_not_run_and_its_key_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_code(tmp_path)
+    accept(tmp_path)
+    looks = iter(["", "greeting.py", "greeting.py"])
+    monkeypatch.setattr(AcceptedCode, "changed", lambda _: next(looks))
+    with open_keep(project=tmp_path) as keep:
+        found = [keep.call_sync("greet", {}, idempotency_key="once") for _ in range(2)]
+    assert [(one.code, one.is_repeated) for one in found] == [(Code.TOOL_QUARANTINED, False)] * 2
+
+
 def test_what_was_hashed_between_two_looks_is_not_trusted(tmp_path: Path) -> None:
     """The hashes that count are those that were accepted, not those of when the tool was loaded."""
     write_code(tmp_path)
@@ -495,6 +508,55 @@ def test_what_was_hashed_between_two_looks_is_not_trusted(tmp_path: Path) -> Non
     assert (code.changed(), code.changed()) == ("", "")
     (tmp_path / "words.so").touch()
     assert code.changed() == "words.so"
+
+
+def test_code_that_became_too_much_to_read_is_not_what_was_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_code(tmp_path)
+    accept(tmp_path)
+    (tool,) = settings_of(tmp_path).tools
+    code = AcceptedCode(tool.data["run"], tmp_path, tool.code)
+    monkeypatch.setattr(project_code, "CODE_FILES", 1)
+    assert "more than 1 files" in code.changed()
+
+
+def test_a_change_under_the_old_time_and_size_is_noticed(tmp_path: Path) -> None:
+    write_code(tmp_path)
+    accept(tmp_path)
+    (tool,) = settings_of(tmp_path).tools
+    code = AcceptedCode(tool.data["run"], tmp_path, tool.code)
+    assert code.changed() == ""
+    before = (tmp_path / "words.py").stat()
+    (tmp_path / "words.py").write_text("HELLO = 'h3llo'\n")
+    os.utime(tmp_path / "words.py", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (tmp_path / "words.py").stat().st_size == before.st_size
+    assert code.changed() == "words.py"
+
+
+def test_the_program_of_an_upstream_in_the_project_is_accepted_with_it(tmp_path: Path) -> None:
+    configure(tmp_path, "upstreams: {files: {mcp: files.json, command: [./bin/serve, ./bin/more]}}\n")
+    (tmp_path / ".agent" / "files.json").write_text('{"tools": []}')
+    (tmp_path / "bin").mkdir()
+    for name in ("serve", "more"):
+        (tmp_path / "bin" / name).write_text("echo hello\n")
+    accept(tmp_path)
+    assert project_file(tmp_path).counts
+    (tmp_path / "bin" / "more").write_text("echo evil\n")
+    assert project_file(tmp_path).changed_code == ("bin/more",)
+
+
+ORDER = "permissions: [shop.order]\n" + tool_text("effects: none", "required_permissions: [shop.order]")
+
+
+@pytest.mark.spec("POL-3")
+def test_a_tool_may_require_a_permission_that_its_file_adds_once_it_is_accepted(tmp_path: Path) -> None:
+    """Until then the permission does not exist, and the tool is held back with its file, not refused."""
+    configure(tmp_path, ORDER)
+    assert open_keep(project=tmp_path).get("greet").state is ToolState.QUARANTINED
+    accept(tmp_path)
+    accepted = open_keep(project=tmp_path).get("greet")
+    assert (accepted.state, [warning.field for warning in accepted.warnings]) == (ToolState.ENABLED, ["run"])
 
 
 def test_a_first_file_in_a_folder_above_is_noticed(tmp_path: Path) -> None:

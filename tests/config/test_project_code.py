@@ -1,5 +1,8 @@
 """The code that a configuration names: found by reading imports, with nothing of it imported."""
 
+import contextlib
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +153,33 @@ def test_files_are_hashed_links_out_of_the_project_are_named_and_absence_is_note
         "gone": ABSENT,
         "loop": ABSENT,
     }
+
+
+def test_a_pipe_in_the_place_of_a_program_is_not_waited_for(tmp_path: Path) -> None:
+    """Whoever opens it without saying so waits for a writer, and every call with it."""
+    program = tmp_path / "bin" / "greet"
+    program.parent.mkdir()
+    os.mkfifo(program)
+    hashes: list[dict[str, str]] = []
+    reader = threading.Thread(target=lambda: hashes.append(hash_code([program], tmp_path)), daemon=True)
+    reader.start()
+    reader.join(5)
+    try:
+        assert hashes == [{"bin/greet": ABSENT}]
+    finally:
+        with contextlib.suppress(OSError):  # nobody waits
+            os.close(os.open(program, os.O_WRONLY | os.O_NONBLOCK))
+
+
+@pytest.mark.parametrize("run", [{"command": ["./a\0b", "c\0d"]}, {"wasm": "a\0b"}, {"process": ["./a\0b"]}])
+def test_a_name_that_no_file_can_have_names_none(run: dict[str, Any], tmp_path: Path) -> None:
+    assert hash_code(named_files(run, tmp_path), tmp_path) == {".": ABSENT}
+
+
+@pytest.mark.parametrize("run", [{"command": ["./bin"]}, {"wasm": "bin"}, {"process": ["./bin", "x"]}])
+def test_a_folder_in_the_place_of_a_program_is_no_program(run: dict[str, Any], tmp_path: Path) -> None:
+    """A clone that names one would keep every command from reading its configuration."""
+    (tmp_path / "bin").mkdir()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert hash_code(named_files(run, tmp_path), tmp_path) == {"bin": ABSENT}
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from tests.docs.markdown import ROOT
+from tests.docs.markdown import ROOT, blocks_of
 from toolkeep.calls import Decision
 from toolkeep.cli.policy import COMMANDS
 from toolkeep.definitions.parameter import TOUCH_FORMS
 from toolkeep.policy.cedar_schema import AGENT_ATTRIBUTES, CONTEXT_ATTRIBUTES, ENTITY_TYPES, TOOL_ATTRIBUTES
 from toolkeep.policy.defaults import ALWAYS
 from toolkeep.policy.reading import read_policies
-from toolkeep.policy.settings import DEFAULT_GRANT
+from toolkeep.policy.settings import DEFAULT_GRANT, KNOWN_PERMISSIONS
 
 PAGE = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
 
@@ -66,3 +66,9 @@ def test_every_field_of_a_decision_is_on_the_page_once() -> None:
 def test_every_policy_command_is_on_the_page_and_in_the_manual(name: str) -> None:
     assert f"$ toolkeep policy {name}" in PAGE
     assert f"`{name}`" in (ROOT / "docs" / "manual.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.spec("DOC-1")
+def test_every_known_permission_is_on_the_page() -> None:
+    lists = [block.text.split() for block in blocks_of(PAGE) if block.text.startswith("tool.")]
+    assert lists == [sorted(KNOWN_PERMISSIONS)]

@@ -1,6 +1,8 @@
 """What no tool may write is held down, also deep inside a folder that it may write."""
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -280,3 +282,43 @@ def test_folders_nested_without_end_refuse_the_grant_in_words(work: Path) -> Non
     os.close(top)
     with pytest.raises(ValueError, match="nested too deep"):
         held_down(work)
+
+
+MOUNTED_TWICE = """
+set -e
+mkdir -p "$1/app/package" "$1/real" "$1/part"
+mount --bind "$1/app" "$1/real"
+mount --bind "$1/app/package" "$1/part"
+exec "$2" - "$1" <<'PROGRAM'
+import sys
+from toolkeep.execution.held_down import held_down
+from toolkeep.sandbox.import_guard import is_writable
+from toolkeep.sandbox.trusted import TrustedPath, TrustedPaths
+
+top = sys.argv[1]
+trusted = TrustedPaths(code=lambda: [TrustedPath(f"{top}/app/package", "the code of a tool")])
+for granted in ("app", "real", "part"):
+    try:
+        print(granted, len(list(held_down(f"{top}/{granted}", trusted, "agent", is_deep=True))))
+    except ValueError as error:
+        print(granted, error)
+print(is_writable(f"{top}/app/left.py"), is_writable(f"{top}/other.py"))
+PROGRAM
+"""
+
+
+@pytest.mark.spec("SBX-6")
+def test_a_folder_that_is_mounted_twice_is_not_granted_by_its_other_name(work: Path) -> None:
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", MOUNTED_TWICE, "sh", str(work), sys.executable],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    where = "where the code of a tool lies; grant a folder that is mounted once"
+    assert done.stdout.splitlines() == [
+        "app 1",
+        f"real its folder is mounted a second time, at {work}/app, {where}",
+        f"part its folder is mounted a second time, at {work}/app/package, {where}",
+        "True False",
+    ]

@@ -412,6 +412,21 @@ def test_a_body_that_cannot_be_kept_fails_the_call_which_is_recorded(monkeypatch
     assert (again.code, again.is_repeated) == (Code.OUTCOME_NOT_RECORDED, True)
 
 
+def test_a_call_that_fails_between_its_record_and_its_tool_is_said_not_to_have_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = MemoryRecord()
+    keep = Keep(record=lambda: record)
+    keep.register(read)
+
+    def broken(*_: Any) -> None:
+        raise OSError(errno.EIO, "broken disk")
+
+    monkeypatch.setattr(type(keep.authorizer), "unchanged", broken)
+    result = asyncio.run(keep.call("read", {"path": "a.txt"}))
+    assert (result.code, "nothing was run" in result.text) == (Code.NOT_RECORDED, True)
+
+
 # --- secrets -----------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -69,14 +71,14 @@ def test_defaults_inside_defaults_are_filled_in_as_long_as_they_are_few() -> Non
 
 
 def test_a_chain_of_defaults_cannot_turn_nothing_into_gigabytes() -> None:
-    """Eight levels of ten: `{"filter": {}}` became a hundred million values."""
-    tool = imported(chain(8, 10))
+    """Eight levels of ten: `{"filter": {}}` became a hundred million values. Five are too many already."""
+    tool = imported(chain(5, 10))
     assert {warning.message for warning in tool.warnings} == {
         "its default adds too much to a call, with the defaults inside it"
     }
     arguments = filled(tool, {"filter": {}})
     assert size_of(arguments).values <= LIMITS.work
-    assert len(arguments["filter"]) == 10  # what is small enough is filled in all the same
+    assert len(arguments["filter"]) == 1  # what is small enough is filled in all the same
 
 
 def test_a_chain_of_defaults_written_by_hand_is_refused_with_its_place() -> None:
@@ -121,6 +123,30 @@ def test_a_long_text_counts_by_its_bytes_wherever_it_is_referred_to() -> None:
     assert [error.code for error in check.errors] == [Code.WORK_EXCEEDED]
 
 
+def test_counting_ends_where_it_is_too_much_and_passes_over_what_gains_nothing() -> None:
+    item = {"type": "object", "properties": {"d": {**NUMBERS, "default": [1] * 10_000}}}
+    plain = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    properties = {"a": {"type": "array", "items": item}, "b": {"type": "array", "items": plain}}
+    finisher = imported({"type": "object", "properties": properties}).arguments.finisher
+    assert finisher is not None
+    plan = FillingPlan(finisher, LIMITS)
+    assert LIMITS.work < plan.added(finisher, {"a": [{}] * 5_000}).values < 2 * LIMITS.work
+    with counted_calls() as calls:
+        assert plan.added(finisher, {"a": [], "b": [{"n": 1}] * 10_000}).values == 0
+    assert len(calls) < 100
+
+
+@contextmanager
+def counted_calls() -> Iterator[list[str]]:
+    """The functions that are called and left meanwhile."""
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, _: calls.append(event))
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
+
+
 @pytest.mark.parametrize("item", [{}, {"p0": "x"}, {"p0": "x", "p99": []}])
 def test_counting_takes_no_step_for_each_default(item: dict[str, Any]) -> None:
     """6 KB of empty objects under a hundred defaults took a fifth of a second before they were refused."""
@@ -131,26 +157,19 @@ def test_counting_takes_no_step_for_each_default(item: dict[str, Any]) -> None:
     finisher = tool.arguments.finisher
     assert finisher is not None
     plan = FillingPlan(finisher, LIMITS)
-    steps = 0
-
-    def count(*_: Any) -> None:
-        nonlocal steps
-        steps += 1
-
-    sys.setprofile(count)
-    try:
+    with counted_calls() as calls:
         added = plan.added(finisher, {"a": [item] * 1_000})
-    finally:
-        sys.setprofile(None)
-    assert steps < 100 * 1_000
+    assert len(calls) < 100 * 1_000
     left = 99 - ("p0" in item)
     assert added.values == 1_000 * (2 * left + 3 * ("p99" not in item))
     assert added.depth == ("p99" not in item)
 
 
-def test_defaults_of_the_root_never_make_every_call_too_large() -> None:
+@pytest.mark.parametrize("count", [20, 100])
+def test_defaults_of_the_root_never_make_every_call_too_large(count: int) -> None:
+    """Twenty are few bytes, and a third of the values that a call may gain: one object may gain a quarter."""
     numbers = {**NUMBERS, "default": [1] * 5_000}
-    properties = {f"p{i}": {"$ref": "#/$defs/numbers"} for i in range(100)}
+    properties = {f"p{i}": {"$ref": "#/$defs/numbers"} for i in range(count)}
     tool = imported({"type": "object", "properties": properties, "$defs": {"numbers": numbers}})
     assert [warning.field for warning in tool.warnings] == ["parameters/$defs/numbers"]
     assert filled(tool, {}) == {}
@@ -197,12 +216,31 @@ def test_defaults_nest_no_deeper_than_arguments() -> None:
     assert depth <= LIMITS.argument_depth + 2
 
 
-def test_defaults_that_take_long_to_look_through_are_refused() -> None:
-    item = {"type": "object", "properties": {"x": {"type": "integer", "default": 1}}}
-    rows = {"type": "array", "items": item, "default": [{}] * 5_000}
-    properties = {f"p{i}": {"$ref": "#/$defs/rows"} for i in range(100)}
+def looked_through(rows: Any, names: int, uses: int) -> dict[str, Any]:
+    """A schema whose default rows, of objects with so many defaults, stand at so many places."""
+    item = {
+        "type": "object",
+        "properties": {f"x{i}": {"type": "integer", "default": 1} for i in range(names)},
+    }
+    properties = {f"p{i}": {"$ref": "#/$defs/rows"} for i in range(uses)}
+    listed = {"type": "array", "items": item, "default": rows}
+    return {"type": "object", "properties": properties, "$defs": {"rows": listed}}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        looked_through([{}] * 5_000, names=1, uses=100),
+        looked_through([{"x0": 1}] * 2_000, names=1, uses=100),  # whose defaults are all given
+        looked_through([{}] * 1_100, names=100, uses=1),
+        {"type": "object", "properties": {"a": {**NUMBERS, "default": [1] * 100_001}}},
+    ],
+    ids=["all", "objects", "names", "values"],
+)
+def test_defaults_that_take_long_to_look_through_are_refused(parameters: dict[str, Any]) -> None:
+    definition = ToolDefinition.from_elsewhere({"name": "t", "description": "Try", "parameters": parameters})
     with pytest.raises(DefinitionError) as caught:
-        imported({"type": "object", "properties": properties, "$defs": {"rows": rows}})
+        admit(definition, limits=Limits(schema_bytes=1_000_000))
     assert [problem.mend for problem in caught.value.problems] == ["use fewer or smaller ones"]
 
 

@@ -2,14 +2,17 @@
 
 import asyncio
 import threading
+import tracemalloc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from toolkeep import ToolDefinition, open_keep, tool
 from toolkeep.errors import Code
-from toolkeep.limits import LARGE_OUTPUT
+from toolkeep.limits import LARGE_ANSWER_BYTES, LARGE_OUTPUT
 from toolkeep.registry.admit import admit
+from toolkeep.results.normalize import _cut, normalize
 from toolkeep.results.output import check_output, is_large
 from toolkeep.validation.compiler import CompiledSchema
 
@@ -80,6 +83,21 @@ def test_a_large_answer_that_cannot_be_taken_apart_is_not_checked(schema: dict[s
     assert compiled.is_valid_output(rows(200_000), 10**7) is None
 
 
+def test_an_object_that_says_more_of_its_table_is_not_taken_apart() -> None:
+    """What is left of its schema would look at every row at once."""
+    table = {"properties": {"rows": {"type": "array", "items": ROW}}}
+    compiled = output_schema({"type": "object", **table, "allOf": [table]})
+    assert compiled.is_valid_output({"rows": rows(2_000)}, 10**5) is True
+    assert compiled.is_valid_output({"rows": rows(200_000)}, 10**7) is None
+
+
+def test_an_answer_that_is_too_much_work_in_all_its_portions_is_not_checked() -> None:
+    items = {"anyOf": [{"type": "integer", "minimum": number} for number in range(50)]}
+    compiled = output_schema({"type": "array", "items": items})
+    assert compiled.is_valid_output([1] * 100_000, 10**6) is True
+    assert compiled.is_valid_output([1] * 900_000, 10**7) is None
+
+
 def test_one_item_that_is_too_much_work_is_not_checked() -> None:
     compiled = output_schema({"type": "array", "items": {"type": "array", "items": {"type": "integer"}}})
     assert compiled.is_valid_output([[1] * 1_000] * 500, 10**7) is True
@@ -124,6 +142,62 @@ def test_a_large_answer_is_read_and_hashed_beside_the_event_loop(
         result = asyncio.run(keep.call("fractions", {"count": count}))
     assert result.value == [1.5e-9] * count
     assert threads == [is_aside]
+
+
+@pytest.mark.parametrize(("chars", "is_aside"), [(100, False), (LARGE_ANSWER_BYTES, True)])
+def test_a_large_answer_is_cut_and_kept_beside_the_event_loop(
+    chars: int, monkeypatch: pytest.MonkeyPatch, *, is_aside: bool
+) -> None:
+    threads: list[bool] = []
+
+    def noted(*given: Any) -> Any:
+        threads.append(threading.current_thread() is not threading.main_thread())
+        return normalize(*given)
+
+    monkeypatch.setattr("toolkeep.pipeline.normalize", noted)
+
+    @tool(description="Give back a text")
+    def words(chars: int) -> str:
+        return "x" * chars
+
+    with open_keep() as keep:
+        keep.register(words)
+        result = asyncio.run(keep.call("words", {"chars": chars}))
+    assert (result.value, threads) == ("x" * chars, [is_aside])
+
+
+def test_an_answer_that_is_cut_is_kept_once_and_by_whoever_cuts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it waits to be kept as well, a hundred megabytes are held until the disk has them."""
+
+    @tool(description="Give back a text", constraints={"max_output_size": 1024})
+    def words(chars: int) -> str:
+        return "x" * chars
+
+    with open_keep() as keep:
+        keep.register(words)
+        waiting: list[int] = []
+        monkeypatch.setattr(keep.record.bodies, "put_later", lambda _, body: waiting.append(len(body)))
+        cut, whole = (asyncio.run(keep.call("words", {"chars": chars})) for chars in (2_000, 500))
+        assert (cut.truncation is not None, whole.truncation) == (True, None)
+        assert [size for size in waiting if size > 100] == [502]
+        assert keep.record.bodies.get(cut.hash) == b'"' + b"x" * 2_000 + b'"'
+
+
+def test_cutting_a_text_takes_no_copy_of_it() -> None:
+    text = "é" * 5_000_000
+    call = SimpleNamespace(output_bytes=1_000)
+    output: Any = SimpleNamespace(raw=SimpleNamespace(call=call), value=text, body=text.encode())
+    bodies: Any = SimpleNamespace(put=lambda _: "0" * 64)
+    tracemalloc.start()
+    try:
+        shown, truncation = _cut(output, bodies)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 2_000_000
+    assert truncation.full_bytes == 10_000_000
+    assert shown.startswith("é" * 100)
+    assert "of 10000000 bytes shown" in shown
 
 
 def test_an_answer_that_is_one_long_text_is_not_copied() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from toolkeep import Code, Keep, Touches, tool
 from toolkeep.approval.question import Answer, Question
-from toolkeep.approval.view import view
+from toolkeep.approval.view import render_question
 from toolkeep.records import MemoryRecord
 from toolkeep.storage.record import FileRecord
 
@@ -77,7 +77,7 @@ def test_a_long_argument_does_not_hide_the_one_that_matters() -> None:
     keep.register(send_money)
     keep.declare_agent("planner")
     called(keep, "send_money", {"memo": "x" * 200_000, "to": ["eve"], "amount": 5})
-    lines = [line.text for line in view(person.questions[0], now=0.0)]
+    lines = [line.text for line in render_question(person.questions[0], now=0.0)]
     assert any('"eve"' in line for line in lines)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.hostile.unguarded import outcome
 from toolkeep import CheckedCall, Keep, Limits, Refusal, ToolDefinition, open_keep, tool
 from toolkeep.errors import Code, DefinitionError
-from toolkeep.limits import REPORT_WORK
+from toolkeep.limits import MATCHED_CHARS, REPORT_WORK
 from toolkeep.registry.admit import admit
 from toolkeep.validation import closing, faults, keywords
 from toolkeep.validation.example import example_call
@@ -498,12 +498,14 @@ def test_amounts_of_money_are_checked_exactly_and_by_the_thousand() -> None:
     [
         (AMOUNT, "0.07", 20_000),
         (AMOUNT, "1e300", 2_000),
-        ({"type": "number", "multipleOf": 5e-324}, "1.5", 100_000),
-        ({"type": "number", "multipleOf": 7}, "1e300", 100_000),
-        ({"not": {"multipleOf": 0.5}}, "5e-324", 100_000),
-        ({"not": {"const": 10**1_000}}, "1", 100_000),
-        ({"not": {"enum": [[10**4_000], {"a": 10**4_000}]}}, "1", 100_000),
-        ({"type": "number", "maximum": 10**1_000}, "1e300", 100_000),
+        (AMOUNT, "1E300", 2_000),
+        pytest.param(AMOUNT, "0." + "0" * 300 + "1", 2_000, id="no_exponent"),
+        ({"type": "number", "multipleOf": 5e-324}, "1.5", 2_000),
+        ({"type": "number", "multipleOf": 7}, "1e300", 5_000),
+        ({"not": {"multipleOf": 0.5}}, "5e-324", 2_000),
+        ({"not": {"const": 10**1_000}}, "1", 5_000),
+        ({"not": {"enum": [[10**4_000], {"a": 10**4_000}]}}, "1", 2_000),
+        ({"type": "number", "maximum": 10**1_000}, "1e300", 20_000),
     ],
 )
 @pytest.mark.parametrize("kind", [str, dict])
@@ -514,6 +516,20 @@ def test_numbers_that_are_slow_to_divide_or_compare_exceed_the_work(
     keep = keep_with(array_of(schema))
     text = '{"a":[' + ",".join([number] * count) + "]}"
     assert codes(keep, text if kind is str else json.loads(text)) == [Code.WORK_EXCEEDED]
+
+
+@pytest.mark.parametrize("padding", [0, 3_000])
+@pytest.mark.parametrize(
+    ("inside", "code"), [("1e999", Code.NOT_JSON), ("[" * 100 + "]" * 100, Code.ARGUMENTS_TOO_BIG)]
+)
+def test_what_the_engine_does_not_look_at_is_bounded_in_a_call_that_is_counted_too(
+    padding: int, inside: str, code: Code
+) -> None:
+    """Items are compared, so a call of some length is counted; the other property may hold anything."""
+    compared: dict[str, Any] = {"type": "array", "uniqueItems": True}
+    keep = keep_with({"type": "object", "properties": {"a": compared, "b": {}}})
+    assert codes(keep, f'{{"a":[],"b":["{"x" * padding}",{inside}]}}') == [code]
+    assert codes(keep, f'{{"a":[],"b":["{"x" * padding}",[1e99]]}}') == []
 
 
 def test_numbers_of_any_size_are_no_work_where_nothing_divides_them() -> None:
@@ -551,6 +567,17 @@ def test_the_size_of_a_call_is_that_of_its_values_one_by_one(value: Any) -> None
         return 1 + sum(map(count, inside)) + (len(one) if isinstance(one, dict) else 0)
 
     assert size_of(value).values == count(value)
+
+
+def test_a_long_text_is_counted_as_far_as_it_is_matched() -> None:
+    size = size_of(["x" * (MATCHED_CHARS + 1), "y" * MATCHED_CHARS, "z", {"name": None}])
+    assert size.chars == 2 * MATCHED_CHARS + len("z") + len("name")
+
+
+def test_counting_ends_before_the_level_that_is_too_much() -> None:
+    """A megabyte of numbers is not looked at one by one to find that there are too many."""
+    size = size_of([1.5] * 100_000, stop_at=1_000)
+    assert (size.values, size.numbers) == (100_001, 0)
 
 
 def _contexts(error: Any) -> int:

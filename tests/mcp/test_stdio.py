@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,10 @@ class Started:
 
     def read(self) -> dict[str, Any]:
         assert self.process.stdout is not None
+        end = threading.Timer(30, self.process.kill)  # so that what never comes fails a test, and hangs none
+        end.start()
         found: dict[str, Any] = json.loads(self.process.stdout.readline())
+        end.cancel()
         return found
 
     def end(self) -> tuple[int, bytes, bytes]:

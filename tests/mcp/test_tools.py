@@ -50,6 +50,8 @@ def made(**fields: Any) -> Any:
             },
             (False, True, True, True),
         ),
+        ({"side_effects": "reads"}, (True, False, True, True)),
+        ({"side_effects": "writes", "danger": "medium"}, (False, True, False, True)),
     ],
 )
 def test_annotations_follow_from_side_effects_and_danger(

@@ -282,3 +282,22 @@ def test_permissions_that_configuration_adds_exist() -> None:
 def test_from_elsewhere_an_unknown_permission_is_a_named_warning() -> None:
     (warning,) = admit(made_elsewhere(required_permissions=["shop.order"])).warnings
     assert warning.field == "required_permissions/0"
+
+
+@pytest.mark.spec("POL-3")
+def test_permissions_that_the_host_adds_exist_in_its_keep() -> None:
+    wanted = made(name="order", required_permissions=["shop.order"])
+    with open_keep(permissions=["shop.order"]) as keep:
+        keep.register(wanted)
+        assert keep.get("order").warnings == ()
+    with open_keep() as keep, pytest.raises(DefinitionInvalid):
+        keep.register(wanted)
+
+
+@pytest.mark.spec("DEF-8")
+def test_an_import_whose_marks_contradict_its_effects_may_write() -> None:
+    """Else it would run beside calls that rely on what they read, and its result be kept."""
+    path = {"path": {"type": "string", "x-touches": "fs.write"}}
+    parameters = with_properties(path)
+    assert admit(made_elsewhere(side_effects=["None"], parameters=parameters)).may_write
+    assert not admit(made_elsewhere(side_effects=["None"])).may_write

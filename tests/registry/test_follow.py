@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.definitions.examples import made, made_elsewhere, with_properties
-from toolkeep import ToolDefinition
+from toolkeep import Keep, ToolDefinition
 from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.events import Bus, Event, ToolSwitched
 from toolkeep.registry.admit import Circumstances, admit
-from toolkeep.registry.registry import CHANGED, ToolRegistry
+from toolkeep.registry.registry import CHANGED, LockedSets, ToolRegistry
+from toolkeep.storage import following
 from toolkeep.storage.following import StateFollower
 from toolkeep.storage.state import KeepState
 
@@ -68,6 +69,14 @@ def test_a_tool_that_was_enabled_here_alone_is_disabled_by_another_process(tmp_p
     assert registry.get(NAME).state is ToolState.DISABLED
 
 
+def test_what_this_process_remembered_and_then_switched_for_itself_stays_so(tmp_path: Path) -> None:
+    registry = opened(tmp_path, made())
+    registry.disable(NAME, remember=True)
+    registry.enable(NAME)
+    registry.follow()
+    assert registry.get(NAME).state is ToolState.ENABLED
+
+
 def test_an_import_that_waits_answers_once_another_process_accepted_it(tmp_path: Path) -> None:
     opened(tmp_path, FIRST)
     registry = opened(tmp_path, REWORDED)
@@ -91,6 +100,22 @@ def test_an_import_whose_changed_definition_was_accepted_elsewhere_stops_answeri
     state.take(pin)
     registry.follow()
     assert (registry.get(NAME).state, registry.get(NAME).why) == (ToolState.QUARANTINED, CHANGED)
+
+
+def test_what_another_process_accepted_is_held_back_where_the_lock_names_something_else(
+    tmp_path: Path,
+) -> None:
+    opened(tmp_path, FIRST)
+    state = KeepState(tmp_path)
+    (pin,) = state.pins()
+    locked = LockedSets(frozenset({pin.origin}), {pin.key: pin.definition_hash})
+    registry = ToolRegistry(state=state, locked=locked)
+    registry.add(admit(REWORDED))
+    (pin,) = state.pins()
+    assert state.take(pin)
+    registry.follow()
+    held = registry.get(NAME)
+    assert (held.state, "toolkeep.lock names another" in held.why) == (ToolState.QUARANTINED, True)
 
 
 def test_a_withdrawn_pin_keeps_its_tool_from_answering(tmp_path: Path) -> None:
@@ -120,6 +145,36 @@ def test_a_change_within_the_tick_of_the_one_before_is_taken_over_with_the_next_
     assert done.wait(20)
     follower.close()
     assert len(looks) == 2
+
+
+def test_a_state_that_cannot_be_looked_at_is_noted_once_and_followed_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(following, "FOLLOW_FILE_SECONDS", 0.01)
+    looks = 0
+    followed = threading.Event()
+
+    def stamp() -> str:
+        nonlocal looks
+        looks += 1
+        if looks <= 3:
+            raise OSError("no such disk")
+        return "a stamp"
+
+    follower = StateFollower(stamp, followed.set)
+    assert followed.wait(20)
+    follower.close()
+    assert [record.getMessage() for record in caplog.records] == ["the state is not followed"]
+
+
+def test_a_keep_that_is_closed_follows_nothing_any_more(tmp_path: Path) -> None:
+    def followers() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name == "toolkeep-state"]
+
+    with Keep(state=KeepState(tmp_path)) as keep:
+        keep.follow_store()
+        assert followers() == ["toolkeep-state"]
+    assert followers() == []
 
 
 def test_a_change_of_the_state_is_another_stamp(tmp_path: Path) -> None:

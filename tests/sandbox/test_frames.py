@@ -3,6 +3,8 @@
 import asyncio
 import json
 import threading
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -33,6 +35,31 @@ def test_it_does_not_matter_where_a_portion_ends(texts: list[str], size: int) ->
         patch.setattr(frames, "_PORTION_BYTES", size)
         in_portions = _outside_strings(body)
     assert in_portions == _outside_strings(body)
+
+
+def test_every_portion_is_small_and_a_backslash_alone_ends() -> None:
+    """A portion that is put off for its backslash comes again, and would come again for ever."""
+    body = b"a" * (2 << 20) + b"\\"
+    portions = list(islice(frames._portions(body), 10))
+    assert (b"".join(portions), max(map(len, portions))) == (body, 1 << 20)
+    assert list(islice(frames._portions(b"a\\"), 10)) == [b"a", b"\\"]
+
+
+@pytest.mark.parametrize("inside", [b"1,", b"[],", b'"",', b'"":"",', b"\\n"])
+def test_weighing_ends_where_it_is_too_much(inside: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands outside strings is collected: of a hundred megabytes it would be as much."""
+    weighed: list[int] = []
+
+    def noted(body: frames.Buffer) -> Iterator[bytes]:
+        for portion in portions(body):
+            weighed.append(len(portion))
+            yield portion
+
+    portions = frames._portions
+    monkeypatch.setattr(frames, "_portions", noted)
+    with pytest.raises(FrameRefused):
+        frames.weigh(b"[" + inside * ((32 << 20) // len(inside)))
+    assert sum(weighed) <= 16 << 20
 
 
 @pytest.mark.parametrize("form", [bytes, bytearray, memoryview])

@@ -1,6 +1,8 @@
 """The host imports nothing that a tool may have written, and everything else as before (SBX-6)."""
 
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -128,6 +130,8 @@ def test_bytecode_beside_an_unchanged_source_is_not_run(tmp_path: Path, *, is_li
         if os.environ.get("UNGUARDED"):
             import sys
             sys.meta_path.pop(0)
+            sys.path_hooks.pop(0)
+            sys.path_importer_cache.clear()
         import there
         print(there.said)
     """
@@ -275,3 +279,114 @@ def test_a_folder_with_too_many_modules_opens_a_keep_and_refuses_each_call_that_
         arguments = {"path": str(tmp_path / "c.txt"), "content": "x"}
         result = keep.call_sync("write_file", arguments, agent="ada")
     assert (result.code, "too many modules" in result.text) == (Code.ISOLATION_UNAVAILABLE, True)
+
+
+# --- other ways to find a module -----------------------------------------------------------------
+
+
+def test_the_finder_of_a_folder_refuses_too(tmp_path: Path) -> None:
+    """The loop by which programs load plug-ins asks no finder of `sys.meta_path`."""
+    (tmp_path / "old.py").write_text("said = 'old'")
+    program = """
+        import pkgutil, sys
+        sys.path_importer_cache.clear()
+        list(pkgutil.iter_modules(["."]))
+        watch(".")
+        open("new.py", "w").write("print('ran')")
+        for finder, name, _ in pkgutil.iter_modules(["."]):
+            try:
+                print(name, finder.find_spec(name) is not None)
+            except ImportError as error:
+                print(name, "may have written" in str(error))
+    """
+    assert run(tmp_path, program) == "host True\nnew True\nold True"
+    unguarded = program.replace('watch(".")', "")
+    assert "ran" not in run(tmp_path, unguarded)
+    (tmp_path / "new.py").unlink()
+    loop = program.replace(
+        "print(name, finder.find_spec(name) is not None)",
+        "finder.find_spec(name).loader.load_module(name) if name == 'new' else 0",
+    )
+    assert run(tmp_path, loop) == "new True"
+
+
+def test_a_finder_that_is_put_first_later_does_not_stay_there(tmp_path: Path) -> None:
+    program = """
+        import sys
+        from importlib.machinery import FileFinder, SourceFileLoader
+        watch(".")
+        class Other:
+            @staticmethod
+            def find_spec(name, path=None, target=None):
+                return FileFinder(".", (SourceFileLoader, [".py"])).find_spec(name)
+        sys.meta_path.insert(0, Other)
+        open("later.py", "w").write("print('ran')")
+        watch(".")  # as the next call does
+        print(tried("later"))
+    """
+    assert run(tmp_path, program) == "refused"
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_loader_of_somebody_else_gets_no_bytecode_that_came_later(
+    tmp_path: Path, *, is_changed: bool
+) -> None:
+    """pytest keeps bytecode of its own beside that of Python."""
+    (tmp_path / "there.py").write_text("said = 'source'")
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "there.other.pyc").write_bytes(b"old")
+    program = f"""
+        import importlib.machinery, importlib.util, sys
+        class Loader(importlib.machinery.SourceFileLoader):
+            pass
+        class Other:
+            @staticmethod
+            def find_spec(name, path=None, target=None):
+                if name == "there":
+                    return importlib.util.spec_from_file_location(name, "there.py", loader=Loader(name, "there.py"))
+        sys.meta_path.insert(0, Other)
+        watch(".")
+        if {is_changed}:
+            open("__pycache__/there.other.pyc", "wb").write(b"new")
+        print(tried("there"))
+    """
+    assert run(tmp_path, program) == ("refused" if is_changed else "imported")
+
+
+@pytest.mark.parametrize("left", ["", "package/libdep.so", "package.libs/libdep.so.1", "libdep-2.so"])
+def test_an_extension_module_is_not_loaded_once_a_library_beside_it_changed(
+    tmp_path: Path, left: str
+) -> None:
+    """By its RPATH it would load a library that a tool left, and run it."""
+    real = importlib.util.find_spec("_bisect")
+    assert real is not None
+    if real.origin in (None, "built-in"):
+        pytest.skip("this Python has no extension modules as files")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package.libs").mkdir()
+    (tmp_path / "package" / "__init__.py").touch()
+    shutil.copy(str(real.origin), tmp_path / "package")
+    program = f"""
+        watch(".")
+        if {left!r}:
+            open({left!r}, "w").write("a library")
+        print(tried("package._bisect"))
+    """
+    assert run(tmp_path, program) == ("refused" if left else "imported")
+
+
+def test_a_path_is_walked_as_the_kernel_does(tmp_path: Path) -> None:
+    """`app/../lib` leads elsewhere once `app` is a link."""
+    for folder in ("work/app", "work/lib", "elsewhere/app", "elsewhere/lib"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "work" / "lib" / "there.py").write_text("")
+    (tmp_path / "elsewhere" / "lib" / "there.py").write_text("print('ran')")
+    program = """
+        import os, sys
+        sys.path.insert(0, os.path.abspath("app") + "/../lib")
+        watch(".")
+        os.rmdir("app")
+        os.symlink("../elsewhere/app", "app")
+        print(tried("there"))
+    """
+    assert run(tmp_path / "work", program) == "refused"

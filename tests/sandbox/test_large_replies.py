@@ -4,14 +4,16 @@ import asyncio
 import base64
 import json
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import pytest
 
 from tests.sandbox.test_progress import GREETING, STEP, Pretender
-from toolkeep.execution import process
+from toolkeep.execution import process, remote
 from toolkeep.limits import LARGE_ANSWER_BYTES, OUTPUT_VALUES
+from toolkeep.network.fetching import Answer
 from toolkeep.network.reaching import HostReach
 from toolkeep.sandbox import exchange, frames
 from toolkeep.sandbox.exchange import Ending, Reply
@@ -23,6 +25,8 @@ pytestmark = [pytest.mark.spec("SBX-2"), pytest.mark.spec("VAL-7")]
 
 LONG = "x" * LARGE_ANSWER_BYTES
 TURNS = 100
+
+T = TypeVar("T")
 
 
 class Meanwhile:
@@ -38,12 +42,16 @@ class Meanwhile:
         self.had_turns.append(self._had_turns.wait(5))
         return self._read(*given)
 
-    async def beat(self) -> None:
+    async def beside(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work gives; the loop turns until it is done, whether or not it ever reads."""
+        working = asyncio.create_task(work)
         left = TURNS
-        while left:
+        while not working.done():
             await asyncio.sleep(0)
             left -= self._begun.is_set()
-        self._had_turns.set()
+            if left <= 0:
+                self._had_turns.set()
+        return await working
 
 
 def test_the_event_loop_has_turns_while_a_reply_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,11 +59,7 @@ def test_the_event_loop_has_turns_while_a_reply_is_parsed(monkeypatch: pytest.Mo
     monkeypatch.setattr(exchange, "_read_large", meanwhile)
     worker = Pretender([*GREETING, STEP, json.dumps({"ok": LONG}).encode()])
 
-    async def main() -> Reply:
-        reply, _ = await asyncio.gather(worker._ask(), meanwhile.beat())
-        return reply
-
-    assert asyncio.run(main()) == Reply(Ending.OK, value=LONG)
+    assert asyncio.run(meanwhile.beside(worker._ask())) == Reply(Ending.OK, value=LONG)
     assert (meanwhile.had_turns, len(worker.told)) == ([True], 1)
 
 
@@ -81,12 +85,50 @@ def test_bytes_of_any_length_come_through(size: int) -> None:
     assert (reply.ending, reply.value == given) == (Ending.OK, True)
 
 
-@pytest.mark.parametrize("end", ["A", "====", "A=A=", "é"])
+@pytest.mark.parametrize("end", ["A", "====", "A=A=", "é", "!", "\n"])
 def test_bytes_that_end_twice_or_are_none_end_the_call(end: str) -> None:
     """A portion with an end of its own would else be taken for one."""
     text = "A" * ((1 << 20) - 2) + "==" + "AAAA" if end == "====" else "A" * (1 << 20) + end
     body = json.dumps({"bytes": text}, ensure_ascii=False).encode()
     assert Pretender([*GREETING, body], output_bytes=len(body)).ask().ending is Ending.BROKEN
+
+
+def test_the_bytes_of_a_reply_are_let_go_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+
+    def noted(text: str) -> bytes:
+        held.append(len(body))
+        return decoded(text)
+
+    decoded = exchange._decoded
+    monkeypatch.setattr(exchange, "_decoded", noted)
+    body = bytearray(b'{"bytes":"AAAA"}')
+    assert (exchange._read_large(body), held) == (Reply(Ending.OK, value=b"\0\0\0"), [0])
+
+
+def test_a_piece_that_is_read_after_the_deadline_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, is_over, has_read = threading.Event(), threading.Event(), threading.Event()
+    read = exchange._read_large
+
+    def late(body: bytearray) -> Any:
+        begun.set()
+        is_over.wait(20)
+        has_read.set()
+        return read(body)
+
+    monkeypatch.setattr(exchange, "_read_large", late)
+    worker = Pretender([*GREETING, json.dumps({"piece": LONG}).encode()], deadline_s=1.0)
+
+    async def main() -> Ending:
+        reply = await worker._ask()
+        is_over.set()
+        await asyncio.get_running_loop().shutdown_default_executor()
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        return reply.ending
+
+    assert (asyncio.run(main()), begun.is_set()) == (Ending.TIMED_OUT, True)
+    assert (has_read.is_set(), worker.pieces) == (True, [])
 
 
 def test_a_large_piece_comes_before_the_reply() -> None:
@@ -125,11 +167,8 @@ def test_the_event_loop_has_turns_while_the_line_of_a_program_is_parsed(
     resident: Any = Resident(lambda _: json.dumps({"id": "1", "result": LONG}).encode())
     call: Any = None
 
-    async def main() -> Any:
-        asking = process._answer(call, resident, {"id": "1"}, ())
-        return (await asyncio.gather(asking, meanwhile.beat()))[0]
-
-    assert (asyncio.run(main()).value, meanwhile.had_turns) == (LONG, [True])
+    answer = asyncio.run(meanwhile.beside(process._answer(call, resident, {"id": "1"}, ())))
+    assert (answer.value, meanwhile.had_turns) == (LONG, [True])
 
 
 def test_the_event_loop_has_turns_while_the_line_of_a_server_is_parsed(
@@ -143,7 +182,7 @@ def test_the_event_loop_has_turns_while_the_line_of_a_server_is_parsed(
 
     async def main() -> Any:
         speaker = LineSpeaker(resident)
-        said, _ = await asyncio.gather(speaker.request("tools/call", {}), meanwhile.beat())
+        said = await meanwhile.beside(speaker.request("tools/call", {}))
         await speaker.close()
         return said
 
@@ -159,6 +198,24 @@ def test_the_event_loop_has_turns_while_the_answer_of_a_server_is_parsed(
 
     async def main() -> Any:
         session = HttpSession("http://127.0.0.1", HostReach(reads=(), writes=()), dict)
-        return (await asyncio.gather(session.read(raw), meanwhile.beat()))[0]
+        return await meanwhile.beside(session.read(raw))
 
     assert (asyncio.run(main()).result, meanwhile.had_turns) == (LONG, [True])
+
+
+def test_the_event_loop_has_turns_while_the_answer_of_an_endpoint_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meanwhile = Meanwhile(lambda _, answer, __: answer.body)
+    said = Answer(host="127.0.0.1", status=200, content_type="text/plain", body=LONG.encode() + b"x")
+
+    async def fetched(*_: Any) -> Answer:
+        return said
+
+    for name in ("_endpoint", "_request", "_reach", "_budget"):
+        monkeypatch.setattr(remote, name, lambda *_: SimpleNamespace(retries=0))
+    monkeypatch.setattr(remote, "_fetched", fetched)
+    monkeypatch.setattr(remote, "_value", meanwhile)
+    call, context = Any, SimpleNamespace(secret=dict)
+    body = asyncio.run(meanwhile.beside(remote.ask(call, context)))  # type: ignore[arg-type]  # neither is looked at
+    assert (body == said.body, meanwhile.had_turns) == (True, [True])

@@ -175,3 +175,13 @@ def test_characters_that_deceive_are_shown(said: str, shown: str) -> None:
     worker = Pretender([*GREETING, json.dumps({"progress": [1, None, said]}).encode(), REPLY])
     worker.ask()
     assert worker.told == [(1, None, shown)]
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"), [(13, "Permission denied"), (0, "unknown"), (-1, "unknown"), (1 << 80, "unknown")]
+)
+def test_a_reason_of_the_kernel_is_told_in_words_of_this_machine(number: int, reason: str) -> None:
+    """The worker chooses the number: one that no system knows must not end more than its call."""
+    body = json.dumps({"raised": "OSError", "where": "a.py:1", "errno": number}).encode()
+    text = f"OSError at a.py:1: {reason}"
+    assert Pretender([*GREETING, body]).ask() == Reply(Ending.RAISED, text=text, errno=number)

@@ -62,6 +62,56 @@ def test_what_variables_name_is_trusted_and_what_pythonpath_names_is_work(tmp_pa
     assert str(tmp_path / "src") not in found["paths"]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "path"),
+    [
+        ("LD_LIBRARY_PATH", ":/opt/lib", ""),
+        ("LD_LIBRARY_PATH", "lib:/opt/lib", "/lib"),
+        ("LD_PRELOAD", "./hook.so", "/hook.so"),
+        ("PYTHONPYCACHEPREFIX", ".pyc", "/.pyc"),
+        ("SSL_CERT_FILE", "certs/all.pem", "/certs/all.pem"),
+    ],
+)
+def test_relative_paths_of_variables_count_from_the_working_folder(
+    name: str, value: str, path: str, tmp_path: Path
+) -> None:
+    found = of_another_process(cwd=tmp_path, **{name: value})["paths"]
+    assert found[f"{os.path.realpath(tmp_path)}{path}"].endswith(
+        (f"the variable {name}", "bytecode of Python")
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PYTHONUNBUFFERED", "1"),
+        ("GIT_AUTHOR_NAME", "Ada"),
+        ("LD_PRELOAD", "libjemalloc.so"),
+        ("LD_BIND_NOW", "1"),
+    ],
+)
+def test_what_is_no_path_names_nothing(name: str, value: str, tmp_path: Path) -> None:
+    found = of_another_process(cwd=tmp_path, **{name: value})["paths"]
+    assert not [path for path in found if path.startswith(os.path.realpath(tmp_path))]
+
+
+def test_where_bytecode_is_kept_is_trusted_however_it_was_said(tmp_path: Path) -> None:
+    found = of_another_process("-X", f"pycache_prefix={tmp_path}/cache", cwd=tmp_path)["paths"]
+    assert found[f"{os.path.realpath(tmp_path)}/cache"] == "cached bytecode of Python"
+
+
+@pytest.mark.parametrize("variable", ["XDG_CONFIG_HOME", "XDG_DATA_HOME"])
+def test_what_keyring_reads_is_trusted(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file names a module to import."""
+    monkeypatch.setenv(variable, str(tmp_path / "set"))
+    folder = f"{os.path.realpath(tmp_path)}/set/python_keyring"
+    assert TrustedPaths().covering(f"{folder}/keyringrc.cfg") == TrustedPath(
+        folder, "the configuration of keyring"
+    )
+
+
 def test_programs_are_looked_for_only_in_folders_that_were_there(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     path = f"{tmp_path}/there:{tmp_path}/made-later:relative:/usr/bin"

@@ -77,6 +77,33 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(keep: Keep) -> None:
     assert (status, problem["code"]) == (408, "ACODE-TSR-063")
 
 
+@pytest.mark.parametrize(
+    ("limits", "sent"),
+    [
+        (
+            ServerLimits(head_s=0.2, send_s=1_000, grace_s=1),
+            b"POST /v1/tools/add:call HTTP/1.1\r\nhost: local",
+        ),
+        (
+            ServerLimits(head_s=1_000, send_s=0.2, grace_s=1),
+            b"POST /v1/tools/add:call HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{",
+        ),
+    ],
+    ids=["head", "body"],
+)
+def test_head_and_body_of_a_request_have_a_time_each(keep: Keep, limits: ServerLimits, sent: bytes) -> None:
+    with running(keep, limits) as server:
+        token = f"\r\ncontent-type: application/json\r\nauthorization: Bearer {server.token()}".encode()
+        status, problem = spoken(server, sent.replace(b"HTTP/1.1", b"HTTP/1.1" + token))
+    assert (status, problem["code"]) == (408, "ACODE-TSR-063")
+
+
+def test_half_sent_heads_of_one_server_are_not_those_of_another(keep: Keep) -> None:
+    with running(keep) as one, running(keep) as other:
+        protocols: list[Any] = [each.server.config.http_protocol_class for each in (one, other)]
+        assert protocols[0].heads is not protocols[1].heads
+
+
 def pour(client: socket.socket, count: int) -> None:
     for _ in range(count // 100_000):
         client.sendall(b"x" * 100_000)
@@ -415,6 +442,28 @@ def test_it_ends_when_the_calls_in_flight_have_and_takes_no_more(tmp_path: Path)
         check=False,
     )
     assert shown.returncode == 0, shown.stdout
+
+
+@pytest.mark.spec("REG-1")
+def test_a_running_server_refuses_a_tool_that_another_process_disables(tmp_path: Path) -> None:
+    environment = {**os.environ, "TOOLKEEP_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+
+    def statuses(url: str, token: str) -> Iterator[str]:
+        for _ in range(200):
+            data = asked(url, token, "/v1/tools/agent_hello_world:call", {"arguments": {"name": "Ada"}})[1]
+            yield data.get("status", "")
+            time.sleep(0.05)
+
+    with process(tmp_path) as (_, url, token):
+        assert next(statuses(url, token)) == "ok"
+        subprocess.run(
+            [sys.executable, "-m", "toolkeep", "disable", "agent_hello_world"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            check=True,
+        )
+        assert any(status != "ok" for status in statuses(url, token))
 
 
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])

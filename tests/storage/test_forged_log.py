@@ -113,6 +113,16 @@ def test_a_forged_log_is_found_and_nobody_signs_it(state: Path, attack: str) -> 
     assert not verify(state).is_intact
 
 
+def test_a_log_apart_from_its_keys_is_not_intact_without_checkpoints(state: Path) -> None:
+    """As whoever audits it has it: nothing outside the log remembers that it was signed."""
+    key = str(AuditLog(state).public_key())
+    shutil.rmtree(state / "keys")
+    assert verify(state, public_key=key).is_intact
+    rewrite_all(state)
+    report = verify(state, public_key=key)
+    assert [str(each.message) for each in report.findings] == ["there are 20 records and no checkpoint"]
+
+
 def test_what_a_kill_left_behind_the_last_checkpoint_is_signed(state: Path) -> None:
     child = os.fork()
     if not child:

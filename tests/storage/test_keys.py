@@ -1,6 +1,7 @@
 """Keys: made once, private, rotated without a gap."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,21 @@ def test_keys_are_for_this_user_alone(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in keys.folder.iterdir()} == {0o600}
     assert keys.folder.stat().st_mode & 0o777 == 0o700
     assert {path.name for path in keys.folder.iterdir()} == {"log.key", "secrets.key"}
+
+
+@pytest.mark.parametrize("left", [{"keys/log.signed", "audit"}, {"keys/log.signed"}, {"audit"}])
+def test_no_key_is_made_in_the_place_of_one_that_signed(tmp_path: Path, left: set[str]) -> None:
+    """Else what is left of a log that somebody removed would be that of another, new one."""
+    with AuditLog(tmp_path) as log:
+        log.append({"n": 1}).result()
+    (tmp_path / "keys" / "log.key").unlink()
+    if "audit" not in left:
+        shutil.rmtree(tmp_path / "audit")
+    if "keys/log.signed" not in left:
+        (tmp_path / "keys" / "log.signed").unlink()
+    with pytest.raises(StateUnusable, match="the log was signed with it"):
+        Keys(tmp_path).public_key()
+    assert not Keys(tmp_path).has_key()
 
 
 def test_keys_in_an_open_folder_are_not_used(tmp_path: Path) -> None:

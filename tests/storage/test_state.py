@@ -499,3 +499,11 @@ def test_readers_see_whole_writes_while_others_write(folder: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(write), pool.submit(read)]:
             done.result()
+
+
+def test_a_state_of_before_contents_were_kept_has_none(tmp_path: Path) -> None:
+    state = KeepState(tmp_path)
+    state.put_switch("read_file", enabled=False)
+    assert state.accepted_content("/project/.agent/config.yml") is None
+    state.accept("/project/.agent/config.yml", "a" * 64, '{"file": {}}')
+    assert state.accepted_content("/project/.agent/config.yml") == '{"file": {}}'

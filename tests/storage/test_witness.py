@@ -10,7 +10,10 @@ from toolkeep.audit.errors import NoteInvalid, WitnessReason, WitnessRefused
 from toolkeep.audit.note import Note
 from toolkeep.audit.receipt import Receipt, verify_receipt
 from toolkeep.audit.witness import Request
+from toolkeep.errors import NotRecorded
+from toolkeep.records import MemoryRecord
 from toolkeep.storage.log import AuditLog
+from toolkeep.storage.record import FileRecord
 from toolkeep.storage.verify import verify
 from toolkeep.storage.witness import Witness
 
@@ -253,3 +256,19 @@ def test_a_request_is_read_no_further_than_one_can_be_long(tmp_path: Path, witne
     os.truncate(box / "a.request", 1 << 40)
     assert witness.answer_requests(box) == (0, 1)
     assert [path.name for path in box.iterdir()] == ["a.refused"]
+
+
+def test_the_record_of_a_keep_makes_the_request_for_a_witness(witness: Witness, tmp_path: Path) -> None:
+    grow(tmp_path / "keep", 1, 2)
+    record = FileRecord(tmp_path / "keep")
+    request = Request.parse(record.witness_request(0))
+    witness.trust(record.log.public_key())
+    assert witness.submit(request.old_size, request.proof, request.checkpoint).name == "example.com/witness"
+    with pytest.raises(NotRecorded, match="never of size 3"):
+        record.witness_request(3)
+    record.close()
+
+
+def test_a_log_in_memory_has_no_request_for_a_witness() -> None:
+    with pytest.raises(NotRecorded, match="only in memory"):
+        MemoryRecord().witness_request(0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from toolkeep import Keep, Refusal, Violation, tool
+from toolkeep import Keep, Refusal, ToolDefinition, Violation, tool
 from toolkeep.errors import Code
 from toolkeep.limits import DEFERRED_BYTES
 from toolkeep.validation.compiler import CompiledSchema
@@ -198,6 +198,17 @@ def test_the_refusal_of_a_large_call_holds_no_arguments(keep: Keep, made: list[s
     assert sorted(made) == ["repair", "signature", "words", "words", "words"]
     assert large not in held_by(refusal)
     assert refusal.repair is not None
+
+
+def test_the_refusal_of_a_call_that_can_have_many_errors_holds_no_arguments(keep: Keep) -> None:
+    """Each error holds on to what it is about, so that a hundred times less is as much."""
+    alternatives = [{"type": "string", "maxLength": 1, "const": str(number)} for number in range(100)]
+    parameters = {"type": "object", "properties": {"a": {"anyOf": alternatives}}}
+    keep.register(ToolDefinition.from_elsewhere({"name": "choose", "parameters": parameters}))
+    large = "x" * (DEFERRED_BYTES // 50)
+    refusal = keep.try_validate_arguments("choose", {"a": large})
+    assert isinstance(refusal, Refusal)
+    assert large not in held_by(refusal)
 
 
 def test_a_refusal_goes_without_the_help_of_the_garbage_collector(keep: Keep) -> None:

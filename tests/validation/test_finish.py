@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from toolkeep import Keep, ToolDefinition, open_keep
+from toolkeep.registry.admit import admit
 
 pytestmark = pytest.mark.spec("VAL-9")
 
@@ -50,6 +51,25 @@ def test_whole_floats_become_integers_wherever_one_is_asked_for() -> None:
         "either": float,
         "tree": {"v": int, "next": {"v": int}},
     }
+
+
+def test_the_names_of_a_schema_are_looked_up_and_not_gone_through() -> None:
+    """A call may hold thousands of empty objects under a thousand names."""
+
+    class Known:
+        """Names without an end."""
+
+        def __contains__(self, name: object) -> bool:
+            return name != "more"
+
+    schema = {"properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "integer"}}
+    definition = {"name": "t", "parameters": {"type": "object", **schema}}
+    finisher = admit(ToolDefinition.from_elsewhere(definition)).arguments.finisher
+    assert finisher is not None
+    finisher.known = Known()  # type: ignore[assignment]  # all that is asked of it
+    value = {"a": "x", "more": 1.0}
+    finisher.finish_object(value)
+    assert kinds(value) == {"a": str, "more": int}
 
 
 def test_defaults_are_filled_in_at_every_depth() -> None:

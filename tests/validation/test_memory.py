@@ -46,6 +46,15 @@ def test_a_thousand_refused_calls_are_remembered() -> None:
     assert not is_known("first")
 
 
+def test_rows_of_a_thousand_agents_are_remembered_the_newest() -> None:
+    """Whoever may name agents must not fill memory with them."""
+    memory = RefusalMemory()
+    for number in range(REMEMBERED_REFUSALS + 10):
+        memory.note(Caller(str(number)), "t", b"")
+    assert len(memory.rows) == REMEMBERED_REFUSALS
+    assert next(iter(memory.rows)) == ("10", "t")
+
+
 @pytest.mark.spec("VAL-7")
 def test_after_many_refusals_in_a_row_only_the_first_problem_is_named(keep: Keep) -> None:
     for number in range(REFUSALS_IN_A_ROW):

@@ -42,7 +42,7 @@ class Line(NamedTuple):
     look: Look
 
 
-def view(question: Question, *, now: float, width: int = 80) -> list[Line]:
+def render_question(question: Question, *, now: float, width: int = 80) -> list[Line]:
     """The whole question; what matters most comes last, beside the prompt."""
     width = max(width, _NARROWEST)
     return [
@@ -132,7 +132,7 @@ def rule_text(question: Question, constraints: Sequence[Constraint]) -> str:
     return "\n".join([f"{head} with", *(f"  {name(one.name)} {_demand(one)}" for one in ordered)])
 
 
-def preview(question: Question, answer: Answer) -> str:
+def preview_answer(question: Question, answer: Answer) -> str:
     """`rule_text` of a yes before it is given; raises `AnswerRefused` for one that would not count."""
     return rule_text(question, covered(question, answer))
 

@@ -19,7 +19,7 @@ import click
 from msgspec.structs import replace
 
 from toolkeep.approval.question import Answer, AnswerRefused, Question, Reach, covered
-from toolkeep.approval.view import Line, duration, fit, moment, name, preview, rows, view
+from toolkeep.approval.view import Line, duration, fit, moment, name, preview_answer, render_question, rows
 from toolkeep.cli.options import is_terminal, say, warn
 from toolkeep.limits import RULE_DAYS
 from toolkeep.wording import counted
@@ -53,9 +53,10 @@ def can_ask() -> bool:
 
 
 class TerminalApprover:
-    """The approver of `toolkeep call`."""
+    """An approver that asks the person at this terminal, as `toolkeep call` does."""
 
-    def __init__(self, project: Path | None) -> None:
+    def __init__(self, project: Path | None = None) -> None:
+        """`project` is the folder of the keep, by default the working folder and those above it."""
         self._project = project
         self._approver = f"terminal:{person()}"
 
@@ -64,7 +65,7 @@ class TerminalApprover:
         try:
             if question.wants_name:
                 return self._answer(Reply("once" if await typed_name(question) else None), question)
-            show(view(question, now=time.time(), width=columns()))
+            show(render_question(question, now=time.time(), width=columns()))
             reply = understand(await typed(offer(question)), question)
             if reply.reach in ("session", "rule"):
                 wanted = self._answer(reply, question)
@@ -171,7 +172,7 @@ def choice_lines(question: Question, *, width: int) -> Iterator[Line]:
 def covered_lines(question: Question, answer: Answer, *, now: float, width: int) -> Iterator[Line]:
     """What will pass unasked, and until when."""
     yield Line("These calls will pass unasked:", "heading")
-    yield from rows(preview(question, answer), width)
+    yield from rows(preview_answer(question, answer), width)
     if answer.reach == "rule":
         ends = moment(now + answer.days * _DAY_SECONDS)
         yield Line(f"The rule ends at {ends}, in {counted(answer.days, 'day')}.", "label")

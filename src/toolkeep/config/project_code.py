@@ -250,10 +250,12 @@ def _hashed(path: Path, root: Path) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return ABSENT
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    digest = hashlib.sha256()
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # a folder too: a file made of it raises
             return ABSENT
-        digest = hashlib.sha256()
-        while block := file.read(_BLOCK):
+        while block := os.read(descriptor, _BLOCK):
             digest.update(block)
+    finally:
+        os.close(descriptor)
     return digest.hexdigest()

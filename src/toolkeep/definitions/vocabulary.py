@@ -225,7 +225,7 @@ class ToolState(Word):
 
 
 class Tier(Word):
-    """What a licence allows; the counts are in `toolkeep.registry.tiers`."""
+    """What a licence allows; docs/configuration.md has the counts."""
 
     CORE = "core"
     WRITER_PRO = "writer_pro"

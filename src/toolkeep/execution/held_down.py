@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from toolkeep.limits import PROTECTED_ENTRIES
 from toolkeep.sandbox.import_guard import watch
+from toolkeep.sandbox.mounts import other_names
 from toolkeep.sandbox.trusted import ReplacedFile, TrustedPath, TrustedPaths, is_within
 
 _PROTECTED: Final = frozenset((".agent", ".git", "toolkeep.lock"))
@@ -33,7 +34,8 @@ def held_down(folder: str, trusted: TrustedPaths, agent: str, *, is_deep: bool) 
 
     `is_deep` looks for protected names in the whole tree; our own tools write one file in the folder itself.
     """
-    watch(folder)  # before the tool can write a module there
+    for name in (folder, *other_names(folder)):
+        watch(name)  # before the tool can write a module there
     held = [one.path for one in trusted_inside(folder, trusted, agent)]
     names = _TREES.protected(folder, frozenset(held)) if is_deep else _direct(folder)
     for path in dict.fromkeys((*held, *names)):
@@ -48,6 +50,11 @@ def trusted_inside(folder: str, trusted: TrustedPaths, agent: str) -> Iterator[T
     """The trusted paths below a folder; ValueError where one of them cannot be held down."""
     if (above := trusted.covering(folder, agent)) is not None:
         raise ValueError(f"its folder belongs to what toolkeep trusts, {above.what}; grant another folder")
+    for other in other_names(folder):
+        found = (trusted.covering(other, agent), *trusted.inside(other, agent), *trusted.links_inside(other))
+        if one := next(filter(None, found), None):
+            reason = f"its folder is mounted a second time, at {other}, where {one.what} lies"
+            raise ValueError(f"{reason}; grant a folder that is mounted once")
     inside = trusted.inside(folder, agent)
     for link in trusted.links_inside(folder):
         if not any(is_within(link.path, one.path) for one in inside):

@@ -23,6 +23,8 @@ try:
 except ImportError as missing:
     raise ExtraMissing("the adapter for LangChain", package="langchain-core", extra="langchain") from missing
 
+__all__ = ["KeepTool", "answer_message", "langchain_tools"]
+
 _REASONS: Final = ("stop_reason", "finish_reason", "stopReason", "done_reason", "status")
 _FINISHED: Final = frozenset(
     ("tool_use", "tool_calls", "tool_call", "stop", "STOP", "TOOL_CALL", "function_call", "completed")

@@ -25,6 +25,8 @@ except ImportError as missing:
         "the adapter for OpenAI Agents", package="openai-agents", extra="openai-agents"
     ) from missing
 
+__all__ = ["agents_tools"]
+
 Invoke = Callable[[Any, str], Awaitable[Any]]
 
 

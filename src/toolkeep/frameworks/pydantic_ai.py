@@ -26,6 +26,8 @@ except ImportError as missing:
         "the adapter for pydantic-ai", package="pydantic-ai-slim", extra="pydantic-ai"
     ) from missing
 
+__all__ = ["KeepToolset"]
+
 _RAW: Final = "written"
 _FINISHED: Final = ("stop", "tool_call", None)
 

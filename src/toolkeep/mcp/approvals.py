@@ -8,7 +8,7 @@ import time
 from typing import Any, Final
 
 from toolkeep.approval.question import Answer, Question
-from toolkeep.approval.view import view
+from toolkeep.approval.view import render_question
 from toolkeep.definitions.context import ToolFailed
 from toolkeep.mcp.client import Client, current_client
 
@@ -39,7 +39,7 @@ async def ask_client(question: Question) -> Answer | None:
 
 
 async def _asked(client: Client, question: Question) -> Answer | None:
-    message = "\n".join(line.text for line in view(question, now=time.time()))
+    message = "\n".join(line.text for line in render_question(question, now=time.time()))
     try:
         # Under a name that nobody could answer before it was asked.
         said = await client.elicit(message, _SCHEMA, name=f"approval-{question.id}")

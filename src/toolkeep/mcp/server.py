@@ -75,7 +75,7 @@ _LIST_CHANGES = (
 
 
 class McpServer:
-    """Serves a keep over MCP; `toolkeep.mcp.stdio` and `toolkeep.mcp.http` carry it."""
+    """Serves a keep over MCP; `serve_stdio` and `McpApp` carry it."""
 
     def __init__(
         self,

@@ -5,8 +5,12 @@ there now. From then on a module below that folder is imported only if it was th
 and never from cached bytecode. Installed code that imports a name gets the installed module of that name, not
 a file of that name among the work. This covers the imports of the host's own program too.
 
+Python looks for code in three ways, and each leads here: an import statement asks `sys.meta_path`, `pkgutil`
+and other finders ask the finder of a folder (`sys.path_hooks`), `importlib.metadata` asks for distributions.
+
 It trusts the change time of a file, which no program can set. It does not cover files that the host loads by
-itself (`exec`, `runpy`, a plug-in by its path), nor an extension module that is replaced while it is loaded.
+itself (`exec`, `runpy`, `imp`, a plug-in by its path), other interpreters of this process, nor an extension
+module that is replaced while it is loaded.
 """
 
 import importlib.machinery
@@ -15,7 +19,14 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import (
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    PathFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
 from types import FrameType, ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +36,7 @@ from toolkeep.sandbox.trusted import OURS, THIS_PROCESS, is_within, links_of
 log = logging.getLogger("toolkeep.sandbox")
 
 _SUFFIXES: Final = (*importlib.machinery.all_suffixes(), ".zip", ".egg", ".whl")
+_CACHE: Final = "__pycache__"
 _MACHINERY: Final = ("importlib", "importlib._bootstrap", "importlib._bootstrap_external", __name__)
 """Modules whose frames stand between an import statement and this finder."""
 
@@ -72,6 +84,14 @@ class _Recorded(NamedTuple):
         return ""
 
 
+class _Refused(ImportError):
+    """A module that a tool may have written."""
+
+    def __init__(self, name: str, place: str, objection: str) -> None:
+        why = "toolkeep does not let a file be imported that a tool may have written while a keep was open"
+        super().__init__(f"{name}: {place} {objection}; {why}", name=name, path=place)
+
+
 class ImportGuard:
     """The finder. There is one for the process."""
 
@@ -81,6 +101,10 @@ class ImportGuard:
 
     def watch(self, folder: str) -> None:
         """Record what can be imported from a folder, and stand first from now on."""
+        if sys.meta_path[:1] != [self]:  # also where another finder was put first since
+            sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if finder is not self)]
+        if sys.path_hooks[:1] != [_finder_of]:
+            sys.path_hooks[:] = [_finder_of, *(hook for hook in sys.path_hooks if hook is not _finder_of)]
         if folder in self._recorded.folders:
             return
         with self._lock:
@@ -95,8 +119,9 @@ class ImportGuard:
                     path for path in sys.path if path and not new.is_writable(os.path.realpath(path))
                 ]
                 self._recorded = new._replace(installed=tuple(installed))
-            if self not in sys.meta_path[:1]:
-                sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if finder is not self)]
+                for path in list(sys.path_importer_cache):
+                    if self.is_writable(os.path.realpath(path)):
+                        sys.path_importer_cache.pop(path, None)
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -111,8 +136,11 @@ class ImportGuard:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The module that the other finders find, where no tool can have written it."""
-        found = self._found(name, path, target)
         recorded = self._recorded
+        try:
+            found = self._found(name, path, target)
+        except _Refused as refused:
+            return self._instead(name, path, refused)
         place = _place(found)
         if found is None or not place or not _touches(recorded, place):
             return found
@@ -123,11 +151,22 @@ class ImportGuard:
             if (installed := _installed(name, recorded)) is not None:
                 return installed
             if is_within(importer, OURS):
-                raise _refused(name, place, "is not the installed module that toolkeep imports")
-        if objection := recorded.objection(place):
-            return self._instead(name, path, place, objection)
-        _without_bytecode(found, recorded)
-        return found
+                raise _Refused(name, place, "is not the installed module that toolkeep imports")
+        try:
+            return self.checked(found)
+        except _Refused as refused:
+            return self._instead(name, path, refused)
+
+    def checked(self, spec: ModuleSpec | None) -> ModuleSpec | None:
+        """What the finder of a folder found; ImportError where a tool may have written it."""
+        recorded = self._recorded
+        place = _place(spec)
+        if spec is None or not place or not _touches(recorded, place):
+            return spec
+        if objection := recorded.objection(place) or _objection_to_loading(spec, recorded):
+            raise _Refused(spec.name, place, objection)
+        _without_bytecode(spec, recorded)
+        return spec
 
     def find_distributions(self, context: Any = None) -> Iterable[Any]:  # noqa: ARG002 -- of the protocol
         """None: it lets the finders that are asked next find no distribution where a tool may write.
@@ -150,9 +189,8 @@ class ImportGuard:
                     return spec
         return None
 
-    def _instead(self, name: str, path: Sequence[str] | None, place: str, objection: str) -> ModuleSpec:
+    def _instead(self, name: str, path: Sequence[str] | None, refused: "_Refused") -> ModuleSpec:
         """The module of the same name that the refused one stood in front of, or ImportError."""
-        refused = _refused(name, place, objection)
         log.warning("a module was not imported", extra={"module_name": name, "reason": str(refused)})
         installed = _installed(name, self._recorded) if path is None else None
         if installed is None:
@@ -167,6 +205,26 @@ def _installed(name: str, recorded: _Recorded) -> ModuleSpec | None:
     """The module of a name in a folder that no tool may write; none that a link there leads to elsewhere."""
     spec = PathFinder.find_spec(name, list(recorded.installed))
     return None if spec is not None and _touches(recorded, _place(spec)) else spec
+
+
+class _FolderFinder(FileFinder):
+    """The finder of a folder that a tool may write, for those who ask it directly."""
+
+    def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The module in this folder, where no tool can have written it."""
+        return _GUARD.checked(super().find_spec(fullname, target))
+
+
+def _finder_of(path: str) -> _FolderFinder:
+    """A hook of `sys.path_hooks`; ImportError leaves a folder to the next hook."""
+    if not os.path.isdir(path) or not is_writable(path):
+        raise ImportError("no tool may write there", path=path)
+    return _FolderFinder(
+        path,
+        (ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES),
+        (SourceFileLoader, importlib.machinery.SOURCE_SUFFIXES),
+        (SourcelessFileLoader, importlib.machinery.BYTECODE_SUFFIXES),
+    )
 
 
 class _Distributions:
@@ -200,8 +258,31 @@ class _SourceOnly(SourceFileLoader):
             body = file.read()
             # After reading: a change before it shows in the change time, one after it comes too late.
             if path == self.path and _of_status(os.fstat(file.fileno())) != self._identity:
-                raise _refused(self.name, path, "is new or changed")
+                raise _Refused(self.name, path, "is new or changed")
             return body
+
+
+def _objection_to_loading(spec: ModuleSpec, recorded: _Recorded) -> str:
+    """Why the loader of an unchanged file would run something else; empty where it would not."""
+    if isinstance(spec.loader, ExtensionFileLoader):
+        # It may load libraries from anywhere beside it, by its RPATH.
+        folder = next(one for one in recorded.folders if is_within(os.path.realpath(spec.origin or ""), one))
+        known = {path: one for path, one in recorded.files.items() if _is_library(path)}
+        below = {path: one for path, one in _modules_below(folder, ()).items() if _is_library(path)}
+        changed = next((path for path, one in below.items() if known.get(path) != one), "")
+        return f"may load {changed}, which is new or changed" if changed else ""
+    if type(spec.loader) in (SourceFileLoader, _SourceOnly):
+        return ""
+    # The loader of somebody else, such as that of pytest, has a cache of bytecode of its own.
+    stem = f"{os.path.splitext(os.path.basename(spec.origin or ''))[0]}."
+    for entry in _entries(os.path.join(os.path.dirname(os.path.realpath(spec.origin or "")), _CACHE)):
+        if entry.name.startswith(stem) and _identity(entry.path) != recorded.files.get(entry.path):
+            return "has cached bytecode that is new or changed"
+    return ""
+
+
+def _is_library(path: str) -> bool:
+    return ".so" in os.path.basename(path)
 
 
 def _without_bytecode(spec: ModuleSpec, recorded: _Recorded) -> None:
@@ -212,11 +293,6 @@ def _without_bytecode(spec: ModuleSpec, recorded: _Recorded) -> None:
     if type(spec.loader) is SourceFileLoader and identity is not None:
         spec.loader = _SourceOnly(spec.loader.name, spec.loader.path, identity)
         spec.cached = None
-
-
-def _refused(name: str, place: str, objection: str) -> ImportError:
-    why = "toolkeep does not let a file be imported that a tool may have written while a keep was open"
-    return ImportError(f"{name}: {place} {objection}; {why}", name=name, path=place)
 
 
 def _place(spec: ModuleSpec | None) -> str:
@@ -259,7 +335,7 @@ def _modules_below(folder: str, left_out: Sequence[str]) -> dict[str, Identity]:
             seen += 1
             if seen > PROTECTED_ENTRIES:
                 raise ValueError("its folder holds too many modules to watch; grant a folder below it")
-            if entry.is_symlink() or entry.name.endswith(_SUFFIXES):
+            if entry.is_symlink() or entry.name.endswith(_SUFFIXES) or _is_library(entry.name):
                 found[entry.path] = _of_status(entry.stat(follow_symlinks=False))
             elif _may_be_package(entry) and entry.path not in skipped:
                 left.append(entry.path)
@@ -267,7 +343,8 @@ def _modules_below(folder: str, left_out: Sequence[str]) -> dict[str, Identity]:
 
 
 def _may_be_package(entry: os.DirEntry[str]) -> bool:
-    is_name = entry.name.isidentifier() and entry.name != "__pycache__"
+    """Whether a folder may hold modules, their bytecode, or the libraries of an extension module."""
+    is_name = entry.name.isidentifier() or entry.name.endswith(".libs")
     return is_name and entry.is_dir(follow_symlinks=False)
 
 

@@ -25,6 +25,13 @@ _SYSTEM_FOLDERS: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "lib
 _VARIABLES: Final = ("PYTHON", "GIT_", "LD_", "SSL_CERT_", "OPENSSL_")
 """Beginnings of variables whose paths decide what is loaded, run or believed."""
 
+_RELATIVE_VARIABLES: Final = (
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT", "PYTHONHOME", "PYTHONPYCACHEPREFIX", "PYTHONUSERBASE"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "OPENSSL_CONF", "OPENSSL_MODULES"),
+    *("GIT_EXEC_PATH", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_TEMPLATE_DIR"),
+)
+"""Those of them whose relative paths count from the working folder."""
+
 _WORK_VARIABLE: Final = "PYTHONPATH"
 """Its folders are in `sys.path`, where they count as work."""
 
@@ -134,7 +141,10 @@ def resolved(named: Iterable[TrustedPath]) -> ProcessTrust:
     found: dict[str, TrustedPath] = {}
     links: dict[str, TrustedPath] = {}
     for one in named:
-        real = os.path.realpath(one.path)
+        try:
+            real = os.path.realpath(one.path)
+        except OSError:  # the working folder is gone, and with it what a relative path leads to
+            continue
         if real != "/":  # a prefix of "/" would forbid every write
             found.setdefault(real, one._replace(path=real))
         for link in links_of(one.path):
@@ -156,6 +166,10 @@ def _of_user() -> Iterator[TrustedPath]:
     if home.startswith("/"):
         for name in (".agent", ".acode"):
             yield TrustedPath(os.path.join(os.path.realpath(home), name), "the configuration of the user")
+        for variable, folder in (("XDG_CONFIG_HOME", ".config"), ("XDG_DATA_HOME", ".local/share")):
+            base = os.environ.get(variable) or os.path.join(home, folder)
+            # Its file names the module that is imported to read secrets.
+            yield TrustedPath(f"{os.path.realpath(base)}/python_keyring", "the configuration of keyring")
 
 
 def is_site(path: str) -> bool:
@@ -189,6 +203,8 @@ def _named(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name in ("sitecustomize", "usercustomize"):
         if file := getattr(sys.modules.get(name), "__file__", None):
             yield file, f"{name} of Python"
+    if sys.pycache_prefix:
+        yield sys.pycache_prefix, "cached bytecode of Python"
     yield from _of_variables(environment)
 
 
@@ -222,10 +238,18 @@ def _existing(prefix: str) -> Iterator[str]:
 
 def _of_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in environment.items():
-        if name.startswith(_VARIABLES) and name != _WORK_VARIABLE:
+        if value and name.startswith(_VARIABLES) and name != _WORK_VARIABLE:
             for path in value.split(":"):
-                if path.startswith("/") and path.rstrip("/"):
-                    yield path, f"named by the variable {name}"
+                if path.startswith("/") or _counts_from_here(name, path):
+                    yield path or os.curdir, f"named by the variable {name}"
+
+
+def _counts_from_here(name: str, path: str) -> bool:
+    """Whether a path of a variable, which does not begin with a slash, is one below the working folder."""
+    if name == "LD_LIBRARY_PATH":
+        return True  # an empty one is the folder itself: `$LD_LIBRARY_PATH:/opt/lib` where it was not set
+    is_searched = name in ("LD_PRELOAD", "LD_AUDIT") and "/" not in path  # in the folders of libraries
+    return bool(path) and name in _RELATIVE_VARIABLES and not is_searched
 
 
 @functools.cache
@@ -243,7 +267,9 @@ def _of_search() -> Iterator[TrustedPath]:
 def links_of(path: str) -> list[str]:
     """Every link that is followed on the way to where a path leads, each by its own real place."""
     found: list[str] = []
-    names = [name for name in reversed(os.path.abspath(path).split("/")) if name]
+    # Not by `abspath`: it takes `a/..` for nothing, and `a` may be a link by now.
+    whole = path if path.startswith("/") else f"{os.getcwd()}/{path}"
+    names = [name for name in reversed(whole.split("/")) if name not in ("", ".")]
     place = "/"
     while names:
         name = names.pop()

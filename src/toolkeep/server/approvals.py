@@ -14,7 +14,7 @@ from toolkeep.approval.coverage import Argument
 from toolkeep.approval.outline import outline, shortest_first, summary
 from toolkeep.approval.question import Answer, AnswerRefused, Question, Standing
 from toolkeep.approval.store import Approvals
-from toolkeep.approval.view import preview
+from toolkeep.approval.view import preview_answer
 from toolkeep.clock import iso
 from toolkeep.errors import Code
 from toolkeep.keep import Keep
@@ -223,7 +223,7 @@ async def preview_approval(keep: Keep, caller: Caller, question_id: str, said: P
 def _covers(question: Question, arguments: dict[str, str]) -> str:
     if not question.may_be_remembered:
         return ""
-    return preview(question, Answer(verdict="approve", approver="", way="", arguments=arguments))
+    return preview_answer(question, Answer(verdict="approve", approver="", way="", arguments=arguments))
 
 
 async def list_rules(keep: Keep) -> list[RuleView]:

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from toolkeep.audit.receipt import Receipt
+from toolkeep.audit.witness import Request
+from toolkeep.errors import NotRecorded
 from toolkeep.storage.approvals import FileApprovals
 from toolkeep.storage.body_writer import BodyWriter
 from toolkeep.storage.keys import Keys
@@ -38,6 +40,15 @@ class FileRecord:
         proof = self.log.prove(index)
         (entry,) = self.log.read(index, index + 1)
         return Receipt.of(entry, proof)
+
+    def witness_request(self, old_size: int) -> str:
+        """The request to a witness that signed the log last at this size, as text."""
+        try:
+            proof, checkpoint = self.log.prove_growth(old_size)
+        except ValueError:
+            hint = "give the size that the witness signed last"
+            raise NotRecorded(f"the log was never of size {old_size}", hint) from None
+        return str(Request(old_size=old_size, proof=tuple(proof), checkpoint=checkpoint))
 
     def records_of(self, call_id: str) -> list[dict[str, Any]]:
         """The records of one call, in order."""

@@ -284,7 +284,7 @@ def fill_the_disk(own_scratch: str) -> str:
 
 @attempt("disk-bound", "done")
 def fill_the_table_of_files(own_scratch: str) -> str:
-    for number in range(3000):
+    for number in range(1500):
         (Path(own_scratch) / f"f{number}").touch()
     return "done"
 

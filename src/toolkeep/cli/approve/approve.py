@@ -10,7 +10,7 @@ import click
 from msgspec.structs import replace
 
 from toolkeep.approval.question import Answer, Question, Reach, Standing
-from toolkeep.approval.view import moment, name, view
+from toolkeep.approval.view import moment, name, render_question
 from toolkeep.cli.approve.queue import NotAnswered, approvals_of, check, take, waiting_question
 from toolkeep.cli.asking import YES, agreed, can_ask, columns, person, show, typed, typed_name
 from toolkeep.cli.options import common, is_terminal, print_json, project, say, say_done
@@ -132,7 +132,7 @@ def _asked(
     if days is not None:
         answer = replace(answer, days=days)
     check(question, answer)
-    show(view(question, now=time.time(), width=columns()))
+    show(render_question(question, now=time.time(), width=columns()))
     said = asyncio.run(_agreed(question, answer, project))
     if said is None:
         hint = f"the call still waits; to refuse it: toolkeep approve deny {question.id}"

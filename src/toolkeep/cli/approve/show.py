@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from toolkeep.approval.view import view
+from toolkeep.approval.view import render_question
 from toolkeep.cli.approve.queue import approvals_of, question_data, screen_width, waiting_question
 from toolkeep.cli.options import common, print_json, project
 
@@ -21,5 +21,5 @@ def command(question_id: str, project: Path | None, *, as_json: bool) -> None:
     if as_json:
         print_json(question_data(question))
         return
-    for line in view(question, now=time.time(), width=screen_width(otherwise=80)):
+    for line in render_question(question, now=time.time(), width=screen_width(otherwise=80)):
         click.echo(line.text)
