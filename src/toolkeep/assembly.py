@@ -1,7 +1,7 @@
 """The only file that imports every edge: what is wanted in, a ready keep out."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ import msgspec
 
 from toolkeep.config.paths import PROJECT_FILE, config_paths, find_project, home_folder, outer_projects
 from toolkeep.config.settings import DEFAULT_SETTINGS, Settings
+from toolkeep.config.upstreams import document_of
 from toolkeep.errors import FileUnreadable, NotAccepted, ProviderFailed, StateUnusable
 from toolkeep.keep import Keep
 from toolkeep.limits import DEFAULT_CALL_LIMITS, CallLimits, Limits
@@ -18,6 +19,7 @@ from toolkeep.registry.providers import ToolProvider
 from toolkeep.registry.registry import LockedSets
 from toolkeep.registry.state import MemoryState
 from toolkeep.registry.tiers import check_formats
+from toolkeep.sandbox.trusted import ReplacedFile, TrustedPath
 from toolkeep.storage.folder import protected_folder, state_folder
 from toolkeep.storage.state import KeepState
 from toolkeep.telemetry.logs import LogListener
@@ -145,9 +147,35 @@ def _policy_settings(
         held_back=settings.policies_held_back,
         project=str(project),
         state_folder=str(protected_folder(state.folder)) if state else None,
+        files=tuple(trusted_files(settings)),
         is_paranoid=settings.is_paranoid,
         wait_s=settings.approval_wait_s if wait_s is None else wait_s,
     )
+
+
+def trusted_files(settings: Settings) -> Iterator[TrustedPath]:
+    """Every file that the configuration has this process itself read or write (SBX-6).
+
+    Files of the state folder are not among them: no tool sees that folder at all.
+    """
+    for file in settings.files:
+        # Its folder holds the policies, too; the file may be a link to elsewhere.
+        for path in (Path(file.path).parent, file.path):
+            yield TrustedPath(str(path), "the configuration")
+    for upstream in settings.upstreams.values():
+        document = Path(upstream.folder) / document_of(upstream.data)
+        yield TrustedPath(str(document), f"the document of upstream '{upstream.name}'")
+        for name, source in upstream.secrets.items():
+            if source.kind == "file":
+                what = f"the file of secret '{name}' of upstream '{upstream.name}'"
+                yield TrustedPath(os.path.expanduser(source.where), what)  # noqa: PTH111 -- never raises
+    if settings.checkpoint_file:
+        yield ReplacedFile(settings.checkpoint_file, "the file of checkpoints")
+    if settings.store_url:
+        from toolkeep.storage.places import files_of
+
+        for path in files_of(settings.store_url):
+            yield TrustedPath(path, "named by the URL of the store")
 
 
 def project_folder(project: Path | str | None = None) -> Path:

@@ -22,7 +22,7 @@ from toolkeep.registry.registry import LockedSets
 from toolkeep.registry.state import RegistryState
 from toolkeep.registry.unanswered import answering
 from toolkeep.sandbox.importing import note_keep, refuse_calls
-from toolkeep.sandbox.trusted import TrustedPaths
+from toolkeep.sandbox.trusted import TrustedPaths, resolved
 from toolkeep.telemetry.logs import LogListener
 from toolkeep.validation.compiler import Formats
 from toolkeep.validation.memory import RefusalMemory
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from toolkeep.registry.store import DefinitionStore
     from toolkeep.replay import Replay
     from toolkeep.results.output import Normalizers
-    from toolkeep.sandbox.trusted import TrustedPath
+    from toolkeep.sandbox.trusted import ProcessTrust, TrustedPath
     from toolkeep.sign_ins import KeptTokens
     from toolkeep.sources.mcp.questions import Answerer
     from toolkeep.storage.following import Follower, StateFollower
@@ -149,6 +149,7 @@ class Keep(KeepsTools):
         self._speaks: Speaker | None = None
         self._trusted: TrustedPaths | None = None
         self._code: RegisteredCode | None = None
+        self._files = resolved(policy.files)
         _OPEN.add(self)
         for grant in policy.agents.values():
             self._watch(grant)
@@ -268,17 +269,27 @@ class Keep(KeepsTools):
             def code() -> "Iterable[TrustedPath]":
                 return (one for keep in list(_OPEN) for one in keep.code)
 
-            self._trusted = TrustedPaths(self._policy.state_folder or "", code, programs)
+            def files() -> "Iterable[ProcessTrust]":
+                return [keep._files for keep in list(_OPEN)]  # noqa: SLF001 -- a keep like this one
+
+            def links() -> "Iterable[TrustedPath]":
+                return (one for keep in list(_OPEN) for one in keep._registered_code.links())  # noqa: SLF001 -- the same
+
+            self._trusted = TrustedPaths(self._policy.state_folder or "", code, programs, files, links)
         return self._trusted
 
     @property
     def code(self) -> "Sequence[TrustedPath]":
         """Where the code of the registered tools lies."""
+        return self._registered_code()
+
+    @property
+    def _registered_code(self) -> "RegisteredCode":
         if self._code is None:
             from toolkeep.execution.registered_code import RegisteredCode
 
             self._code = RegisteredCode(lambda: self._registry.snapshot.families, self._project)
-        return self._code()
+        return self._code
 
     def has_agent(self, name: str) -> bool:
         """Whether an agent of that name was declared."""

@@ -168,3 +168,22 @@ def test_an_upstream_takes_no_name_of_one_that_was_there_before(tmp_path: Path) 
     assert imports(tmp_path) == {**before, "other_getBook": "enabled", "other_listBooks": "enabled"}
     owners = {tool.name: tool.provider for tool in open_keep(project=tmp_path).tools()}
     assert (owners["getBook"], owners["other_getBook"]) == ("upstream:book_shop", "upstream:other")
+
+
+@pytest.mark.spec("SBX-6")
+def test_a_server_that_is_looked_at_writes_no_folder_where_a_configured_file_could_be_made(
+    tmp_path: Path,
+) -> None:
+    from tests.cli.upstreams import toolkeep
+
+    (Path.home() / ".agent").mkdir()
+    (Path.home() / ".agent" / "config.yml").write_text(
+        "upstreams:\n  shop: {openapi: shop.json, url: https://shop.example,"
+        f" secrets: {{key: {{file: {tmp_path}/token}}}}}}\n"
+    )
+    command = ["--capability", f"fs.write:{tmp_path}", "--yes", "--", "/bin/cat"]
+    result = toolkeep(tmp_path, "add", "mcp", "shelf", *command)
+    assert result.exit_code == 1
+    assert "'token' could be made in its folder, and is the file of secret 'key' of upstream 'shop'" in (
+        result.stderr
+    )

@@ -19,7 +19,7 @@ from toolkeep.cli.main import cli
 from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import ORDINARY_ID
 from toolkeep.sandbox.probe import Finding, Findings, probe
-from toolkeep.sandbox.trusted import TrustedPath
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPath
 
 NAMESPACES = frozenset(mechanism for mechanism in Mechanism if mechanism.endswith("-namespace"))
 
@@ -289,6 +289,22 @@ def test_it_lists_what_no_tool_may_write_because_the_host_trusts_it() -> None:
     )
     printed = "\n".join(doctor.trusted_lines(host))
     assert printed.endswith("  /opt/\\u001b[2Jenv: the environment of Python")
+
+
+@pytest.mark.spec("SBX-6")
+def test_it_lists_the_files_that_the_configuration_names() -> None:
+    (Path.home() / ".agent").mkdir()
+    (Path.home() / ".agent" / "config.yml").write_text("audit: {checkpoint_file: /mnt/elsewhere/books.txt}\n")
+    assert "  /mnt/elsewhere/books.txt: the file of checkpoints" in doctor.trusted_lines(doctor.this_host())
+
+
+def test_with_a_configuration_that_cannot_be_read_it_says_so_and_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (Path.home() / ".agent").mkdir()
+    (Path.home() / ".agent" / "config.yml").write_text("no: [configuration")
+    assert doctor.this_host().trusted == THIS_PROCESS.host
+    assert "the files of the configuration are not listed" in capsys.readouterr().err
 
 
 @pytest.mark.spec("SBX-1")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toolkeep.execution import held_down as module
-from toolkeep.sandbox.trusted import TrustedPath, TrustedPaths, of_process
+from toolkeep.sandbox.trusted import ReplacedFile, TrustedPath, TrustedPaths, of_process, resolved
 
 
 def held_down(folder: Path, *, is_deep: bool = True) -> list[str]:
@@ -184,6 +184,60 @@ def test_a_link_on_the_way_to_the_environment_refuses_the_grant(work: Path) -> N
         ValueError, match="holds the link 'env', by which the environment of Python is reached"
     ):
         held_with(work, paths)
+
+
+# --- files that a configuration names --------------------------------------------------------------
+
+
+def configured(*files: TrustedPath) -> TrustedPaths:
+    found = resolved(files)
+    return TrustedPaths(files=lambda: [found])
+
+
+@pytest.mark.spec("SBX-6")
+def test_a_configured_file_is_held_down_with_the_folders_above_it(work: Path) -> None:
+    (work / "secrets").mkdir()
+    (work / "secrets" / "token").touch()
+    paths = configured(TrustedPath(str(work / "secrets" / "token"), "the file of secret 'x'"))
+    assert held_with(work, paths) == ["secrets/", "secrets/token"]
+
+
+@pytest.mark.spec("SBX-6")
+def test_a_link_on_the_way_to_a_configured_file_refuses_the_grant(work: Path) -> None:
+    (work / "secrets").symlink_to("/elsewhere")
+    paths = configured(TrustedPath(str(work / "secrets" / "token"), "the file of secret 'x'"))
+    with pytest.raises(
+        ValueError, match="holds the link 'secrets', by which the file of secret 'x' is reached"
+    ):
+        held_with(work, paths)
+
+
+@pytest.mark.spec("SBX-6")
+def test_a_configured_file_that_could_be_made_refuses_the_grant(work: Path) -> None:
+    paths = configured(TrustedPath(str(work / "token"), "the file of secret 'x'"))
+    with pytest.raises(
+        ValueError, match="'token' could be made in its folder, and is the file of secret 'x'"
+    ):
+        held_with(work, paths)
+
+
+@pytest.mark.spec("SBX-6")
+def test_of_a_file_that_the_host_replaces_the_folder_is_held_down(work: Path) -> None:
+    """A rename over a file ends the mounts on it, in every namespace. The file need not be there yet."""
+    (work / "out" / "deep").mkdir(parents=True)
+    paths = configured(ReplacedFile(str(work / "out" / "checkpoint"), "the file of checkpoints"))
+    assert held_with(work, paths) == ["out"]
+    assert held_with(work / "out" / "deep", paths) == []
+    with pytest.raises(ValueError, match="is that of 'checkpoint', the file of checkpoints, which toolkeep"):
+        held_with(work / "out", paths)
+
+
+@pytest.mark.spec("SBX-6")
+def test_a_link_on_the_way_to_the_state_refuses_the_grant(work: Path) -> None:
+    """Replaced, it would have the next keep believe another state."""
+    (work / "var").symlink_to("/elsewhere")
+    with pytest.raises(ValueError, match="holds the link 'var', by which the state of toolkeep is reached"):
+        held_with(work, TrustedPaths(str(work / "var" / "state")))
 
 
 # --- large and hostile trees -----------------------------------------------------------------------

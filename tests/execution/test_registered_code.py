@@ -59,6 +59,30 @@ def test_what_a_configuration_names_is_found(
     assert places(project, named(kind, target)) == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [
+        ("command", ["./link/run.sh", "{path}"]),
+        ("command", ["/bin/sh", "link/run.sh"]),
+        ("process", ["./link/run.sh"]),
+        ("process", {"argv": ["/bin/sh"], "code": ["./link/shop"]}),
+        ("mcp", {"command": ["/bin/sh", "./link/run.sh"], "base": "PROJECT"}),
+        ("wasm", {"path": "link/module.wasm"}),
+        ("python", "link.tools:price"),
+    ],
+)
+def test_links_on_the_way_to_what_a_configuration_names_are_found(
+    project: Path, kind: str, target: Any
+) -> None:
+    """A tool that may write them would put code of its own in their place, and the secrets of others into it."""
+    (project / "link").symlink_to(".")
+    (project / "__init__.py").touch()
+    if kind == "mcp":
+        target = {**target, "base": str(project)}
+    found = RegisteredCode(lambda: {"named": [named(kind, target)]}, str(project)).links()
+    assert TrustedPath(str(project / "link"), "the code of the tool 'named'") in found
+
+
 def test_the_program_of_an_upstream_server_is_found(project: Path) -> None:
     target = {"command": ["/bin/sh", "./server.js"], "base": str(project), "tool": "t", "upstream": "u"}
     assert places(project, named("mcp", target, "mcp:u")) == ["server.js"]

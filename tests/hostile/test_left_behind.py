@@ -63,6 +63,26 @@ def move_source():
     os.rename("src", "gone")
 
 
+def link_secret():
+    os.remove("secrets/token")
+    os.symlink(os.getcwd() + "-home/private", "secrets/token")
+
+
+def link_secrets():
+    os.rename("secrets", "gone-secrets")
+    os.symlink(os.getcwd() + "-home", "secrets")
+
+
+def forge_checkpoint():
+    Path("out/new").write_text("of another log")
+    os.replace("out/new", "out/checkpoint")
+
+
+def link_checkpoints():
+    os.rename("out", "gone-out")
+    os.symlink(os.getcwd() + "-home", "out")
+
+
 def change_tool():
     Path("src/shop/tools.py").write_text("raise SystemExit")
 
@@ -113,11 +133,26 @@ print(json.dumps({"said": said.value if said.ok else said.to_dict()["error"]["me
 """
 
 
+CONFIGURATION = """
+audit: {{checkpoint_file: {top}/out/checkpoint}}
+upstreams:
+  shop:
+    openapi: shop.json
+    url: https://shop.example
+    secrets: {{key: {{file: {top}/secrets/token}}}}
+"""
+
+
+def home_of(project: Path) -> Path:
+    """The home of the user, outside of every grant."""
+    return project.with_name(f"{project.name}-home")
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("project")
     venv.create(top / ".venv", with_pip=False)
-    site = next((top / ".venv" / "lib").glob("python*/site-packages"))
+    [site] = (top / ".venv" / "lib").glob("python*/site-packages")
     installed = [path for path in sys.path if path.endswith("site-packages")]
     source = Path(__file__).resolve().parents[2] / "src"
     (site / "all.pth").write_text("\n".join([*installed, str(source), str(top / "src")]))
@@ -130,6 +165,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (top / "single.py").write_text(f'{head}def honest() -> str:\n    """Say."""\n    return "source"\n')
     (top / "evil.py").write_text(EVIL)
+    (top / "secrets").mkdir()
+    (top / "secrets" / "token").write_text("s3cr3t")
+    (top / "out").mkdir()
+    configuration = home_of(top) / ".agent"
+    configuration.mkdir(parents=True)
+    (configuration / "config.yml").write_text(CONFIGURATION.format(top=top))
+    (configuration / "shop.json").write_text(
+        '{"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "paths": {}}'
+    )
     (top / "host.py").write_text(textwrap.dedent(HOST))
     return top
 
@@ -141,7 +185,7 @@ def attacked(project: Path, how: str, tmp_path: Path) -> dict[str, Any]:
     done = subprocess.run(
         [project / ".venv" / "bin" / "python", "host.py", how],
         cwd=project,
-        env={**os.environ, "TOOLKEEP_HOME": str(tmp_path / "state")},
+        env={**os.environ, "TOOLKEEP_HOME": str(tmp_path / "state"), "HOME": str(home_of(project))},
         capture_output=True,
         text=True,
         check=False,
@@ -183,3 +227,28 @@ def test_planted_bytecode_is_not_run(project: Path, tmp_path: Path) -> None:
     found = attacked(project, "plant_bytecode", tmp_path)
     assert found.pop("said") in ("OSError", "PermissionError")
     assert found == SOUND
+
+
+@pytest.mark.parametrize("how", ["link_secret", "link_secrets"])
+def test_a_file_of_a_secret_does_not_become_a_link_to_another(
+    project: Path, how: str, tmp_path: Path
+) -> None:
+    """The host reads it for the next call of its upstream: of a link, any file of the user."""
+    found = attacked(project, how, tmp_path)
+    assert found.pop("said") in ("OSError", "PermissionError")
+    assert found == SOUND
+    assert (os.path.realpath(project / "secrets" / "token"), (project / "secrets" / "token").read_text()) == (
+        os.path.realpath(project) + "/secrets/token",
+        "s3cr3t",
+    )
+
+
+@pytest.mark.parametrize("how", ["forge_checkpoint", "link_checkpoints"])
+def test_the_folder_of_the_checkpoint_file_stays_as_it_is(project: Path, how: str, tmp_path: Path) -> None:
+    """The host puts a new file there each second: through a link, into any folder of the user."""
+    (project / "out" / "checkpoint").unlink(missing_ok=True)
+    found = attacked(project, how, tmp_path)
+    assert found.pop("said") in ("OSError", "PermissionError")
+    assert found == SOUND
+    assert [entry.name for entry in home_of(project).iterdir()] == [".agent"]
+    assert (project / "out" / "checkpoint").read_text().startswith("toolkeep")

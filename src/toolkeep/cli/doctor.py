@@ -1,7 +1,8 @@
 """`toolkeep doctor`: which levels of isolation this machine gives, and how to get the rest.
 
-Tries each mechanism in a throw-away process, and with `--attack` the whole escape suite. Opens no keep, reads
-no configuration and runs nothing of a project. What it says holds for this machine and this user, now.
+Tries each mechanism in a throw-away process, and with `--attack` the whole escape suite. Opens no keep and
+runs nothing of a project; it reads the configuration for the files that it names. What it says holds for this
+machine and this user, now.
 """
 
 import os
@@ -13,11 +14,12 @@ from typing import Any, Final
 
 import click
 
-from toolkeep.cli.options import common, print_json, say
+from toolkeep.cli.options import common, print_json, say, warn
+from toolkeep.errors import ToolkeepError
 from toolkeep.sandbox.levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import ORDINARY_ID
 from toolkeep.sandbox.probe import Finding, Findings, probe
-from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPath
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPath, resolved
 from toolkeep.wording import visible
 
 
@@ -31,7 +33,7 @@ class Host:
     processor: str
     user: int
     trusted: tuple[TrustedPath, ...] = ()
-    """What this process executes, imports or believes."""
+    """What this process executes, imports or believes, and a keep that is opened here."""
 
     @property
     def worker_user(self) -> int:
@@ -46,8 +48,20 @@ def this_host() -> Host:
         kernel=f"{platform.system()} {platform.release()}",
         processor=platform.machine(),
         user=os.geteuid(),
-        trusted=THIS_PROCESS.host,
+        trusted=(*THIS_PROCESS.host, *_of_configuration()),
     )
+
+
+def _of_configuration() -> tuple[TrustedPath, ...]:
+    """The files that the configuration here has a keep itself read or write."""
+    from toolkeep.assembly import open_state, project_folder, read_configuration, trusted_files
+
+    try:
+        project = project_folder()
+        return resolved(trusted_files(read_configuration(project, open_state(project)))).paths
+    except ToolkeepError as error:
+        warn(f"the files of the configuration are not listed: {error}")
+        return ()
 
 
 @click.command("doctor")

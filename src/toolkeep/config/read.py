@@ -279,7 +279,7 @@ class _File:
             validation_failure_level=LEVELS.get(level, before.validation_failure_level),
             providers=tuple(dict.fromkeys((*before.providers, *(registry.get("providers") or ())))),
             disabled={**before.disabled, **dict(self._disabled(data))},
-            checkpoint_file=at(data, "/audit/checkpoint_file") or before.checkpoint_file,
+            checkpoint_file=_absolute(at(data, "/audit/checkpoint_file")) or before.checkpoint_file,
             checkpoint_webhook=at(data, "/audit/checkpoint_webhook") or before.checkpoint_webhook,
             event_webhook=_event_webhook(at(data, "/events/webhook")) or before.event_webhook,
             store_url=at(data, "/store/url") or before.store_url,
@@ -417,6 +417,11 @@ def _pointer_in(data: Any, shown: str) -> str:
             data = None
         pointer = f"{pointer}/{escaped(key)}"
     return pointer
+
+
+def _absolute(path: str | None) -> str:
+    """The path as it is meant now: the working folder of a program may change."""
+    return str(Path(path).absolute()) if path else ""
 
 
 def _event_webhook(data: dict[str, Any] | None) -> EventWebhook | None:

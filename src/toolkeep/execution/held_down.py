@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from toolkeep.limits import PROTECTED_ENTRIES
 from toolkeep.sandbox.import_guard import watch
 from toolkeep.sandbox.mounts import other_names
-from toolkeep.sandbox.trusted import TrustedPath, TrustedPaths, is_within
+from toolkeep.sandbox.trusted import ReplacedFile, TrustedPath, TrustedPaths, is_within
 
 _PROTECTED: Final = frozenset((".agent", ".git", "toolkeep.lock"))
 _OF_GIT: Final = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees", "info")
@@ -51,7 +51,8 @@ def trusted_inside(folder: str, trusted: TrustedPaths, agent: str) -> Iterator[T
     if (above := trusted.covering(folder, agent)) is not None:
         raise ValueError(f"its folder belongs to what toolkeep trusts, {above.what}; grant another folder")
     for other in other_names(folder):
-        if one := next(filter(None, (trusted.covering(other, agent), *trusted.inside(other, agent))), None):
+        found = (trusted.covering(other, agent), *trusted.inside(other, agent), *trusted.links_inside(other))
+        if one := next(filter(None, found), None):
             reason = f"its folder is mounted a second time, at {other}, where {one.what} lies"
             raise ValueError(f"{reason}; grant a folder that is mounted once")
     inside = trusted.inside(folder, agent)
@@ -61,6 +62,10 @@ def trusted_inside(folder: str, trusted: TrustedPaths, agent: str) -> Iterator[T
             reached = f"its folder holds the link '{name}', by which {link.what} is reached"
             raise ValueError(f"{reached}; grant a folder below it")
     for one in inside:
+        if isinstance(one, ReplacedFile):
+            name = os.path.basename(one.path)
+            reason = f"its folder is that of '{name}', {one.what}, which toolkeep replaces"
+            raise ValueError(f"{reason}; keep that in another folder, or grant a folder below it")
         _make_there(one, folder)
         yield one
 
@@ -73,7 +78,8 @@ def _make_there(one: TrustedPath, folder: str) -> None:
         os.mkdir(one.path)
         return
     name = os.path.relpath(one.path, folder)
-    raise ValueError(f"'{name}' could be made in its folder, and is {one.what}; grant a folder below it")
+    reason = f"'{name}' could be made in its folder, and is {one.what}"
+    raise ValueError(f"{reason}; make it, or grant a folder below it")
 
 
 def check_unprotected(folder: str, trusted: TrustedPaths, agent: str) -> None:

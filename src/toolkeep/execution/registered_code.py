@@ -16,10 +16,10 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.reference import Unreachable, find_reference, is_live
 from toolkeep.definitions.vocabulary import Isolation
 from toolkeep.execution.held_down import CACHE
-from toolkeep.execution.programs import find_program, surroundings
+from toolkeep.execution.programs import absolute, find_program, surroundings
 from toolkeep.execution.staying import Staying
-from toolkeep.execution.tool_code import find_code
-from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPath, is_within
+from toolkeep.execution.tool_code import find_code, own_code
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPath, is_within, links_of
 
 Families = Mapping[str, Sequence[RegisteredTool]]
 Grants = Mapping[str, Iterable[Capability]]
@@ -34,19 +34,43 @@ class RegisteredCode:
         self._project = project
         self._seen: Families | None = None
         self._paths: tuple[TrustedPath, ...] = ()
+        self._links: tuple[TrustedPath, ...] = ()
 
     def __call__(self) -> tuple[TrustedPath, ...]:
         """The paths outside what the process trusts anyway."""
         families = self._families()
         if families is not self._seen:
-            tools = (tool for family in families.values() for tool in family)
+            tools = [tool for family in families.values() for tool in family]
             found = dict.fromkeys(one for tool in tools for one in self._of(tool))
+            # Tools of one upstream share its program.
+            written = {path: tool.name for tool in tools for path in self._written(tool)}
+            self._links = tuple(
+                TrustedPath(link, f"the code of the tool '{name}'")
+                for path, name in written.items()
+                for link in links_of(path)
+            )
             already = [one.path for one in THIS_PROCESS.host]
             self._paths = tuple(
                 one for one in found if not any(is_within(one.path, path) for path in already)
             )
             self._seen = families
         return self._paths
+
+    def links(self) -> tuple[TrustedPath, ...]:
+        """The links on the way to programs, their code and modules: replaced, they would lead to others."""
+        self()
+        return self._links
+
+    def _written(self, tool: RegisteredTool) -> list[str]:
+        try:
+            if not is_live(tool.runner):
+                return list(_written(getattr(tool.runner, "kind", ""), tool.runner, self._base(tool)))
+            return own_code(find_reference(tool.runner), []) if _is_confined(tool) else []
+        except (ValueError, OSError, Unreachable):  # it is not there, and its calls say so
+            return []
+
+    def _base(self, tool: RegisteredTool) -> str:
+        return self._project if tool.provider == "project" and self._project else "/"
 
     def _of(self, tool: RegisteredTool) -> Iterator[TrustedPath]:
         what = f"the code of the tool '{tool.name}'"
@@ -62,12 +86,14 @@ class RegisteredCode:
 
     def _places(self, tool: RegisteredTool) -> Iterable[str]:
         if is_live(tool.runner):
-            asked = tool.definition.constraints.required_isolation
-            if asked in (None, Isolation.NONE):
+            if not _is_confined(tool):
                 return _file_of(tool.runner)
             return find_code(find_reference(tool.runner), []).packages
-        base = self._project if tool.provider == "project" and self._project else "/"
-        return _named(getattr(tool.runner, "kind", ""), tool.runner, base)
+        return _named(getattr(tool.runner, "kind", ""), tool.runner, self._base(tool))
+
+
+def _is_confined(tool: RegisteredTool) -> bool:
+    return tool.definition.constraints.required_isolation not in (None, Isolation.NONE)
 
 
 def programs_of_others(grants: Grants, project: str, agent: str) -> Iterator[TrustedPath]:
@@ -83,20 +109,54 @@ def programs_of_others(grants: Grants, project: str, agent: str) -> Iterator[Tru
 def _named(kind: str, runner: Any, base: str) -> Iterable[str]:
     """What a configuration, a store or an upstream names."""
     if kind == "python":
-        return find_code(str(runner.target), [base, *sys.path] if base != "/" else sys.path).packages
+        return find_code(str(runner.target), _search(base)).packages
     if kind == "command":
         files = (os.path.realpath(os.path.join(base, word)) for word in runner.target[1:])
         return [*surroundings(find_program(runner.target[0], base)), *filter(os.path.isfile, files)]
-    if kind == "process":
-        return Staying.read(runner.target).shown(base)
-    if kind == "mcp" and "command" in runner.target:
-        named = {"argv": list(runner.target["command"]), "code": runner.target.get("code")}
-        return Staying.read(named).shown(runner.target["base"])
+    if kind in ("process", "mcp"):
+        staying, base = _staying(kind, runner, base)
+        return staying.shown(base) if staying else ()
     if kind == "wasm":
-        target = getattr(runner, "path", None) or runner.target
-        path = target["path"] if isinstance(target, dict) else target
-        return [os.path.realpath(os.path.join(base, os.path.expanduser(path)))]
+        return [os.path.realpath(_module(runner, base))]
     return ()
+
+
+def _written(kind: str, runner: Any, base: str) -> Iterator[str]:
+    """The same as it is written, links and all."""
+    words: Sequence[str] = ()
+    if kind == "python":
+        yield from own_code(str(runner.target), _search(base))
+    elif kind == "command":
+        words = runner.target
+    elif kind in ("process", "mcp"):
+        staying, base = _staying(kind, runner, base)
+        words = staying.argv if staying else ()
+        yield from (os.path.join(base, absolute(name, base)) for name in (staying.code if staying else ()))
+    elif kind == "wasm":
+        yield _module(runner, base)
+    if words:
+        yield find_program(words[0], base)
+        yield from filter(os.path.isfile, (os.path.join(base, absolute(word, base)) for word in words[1:]))
+
+
+def _search(base: str) -> list[str]:
+    return [base, *sys.path] if base != "/" else sys.path
+
+
+def _staying(kind: str, runner: Any, base: str) -> tuple[Staying | None, str]:
+    """The program of a process or an upstream, and what its paths start from; None for one elsewhere."""
+    target = runner.target
+    if kind == "process":
+        return Staying.read(target), base
+    if "command" not in target:
+        return None, base
+    return Staying.read({"argv": list(target["command"]), "code": target.get("code")}), target["base"]
+
+
+def _module(runner: Any, base: str) -> str:
+    target = getattr(runner, "path", None) or runner.target
+    path = target["path"] if isinstance(target, dict) else target
+    return os.path.join(base, os.path.expanduser(path))
 
 
 def _file_of(runner: Any) -> list[str]:

@@ -34,13 +34,20 @@ class ToolCode(NamedTuple):
 
 def find_code(reference: str, search: list[str]) -> ToolCode:
     """The code that `module:name` or `/path/file.py:name` needs; without a search, the modules in use."""
-    place = reference.rpartition(":")[0]
-    own = [place] if place.startswith("/") else _package(place.partition(".")[0], search)
+    own = own_code(reference, search)
+    if not reference.startswith("/"):
+        own = list(map(os.path.realpath, own))
     site = _site_folders()
     # The tool's own come last: of two packages of one name, a worker imports the last.
     packages = dict.fromkeys([*_editable(site), *own, OURS])
     outside = [path for path in packages if not any(path.startswith(f"{folder}/") for folder in site)]
     return ToolCode(tuple(site), tuple(outside))
+
+
+def own_code(reference: str, search: list[str]) -> list[str]:
+    """The file or the package of the tool itself, links and all."""
+    place = reference.rpartition(":")[0]
+    return [place] if place.startswith("/") else _package(place.partition(".")[0], search)
 
 
 def _package(name: str, search: list[str]) -> list[str]:
@@ -53,8 +60,7 @@ def _package(name: str, search: list[str]) -> list[str]:
         raise ValueError(f"there is no module '{name}'")
     if spec.origin in ("built-in", "frozen"):
         return []  # part of the interpreter
-    found = spec.submodule_search_locations or ([spec.origin] if spec.origin else [])
-    return [os.path.realpath(path) for path in found]
+    return list(spec.submodule_search_locations or ([spec.origin] if spec.origin else []))
 
 
 def _editable(site: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from toolkeep.definitions.capability import Capability
+from toolkeep.sandbox.trusted import TrustedPath
 
 
 class PolicySource(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +68,8 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     project: str = ""
     """The folder that grants are relative to; the working folder unless it is said."""
     state_folder: str | None = None
+    files: tuple[TrustedPath, ...] = ()
+    """What the configuration has this process itself read or write, by the names that it gives."""
     is_paranoid: bool = False
     """Whether calls of low danger are asked about too."""
     wait_s: float = 0.0

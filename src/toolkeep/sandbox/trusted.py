@@ -52,16 +52,33 @@ class TrustedPath(NamedTuple):
     what: str
 
 
+class ReplacedFile(TrustedPath):
+    """A file of the set that this process replaces by a rename, which ends every mount on the file itself.
+
+    So its folder is held down instead, wherever that is not the granted folder.
+    """
+
+    def held_in(self, folder: str) -> TrustedPath:
+        """What is held down of it inside a folder; itself where that cannot be."""
+        above = os.path.dirname(self.path)
+        return self if above == folder else TrustedPath(above, f"the folder of {self.what}")
+
+
 class TrustedPaths:
-    """The trusted set of one keep: that of the process, the state, the code of tools, others' programs."""
+    """The trusted set of one keep: process, state, code of tools, others' programs, configured files."""
 
     def __init__(
         self,
         state: str = "",
         code: Callable[[], Iterable[TrustedPath]] = tuple,
         programs: Callable[[str], Iterable[TrustedPath]] = lambda _: (),
+        files: "Callable[[], Iterable[ProcessTrust]]" = tuple,
+        code_links: Callable[[], Iterable[TrustedPath]] = tuple,
     ) -> None:
         """`state` is hidden from every tool; `code` is that of the registered tools at the moment.
+
+        `files` are those that the configurations of open keeps have this process itself read or write;
+        `code_links` are links on the way to the code.
 
         `programs` are those granted to agents other than the one named: an agent may rewrite what it runs
         itself, and never what another runs with its own grant.
@@ -69,6 +86,9 @@ class TrustedPaths:
         self.state = state
         self._code = code
         self._programs = programs
+        self._files = files
+        self._code_links = code_links
+        self._to_state = [TrustedPath(link, "the state of toolkeep") for link in links_of(state or "/")]
         self._process = of_process()
         self.host = (*self._process.paths, *_of_user(), *_of_search())
         """The part that is the same for all keeps of this user."""
@@ -79,7 +99,9 @@ class TrustedPaths:
 
     def inside(self, folder: str, agent: str = "") -> list[TrustedPath]:
         """The trusted paths below a folder, outermost only."""
-        found = {one.path: one for one in self._paths(agent) if is_within(one.path, folder)}
+        inside = (one for one in self._paths(agent) if is_within(one.path, folder))
+        held = (one.held_in(folder) if isinstance(one, ReplacedFile) else one for one in inside)
+        found = {one.path: one for one in held}
         return [
             found[path]
             for path in sorted(found)
@@ -88,12 +110,16 @@ class TrustedPaths:
 
     def links_inside(self, folder: str) -> list[TrustedPath]:
         """The links below a folder by which this process reaches a path of the set."""
-        return [one for one in self._process.links if is_within(one.path, folder)]
+        of_files = (link for files in self._files() for link in files.links)
+        links = (*self._process.links, *self._to_state, *of_files, *self._code_links())
+        return [one for one in links if is_within(one.path, folder)]
 
     def _paths(self, agent: str) -> Iterator[TrustedPath]:
         yield from self.host
         yield from self._code()
         yield from self._programs(agent)
+        for files in self._files():
+            yield from files.paths
 
 
 class ProcessTrust(NamedTuple):
@@ -107,18 +133,22 @@ class ProcessTrust(NamedTuple):
 @functools.cache
 def of_process() -> ProcessTrust:
     """What this process trusts, as it was when this was first asked."""
-    named = list(_named(os.environ))
+    return resolved(TrustedPath(path, what) for path, what in _named(os.environ))
+
+
+def resolved(named: Iterable[TrustedPath]) -> ProcessTrust:
+    """Where paths lead now, and the links on the way."""
     found: dict[str, TrustedPath] = {}
     links: dict[str, TrustedPath] = {}
-    for path, what in named:
+    for one in named:
         try:
-            real = os.path.realpath(path)
+            real = os.path.realpath(one.path)
         except OSError:  # the working folder is gone, and with it what a relative path leads to
             continue
         if real != "/":  # a prefix of "/" would forbid every write
-            found.setdefault(real, TrustedPath(real, what))
-        for link in links_of(path):
-            links.setdefault(link, TrustedPath(link, what))
+            found.setdefault(real, one._replace(path=real))
+        for link in links_of(one.path):
+            links.setdefault(link, TrustedPath(link, one.what))
     return ProcessTrust(tuple(found.values()), tuple(links.values()))
 
 

@@ -161,6 +161,28 @@ def shown_url(url: str) -> str:
     return f"postgresql://{parts.hostname or ''}{port}{parts.path}"
 
 
+def files_of(url: str) -> Iterator[str]:
+    """The files that a URL names: certificates, keys, passwords, the socket of a server on this machine."""
+    try:
+        parts = urlsplit(url)
+        options = parse_qs(parts.query)
+        port = options.get("port", [str(parts.port or 5432)])[0]
+    except ValueError:  # nothing connects there
+        return
+    for name in _FILE_OPTIONS & options.keys():
+        yield from (path for path in options[name] if path != "system")  # which stands for no file
+    written = parts.netloc.rpartition("@")[2].partition(":")[0]
+    for host in (*options.get("host", ()), unquote(written)):
+        if host.startswith("/"):
+            yield f"{host}/.s.PGSQL.{port}"
+
+
+_FILE_OPTIONS: Final = frozenset(
+    ("passfile", "sslcert", "sslcrl", "sslcrldir", "sslkey", "sslrootcert", "servicefile")
+)
+"""Options of libpq that name a file."""
+
+
 def _passwords(url: str) -> set[str]:
     try:
         parts = urlsplit(url)

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from toolkeep.assembly import open_state
+from toolkeep.assembly import open_state, read_configuration, trusted_files
 from toolkeep.cli.add.signing import secrets_of
-from toolkeep.sandbox.trusted import TrustedPaths
+from toolkeep.sandbox.trusted import TrustedPaths, resolved
 from toolkeep.sources.mcp.http_session import Access
 from toolkeep.sources.mcp.listing import Listing
 from toolkeep.sources.mcp.looking import look
@@ -17,7 +17,9 @@ from toolkeep.storage.folder import protected_folder
 def listed_by(root: Path, entry: dict[str, Any], given: Mapping[str, str], access: Access | None) -> Listing:
     """The list of a server; `given` are secrets for this one look. Whoever asks must have had consent."""
     state = open_state(root)
-    trusted = TrustedPaths(str(protected_folder(state.folder)) if state else "")
+    files = resolved(trusted_files(read_configuration(root, state)))
+    hidden = str(protected_folder(state.folder)) if state else ""
+    trusted = TrustedPaths(hidden, files=lambda: [files])
     secrets = secrets_of(entry)
 
     def secret(wanted: str) -> str:
