@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from toolkeep import Code, ToolResult, open_keep
+
 pytestmark = pytest.mark.spec("SBX-6")
 
 EVIL = '''
@@ -252,3 +254,27 @@ def test_the_folder_of_the_checkpoint_file_stays_as_it_is(project: Path, how: st
     assert found == SOUND
     assert [entry.name for entry in home_of(project).iterdir()] == [".agent"]
     assert (project / "out" / "checkpoint").read_text().startswith("toolkeep")
+
+
+def test_a_folder_that_one_agent_turns_into_a_link_is_not_granted_to_another(tmp_path: Path) -> None:
+    """Else a tool would choose what the other agent, or its own other grant, reaches."""
+    project, private = tmp_path / "project", tmp_path / "private"
+    for folder in (project / "data", private):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text(folder.name)
+    granted = {
+        "writer": ["fs.write:."],
+        "reader": ["fs.read:./data"],
+        "both": ["fs.write:.", "fs.read:./data"],
+    }
+    with open_keep(project=project) as keep:
+        for name, held in granted.items():
+            keep.declare_agent(name, capabilities=held, permissions=["tool.filesystem.read"])
+
+        def read(agent: str) -> ToolResult:
+            return keep.call_sync("read_file", {"path": str(project / "data" / "file")}, agent=agent)
+
+        assert "data" in read("reader").text
+        (project / "data").rename(project / "moved")
+        (project / "data").symlink_to(private)
+        assert [read(agent).code for agent in ("reader", "both")] == [Code.NOT_PERMITTED] * 2

@@ -119,11 +119,24 @@ def test_a_grant_of_a_link_that_was_turned_does_not_reach_where_it_led(base: Pat
         assert not grant.contains(place)
 
 
+@pytest.mark.parametrize(("written", "counts"), [("", False), ("docs", True), ("above", False)])
+def test_a_grant_by_way_of_a_link_that_a_tool_may_replace_contains_nothing(
+    base: Path, written: str, counts: bool
+) -> None:
+    (base / "above").mkdir()
+    (base / "above" / "link").symlink_to("../docs")
+    grant = Folder("above/link", str(base), lambda: [str(base.resolve() / written)])
+    with at("docs/a.txt", base) as place:
+        assert grant.contains(place) is counts
+    assert (grant.real_path() is not None) is counts
+
+
 def test_asking_leaves_no_descriptor_open(base: Path, state: Path) -> None:
     with at("docs/a.txt", base) as place:
         before = len(list(Path("/proc/self/fd").iterdir()))
-        for scope in ("docs", "out", "/", "*", "\0", "/proc/self/root"):
-            Folder(scope, str(base)).contains(place)
+        (base / "link").symlink_to("docs")
+        for scope in ("docs", "out", "/", "*", "\0", "/proc/self/root", "link"):
+            Folder(scope, str(base), lambda: [os.path.realpath(base)]).contains(place)
             Protected(str(state)).objection(place, writes=True)
         assert len(list(Path("/proc/self/fd").iterdir())) == before
 

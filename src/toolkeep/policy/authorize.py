@@ -6,7 +6,7 @@ protected, and do the policies permit the call. The answer leaves a proof, eithe
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -27,7 +27,7 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.errors import Code
 from toolkeep.limits import HELD_PLACES
 from toolkeep.policy.engine import AgentEntity, CallFacts, Finding, Verdict
-from toolkeep.policy.folders import Protected
+from toolkeep.policy.folders import Protected, Written
 from toolkeep.policy.holdings import Holdings, requirement_contains
 from toolkeep.policy.places import NoRoom, Place, Share
 from toolkeep.policy.policies import Policies
@@ -43,6 +43,7 @@ from toolkeep.policy.touched import (
     whole_scope,
 )
 from toolkeep.refusals import refuse
+from toolkeep.sandbox.import_guard import writable_folders
 from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths, search_path
 from toolkeep.wording import HIDDEN
 
@@ -62,8 +63,14 @@ Check = Callable[[RegisteredTool, Mapping[str, Any]], CheckedCall | Refusal]
 class Agent:
     """A declared agent and what it holds."""
 
-    def __init__(self, name: str, grant: Grant, *, base: str, search: str) -> None:
-        self.holdings = Holdings(grant, base=base, search=search)
+    def __init__(self, name: str, grant: Grant, *, base: str, search: str, written: Written) -> None:
+        self.holdings = Holdings(grant, base=base, search=search, written=written)
+        self.written = [
+            os.path.realpath(os.path.join(base, held.scope))
+            for held in grant.capabilities
+            if held.kind == "fs.write" and held.scope not in ANY_SCOPE
+        ]
+        """The folders that it may write, as they were when it was declared."""
         self.entity = AgentEntity(
             id=name, permissions=self.holdings.permissions, capabilities=self.holdings.capabilities
         )
@@ -116,9 +123,15 @@ class Authorizer:
 
     def declare(self, name: str, grant: Grant) -> None:
         """Let an agent call tools, with what it holds from now on; ValueError for a scope that cannot be."""
-        agent = Agent(name, grant, base=self._project, search=self._search)
+        agent = Agent(name, grant, base=self._project, search=self._search, written=self._written)
         with self._lock:
             self._agents = {**self._agents, name: agent}
+
+    def _written(self) -> Iterator[str]:
+        """The folders that tools of any agent may write, here or in another process with the same agents."""
+        yield from writable_folders()
+        for agent in self._agents.values():
+            yield from agent.written
 
     def use(self, sources: Sequence[PolicySource]) -> None:
         """Decide by other policies; raises `PoliciesRefused`. Examples belong to the ones before."""

@@ -11,22 +11,27 @@ or `.git/`, hooks that a repository keeps elsewhere, or a bare repository that i
 
 import os
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from toolkeep.policy.places import Place, PlaceRefused, resolve
-from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths
+from toolkeep.sandbox.import_guard import writable_folders
+from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths, is_within, links_of
 from toolkeep.wording import echo_name
+
+Written = Callable[[], Iterable[str]]
+"""The folders that tools may write, at the moment."""
 
 
 class Folder:
     """The scope of `fs.read:PREFIX` or `fs.write:PREFIX`: the prefix itself, and everything below."""
 
-    __slots__ = ("base", "text")
+    __slots__ = ("_written", "base", "text")
 
-    def __init__(self, text: str, base: str) -> None:
+    def __init__(self, text: str, base: str, written: Written = writable_folders) -> None:
         self.text = text
         self.base = base
+        self._written = written
 
     def contains(self, place: Place) -> bool:
         """Whether a place lies inside, as the prefix is now.
@@ -37,22 +42,39 @@ class Folder:
         if self.text in ("", "*"):  # "what policy grants" is for requirements; a grant of it grants nothing
             return False
         try:
-            with resolve(self.text, self.base, may_be_missing=True) as prefix:
+            with self._resolved(may_be_missing=True) as prefix:
                 return _is_at_or_below(place.path, prefix.path)
         except PlaceRefused:
             return False
 
     def place(self) -> Place:
         """The prefix as it is now; raises `PlaceRefused` where there is none. The caller closes it."""
-        return resolve(self.text, self.base, may_be_missing=False)
+        return self._resolved(may_be_missing=False)
 
     def real_path(self) -> str | None:
         """Where the prefix lies now; None where that cannot be told."""
         try:
-            with resolve(self.text, self.base, may_be_missing=True) as prefix:
+            with self._resolved(may_be_missing=True) as prefix:
                 return prefix.path
         except PlaceRefused:
             return None
+
+    def _resolved(self, *, may_be_missing: bool) -> Place:
+        """The prefix; `PlaceRefused` where a tool may choose what that is.
+
+        A link on the way, in a folder that some agent may write, could be replaced by any tool of that agent,
+        and the grant would reach whatever it leads to then.
+        """
+        place = resolve(self.text, self.base, may_be_missing=may_be_missing)
+        whole = os.path.join(self.base, self.text)
+        if place.path == os.path.normpath(whole):  # no link is on the way
+            return place
+        for link in links_of(whole):
+            if any(is_within(link, folder) for folder in self._written()):
+                place.close()
+                reason = f"is granted by way of the link '{echo_name(link)}', which a tool may replace"
+                raise PlaceRefused(f"'{echo_name(self.text)}' {reason}")
+        return place
 
 
 def _is_at_or_below(path: str, prefix: str) -> bool:

@@ -8,24 +8,25 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.parameter import TOUCH_FORMS
 from toolkeep.definitions.vocabulary import TouchForm
 from toolkeep.network.hosts import Host, HostScope
-from toolkeep.policy.folders import Folder
+from toolkeep.policy.folders import Folder, Written
 from toolkeep.policy.places import Place, PlaceRefused
 from toolkeep.policy.programs import Program
 from toolkeep.policy.settings import Grant
 from toolkeep.policy.touched import ANY_SCOPE, Touched
+from toolkeep.sandbox.import_guard import writable_folders
 
 
 class Holdings:
     """The grant of one agent, read once. Raises ValueError where a scope cannot be read."""
 
-    def __init__(self, grant: Grant, *, base: str, search: str) -> None:
+    def __init__(self, grant: Grant, *, base: str, search: str, written: Written = writable_folders) -> None:
         """Relative folders and programs in the grant start from `base`, the project."""
         self.grant = grant
         self.capabilities = frozenset(map(str, grant.capabilities))
         self.permissions = frozenset(grant.permissions)
         self.hash = canonical_hash([sorted(self.capabilities), sorted(self.permissions)])
         self._scopes = [
-            (held.kind, held.scope, _scope(held, base, search))
+            (held.kind, held.scope, _scope(held, base, search, written))
             for held in grant.capabilities
             if held.scope not in ANY_SCOPE  # in a grant an empty scope grants nothing
         ]
@@ -80,10 +81,10 @@ def check_scopes(capabilities: Iterable[Capability]) -> None:
             _scope(capability, "/", "")
 
 
-def _scope(held: Capability, base: str, search: str) -> Scope:
+def _scope(held: Capability, base: str, search: str, written: Written = writable_folders) -> Scope:
     match TOUCH_FORMS[held.kind]:
         case TouchForm.PATH:
-            return Folder(held.scope, base)
+            return Folder(held.scope, base, written)
         case TouchForm.URL:
             return HostScope.read(held.scope)
         case TouchForm.ARGV:
