@@ -4,6 +4,7 @@
 """
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,7 @@ NOT_YET = {
 }
 
 
+@functools.cache
 def marks() -> dict[str, set[str]]:
     """Ids by the test files that are marked with them."""
     found: dict[str, set[str]] = {}
@@ -55,8 +57,9 @@ def marks() -> dict[str, set[str]]:
 
 
 def _ids_in(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.spec":
+    text = path.read_text()
+    for node in ast.walk(ast.parse(text)) if "mark.spec" in text else ():
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "spec":
             yield from (argument.value for argument in node.args if isinstance(argument, ast.Constant))  # type: ignore[misc]
 
 

@@ -428,8 +428,11 @@ def makers(stamp: str) -> set[str]:
     """The modules that make a stamp, and the function where the module is not its owner."""
     found = set()
     for path in SOURCE.rglob("*.py"):
+        text = path.read_text()
+        if stamp not in text:
+            continue
         module = path.relative_to(SOURCE).as_posix()
-        for function in _functions(ast.parse(path.read_text())):
+        for function in _functions(ast.parse(text)):
             if any(_makes(node, stamp) for node in ast.walk(function)):
                 found.add(module if module in OWNERS[stamp] else f"{module}: {function.name}")
     return found
