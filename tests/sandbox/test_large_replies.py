@@ -162,8 +162,8 @@ class Resident:
 def test_the_event_loop_has_turns_while_the_line_of_a_program_is_parsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    meanwhile = Meanwhile(frames.parse)
-    monkeypatch.setattr(process, "parse", meanwhile)
+    meanwhile = Meanwhile(frames.parse_unambiguous)
+    monkeypatch.setattr(process, "parse_unambiguous", meanwhile)
     resident: Any = Resident(lambda _: json.dumps({"id": "1", "result": LONG}).encode())
     call: Any = None
 
