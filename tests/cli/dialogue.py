@@ -61,6 +61,8 @@ class Dialogue:
 
     def enter(self, text: str) -> None:
         """Type, as on a keyboard."""
+        if "\x03" in text:
+            time.sleep(0.3)  # Python sleeps through a signal that comes between its prompt and its reading
         os.write(self._master, text.encode())
 
     def end(self) -> tuple[int, str]:
