@@ -315,7 +315,7 @@ def scopes() -> Iterator[str]:
 
 def commands() -> Iterator[str]:
     """Every command with its arguments and options. They may change on purpose until 0.1.0."""
-    return _commands(cli, click.Context(cli, info_name="toolkeep"), "toolkeep")
+    return _commands(cli, click.Context(cli, info_name="toolkeep", **cli.context_settings), "toolkeep")
 
 
 def _commands(command: click.Command, context: click.Context, words: str) -> Iterator[str]:
@@ -330,7 +330,9 @@ def _commands(command: click.Command, context: click.Context, words: str) -> Ite
             inner = command.get_command(context, name)
             if inner is None:
                 raise LookupError(name)
-            yield from _commands(inner, click.Context(inner, context, name), f"{words} {name}")
+            yield from _commands(
+                inner, click.Context(inner, context, name, **inner.context_settings), f"{words} {name}"
+            )
 
 
 def entry_points() -> Iterator[str]:
