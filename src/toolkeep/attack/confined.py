@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
+
 from toolkeep.attack import signs
 from toolkeep.attack.attempts.declare import Attempt
 from toolkeep.attack.baits import CPU_S, MEMORY_BYTES, OPEN_FILES, PROCESSES, Ground, Stage, for_companion
@@ -15,6 +17,7 @@ from toolkeep.attack.catalog import COMPANIONS, parameters
 from toolkeep.errors import ToolkeepError
 from toolkeep.sandbox.exchange import Ending, Reply
 from toolkeep.sandbox.filters import for_level
+from toolkeep.sandbox.frames import parse
 from toolkeep.sandbox.levels import Isolation, memory_bound
 from toolkeep.sandbox.plan import Grant, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.pool import Key, Pool
@@ -44,12 +47,16 @@ class Confined:
         with stage.cleanup:
             arguments = stage.lay_out(parameters(attempt.module, attempt.name))
             async with self._beside(attempt, level, stage, arguments) as companion:
+                before = time.process_time() - time.thread_time()
                 reply = await self._call(attempt, level, stage, arguments)
+                beside_s = time.process_time() - time.thread_time() - before
             said = signs.words(reply)
             seen = signs.seen(stage, arguments, said, _GONE_S)
             if companion and companion[0].value == "hit":
                 seen.append("hit")
             seen += await self._unsound(attempt, level, reply)
+            if attempt.shows == "stalled" and _held_the_loop(reply, beside_s):
+                seen.append("stalled")
             return {"seen": seen, "ending": signs.ending(reply), "said": said[:200]}
 
     async def _call(
@@ -60,8 +67,8 @@ class Confined:
         stage.after_planning()
         try:
             for _ in range(attempt.calls - 1):
-                await self._pool.run(key, request, attempt.deadline_s, _OUTPUT_BYTES)
-            return await self._pool.run(key, request, attempt.deadline_s, _OUTPUT_BYTES)
+                await self._pool.run(key, request, attempt.deadline_s, attempt.output_bytes)
+            return await self._pool.run(key, request, attempt.deadline_s, attempt.output_bytes)
         except ToolkeepError as error:
             return error
 
@@ -159,6 +166,16 @@ class Confined:
         if next_one != Reply(Ending.OK, value="sound"):
             found.append("the next call was not served")
         return found
+
+
+def _held_the_loop(reply: Reply | ToolkeepError, beside_s: float) -> bool:
+    """Whether less was done beside the event loop than parsing the answer takes: then the loop did it."""
+    if isinstance(reply, ToolkeepError):
+        return False
+    body = msgspec.json.encode({"ok": reply.value})
+    began = time.thread_time()
+    parse(body)
+    return beside_s < (time.thread_time() - began) / 2
 
 
 def _wait_for_mark(stage: Stage, running: "asyncio.Future[Reply]") -> None:

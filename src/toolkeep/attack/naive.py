@@ -17,6 +17,7 @@ from toolkeep.attack.baits import HERE, Stage
 
 _MOST_BYTES: Final = 8 << 20
 _MANY_ARRAYS: Final = 100_000
+_MANY_VALUES: Final = 900_000
 _HEADER: Final = 4
 
 
@@ -55,6 +56,8 @@ class Heard:
             found.append("hung")
         if len(self.reply) + self.printed > _MOST_BYTES or self.reply.count(b"[]") > _MANY_ARRAYS:
             found.append("swamped")
+        if self.reply.count(b",") > _MANY_VALUES:
+            found.append("stalled")
         if len(self.frames()) > 1:
             found.append("doubled")
         if self.is_ended and not self._is_understood():

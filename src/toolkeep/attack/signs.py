@@ -23,6 +23,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "imported": "the host would import what was left",
     "shown": "another tool would be shown what nobody granted",
     "done": "it was let through",
+    "stalled": "the event loop of the host was held",
     "more": "it took more than its share",
 }
 """Signs in words; signs that are not here are words already."""

@@ -32,6 +32,8 @@ class Attempt:
     """Whether the attempt has failed where the sandbox refuses to start a worker for it."""
     calls: int = 1
     """How often it is called, one after the other, before the host looks."""
+    output_bytes: int = 1 << 20
+    """How much it may answer."""
     endings: tuple[str, ...] = ()
     """The endings of a call that are sound; any where empty."""
 

@@ -127,6 +127,12 @@ def nest_deeper_than_others_can_write() -> None:
     _leave(_frame(b'{"ok":' + b"[" * 600 + b"]" * 600 + b"}"))
 
 
+@attempt("host-sound", "stalled", endings=("ok",), output_bytes=8 << 20)
+def say_a_million_small_numbers() -> None:
+    """As many as an answer may hold: whoever reads them in an event loop does nothing else meanwhile."""
+    _leave(_frame(b'{"ok":[' + b"0.125," * 990_000 + b"0.125]}"))
+
+
 @attempt("host-sound", "swamped", endings=("broken",))
 def say_a_million_small_arrays() -> None:
     _leave(_frame(b'{"ok":[' + b"[]," * 330_000 + b"[]]}"))
