@@ -286,7 +286,8 @@ def test_folders_nested_without_end_refuse_the_grant_in_words(work: Path) -> Non
 
 MOUNTED_TWICE = """
 set -e
-mkdir -p "$1/app/package" "$1/real" "$1/part"
+mkdir -p "$1/app/package" "$1/real" "$1/part" "$1/plain" "$1/second"
+mount --bind "$1/plain" "$1/second"
 mount --bind "$1/app" "$1/real"
 mount --bind "$1/app/package" "$1/part"
 exec "$2" - "$1" <<'PROGRAM'
@@ -302,7 +303,8 @@ for granted in ("app", "real", "part"):
         print(granted, len(list(held_down(f"{top}/{granted}", trusted, "agent", is_deep=True))))
     except ValueError as error:
         print(granted, error)
-print(is_writable(f"{top}/app/left.py"), is_writable(f"{top}/other.py"))
+print(len(list(held_down(f"{top}/second", trusted, "agent", is_deep=True))))
+print(is_writable(f"{top}/plain/left.py"), is_writable(f"{top}/other.py"))
 PROGRAM
 """
 
@@ -320,5 +322,6 @@ def test_a_folder_that_is_mounted_twice_is_not_granted_by_its_other_name(work: P
         "app 1",
         f"real its folder is mounted a second time, at {work}/app, {where}",
         f"part its folder is mounted a second time, at {work}/app/package, {where}",
+        "0",
         "True False",
     ]
