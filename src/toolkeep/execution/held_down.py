@@ -53,7 +53,8 @@ def trusted_inside(folder: str, trusted: TrustedPaths, agent: str) -> Iterator[T
     for other in other_names(folder):
         found = (trusted.covering(other, agent), *trusted.inside(other, agent), *trusted.links_inside(other))
         if one := next(filter(None, found), None):
-            reason = f"its folder is mounted a second time, at {other}, where {one.what} lies"
+            # Not where: the reason goes to a model, which is told no path of the machine.
+            reason = f"its folder is mounted a second time, where {one.what} lies"
             raise ValueError(f"{reason}; grant a folder that is mounted once")
     inside = trusted.inside(folder, agent)
     for link in trusted.links_inside(folder):
