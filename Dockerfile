@@ -21,7 +21,7 @@
 
 FROM python:3.12-slim-bookworm AS build
 WORKDIR /build
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src src
 RUN pip wheel --no-cache-dir --wheel-dir /wheels .
 

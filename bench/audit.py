@@ -11,7 +11,7 @@ from pathlib import Path
 
 from measures.durable import CanonicalLog, SqliteLog, Store, WrappedLog, appends_per_second
 from measures.statistics import median
-from toolkeep.storage.log import AuditLog
+from toolkeep.storage.log.audit_log import AuditLog
 
 AUDIT, WRAPPED = "audit log", "audit log, wrapped futures"
 SQLITE, CHAINED = "SQLite WAL FULL", "SQLite WAL FULL, hash chain"

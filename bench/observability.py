@@ -12,7 +12,7 @@ from measures.home import empty_home
 from measures.statistics import median
 from tables import print_table
 from toolkeep import Keep, tool
-from toolkeep.server.assemble import start_metrics, start_traces
+from toolkeep.server.app_factory import start_metrics, start_traces
 
 OFF = "off"
 Times = dict[str, list[float]]

@@ -21,11 +21,11 @@ from playwright.sync_api import Browser, sync_playwright
 
 from toolkeep import ToolDefinition, open_keep
 from toolkeep.limits import ServerLimits
-from toolkeep.server.assemble import make_app
-from toolkeep.server.calls import ask_elsewhere
-from toolkeep.server.serving import Server, bind
-from toolkeep.storage.sign_in import MemorySignInCodes
-from toolkeep.tokens import MemoryTokens, Tokens
+from toolkeep.server.api.call_routes import defer_to_inbox
+from toolkeep.server.app_factory import make_app
+from toolkeep.server.run_server import Server, bind
+from toolkeep.storage.sqlite.sign_in_codes import MemorySignInCodes
+from toolkeep.stores.api_tokens import MemoryTokens, Tokens
 
 PATHS = ("/ui/tools", "/ui/", "/ui/approvals", "/ui/tools/tool_00001", "/ui/definitions/new")
 LISTS = (
@@ -58,7 +58,7 @@ def served(tools: int) -> Iterator[tuple[str, MemorySignInCodes]]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"HOME": folder, "TOOLKEEP_HOME": f"{folder}/state"}
         Path(folder, "project").mkdir()
-        keep = open_keep(project=Path(folder, "project"), approver=ask_elsewhere)
+        keep = open_keep(project=Path(folder, "project"), approver=defer_to_inbox)
         keep.register(*map(definition, range(tools)))
         codes, sock = MemorySignInCodes(), bind("127.0.0.1", 0)
         limits = ServerLimits(grace_s=1)

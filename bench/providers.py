@@ -32,11 +32,11 @@ from rivals.schema_helpers import Schema, helpers  # noqa: E402
 from tables import print_notes, print_table  # noqa: E402
 from toolkeep import Keep, ToolDefinition  # noqa: E402
 from toolkeep.calls import RegisteredTool  # noqa: E402
-from toolkeep.definitions.frozen import thaw  # noqa: E402
+from toolkeep.json_values.frozen import thaw  # noqa: E402
 from toolkeep.providers.export import Omitted, prepare  # noqa: E402
-from toolkeep.providers.losses import Losses, NotExpressible  # noqa: E402
+from toolkeep.providers.schema_losses import Losses, NotExpressible  # noqa: E402
 from toolkeep.providers.strict.codec import StrictCodec  # noqa: E402
-from toolkeep.providers.vendors import vendor_of  # noqa: E402
+from toolkeep.providers.vendor_registry import vendor_of  # noqa: E402
 
 TOOLS = 1_000
 PROVIDERS = {"OpenAI strict": "openai", "Claude strict": "anthropic", "Gemini": "gemini"}

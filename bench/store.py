@@ -20,13 +20,13 @@ from measures.home import empty_home
 from measures.statistics import median, median_ratio, percentile
 from tables import print_notes, print_table
 from toolkeep.events import Event, StoreFollowed
-from toolkeep.keep import Keep
-from toolkeep.sources.stored import EarlierProvider, StoreProvider, offer_of
-from toolkeep.storage.definition_store import SqlStore
-from toolkeep.storage.places import EmbeddedPlace, Place, PostgresPlace
-from toolkeep.storage.sql.tokens import SqlTokens
-from toolkeep.storage.tokens import FileTokens
-from toolkeep.tokens import Scope, Tokens, TokenTable
+from toolkeep.keep.keep import Keep
+from toolkeep.sources.stored_definitions import EarlierProvider, StoreProvider, offer_of
+from toolkeep.storage.sql.database_location import DatabaseLocation, PostgresLocation, SqliteLocation
+from toolkeep.storage.sql.definition_store import SqlDefinitionStore
+from toolkeep.storage.sql.tokens_table import SqlTokens
+from toolkeep.storage.sqlite.tokens_db import SqliteTokens
+from toolkeep.stores.api_tokens import Scope, Tokens, TokenTable
 
 BASE = "insert, bare sqlite3"
 Action = Callable[[int], object]
@@ -44,9 +44,9 @@ def definition(number: int, version: str = "1.0.0") -> dict[str, object]:
     }
 
 
-def open_there(place: Place) -> Keep:
+def open_there(place: DatabaseLocation) -> Keep:
     """A keep on a place, with what is stored there."""
-    keep = Keep(store=SqlStore(place), offer_of=offer_of)
+    keep = Keep(store=SqlDefinitionStore(place), offer_of=offer_of)
     if place.exists():
         newest = StoreProvider(keep.editor.read)
         keep.load(own=[newest, EarlierProvider(newest, keep.editor.holds)])
@@ -71,7 +71,9 @@ def timed(action: Action, number: int) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-def measure(name: str, place: Place, table: TokenTable, base: Action, rounds: int) -> list[list[str]]:
+def measure(
+    name: str, place: DatabaseLocation, table: TokenTable, base: Action, rounds: int
+) -> list[list[str]]:
     """A row for each thing that is measured on one place."""
     keep, tokens = open_there(place), Tokens(table)
     made = tokens.make("bench", [Scope.CALL]).text
@@ -103,7 +105,7 @@ def measure(name: str, place: Place, table: TokenTable, base: Action, rounds: in
     ]
 
 
-def seen(keep: Keep, place: Place, rounds: int) -> list[float]:
+def seen(keep: Keep, place: DatabaseLocation, rounds: int) -> list[float]:
     """Milliseconds until another keep has taken a change over."""
     other = open_there(place)
     came = threading.Event()
@@ -135,10 +137,10 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     rounds = 30 if given.quick else 200
     with empty_home() as home, bare(home) as base:
-        embedded = EmbeddedPlace(home / "state")
-        rows = measure("sqlite", embedded, FileTokens(home / "state"), base, rounds)
+        embedded = SqliteLocation(home / "state")
+        rows = measure("sqlite", embedded, SqliteTokens(home / "state"), base, rounds)
         if given.postgres:
-            shared = PostgresPlace(given.postgres)
+            shared = PostgresLocation(given.postgres)
             rows += measure("postgres", shared, SqlTokens(shared), base, rounds)
     print_table("The store", ("what", "median ms", "p99 ms", "× base"), rows)
     print_notes([f"{rounds} rounds, interleaved; base: {BASE}, durable"])

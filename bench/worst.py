@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from measures.home import empty_home
 from toolkeep import DefinitionError, Keep, Limits, Refusal, ToolDefinition, open_keep
 from toolkeep.registry.admit import admit
-from toolkeep.validation.memory import RefusalMemory
+from toolkeep.sandbox.frames import FrameRefused, parse_value
+from toolkeep.validation.refusal_history import RefusalHistory
 from toolkeep.validation.validate import validate
 from workloads.hostile import Case, Maker, scaled, write
 
@@ -385,7 +386,7 @@ def _checking(case: Case) -> Callable[[bytes], tuple[float, str]]:
     admitted = admit(ToolDefinition.from_elsewhere({"name": "t", "parameters": case.schema}))
 
     def answer(raw: bytes) -> tuple[float, str]:
-        refusals = RefusalMemory()
+        refusals = RefusalHistory()
         started = time.process_time()
         check = validate(admitted, raw, refusals, "agent")
         took = time.process_time() - started
@@ -395,14 +396,17 @@ def _checking(case: Case) -> Callable[[bytes], tuple[float, str]]:
 
 
 def _answering(case: Case) -> Callable[[bytes], tuple[float, str]]:
-    """What the output schema adds to a call that answers so."""
+    """What the output schema adds to a call that answers so, if such an answer is read at all."""
     definition = {"name": "t", "parameters": {"type": "object"}, "output_schema": case.schema}
     schema = admit(ToolDefinition.from_elsewhere(definition)).output
     if schema is None:
         raise MemoryError  # it was admitted without one
 
     def answer(raw: bytes) -> tuple[float, str]:
-        value = json.loads(raw)
+        try:
+            value = parse_value(raw)
+        except FrameRefused:
+            return 0.0, "too much work"
         started = time.process_time()
         verdict = schema.is_valid_output(value, len(raw))
         outcome = "too much work" if verdict is None else "valid" if verdict else "invalid"

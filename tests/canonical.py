@@ -11,7 +11,7 @@ from typing import Any
 
 import rfc8785
 
-from toolkeep.canonical import canonical_bytes
+from toolkeep.json_values.canonical import canonical_bytes
 
 _TEXTS = ("", "a", "é", "\u20ac", "\U0001f600", "\ufb33", '"', "\\", "/", "\x00", "\x1f", "\u2028", "zz", "Ä")
 

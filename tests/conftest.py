@@ -15,7 +15,7 @@ from toolkeep import Keep, open_keep, tool
 
 if TYPE_CHECKING:
     from tests.storage.postgres import Cluster
-    from toolkeep.storage.places import Place
+    from toolkeep.storage.sql.database_location import DatabaseLocation
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
@@ -82,26 +82,26 @@ def postgres() -> "Iterator[Cluster]":
 def made_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An SQLite store in which all tables are made: making them takes longer than most tests."""
     from tests.storage.postgres import make_tables
-    from toolkeep.storage.places import EmbeddedPlace
+    from toolkeep.storage.sql.database_location import SqliteLocation
 
     folder = tmp_path_factory.mktemp("made")
-    make_tables(EmbeddedPlace(folder))
+    make_tables(SqliteLocation(folder))
     return folder / "store.db"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> "Place":
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> "DatabaseLocation":
     """A database whose tables are made, of either kind."""
-    from toolkeep.storage.places import EmbeddedPlace, PostgresPlace
+    from toolkeep.storage.sql.database_location import PostgresLocation, SqliteLocation
 
     if request.param == "sqlite":
         made: Path = request.getfixturevalue("made_file")
         folder = tmp_path / "state"
         folder.mkdir(mode=0o700)
         shutil.copy(made, folder)
-        return EmbeddedPlace(folder)
+        return SqliteLocation(folder)
     running: Cluster = request.getfixturevalue("postgres")
-    return PostgresPlace(running.clean())
+    return PostgresLocation(running.clean())
 
 
 @tool

@@ -15,7 +15,7 @@ from toolkeep import ToolDefinition
 from toolkeep.calls import Refusal, RegisteredTool
 from toolkeep.errors import DefinitionError
 from toolkeep.registry.admit import admit
-from toolkeep.validation.memory import RefusalMemory
+from toolkeep.validation.refusal_history import RefusalHistory
 from toolkeep.validation.repair import apply_patch
 from toolkeep.validation.validate import validate
 
@@ -252,8 +252,8 @@ def run(seed: int, schemas: int, calls_each: int = 12) -> Found:
 def _check(tool: RegisteredTool, oracle: Any, case: Case) -> tuple[list[str], bool, bool]:
     wrong = []
     raw = json.dumps(case.value).encode()
-    by_bytes = validate(tool, raw, RefusalMemory(), "fuzz")
-    by_data = validate(tool, case.value, RefusalMemory(), "fuzz")
+    by_bytes = validate(tool, raw, RefusalHistory(), "fuzz")
+    by_data = validate(tool, case.value, RefusalHistory(), "fuzz")
     try:
         fits = isinstance(case.value, dict) and oracle.is_valid(case.value)
     except RecursionError:
@@ -271,7 +271,7 @@ def _check(tool: RegisteredTool, oracle: Any, case: Case) -> tuple[list[str], bo
             wrong.append("refusal that could not be explained")
         if by_bytes.repair is not None:
             patched = apply_patch(case.value, by_bytes.repair)
-            if not validate(tool, patched, RefusalMemory(), "fuzz").success:
+            if not validate(tool, patched, RefusalHistory(), "fuzz").success:
                 wrong.append("repair does not repair")
             return wrong, False, True
         hides = case.dialect == "draft7" and "$ref" in case.schema  # there $ref hides what stands beside it
@@ -282,9 +282,9 @@ def _check(tool: RegisteredTool, oracle: Any, case: Case) -> tuple[list[str], bo
 
 def _wrong_with_accepted(tool: RegisteredTool, value: Any, arguments: Any) -> Iterator[str]:
     """What must not be said of a call that passed, and of the arguments that came of it."""
-    if not validate(tool, arguments, RefusalMemory(), "fuzz").success:
+    if not validate(tool, arguments, RefusalHistory(), "fuzz").success:
         yield "what passed does not pass again"
-    if any(validate(tool, text, RefusalMemory(), "fuzz").success for text in _doubled(value)):
+    if any(validate(tool, text, RefusalHistory(), "fuzz").success for text in _doubled(value)):
         yield "accepted a key that stands twice"
 
 

@@ -26,32 +26,31 @@ import msgspec
 
 from tests.signatures import describe_file, describe_module
 from toolkeep.audit.entry import Entry
-from toolkeep.audit.kinds import Record
 from toolkeep.audit.receipt import Receipt
+from toolkeep.audit.record_kinds import Record
 from toolkeep.calls import Approval, Decision
 from toolkeep.cli.main import cli
 from toolkeep.config.schema import FILE_SCHEMA, editor_schema
 from toolkeep.errors import Code
+from toolkeep.policy.active_policies import ALWAYS, WITHOUT_POLICIES
+from toolkeep.policy.cedar_parser import read_policies
 from toolkeep.policy.cedar_schema import cedar_schema
-from toolkeep.policy.defaults import ALWAYS, WITHOUT_POLICIES
-from toolkeep.policy.reading import read_policies
-from toolkeep.policy.settings import KNOWN_PERMISSIONS
-from toolkeep.registry.locking import Lock, write_lock
-from toolkeep.registry.state import Pin
+from toolkeep.policy.policy_settings import KNOWN_PERMISSIONS
+from toolkeep.registry.lockfile import Lock, write_lock
 from toolkeep.registry.tiers import ALLOWANCES
-from toolkeep.server.api import ROUTES
-from toolkeep.server.openapi import document
+from toolkeep.server.api.routes import ROUTES
+from toolkeep.server.http.openapi_document import document
 from toolkeep.sources.entry_points import GROUP
-from toolkeep.storage.log import AuditLog
+from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.sql.tables import METADATA
-from toolkeep.telemetry.json_logs import JsonFormatter
-from toolkeep.telemetry.logs import _LINES
+from toolkeep.stores.api_tokens import Scope
+from toolkeep.stores.registry_state import Pin
+from toolkeep.telemetry.logs import _LINES, JsonFormatter
 from toolkeep.telemetry.metrics import Metrics
 from toolkeep.telemetry.spans import DefinitionInstruments, _observe_categories
 from toolkeep.telemetry.webhook import TYPES
 from toolkeep.testing import MemoryRegistry
-from toolkeep.tokens import Scope
-from toolkeep.tools.provider import CoreToolsProvider
+from toolkeep.tools.catalog import CoreToolsProvider
 
 SNAPSHOT = Path(__file__).with_suffix(".txt")
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "toolkeep"

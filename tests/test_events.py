@@ -11,8 +11,8 @@ import pytest
 from tests.definitions.examples import made
 from toolkeep import Refusal, events
 from toolkeep.events import Bus, Event, StartUpBegan, ToolUnregistered, ValidationFailed, ValidationPassed
-from toolkeep.keep import Keep
-from toolkeep.registry.unanswered import unknown_tool
+from toolkeep.keep.keep import Keep
+from toolkeep.registry.resolve_tool import unknown_tool
 from toolkeep.telemetry.logs import LogListener
 
 EVENTS = [

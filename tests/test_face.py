@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import toolkeep
-from toolkeep.keep import CallKeywords, Keep
+from toolkeep.keep.keep import CallKeywords, Keep
 
 
 @pytest.mark.parametrize("name", ["toolkeep", "toolkeep.mcp", "toolkeep.server"])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.execution import wat
 from toolkeep import InvokeResult, Keep, Registry, ToolContext, ToolDefinition, WasmTool, open_keep, tool
-from toolkeep.definitions.context import Cancelled
+from toolkeep.definitions.tool_context import Cancelled
 from toolkeep.errors import ContractBroken, SchemaRefused
 from toolkeep.testing import FakeClock, MemoryRegistry, RecordingContext, check_keep, check_tool
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from toolkeep.storage.log import AuditLog
+from toolkeep.storage.log.audit_log import AuditLog
 
 RECORD: dict[str, Any] = {
     "event": "ToolCompleted",

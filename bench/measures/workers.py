@@ -10,11 +10,11 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from toolkeep.sandbox.exchange import Ending
-from toolkeep.sandbox.filters import for_level
-from toolkeep.sandbox.levels import Isolation, memory_bound
+from toolkeep.sandbox.isolation_levels import Isolation, memory_bound
 from toolkeep.sandbox.plan import Grant, Recipe, WorkerPlan, ZygotePlan
-from toolkeep.sandbox.pool import Key, Pool, PoolSize
+from toolkeep.sandbox.seccomp_filters import for_level
+from toolkeep.sandbox.worker_exchange import Ending
+from toolkeep.sandbox.worker_pool import Key, Pool, PoolSize
 
 Lane = Callable[[], Awaitable[None]]
 

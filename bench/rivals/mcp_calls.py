@@ -5,9 +5,9 @@ import functools
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
+from mcp import Client  # type: ignore[import-not-found, unused-ignore]
 from mcp.server.mcpserver import MCPServer  # type: ignore[import-not-found, unused-ignore]
 
-from mcp import Client  # type: ignore[import-not-found, unused-ignore]
 from rivals.caller import Prepare
 from workloads.calls import Work
 

@@ -8,11 +8,11 @@ from collections import deque
 from pathlib import Path
 
 from toolkeep import open_keep, tool
-from toolkeep.assembly import open_tokens
+from toolkeep.keep.open import open_tokens
 from toolkeep.limits import DEFAULT_SERVER_LIMITS
-from toolkeep.server.assemble import make_app
-from toolkeep.server.calls import ask_elsewhere
-from toolkeep.server.serving import bind, serve
+from toolkeep.server.api.call_routes import defer_to_inbox
+from toolkeep.server.app_factory import make_app
+from toolkeep.server.run_server import bind, serve
 
 POLICY = """
 @id("everyone") permit (principal, action == Action::"call", resource);
@@ -45,7 +45,7 @@ async def note(text: str) -> str:
 
 
 def main(port: int, options: list[str]) -> None:
-    keep = open_keep(built_in=False, approver=ask_elsewhere)
+    keep = open_keep(built_in=False, approver=defer_to_inbox)
     keep.register(echo, note)
     keep.declare_agent("bench", capabilities=["db.write:notes"])
     keep.use_policies(POLICY)

@@ -3,10 +3,10 @@
 import sys
 
 from toolkeep import open_keep, tool
-from toolkeep.mcp.approvals import ask_client
-from toolkeep.mcp.server import McpServer
-from toolkeep.mcp.serving import run, serve_http
-from toolkeep.mcp.stdio import serve_stdio
+from toolkeep.mcp_server.client_approvals import ask_client
+from toolkeep.mcp_server.dispatch import McpServer
+from toolkeep.mcp_server.serve_http import run, serve_http
+from toolkeep.mcp_server.stdio_server import serve_stdio
 
 POLICY = """
 @id("everyone") permit (principal, action == Action::"call", resource);

@@ -10,23 +10,23 @@ from msgspec.structs import replace
 from servers.toolkeep_mcp import POLICY
 from toolkeep import open_keep
 from toolkeep.definitions.vocabulary import Danger
-from toolkeep.mcp.approvals import ask_client
-from toolkeep.mcp.http import McpApp
-from toolkeep.mcp.server import McpServer
-from toolkeep.mcp.stdio import serve_stdio
-from toolkeep.registry.given import Offer
-from toolkeep.sandbox.trusted import THIS_PROCESS
-from toolkeep.sources.mcp.importing import Wishes, import_listing
-from toolkeep.sources.mcp.looking import look
-from toolkeep.sources.mcp.provider import capabilities_of, target_of
+from toolkeep.mcp_client.inspect_server import inspect_mcp_server
+from toolkeep.mcp_client.tool_import import ImportOptions, import_listing
+from toolkeep.mcp_client.upstream_provider import capabilities_of, target_of
+from toolkeep.mcp_server.client_approvals import ask_client
+from toolkeep.mcp_server.dispatch import McpServer
+from toolkeep.mcp_server.http_app import McpApp
+from toolkeep.mcp_server.stdio_server import serve_stdio
+from toolkeep.registry.coerce import Offer
+from toolkeep.sandbox.trusted_paths import THIS_PROCESS
 
 
 def offered(upstream: Sequence[str]) -> list[Offer]:
     """The tools of the server, confined as always, and called safe so that nobody is asked."""
     entry = {"url": upstream[0]} if upstream[0].startswith("http") else {"command": list(upstream)}
-    listing = asyncio.run(look(entry, "/", lambda name: name, THIS_PROCESS))
+    listing = asyncio.run(inspect_mcp_server(entry, "/", lambda name: name, THIS_PROCESS))
     name = f"up_{hashlib.sha256(' '.join(upstream).encode()).hexdigest()[:8]}"  # what was pinned is another's
-    wishes = Wishes(name=name, capabilities=capabilities_of(entry), target=target_of(entry, "/x"))
+    wishes = ImportOptions(name=name, capabilities=capabilities_of(entry), target=target_of(entry, "/x"))
     return [
         replace(offer, tool=offer.tool.replace(danger=Danger.SAFE))  # type: ignore[union-attr]
         for offer in import_listing(listing, wishes)

@@ -1,26 +1,29 @@
 """toolkeep keeps an LLM agent's tools: strict contracts, policy, approval, sandbox, audit.
 
 `__all__` is the public API, together with the modules that docs/versioning.md lists; everything else is
-internal. A name is loaded when it is first used, so that importing toolkeep costs next to nothing.
+internal. A public name is imported when it is first used: `import toolkeep` loads no other module of it.
 """
 
 import importlib
 
 TYPE_CHECKING = False  # true for type checkers; typing would be most of the time that this import takes
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from toolkeep.approval.question import Answer, AnswerRefused, Question
-    from toolkeep.approval.view import preview_answer, render_question
-    from toolkeep.assembly import open_keep
+    from toolkeep.approval.question_text import preview_answer, render_question
     from toolkeep.audit.receipt import verify_receipt
+    from toolkeep.authoring.agent_tool_class import InvokeResult
+    from toolkeep.authoring.function_tool import FunctionTool
+    from toolkeep.authoring.lint_rules import lint_definition
+    from toolkeep.authoring.tool_decorator import tool
+    from toolkeep.authoring.wasm_tool import WasmTool
     from toolkeep.calls import CheckedCall, Refusal, ToolResult, Violation
-    from toolkeep.canonical import canonical_hash
-    from toolkeep.cli.asking import TerminalApprover
-    from toolkeep.definitions.context import ToolContext, ToolFailed
-    from toolkeep.definitions.contract import InvokeResult
-    from toolkeep.definitions.function import FunctionTool, tool
-    from toolkeep.definitions.lint import lint_definition
+    from toolkeep.cli.approval_prompt import TerminalApprover
     from toolkeep.definitions.parameter import Content, Option, Secret, ToolParameter, Touches
     from toolkeep.definitions.tool import ToolDefinition
+    from toolkeep.definitions.tool_context import ToolContext, ToolFailed
     from toolkeep.definitions.vocabulary import (
         Category,
         Danger,
@@ -30,17 +33,18 @@ if TYPE_CHECKING:
         Tier,
         ToolState,
     )
-    from toolkeep.definitions.wasm import WasmTool
     from toolkeep.errors import ArgumentsRefused, Code, DefinitionError, ToolkeepError
-    from toolkeep.keep import Keep
+    from toolkeep.json_values.canonical import canonical_hash
+    from toolkeep.keep.keep import Keep
+    from toolkeep.keep.open import open_keep
     from toolkeep.limits import CallLimits, Limits
+    from toolkeep.mcp_client.elicitation import ElicitationAnswer, ElicitationRequest
     from toolkeep.registry.protocol import Registry
-    from toolkeep.registry.providers import ToolProvider
-    from toolkeep.sources.files import load_definitions
-    from toolkeep.sources.http import HttpSource
-    from toolkeep.sources.mcp.questions import UpstreamAnswer, UpstreamQuestion
-    from toolkeep.sources.process import ProcessSource
-    from toolkeep.telemetry.json_logs import JsonFormatter
+    from toolkeep.registry.tool_provider import ToolProvider
+    from toolkeep.sources.definition_files import load_definitions
+    from toolkeep.sources.http_source import HttpSource
+    from toolkeep.sources.process_source import ProcessSource
+    from toolkeep.telemetry.logs import JsonFormatter
 
 _HOMES = {
     "Answer": "approval.question",
@@ -54,42 +58,42 @@ _HOMES = {
     "Danger": "definitions.vocabulary",
     "DefinitionError": "errors",
     "Determinism": "definitions.vocabulary",
-    "FunctionTool": "definitions.function",
-    "HttpSource": "sources.http",
-    "InvokeResult": "definitions.contract",
+    "FunctionTool": "authoring.function_tool",
+    "HttpSource": "sources.http_source",
+    "InvokeResult": "authoring.agent_tool_class",
     "Isolation": "definitions.vocabulary",
-    "JsonFormatter": "telemetry.json_logs",
-    "Keep": "keep",
+    "JsonFormatter": "telemetry.logs",
+    "Keep": "keep.keep",
     "Limits": "limits",
     "Option": "definitions.parameter",
-    "ProcessSource": "sources.process",
+    "ProcessSource": "sources.process_source",
     "Question": "approval.question",
     "Refusal": "calls",
     "Registry": "registry.protocol",
     "Secret": "definitions.parameter",
     "SideEffect": "definitions.vocabulary",
-    "TerminalApprover": "cli.asking",
+    "TerminalApprover": "cli.approval_prompt",
     "Tier": "definitions.vocabulary",
-    "ToolContext": "definitions.context",
+    "ToolContext": "definitions.tool_context",
     "ToolDefinition": "definitions.tool",
-    "ToolFailed": "definitions.context",
+    "ToolFailed": "definitions.tool_context",
     "ToolParameter": "definitions.parameter",
-    "ToolProvider": "registry.providers",
+    "ToolProvider": "registry.tool_provider",
     "ToolResult": "calls",
     "ToolState": "definitions.vocabulary",
     "ToolkeepError": "errors",
     "Touches": "definitions.parameter",
-    "UpstreamAnswer": "sources.mcp.questions",
-    "UpstreamQuestion": "sources.mcp.questions",
+    "ElicitationAnswer": "mcp_client.elicitation",
+    "ElicitationRequest": "mcp_client.elicitation",
     "Violation": "calls",
-    "WasmTool": "definitions.wasm",
-    "canonical_hash": "canonical",
-    "lint_definition": "definitions.lint",
-    "load_definitions": "sources.files",
-    "open_keep": "assembly",
-    "preview_answer": "approval.view",
-    "render_question": "approval.view",
-    "tool": "definitions.function",
+    "WasmTool": "authoring.wasm_tool",
+    "canonical_hash": "json_values.canonical",
+    "lint_definition": "authoring.lint_rules",
+    "load_definitions": "sources.definition_files",
+    "open_keep": "keep.open",
+    "preview_answer": "approval.question_text",
+    "render_question": "approval.question_text",
+    "tool": "authoring.tool_decorator",
     "verify_receipt": "audit.receipt",
 }
 
@@ -105,6 +109,8 @@ __all__ = [
     "Danger",
     "DefinitionError",
     "Determinism",
+    "ElicitationAnswer",
+    "ElicitationRequest",
     "FunctionTool",
     "HttpSource",
     "InvokeResult",
@@ -130,8 +136,6 @@ __all__ = [
     "ToolState",
     "ToolkeepError",
     "Touches",
-    "UpstreamAnswer",
-    "UpstreamQuestion",
     "Violation",
     "WasmTool",
     "canonical_hash",
@@ -144,18 +148,27 @@ __all__ = [
     "verify_receipt",
 ]
 
-__version__ = "0.1.0"
+__version__: str
 
 
-if not TYPE_CHECKING:  # a type checker that saw it would believe every name to be there
+def _lazy_exports(
+    namespace: "dict[str, Any]", homes: dict[str, str]
+) -> "tuple[Callable[[str], Any], Callable[[], list[str]]]":
+    """Make `__getattr__` and `__dir__` of a module (PEP 562) that imports its public names on first use.
 
-    def __getattr__(name):
-        if name in _HOMES:
-            value = getattr(importlib.import_module(f"toolkeep.{_HOMES[name]}"), name)
-            globals()[name] = value
-            return value
-        raise AttributeError(f"module 'toolkeep' has no attribute {name!r}")
+    `homes` names the module below `toolkeep` that defines each. The helper stands here because every public
+    module has loaded this one already.
+    """
+
+    def load(name: str) -> "Any":
+        if name not in homes:
+            raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"toolkeep.{homes[name]}"), name)
+        namespace[name] = value  # the next use does not come here
+        return value
+
+    return load, lambda: sorted(namespace["__all__"])
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+    __getattr__, __dir__ = _lazy_exports(globals(), {**_HOMES, "__version__": "version"})

@@ -1,9 +1,10 @@
-"""The stamps: what a call is called after each stage it has passed.
+"""Call types: one per pipeline stage. Each stage demands the type that proves the stage before it ran.
 
     ToolCall ─validate─▶ CheckedCall ─authorize─▶ PermittedCall ─approve─▶ ApprovedCall ─record─▶ RecordedCall
              ─execute─▶ RawOutput ─check─▶ CheckedOutput ─normalize─▶ ToolResult
 
-Each is made by the door of its stage alone (a test holds it). A `Refusal` may come from any stage.
+Each type is created only by its own stage (a test checks it), so that no code path can execute a call that
+was not authorized. Any stage may return a `Refusal`.
 """
 
 import base64
@@ -16,53 +17,55 @@ from msgspec import UNSET, UnsetType
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Danger, ToolState
 from toolkeep.errors import Code, Problem
-from toolkeep.prose import refusal_text
+from toolkeep.text.display import echo_name, visible
+from toolkeep.text.refusal_text import refusal_text
 
 if TYPE_CHECKING:
-    from toolkeep.validation.compiler import CompiledSchema
+    from toolkeep.validation.compile import CompiledSchema
 
 
 class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
-    """A definition that was admitted, with its compiled schemas, what runs it, and whether it answers."""
+    """An admitted definition with its compiled schemas, its runner and its state."""
 
     definition: ToolDefinition
     arguments: "CompiledSchema"
     """The compiled schema of its parameters."""
     output: "CompiledSchema | None" = None
-    """The compiled schema of its output, where it has one."""
+    """The compiled output schema, if any."""
     runner: Any = None
-    """The function or instance that the host's own code registered, or the words that name what runs it."""
+    """The function or instance that the host registered, or a description of what runs it."""
     warnings: tuple[Problem, ...] = ()
-    """What a definition from elsewhere does against the rules for authors."""
+    """Authoring rules that an imported definition violates."""
     definition_hash: str = ""
     provider: str = "code"
-    """Who registered it; a name belongs to its first provider."""
+    """The provider that registered it; a name belongs to its first provider (no shadowing)."""
     is_built_in: bool = False
     is_custom: bool = False
-    """Whether it counts among the custom definitions of a tier."""
+    """Whether it counts towards the custom definitions of a license tier."""
     state: ToolState = ToolState.ENABLED
     why: str = ""
-    """Why it does not answer, where it does not."""
+    """Why it cannot be called, if so."""
     suspicion: str = ""
-    """What in the words of an import a person should look at before it answers."""
+    """Suspicious text in an imported definition (prompt injection) that a person should review first."""
     compile_ms: float = 0.0
     may_write: bool = True
-    """Whether a call may change the world; what is not declared is unknown, and counts (DEF-7)."""
+    """Whether a call may have write effects; undeclared effects count as writes (DEF-7)."""
     effect_names: tuple[str, ...] | None = None
-    """Its side effects in words; None where they are not declared."""
+    """Names of its side effects; None if undeclared."""
     capability_names: tuple[str, ...] = ()
-    """What it requires, in words."""
+    """Names of the capabilities it requires."""
     danger: Danger = Danger.MEDIUM
-    """The danger in force: always its definition's."""
+    """The effective danger level, always that of the definition."""
     is_undeclared: bool = True
-    """Whether neither danger nor side effects are stated: always as its definition says."""
+    """Whether the definition declares neither danger nor side effects."""
     name: str = ""
-    """The name under which it is called: always its definition's."""
+    """The name, always that of the definition."""
     version: str = ""
     """The version of its definition."""
 
     def __post_init__(self) -> None:
-        # Every call asks for them several times; a copy with another definition comes through here too.
+        # Cached copies: every call reads them several times. `structs.replace` runs this too, so they stay
+        # true.
         msgspec.structs.force_setattr(self, "name", self.definition.name)
         msgspec.structs.force_setattr(self, "version", self.definition.version)
         msgspec.structs.force_setattr(self, "danger", self.definition.danger_level)
@@ -70,7 +73,7 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_enabled(self) -> bool:
-        """Whether it answers calls."""
+        """Whether it can be called."""
         return self.state is ToolState.ENABLED
 
     def __repr__(self) -> str:
@@ -78,7 +81,7 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
 
 
 class Words(msgspec.Struct, frozen=True, gc=False):
-    """What a violation says, beside where and which it is."""
+    """The texts of a violation."""
 
     message: str
     expected: str
@@ -88,15 +91,15 @@ class Words(msgspec.Struct, frozen=True, gc=False):
 
 @final
 class Violation:
-    """One thing that is wrong with a call, said so that a model can mend it. It cannot be changed.
+    """One validation error of a call, worded so that a model can fix it. Immutable.
 
-    Its words may be worked out when the first of them is read.
+    Its texts may be computed lazily, on first access.
     """
 
     __slots__ = ("_words", "code", "path")
 
     path: str
-    """JSON Pointer to the property at fault, also where it is absent or unknown."""
+    """JSON Pointer of the invalid property, also if it is missing or unknown."""
     code: Code
     _words: Words | Callable[[], Words]
 
@@ -109,9 +112,9 @@ class Violation:
 
     @classmethod
     def worded_later(cls, path: str, code: Code, words: Callable[[], Words]) -> "Violation":
-        """One whose words are worked out when the first of them is read.
+        """Create one with lazy texts.
 
-        What works them out depends on nothing that changes: two threads that read at once may both call it.
+        `words` must be pure: two threads that read at once may both call it.
         """
         violation = _new(cls)
         _set(violation, "path", path)
@@ -121,36 +124,36 @@ class Violation:
 
     @property
     def words(self) -> Words:
-        """Everything that it says."""
-        words = self._words  # read once: another thread may put the words there meanwhile
+        """All texts, computed on first access."""
+        words = self._words  # read once: another thread may replace it meanwhile
         if type(words) is Words:
             return words
-        made: Words = words()  # type: ignore[operator]  # the other of the two
-        _set(self, "_words", made)  # what they were made of is let go
+        made: Words = words()  # type: ignore[operator]  # a callable, the other case
+        _set(self, "_words", made)  # drops the closure, which holds the arguments
         return made
 
     @property
     def message(self) -> str:
-        """What is wrong, in a sentence."""
+        """What is wrong."""
         return self.words.message
 
     @property
     def expected(self) -> str:
-        """What would have been right."""
+        """The expected value or type."""
         return self.words.expected
 
     @property
     def actual(self) -> str | None:
-        """What was sent, as far as it may be shown."""
+        """The actual value, redacted and truncated."""
         return self.words.actual
 
     @property
     def suggestion(self) -> str:
-        """What to do."""
+        """The suggested fix."""
         return self.words.suggestion
 
     def to_dict(self) -> dict[str, Any]:
-        """The violation as JSON data."""
+        """Serialize to JSON data."""
         words = self.words
         return {
             "path": self.path,
@@ -177,7 +180,7 @@ class Violation:
         return f"Violation(path={self.path!r}, code={self.code!r}, {said})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy has its words, and nothing of the call that they were made of."""
+        """Copies contain the texts, and none of the call's arguments."""
         return Violation, (self.path, self.code, *msgspec.structs.astuple(self.words))
 
 
@@ -186,7 +189,7 @@ _set: Final = object.__setattr__
 
 
 class CheckedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Arguments that satisfy the tool's schema, with defaults filled in."""
+    """A validated call: arguments that satisfy the tool's schema, with defaults filled in."""
 
     success: ClassVar[Literal[True]] = True
     errors: ClassVar[tuple[Violation, ...]] = ()
@@ -210,16 +213,16 @@ class CheckedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
         return f"<call of {self.tool} with {', '.join(self.arguments) or 'no arguments'}>"
 
     def to_dict(self) -> dict[str, Any]:
-        """The check as JSON data."""
+        """Serialize to JSON data."""
         return {"success": True, "tool": self.tool, "arguments": self.arguments}
 
 
 Repair = tuple[dict[str, Any], ...]
-"""A JSON Patch (RFC 6902) that would make a refused call valid; a suggestion, never applied."""
+"""A JSON Patch (RFC 6902) that would make a refused call valid; suggested, never applied."""
 
 
 class Advice:
-    """What a refusal says beside its violations; each part may be worked out when it is first read."""
+    """Schema hint and repair of a refusal, each computed lazily."""
 
     __slots__ = ("_repair", "_schema_hint")
 
@@ -240,7 +243,7 @@ class Advice:
 
     @property
     def repair(self) -> Repair | None:
-        """The repair, where there is a sure one."""
+        """The repair, if there is an unambiguous one."""
         repair = self._repair
         if callable(repair):
             repair = self._repair = repair()
@@ -250,7 +253,7 @@ class Advice:
         return f"Advice(schema_hint={self.schema_hint!r}, repair={self.repair!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy has what was worked out, and nothing of the call that it was made of."""
+        """Copies contain the computed texts, and none of the call's arguments."""
         return Advice, (self.schema_hint, self.repair)
 
 
@@ -259,9 +262,9 @@ NO_ADVICE: Final = Advice()
 
 @final
 class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A call that goes no further: why, and what would mend it.
+    """A refused call: why, and how to fix it.
 
-    The stages know one by its exact type: asking `isinstance` of a struct takes ten times as long.
+    Stages compare the exact type: `isinstance` on a struct takes ten times as long.
     """
 
     success: ClassVar[Literal[False]] = False
@@ -272,24 +275,24 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     advice: Advice = NO_ADVICE
     correlation_id: str = ""
     is_repeated: bool = False
-    """Whether the same call was refused before."""
+    """Whether an identical call was refused before."""
     decision: "Decision | None" = None
-    """What policy said, where it was policy that refused."""
+    """The policy decision, if policy refused."""
     denied_by: str = ""
-    """Who said no, where it was a person."""
+    """The person who denied it, if one did."""
 
     @property
     def schema_hint(self) -> str:
-        """The tool's signature in one line, where validation refused."""
+        """The tool's signature in one line, if validation refused."""
         return self.advice.schema_hint
 
     @property
     def repair(self) -> Repair | None:
-        """A JSON Patch (RFC 6902) that would make the call valid; a suggestion, never applied."""
+        """A JSON Patch (RFC 6902) that would make the call valid; suggested, never applied."""
         return self.advice.repair
 
     def settle(self) -> None:
-        """Work everything out now, and hold on to nothing of the call."""
+        """Compute all lazy texts now, and release the call's arguments."""
         _ = self.schema_hint, self.repair, [error.words for error in self.errors]
 
     @property
@@ -299,13 +302,13 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What a model should read: short, every violation by its pointer, then the signature."""
+        """Text for a model: short, each violation by its pointer, then the signature."""
         return refusal_text(
             self.tool, self.errors, self.schema_hint, self.repair, is_repeated=self.is_repeated
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The refusal as JSON data."""
+        """Serialize to JSON data."""
         data: dict[str, Any] = {
             "success": False,
             "tool": self.tool,
@@ -324,7 +327,7 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """In the place of arguments: why a model's call cannot be read as a whole. Validation refuses it so."""
+    """Stands in for arguments that cannot be read (a truncated model response). Validation refuses it."""
 
     code: Code
     message: str
@@ -332,26 +335,26 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller may ask for beyond the call itself; only ever stricter than the definition (EXE-9)."""
+    """Options of a call; they can only be stricter than the definition (EXE-9)."""
 
     timeout_s: float | None = None
     max_output_bytes: int | None = None
     requires_confirmation: bool = False
     idempotency_key: str = ""
     fresh: bool = False
-    """Run the tool even if its result is known."""
+    """Bypass the result cache."""
 
 
 NO_OPTIONS = CallOptions()
 
 Progress = Callable[[float, float | None, str], None]
-"""Who hears how far a tool has come: how much of how much, and a word on it."""
+"""Progress callback: done, total, message."""
 Output = Callable[[Any], None]
-"""Who hears each piece of what a tool gives, as it comes."""
+"""Output callback for streamed pieces."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A call as it was asked for; nothing about it was looked at yet."""
+    """A requested call, not yet validated."""
 
     id: str
     tool: str
@@ -366,7 +369,7 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     began_ns: int = 0
     """On the monotonic clock."""
     is_direct: bool = False
-    """Whether the host's own program chose the call, as `local`; nobody else can say so (DEF-8)."""
+    """Whether the host's own code made the call, as agent `local`; no remote caller can set it (DEF-8)."""
 
     def __repr__(self) -> str:
         """Without the arguments: some may be secret."""
@@ -374,24 +377,24 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What policy said of a call: of which request, by which policies, when. It goes into the log so.
+    """The policy decision about a call, as audited: request, policies and time.
 
-    In the order of their names, the fields are canonical JSON as they are written.
+    Fields are declared in alphabetical order, so that msgspec writes canonical JSON.
     """
 
     capabilities: tuple[str, ...]
-    """What the tool requires."""
+    """The capabilities that the tool requires."""
     decided_at: str
     decision: Literal["allow", "deny"] = "allow"
     policies: tuple[str, ...]
-    """The ids of those that allowed it, or denied it."""
+    """Ids of the deciding policies."""
     policy_set_hash: str
     request_hash: str
-    """SHA-256 of who, what and everything that the policies read of the call."""
+    """SHA-256 of principal, resource and every value that the policies read."""
     spared_by: tuple[str, ...] | UnsetType = UNSET
-    """The ids of the `@silent` permits that spared the question of an `@ask`, where there was one."""
+    """Ids of the `@silent` permits that overrode an `@ask`, if any."""
     touches: tuple[str, ...] = ()
-    """What the call would touch, in canonical form."""
+    """The touched resources, in canonical form."""
 
     @property
     def is_allowed(self) -> bool:
@@ -399,7 +402,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return self.decision == "allow"
 
     def to_dict(self) -> dict[str, Any]:
-        """The decision as JSON data."""
+        """Serialize to JSON data."""
         data: dict[str, Any] = {
             "decision": self.decision,
             "policies": list(self.policies),
@@ -415,15 +418,15 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamedThing(Protocol):
-    """What an argument names, in canonical form."""
+    """A resource named by an argument, in canonical form."""
 
     @property
     def kind(self) -> str:
-        """The kind of capability, such as fs.read."""
+        """The capability kind, such as fs.read."""
 
     @property
     def pointer(self) -> str:
-        """The argument that named it; empty where the tool's own requirement did."""
+        """JSON Pointer of the argument; empty if the tool's requirement named it."""
 
     @property
     def shown(self) -> str:
@@ -431,101 +434,105 @@ class NamedThing(Protocol):
 
     @property
     def root_path(self) -> str | None:
-        """The real folder of the grant that a place lies in; None for what is no place."""
+        """Real path of the granted folder that contains it; None if it is not a path."""
 
 
 class TouchedThing(NamedThing, Protocol):
-    """Something that a call would touch, and that is held until the call ends."""
+    """A touched resource, held open until the call ends."""
 
     @property
     def found(self) -> str:
-        """The absolute path by which a place was found, links and all; else its canonical form."""
+        """The absolute path as given, with its links; for other resources the canonical form."""
 
     @property
     def identity(self) -> str:
-        """Which very thing it is, whatever it is called."""
+        """Identity of the resource (device and inode of a path)."""
 
     @property
     def root(self) -> str:
-        """The scope, as it was granted, that it lies in."""
+        """The granted scope that contains it."""
 
     def check_unchanged(self) -> None:
-        """Raise where it is something else by now."""
+        """Raise if it was replaced since it was resolved (TOCTOU)."""
 
     def content(self, limit: int) -> bytes | None:
-        """What a file holds; None where it is no file or longer. One that does not exist holds nothing."""
+        """Content of a file up to `limit`.
+
+        None if it is not a file or is longer; empty if it does not exist yet.
+        """
 
     def open(self) -> int | None:
-        """A descriptor of the very file or folder that was checked, to read it; None where there is none."""
+        """Open the checked file or folder for reading, by its descriptor; None if that is not possible."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
 
 
 class PermittedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A checked call that policy permits."""
+    """A validated call that policy permits."""
 
     request: ToolCall
     checked: CheckedCall
     tool: RegisteredTool
-    """The tool that is called, whose definition everything after this is bound to."""
+    """The called tool; later stages are bound to its definition."""
     decision: Decision
     touched: tuple[TouchedThing, ...] = ()
     held: tuple[tuple[str, str], ...] = ()
-    """What the agent holds, kind and real path or hosts, of what the call takes without naming it."""
+    """Granted scopes (kind, and real path or host) that the call takes without naming a resource."""
     asks: bool = False
-    """Whether a policy wants a person to be asked."""
+    """Whether a policy requires approval (`@ask`)."""
     grant_hash: str = ""
-    """SHA-256 of what the agent held and of the policies: what an approval is bound to."""
+    """SHA-256 of the grant and the policy set; approvals are bound to it."""
 
     @property
     def is_recorded_first(self) -> bool:
-        """Whether its intent is durable before it runs: it may change the world, or is heard meanwhile."""
+        """Whether its intent must be durable before it runs: it may write, or streams output."""
         return self.tool.may_write or self.request.on_output is not None
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """Who agreed to a call, and how. In the order of their names, as the log has them."""
+    """Who approved a call, and how. Fields in alphabetical order, as in the log."""
 
     approver: str
     id: str = ""
-    """Of the question, or of the rule."""
+    """Id of the question or rule."""
     way: str
-    """Where the person answered: `terminal`, `command`, `http`, `program`; or before: `session`, `rule`."""
+    """Channel of the answer: `terminal`, `command`, `http`, `program`; or an earlier one: `session`,
+    `rule`."""
 
     def to_dict(self) -> dict[str, str]:
-        """The approval as JSON data."""
+        """Serialize to JSON data."""
         return {"approver": self.approver, "way": self.way, "id": self.id}
 
 
 class ApprovedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A permitted call that a person agreed to, or that nobody need be asked about."""
+    """A permitted call that was approved or needs no approval."""
 
     permitted: PermittedCall
     approval: Approval | None = None
 
 
 class RecordedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """An approved call whose intent is in the log: the only thing that may be executed."""
+    """An approved call after the audit stage: the only type that may be executed."""
 
     request: ToolCall
     checked: CheckedCall
     tool: RegisteredTool
     approved: ApprovedCall
     argument_hash: str
-    """Of the arguments, each secret replaced by its HMAC."""
+    """SHA-256 of the arguments, with each secret replaced by its HMAC."""
     argument_bytes: int
     deadline_s: float
-    """How long it may run."""
+    """Execution time limit."""
     output_bytes: int
-    """How much of the output the caller gets."""
+    """Output limit of the caller."""
     began_at: str
     has_arguments: bool
-    """Whether its arguments are kept beside the log."""
+    """Whether its arguments are stored beside the log."""
 
 
 class RawOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """What a tool gave back, not yet looked at."""
+    """Raw output of a tool, not yet validated."""
 
     call: RecordedCall
     value: Any
@@ -536,7 +543,7 @@ class RawOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class CheckedOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """Output that is JSON (or bytes), satisfies the output schema and is no larger than the hard cap."""
+    """Validated output: JSON or bytes, satisfies the output schema, within the hard cap."""
 
     raw: RawOutput
     value: Any
@@ -546,19 +553,19 @@ class CheckedOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Truncation(msgspec.Struct, frozen=True, kw_only=True):
-    """What the caller did not get, and where it is."""
+    """Size and reference of an output that was truncated."""
 
     full_bytes: int
     reference: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The truncation as JSON data."""
+        """Serialize to JSON data."""
         return {"full_bytes": self.full_bytes, "reference": self.reference}
 
 
 @final
 class ToolResult(msgspec.Struct, frozen=True, eq=False):
-    """What became of a call: ok, pending or error. A value, never an exception (EXE-2)."""
+    """The result of a call: ok, pending or error. A value, never an exception (EXE-2)."""
 
     status: Literal["ok", "pending", "error"]
     tool: str
@@ -566,17 +573,17 @@ class ToolResult(msgspec.Struct, frozen=True, eq=False):
     agent: str
     value: Any = None
     error: Refusal | None = None
-    """Why there is no value; its text is what a model should read."""
+    """The refusal, if there is no value; its text is for a model."""
     hash: str = ""
-    """SHA-256 of the whole normalised output."""
+    """SHA-256 of the whole normalized output."""
     decision: Decision | None = None
     approval: Approval | None = None
     truncation: Truncation | None = None
     side_effects: tuple[str, ...] | None = None
     isolation: str = ""
-    """The level that the tool ran at, also if it failed; empty if it was not run."""
+    """Isolation level that the tool ran at; empty if it was not run."""
     enforced: tuple[str, ...] = ()
-    """The mechanisms of the kernel that confined it; none in this process."""
+    """Kernel mechanisms that confined it; none in process."""
     is_cached: bool = False
     is_repeated: bool = False
     """Whether it is the recorded result of an earlier call with the same idempotency key."""
@@ -589,21 +596,21 @@ class ToolResult(msgspec.Struct, frozen=True, eq=False):
     conversation_id: str = ""
     session_id: str = ""
     leaf: int | None = None
-    """Index of its last record in the log; None until that is durable."""
+    """Log index of its last record; None until it is durable."""
 
     @property
     def ok(self) -> bool:
-        """Whether the tool ran and its output is here."""
+        """Whether the tool ran and `value` is its output."""
         return self.status == "ok"
 
     @property
     def code(self) -> Code | None:
-        """The code of the error, where there is one."""
+        """The error code, if any."""
         return self.error.code if self.error else None
 
     @property
     def text(self) -> str:
-        """What a model should read: the value, or the error."""
+        """Text for a model: the value or the error."""
         if self.error is not None:
             return self.error.text
         if self.status == "pending":
@@ -615,7 +622,7 @@ class ToolResult(msgspec.Struct, frozen=True, eq=False):
         return self.value if isinstance(self.value, str) else json_text(self.value)
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON data; bytes as base64."""
+        """Serialize to JSON data; bytes as base64."""
         data: dict[str, Any] = {
             "status": self.status,
             "tool": self.tool,
@@ -646,10 +653,29 @@ class ToolResult(msgspec.Struct, frozen=True, eq=False):
 
 
 def json_text(value: Any) -> str:
-    """A JSON value as text, for a model to read."""
+    """A JSON value as text for a model."""
     return msgspec.json.encode(value).decode()
 
 
 def base64_text(data: bytes) -> str:
-    """Bytes in JSON."""
+    """Bytes as base64 for JSON."""
     return base64.b64encode(data).decode()
+
+
+def refuse(request: ToolCall, code: Code, message: str, suggestion: str, *, path: str = "") -> Refusal:
+    """Make a refusal with one violation; `path` is the JSON Pointer of the argument."""
+    # Every refusal passes through here, so that no stage can forget to escape what it quotes.
+    error = Violation(path, code, _shown(message), "", None, suggestion)
+    return Refusal(tool=echo_name(request.tool), errors=(error,), correlation_id=request.correlation_id)
+
+
+def ran_unrecorded(request: ToolCall, why: str) -> Refusal:
+    """Refusal for a call whose tool ran but whose outcome could not be recorded."""
+    message = f"The tool ran, and its outcome could not be recorded ({why}); the result is withheld"
+    suggestion = "Do not call it again: it would run twice. Tell the operator."
+    return refuse(request, Code.OUTCOME_NOT_RECORDED, message, suggestion)
+
+
+def _shown(message: str) -> str:
+    """Escape a message and indent its continuation lines: text of a tool must not pass for ours."""
+    return "\n    ".join(map(visible, message.split("\n")))

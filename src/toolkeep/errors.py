@@ -1,44 +1,44 @@
-"""The exceptions of toolkeep, and every code that a refusal or a problem can carry.
+"""Exception hierarchy, and every error code that a refusal or problem can carry.
 
     ToolkeepError
     ├── UnknownTool            ACODE-TSR-001   no tool of that name
-    ├── ArgumentsRefused       001 … 018       validate_arguments: the call does not fit; holds the refusal
+    ├── ArgumentsRefused       001 … 018       validate_arguments: invalid call; holds the refusal
     ├── DefinitionError                        a definition cannot be used; holds every problem
-    │   ├── SchemaRefused      ACODE-TSR-006   its schema is against our rules
+    │   ├── SchemaRefused      ACODE-TSR-006   its schema violates our rules
     │   ├── SchemaBroken       ACODE-TSR-008   its schema does not compile
-    │   ├── DefinitionInvalid  ACODE-TSR-009   another field is wrong
+    │   ├── DefinitionInvalid  ACODE-TSR-009   another field is invalid
     │   └── ContractBroken     ACODE-TSR-015   an agent-tool class breaks its contract
     ├── DuplicateTool          ACODE-TSR-007   the name and version are taken by another definition
     ├── StaysDisabled          ACODE-TSR-012   the configuration disables the tool
     ├── FileUnreadable         ACODE-TSR-016   a file cannot be read
-    ├── SecretUnavailable      ACODE-TSR-017   context.secret: nobody gave that secret
+    ├── SecretUnavailable      ACODE-TSR-017   context.secret: the secret was not granted
     ├── LicenseRequired        ACODE-TSR-019   the tier does not include it
     ├── BuiltInProtected       ACODE-TSR-020   a built-in tool cannot be changed or removed
-    ├── ConfigurationInvalid   ACODE-TSR-021   a configuration file says something that cannot be
+    ├── ConfigurationInvalid   ACODE-TSR-021   a configuration file is invalid
     ├── ProviderFailed         ACODE-TSR-022   a provider of tools could not be loaded
-    ├── StateUnusable          ACODE-TSR-023   the folder that holds the keep's state cannot be used
-    ├── AuditBroken, …         ACODE-TSR-023   nor its log, or what proves from it: `audit/errors.py`
+    ├── StateUnusable          ACODE-TSR-023   the state folder of the keep cannot be used
+    ├── AuditBroken, …         ACODE-TSR-023   nor its audit log or receipts: `audit/errors.py`
     ├── NotAccepted            ACODE-TSR-024   a person did not accept what was shown
     ├── FeatureClosed          ACODE-TSR-025   the configuration switches a feature off
     ├── CalledAtImport         ACODE-TSR-038   a file makes calls while a worker imports it for its tools
-    ├── Sandbox…               ACODE-TSR-037   nothing can be confined here, or now: `sandbox/errors.py`
+    ├── Sandbox…               ACODE-TSR-037   isolation is not available: `sandbox/errors.py`
     ├── NotRecorded            ACODE-TSR-041   there is no record to prove
-    ├── PoliciesRefused        ACODE-TSR-044   policies cannot be used: `policy/policies.py`
-    ├── NotAnswered            ACODE-TSR-047   an answer that does not count: `cli/approve/queue.py`
-    ├── UnknownProvider        ACODE-TSR-051   no model provider of that name is spoken here
-    ├── ResponseUnreadable     ACODE-TSR-052   what should be a model's response is none
+    ├── PoliciesRefused        ACODE-TSR-044   policies cannot be used: `policy/policy_set.py`
+    ├── NotAnswered            ACODE-TSR-047   an invalid approval answer: `cli/approve.py`
+    ├── UnknownProvider        ACODE-TSR-051   no model provider of that name is supported
+    ├── ResponseUnreadable     ACODE-TSR-052   a model's response cannot be parsed
     ├── ExtraMissing           ACODE-TSR-054   an optional package is not installed
-    ├── StoreUnavailable       ACODE-TSR-055   the database of definitions or tokens does not answer
-    ├── StoreConflict          ACODE-TSR-056   a change does not fit what is stored
-    ├── StoreLayoutUnfit       ACODE-TSR-057   the tables of the database are not those of this toolkeep
-    ├── TokenRefused           ACODE-TSR-058   a token cannot be made, found or used
-    ├── BackupRefused          ACODE-TSR-059   a backup cannot be made, read or restored
+    ├── StoreUnavailable       ACODE-TSR-055   the database of definitions or tokens is unavailable
+    ├── StoreConflict          ACODE-TSR-056   a change conflicts with what is stored
+    ├── StoreLayoutUnfit       ACODE-TSR-057   the database schema has another version
+    ├── TokenRefused           ACODE-TSR-058   a token cannot be created, found or used
+    ├── BackupRefused          ACODE-TSR-059   a backup cannot be created, read or restored
     ├── LockInvalid            ACODE-TSR-075   toolkeep.lock cannot be read
     ├── ImportRefused          ACODE-TSR-076   nothing can be imported from a document or server
-    ├── SignInFailed           ACODE-TSR-087   nobody was signed in to an upstream server
-    └── RequestRefused         060 … 086       a request that cannot be answered: `server/problems.py`
+    ├── SignInFailed           ACODE-TSR-087   sign-in to an upstream server failed
+    └── RequestRefused         060 … 086       a request is refused: `server/http/problem_details.py`
 
-An exception is for an author, an operator or a bug. What a better call could have avoided is a value,
+Exceptions are for authors, operators and bugs. What a better call could have avoided is a value,
 `toolkeep.Refusal`, with one of the same codes.
 """
 
@@ -91,13 +91,15 @@ __all__ = [
 
 
 _NAME_CHARS: Final = 80
+"""Characters of an unknown name in a message: callers choose it, and a message must stay readable. As
+`ECHOED_CHARS`; this module imports nothing of the package."""
 _SEE_NAMES: Final = "`toolkeep list` and keep.tools() show the names of those that are"
 _FAULTS: Final = 50
-"""Faults that one error lists."""
+"""Maximum number of faults listed in one error."""
 
 
 class Code(StrEnum):
-    """A stable code for everything that can be wrong; each has a page in docs/errors/."""
+    """Stable error codes; each has a page in docs/errors/."""
 
     UNKNOWN_TOOL = "ACODE-TSR-001"
     NOT_JSON = "ACODE-TSR-002"
@@ -184,7 +186,7 @@ FAILURES: Final = frozenset(
         Code.OUTCOME_NOT_RECORDED,
     }
 )
-"""The tool was run, and there is no result of it."""
+"""The tool was run, but there is no result."""
 
 TITLES: Final[dict[Code, str]] = {
     Code.UNKNOWN_TOOL: "unknown tool",
@@ -264,7 +266,7 @@ TITLES: Final[dict[Code, str]] = {
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with a definition: where, what, and how to mend it."""
+    """One problem of a definition: where, what, and how to fix it."""
 
     field: str
     """Dotted name or JSON Pointer inside the definition, `parameters/properties/path`."""
@@ -276,12 +278,12 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.field}: {self.message} ({self.mend})"
 
     def to_dict(self) -> dict[str, str]:
-        """The problem as JSON data."""
+        """Serialize to JSON data."""
         return {"field": self.field, "code": self.code.value, "message": self.message, "mend": self.mend}
 
 
 class ToolkeepError(Exception):
-    """The root of every exception that toolkeep raises on purpose."""
+    """Base of every exception that toolkeep raises on purpose."""
 
     code: Code
     hint: str
@@ -304,7 +306,7 @@ class UnknownTool(ToolkeepError):
 
 
 class ArgumentsRefused(ToolkeepError):
-    """`validate_arguments`: the call does not fit. `refusal` is what `try_validate_arguments` returns."""
+    """`validate_arguments`: invalid arguments. `refusal` is what `try_validate_arguments` returns."""
 
     def __init__(self, refusal: "Refusal") -> None:
         super().__init__(refusal.code, refusal.text)
@@ -312,7 +314,7 @@ class ArgumentsRefused(ToolkeepError):
 
 
 class DefinitionError(ToolkeepError):
-    """A definition cannot be used. `problems` lists everything that is wrong with it."""
+    """A definition is invalid. `problems` lists every problem."""
 
     code_of_class: Code = Code.DEFINITION_INVALID
 
@@ -324,29 +326,29 @@ class DefinitionError(ToolkeepError):
 
 
 class DefinitionInvalid(DefinitionError):
-    """A field of the definition is against the rules for definitions."""
+    """A field of the definition violates the rules for definitions."""
 
 
 class SchemaRefused(DefinitionError):
-    """The schema is well-formed but against toolkeep's rules."""
+    """The schema is well-formed but violates toolkeep's rules."""
 
     code_of_class = Code.SCHEMA_REFUSED
 
 
 class SchemaBroken(DefinitionError):
-    """The schema is not a JSON Schema that can be compiled."""
+    """The schema does not compile as JSON Schema."""
 
     code_of_class = Code.SCHEMA_BROKEN
 
 
 class ContractBroken(DefinitionError):
-    """An agent-tool class does not keep the contract of agent-tool classes."""
+    """An agent-tool class violates its contract."""
 
     code_of_class = Code.CONTRACT_BROKEN
 
 
 class DuplicateTool(ToolkeepError):
-    """A different definition already holds this name and version."""
+    """Another definition has this name and version."""
 
     def __init__(
         self, name: str, *, held_by: str, hint: str = "give yours another name, or a higher version"
@@ -356,7 +358,7 @@ class DuplicateTool(ToolkeepError):
 
 
 class StaysDisabled(ToolkeepError):
-    """A tool that the configuration disables cannot be enabled elsewhere."""
+    """A tool disabled by the configuration cannot be enabled elsewhere."""
 
     def __init__(self, name: str, *, why: str) -> None:
         super().__init__(
@@ -368,7 +370,7 @@ class StaysDisabled(ToolkeepError):
 
 
 class FileUnreadable(ToolkeepError):
-    """A file cannot be read; says where in the file where that is known."""
+    """A file cannot be read; with line and column if known."""
 
     def __init__(self, path: str, reason: str, *, line: int | None = None, column: int | None = None) -> None:
         place = path if line is None else f"{path}:{line}:{column}"
@@ -377,7 +379,7 @@ class FileUnreadable(ToolkeepError):
 
 
 class SecretUnavailable(ToolkeepError):
-    """A tool asked its context for a secret that nobody gave to this call."""
+    """A tool requested a secret that was not granted to this call."""
 
     def __init__(self, name: str, *, reason: str = "", hint: str = "") -> None:
         said = f"the secret {name!r} cannot be had: {reason}" if reason else ""
@@ -390,7 +392,7 @@ class SecretUnavailable(ToolkeepError):
 
 
 class LicenseRequired(ToolkeepError):
-    """The tier of this keep does not include what was asked for."""
+    """The license tier of this keep does not include the feature."""
 
     def __init__(self, what: str, *, tier: str, needed: str) -> None:
         super().__init__(
@@ -414,7 +416,7 @@ class BuiltInProtected(ToolkeepError):
 
 
 class ConfigurationInvalid(ToolkeepError):
-    """A configuration file says something that cannot be; each of `faults` begins with its place."""
+    """A configuration file is invalid; each of `faults` begins with its position."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         more = f"\n  - and {len(faults) - _FAULTS} more" if len(faults) > _FAULTS else ""
@@ -424,7 +426,7 @@ class ConfigurationInvalid(ToolkeepError):
 
 
 class ProviderFailed(ToolkeepError):
-    """A provider of tools could not be loaded, or broke while it listed its tools."""
+    """A tool provider could not be loaded, or failed while listing its tools."""
 
     def __init__(self, provider: str, reason: str, *, hint: str = "") -> None:
         super().__init__(Code.PROVIDER_FAILED, f"provider {provider!r} {reason}", hint=hint)
@@ -432,7 +434,7 @@ class ProviderFailed(ToolkeepError):
 
 
 class StateUnusable(ToolkeepError):
-    """The folder with acceptances, switches and pins cannot be used safely."""
+    """The state folder (acceptances, switches, pins) cannot be used safely."""
 
     def __init__(self, path: str, reason: str, *, hint: str) -> None:
         super().__init__(Code.STATE_UNUSABLE, f"{path}: {reason}", hint=hint)
@@ -440,14 +442,14 @@ class StateUnusable(ToolkeepError):
 
 
 class NotAccepted(ToolkeepError):
-    """Nothing was accepted: nobody was there to say yes, or what was shown is no longer what is there."""
+    """Nothing was accepted: there was no terminal to confirm, or the content changed after it was shown."""
 
     def __init__(self, reason: str, *, hint: str) -> None:
         super().__init__(Code.NOT_ACCEPTED, reason, hint=hint)
 
 
 class FeatureClosed(ToolkeepError):
-    """A feature that the configuration switches off."""
+    """The configuration disables the feature."""
 
     def __init__(self, what: str, *, key: str) -> None:
         super().__init__(
@@ -456,7 +458,7 @@ class FeatureClosed(ToolkeepError):
 
 
 class CalledAtImport(ToolkeepError):
-    """A worker imports a file for the tool in it, and the file makes calls meanwhile."""
+    """A file makes calls at import time, while a worker imports it for a tool."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -467,7 +469,7 @@ class CalledAtImport(ToolkeepError):
 
 
 class LockInvalid(ToolkeepError):
-    """A toolkeep.lock that nobody wrote like this, or that was merged by halves."""
+    """A toolkeep.lock is malformed, for example after a partial merge."""
 
     def __init__(self, path: str, line: int, reason: str, *, hint: str = "") -> None:
         place = f"{path}:{line}" if line else path
@@ -477,28 +479,28 @@ class LockInvalid(ToolkeepError):
 
 
 class ImportRefused(ToolkeepError):
-    """A document or server that nothing can be imported from."""
+    """Nothing can be imported from a document or server."""
 
     def __init__(self, what: str, reason: str, *, hint: str = "") -> None:
         super().__init__(Code.IMPORT_REFUSED, f"{what}: {reason}", hint=hint)
 
 
 class SignInFailed(ToolkeepError):
-    """Nobody was signed in to an upstream server."""
+    """The sign-in to an upstream server failed."""
 
     def __init__(self, upstream: str, reason: str, *, hint: str = "") -> None:
         super().__init__(Code.UPSTREAM_SIGN_IN, f"upstream '{upstream}': {reason}", hint=hint)
 
 
 class NotRecorded(ToolkeepError):
-    """Something that the log does not hold."""
+    """The audit log does not contain it."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         super().__init__(Code.NOT_RECORDED, reason, hint=hint)
 
 
 class UnknownProvider(ToolkeepError):
-    """No model provider of that name is spoken here."""
+    """No model provider of that name is supported."""
 
     def __init__(self, name: str, *, known: Sequence[str]) -> None:
         shown = name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…"
@@ -508,7 +510,7 @@ class UnknownProvider(ToolkeepError):
 
 
 class ResponseUnreadable(ToolkeepError):
-    """What should be a response of a model, or an event of a stream, is none of that provider's."""
+    """A model response or stream event cannot be parsed as that provider's."""
 
     def __init__(self, provider: str, reason: str) -> None:
         hint = "hand over the response as the provider's SDK or API gave it"
@@ -517,7 +519,7 @@ class ResponseUnreadable(ToolkeepError):
 
 
 class ExtraMissing(ToolkeepError):
-    """Something needs a package that toolkeep does not install by itself."""
+    """An optional dependency is not installed."""
 
     def __init__(self, what: str, *, package: str, extra: str) -> None:
         message = f"{what} needs the package {package}, which is not installed"
@@ -526,7 +528,7 @@ class ExtraMissing(ToolkeepError):
 
 
 class StoreUnavailable(ToolkeepError):
-    """The database that holds definitions or tokens does not answer. What was read before still serves."""
+    """The database of definitions or tokens is unavailable. Data read before is still served."""
 
     def __init__(self, store: str, reason: str, *, hint: str) -> None:
         super().__init__(Code.STORE_UNAVAILABLE, f"the store {store} cannot be used: {reason}", hint=hint)
@@ -534,7 +536,7 @@ class StoreUnavailable(ToolkeepError):
 
 
 class StoreConflict(ToolkeepError):
-    """A change that does not fit what is stored by now: nothing was changed."""
+    """A change conflicts with what is stored; nothing was changed."""
 
     def __init__(self, name: str, reason: str, *, hint: str) -> None:
         super().__init__(Code.STORE_CONFLICT, f"tool {name!r} {reason}", hint=hint)
@@ -542,7 +544,7 @@ class StoreConflict(ToolkeepError):
 
 
 class StoreLayoutUnfit(ToolkeepError):
-    """The tables of the database are older, newer or other than this toolkeep works with."""
+    """The database schema is older, newer or foreign."""
 
     def __init__(self, store: str, reason: str, *, hint: str) -> None:
         super().__init__(Code.STORE_LAYOUT_UNFIT, f"the tables of the store {store} {reason}", hint=hint)
@@ -550,14 +552,14 @@ class StoreLayoutUnfit(ToolkeepError):
 
 
 class TokenRefused(ToolkeepError):
-    """A token cannot be made, found or used."""
+    """A token cannot be created, found or used."""
 
     def __init__(self, reason: str, *, hint: str) -> None:
         super().__init__(Code.TOKEN_REFUSED, reason, hint=hint)
 
 
 class BackupRefused(ToolkeepError):
-    """A backup cannot be made, read or restored; nothing was changed."""
+    """A backup cannot be created, read or restored; nothing was changed."""
 
     def __init__(self, path: str, reason: str, *, hint: str) -> None:
         super().__init__(Code.BACKUP_REFUSED, f"{path}: {reason}", hint=hint)

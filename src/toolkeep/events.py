@@ -1,7 +1,7 @@
-"""Everything that can happen, as data: one frozen struct each, whose docstring is its documentation.
+"""Event types, one frozen struct each, whose docstring is its documentation; and the event bus.
 
-Stages tell a `Bus`; who listens (logs, metrics, a host's own code) is no concern of theirs. A listener that
-fails is noted once and never disturbs the call.
+Stages publish to a `Bus` and do not know the listeners (logs, metrics, host code). A listener that fails is
+logged and never disturbs the call.
 """
 
 import logging
@@ -53,17 +53,17 @@ __all__ = [
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened."""
+    """Base of all events."""
 
 
 class StartUpBegan(Event, frozen=True, kw_only=True):
-    """A keep begins to load its providers."""
+    """A keep starts to load its providers."""
 
     providers: tuple[str, ...]
 
 
 class StartUpEnded(Event, frozen=True, kw_only=True):
-    """Every provider was asked; the keep is ready."""
+    """All providers were loaded; the keep is ready."""
 
     tool_count: int
     skipped_count: int
@@ -82,7 +82,7 @@ class ToolRegistered(Event, frozen=True, kw_only=True):
 
 
 class DefinitionWarned(Event, frozen=True, kw_only=True):
-    """A definition from elsewhere breaks a rule for authors; it is used all the same."""
+    """An imported definition violates an authoring rule; it is used all the same."""
 
     tool_name: str
     field: str
@@ -129,7 +129,7 @@ class ToolUnregistered(Event, frozen=True, kw_only=True):
 
 
 class ToolQuarantined(Event, frozen=True, kw_only=True):
-    """A definition changed after it was pinned; it does not answer until a person accepts it."""
+    """A definition changed after it was pinned; it cannot be called until a person accepts it."""
 
     tool_name: str
     pinned_hash: str
@@ -145,19 +145,19 @@ class ToolAccepted(Event, frozen=True, kw_only=True):
 
 
 class PoliciesChanged(Event, frozen=True, kw_only=True):
-    """A keep decides by other policies from now on."""
+    """Another policy set became active."""
 
     policy_set_hash: str
 
 
 class AgentDeclared(Event, frozen=True, kw_only=True):
-    """An agent may call tools, with what it holds from now on."""
+    """An agent was declared, or its grant replaced."""
 
     agent: str
 
 
 class ProjectNotAccepted(Event, frozen=True, kw_only=True):
-    """A project's configuration would run, grant or loosen something; it does not count yet."""
+    """A project's configuration would run, grant or loosen something, and is ignored until accepted."""
 
     path: str
     file_hash: str
@@ -165,7 +165,7 @@ class ProjectNotAccepted(Event, frozen=True, kw_only=True):
 
 
 class SettingUnmatched(Event, frozen=True, kw_only=True):
-    """The configuration names a tool that there is not, or not yet."""
+    """The configuration names a tool that is not registered (yet)."""
 
     setting: str
     name: str
@@ -212,14 +212,14 @@ class ToolDefinitionDeletedEvent(Event, frozen=True, kw_only=True):
 
 
 class StoreLost(Event, frozen=True, kw_only=True):
-    """The store does not answer; the tools that were read before still do."""
+    """The store is unavailable; tools read before can still be called."""
 
     store: str
     error_message: str
 
 
 class StoreFollowed(Event, frozen=True, kw_only=True):
-    """What another keep changed in the store was taken over."""
+    """Changes that another keep made in the store were applied."""
 
     store: str
     revision: int
@@ -227,14 +227,14 @@ class StoreFollowed(Event, frozen=True, kw_only=True):
 
 
 class ToolDefinitionRejected(Event, frozen=True, kw_only=True):
-    """A definition broke rules; `errors` names each of them."""
+    """A definition was rejected; `errors` lists the violated rules."""
 
     tool_name: str
     errors: tuple[str, ...]
 
 
 class ConstraintViolated(Event, frozen=True, kw_only=True):
-    """A definition asked for more time or output than is allowed."""
+    """A definition requests more time or output than allowed."""
 
     tool_name: str
     constraint: str
@@ -251,7 +251,7 @@ class ValidationPassed(Event, frozen=True, kw_only=True):
 
 
 class ValidationFailed(Event, frozen=True, kw_only=True):
-    """Arguments were refused. `arguments` gives them redacted and cut, for a log at debug."""
+    """Arguments were refused. `arguments` returns them redacted and truncated, for debug logs."""
 
     tool_name: str
     agent: str
@@ -260,10 +260,10 @@ class ValidationFailed(Event, frozen=True, kw_only=True):
 
 
 class CallEnded(Event, frozen=True, kw_only=True):
-    """A call came to its end: ok, pending or error."""
+    """A call ended: ok, pending or error."""
 
     tool_name: str
-    """`unknown` where no such tool is registered."""
+    """`unknown` if no such tool is registered."""
     agent: str
     status: str
     error_code: str
@@ -272,12 +272,12 @@ class CallEnded(Event, frozen=True, kw_only=True):
 
 
 class HostContacted(Event, frozen=True, kw_only=True):
-    """A confined tool talked to a host, through its way out."""
+    """A confined tool contacted a host through the egress proxy."""
 
     tool_name: str
     agent: str
     method: str
-    """`CONNECT` for TLS, into which nobody looks."""
+    """`CONNECT` for TLS, which is not inspected."""
     host: str
     port: int
     sent_bytes: int
@@ -286,33 +286,33 @@ class HostContacted(Event, frozen=True, kw_only=True):
 
 
 class ContactRefused(Event, frozen=True, kw_only=True):
-    """A confined tool asked for a host and was refused, or what it said broke off."""
+    """A confined tool was refused a host, or its connection failed."""
 
     tool_name: str
     agent: str
     method: str
     host: str
-    """Empty where the request named none."""
+    """Empty if the request named none."""
     port: int
     reason: str
     correlation_id: str
 
 
 class UpstreamAsked(Event, frozen=True, kw_only=True):
-    """An upstream MCP server wanted something: an answer of a person, or of a model. Never says what."""
+    """An upstream MCP server sent a request (elicitation, sampling). Never contains its content."""
 
     upstream: str
     agent: str
-    """Whose conversation it is."""
+    """The agent of the session."""
     method: str
-    """As MCP calls it; `other` for what it does not know."""
+    """The MCP method; `other` if unknown."""
     outcome: str
-    """What the server was told: `accept`, `decline`, `cancel`, or `refused` where nobody was asked."""
+    """The reply: `accept`, `decline`, `cancel`, or `refused` if nobody was asked."""
     reason: str
 
 
 class ApprovalRequested(Event, frozen=True, kw_only=True):
-    """A call waits for a person."""
+    """A call waits for approval by a person."""
 
     approval_id: str
     tool_name: str
@@ -323,15 +323,15 @@ class ApprovalRequested(Event, frozen=True, kw_only=True):
 
 
 class ApprovalDecided(Event, frozen=True, kw_only=True):
-    """A call no longer waits: somebody said yes or no, or nobody did in time."""
+    """An approval request was decided, expired or withdrawn."""
 
     approval_id: str
     tool_name: str
     agent: str
     verdict: str
-    """`approved`, `denied`, `expired`, or `withdrawn` where the caller gave up."""
+    """`approved`, `denied`, `expired`, or `withdrawn` if the caller gave up."""
     approver: str
-    """Empty where nobody answered."""
+    """Empty if nobody answered."""
     timestamp: datetime
 
 
@@ -339,7 +339,7 @@ class ToolUnanswered(Event, frozen=True, kw_only=True):
     """A call named a tool that does not exist, is disabled or is quarantined."""
 
     tool_name: str
-    """`unknown` where no such tool is registered: what a model invents is no label."""
+    """`unknown` if no such tool is registered: names invented by a model are not used as labels."""
     error_code: str
     correlation_id: str
 
@@ -348,17 +348,21 @@ Listener = Callable[[Event], None]
 
 
 class Bus:
-    """Hands events to listeners, in the order in which they came."""
+    """Event bus: delivers events to listeners in order."""
 
     _log: ClassVar[logging.Logger] = logging.getLogger("toolkeep.events")
 
     def __init__(self) -> None:
         self.listeners: tuple[Listener, ...] = ()
         self.timed: tuple[Listener, ...] = ()
-        """Those who want to know of every call that passes; where there are none, none is timed."""
+        """Listeners for passing validations; if there are none, calls are not timed."""
 
     def subscribe(self, listener: Listener, *, timed: bool = False) -> Callable[[], None]:
-        """Tell the listener of everything; returns how to stop. Of calls that pass only if `timed`."""
+        """Subscribe a listener; returns the function to unsubscribe.
+
+        Passing validations are delivered only if `timed`.
+        """
+        # A new tuple: publishing threads iterate over the old one undisturbed.
         self.listeners = (*self.listeners, listener)
         self.timed += (listener,) if timed else ()
 
@@ -369,11 +373,11 @@ class Bus:
         return stop
 
     def tell_passed(self, event: ValidationPassed) -> None:
-        """Hand a call that passed to those who asked for it."""
+        """Publish a passing validation."""
         self._tell(self.timed, event)
 
     def tell(self, event: Event) -> None:
-        """Hand an event to everyone; nobody can break the teller."""
+        """Publish an event; exceptions of listeners are logged."""
         self._tell(self.listeners, event)
 
     def _tell(self, listeners: tuple[Listener, ...], event: Event) -> None:
@@ -381,12 +385,14 @@ class Bus:
             try:
                 listener(event)
             except Exception as error:  # noqa: BLE001 -- a listener never disturbs a call
+                # The type and not the text of the error: a listener of the host may have put arguments into
+                # it.
                 fields = {"event": type(event).__name__, "error_type": type(error).__name__}
                 self._log.error("a listener failed", extra=fields)
 
 
 def _without(listeners: tuple[Listener, ...], one: Listener) -> tuple[Listener, ...]:
-    """One subscription less, where a listener has several."""
+    """Remove one subscription of a listener that may have several."""
     kept = list(listeners)
     if one in kept:
         kept.remove(one)

@@ -1,5 +1,4 @@
-"""For your tests and ours: contract checks for tools, a registry and a context that record, a clock that
-you move, a state that forgets.
+"""Test helpers: contract checks for tools, a recording keep and context, a fake clock, in-memory stores.
 
     def test_greeting_keeps_its_contract() -> None:
         check_tool(HelloWorldTool, {"name": "Ada"})
@@ -16,18 +15,18 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolkeep.authoring.agent_tool_class import AgentTool, InvokeResult, contract_problems
+from toolkeep.authoring.function_tool import FunctionTool
+from toolkeep.authoring.wasm_tool import WasmTool
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
-from toolkeep.canonical import canonical_hash
-from toolkeep.definitions.context import ToolContext
-from toolkeep.definitions.contract import AgentTool, InvokeResult, contract_problems
-from toolkeep.definitions.function import FunctionTool
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.tool_context import ToolContext
 from toolkeep.definitions.vocabulary import Determinism
-from toolkeep.definitions.wasm import WasmTool
-from toolkeep.keep import Keep
-from toolkeep.registry.state import MemoryState
-from toolkeep.registry.store import MemoryStore
-from toolkeep.tokens import MemoryTokens
+from toolkeep.json_values.canonical import canonical_hash
+from toolkeep.keep.keep import Keep
+from toolkeep.stores.api_tokens import MemoryTokens
+from toolkeep.stores.definitions import MemoryStore
+from toolkeep.stores.registry_state import MemoryState
 from toolkeep.validation.validate import Arguments
 
 __all__ = [
@@ -47,14 +46,14 @@ _BROKEN = "toolkeep broke this on purpose"
 
 @dataclass(kw_only=True)
 class RecordingContext:
-    """Makes contexts for tests and remembers what the tool told them."""
+    """Creates contexts for tests and records the progress that a tool reports."""
 
     secrets: Mapping[str, str] = field(default_factory=dict)
     cancelled: bool = False
     progress: list[tuple[float, float | None, str]] = field(default_factory=list)
 
     def context(self) -> ToolContext:
-        """A context as a call would get it."""
+        """A context like that of a call."""
         return ToolContext(
             agent="test",
             correlation_id="test-call",
@@ -67,7 +66,7 @@ class RecordingContext:
 
 
 class MemoryRegistry(Keep):
-    """The twin of a keep for tests: no configuration, no state, and it records what it was asked to check."""
+    """A keep for tests: no configuration, no state; records the arguments it was asked to check."""
 
     def __init__(self, *tools: Any) -> None:
         super().__init__()
@@ -84,7 +83,7 @@ class MemoryRegistry(Keep):
         conversation: str = "",
         correlation_id: str = "",
     ) -> CheckedCall | Refusal:
-        """As a keep does."""
+        """Like `Keep.try_validate_arguments`, and records the arguments."""
         self.checked.append((name, arguments))
         return super().try_validate_arguments(
             name, arguments, agent=agent, conversation=conversation, correlation_id=correlation_id
@@ -93,16 +92,16 @@ class MemoryRegistry(Keep):
 
 @dataclass
 class FakeClock:
-    """A clock that stands still until it is moved."""
+    """A clock for tests that moves only by `advance`."""
 
     now: float = 0.0
 
     def __call__(self) -> float:
-        """The time."""
+        """The current time."""
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Move on."""
+        """Advance the clock."""
         self.now += seconds
 
 
@@ -116,7 +115,7 @@ def check_tool(
 ) -> None:
     """Check one tool: happy path, argument failures, exceptions, stable schema, declared determinism.
 
-    `arguments` is a call that works; each of `bad_arguments` must be refused or fail with a message.
+    `arguments` is a valid call; each of `bad_arguments` must be refused or fail with a message.
     """
     keep = Keep(services=services)
     keep.register(tool)
@@ -130,7 +129,7 @@ def check_tool(
 
 
 def check_keep(keep: Keep) -> None:
-    """Check every tool of an assembled keep: contract, stable definition, strange calls refused."""
+    """Check every tool of a keep: contract, stable definition, invalid calls refused."""
     problems = []
     for registered in keep.tools():
         wrong = _ToolCheck(keep, registered, RecordingContext().context())
@@ -163,7 +162,7 @@ class _ToolCheck:
     def argument_failures(
         self, arguments: Mapping[str, Any], bad_arguments: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Strange calls are refused before the tool sees them, each with a code and a pointer."""
+        """Invalid calls are refused before the tool sees them, each with a code and a pointer."""
         required = self.registered.definition.parameters.get("required", [])
         calls: list[Any] = [{**arguments, _STRANGER: 1}, "[]", "not JSON"]
         calls += [{k: v for k, v in arguments.items() if k != name} for name in _names(required)]
@@ -182,7 +181,7 @@ class _ToolCheck:
         return self.registered.definition.parameters.get("additionalProperties", False) is not False
 
     async def runs(self, arguments: Mapping[str, Any], bad_arguments: Sequence[Mapping[str, Any]]) -> None:
-        """The tool itself: works, fails politely, and says the same twice if it promised to."""
+        """Run the tool: it works, fails with a message, and is deterministic if it declares so."""
         check = self.keep.try_validate_arguments(self.registered.name, dict(arguments))
         if isinstance(check, Refusal):
             self.problems.append(f"the call that should work is refused: {check.text}")
@@ -209,14 +208,14 @@ class _ToolCheck:
         return lambda arguments: _execute(runner, json.dumps(arguments), self.context)
 
     async def _call(self, arguments: dict[str, Any]) -> Any:
-        """What only a keep can run; with the capabilities that its own caller has."""
+        """Call through the keep, for what only a keep can run."""
         result = await self.keep.call(self.registered.name, arguments)
         if not result.ok:
             raise _Failed(result.text)
         return result.value
 
     async def _outcome(self, run: Callable[[], Coroutine[Any, Any, Any]]) -> str | None:
-        """The hash of a result, or None after noting why there is none."""
+        """The hash of a result; None after recording a problem."""
         try:
             value = await run()
             value = value.model_dump(mode="json") if hasattr(value, "model_dump") else value
@@ -231,7 +230,7 @@ class _ToolCheck:
             return None
 
     async def _fails_politely(self, arguments: Mapping[str, Any]) -> None:
-        """A function raises, a class returns a failed result; either says why."""
+        """Bad arguments must fail with a message: a function raises, a class returns a failed result."""
         shown = json.dumps(arguments, default=str)[:200]
         try:
             await self._runner()(dict(arguments))
@@ -245,11 +244,12 @@ class _ToolCheck:
             self.problems.append(f"bad arguments work: {shown}")
 
     async def _hides_exceptions(self, runner: AgentTool, arguments: dict[str, Any]) -> None:
-        """Unreadable arguments and a broken context give a failed result that holds nothing internal."""
+        """Invalid arguments and a broken context must give a failed result without internal details."""
         calls = (("{", self.context), ("{}", self.context), (json.dumps(arguments), _Broken()))
         for arguments_json, context in calls:
             try:
-                result: object = await runner.execute(arguments_json, context)  # type: ignore[arg-type]  # broken on purpose
+                # Broken on purpose.
+                result: object = await runner.execute(arguments_json, context)  # type: ignore[arg-type]
             except Exception as error:  # noqa: BLE001 -- as above
                 self.problems.append(f"execute raised {type(error).__name__} instead of a failed result")
                 continue
@@ -262,14 +262,14 @@ class _ToolCheck:
 
 
 class _Broken:
-    """A context of which nothing works."""
+    """A context on which every access raises."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(f"{_BROKEN}: context.{name}")
 
 
 class _Failed(Exception):
-    """The tool itself says that it failed."""
+    """The tool reported a failure."""
 
 
 async def _execute(runner: AgentTool, arguments_json: str, context: ToolContext) -> Any:

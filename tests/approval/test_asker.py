@@ -11,19 +11,19 @@ from msgspec.structs import replace
 
 from tests.approval.examples import BEGAN, RULE, Clock, question
 from toolkeep import Code, InvokeResult, Keep, Secret, ToolContext, tool
-from toolkeep.approval.approve import Approver, Asker
+from toolkeep.approval.approval_store import MemoryApprovals
+from toolkeep.approval.approve import ApprovalGate, Approver
 from toolkeep.approval.coverage import Constraint
 from toolkeep.approval.question import Answer, Question, Standing
-from toolkeep.approval.store import MemoryApprovals
-from toolkeep.approval.view import preview_answer
+from toolkeep.approval.question_text import preview_answer
 from toolkeep.calls import Approval, PermittedCall, ToolResult
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.parameter import Touches
 from toolkeep.errors import StateUnusable
 from toolkeep.limits import APPROVAL_WAIT_SECONDS, APPROVALS_WAITING, RULE_DAYS, SESSION_SECONDS
-from toolkeep.policy.settings import Grant, PolicySettings, PolicySource
-from toolkeep.records import MemoryRecord
-from toolkeep.storage.record import FileRecord
+from toolkeep.policy.policy_settings import Grant, PolicySettings, PolicySource
+from toolkeep.storage.log.file_records import FileRecord
+from toolkeep.stores.records import MemoryRecord
 
 pytestmark = pytest.mark.spec("POL-4")
 
@@ -89,7 +89,7 @@ class Desk:
         policy = policy or PolicySettings()
         self.keep = Keep(record=lambda: self.record, policy=policy)
         self.keep.register(*tools)
-        self.keep._pipeline.asker = Asker(
+        self.keep._pipeline.asker = ApprovalGate(
             self.store,
             approver=approver,
             is_paranoid=policy.is_paranoid,

@@ -9,17 +9,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.definitions.examples import JSON, made, with_properties
-from toolkeep.approval.approve import Asker
+from toolkeep.approval.approval_store import MemoryApprovals
+from toolkeep.approval.approve import ApprovalGate
 from toolkeep.approval.coverage import Argument, ConstraintRefused, constraints_of, covers
 from toolkeep.approval.question import Question
-from toolkeep.approval.store import MemoryApprovals
-from toolkeep.approval.view import rule_text
+from toolkeep.approval.question_text import rule_text
 from toolkeep.calls import CheckedCall, PermittedCall, RegisteredTool, ToolCall
-from toolkeep.canonical import canonical_bytes
 from toolkeep.definitions.capability import Capability
+from toolkeep.json_values.canonical import canonical_bytes
+from toolkeep.policy.active_policies import ActivePolicies
 from toolkeep.policy.authorize import Authorizer
-from toolkeep.policy.rulebook import Rulebook
-from toolkeep.policy.settings import Grant
+from toolkeep.policy.policy_settings import Grant
 from toolkeep.registry.admit import admit
 
 pytestmark = pytest.mark.spec("POL-4")
@@ -91,7 +91,7 @@ def permitted(tool: RegisteredTool, **arguments: Any) -> PermittedCall:
     """A call as it comes out of the door of policy."""
     grant = Grant(capabilities=tuple(map(Capability.read, HELD)))
     judge = Authorizer(
-        Rulebook(), agents={"local": grant}, project="/", state_folder=None, tools=lambda: [tool]
+        ActivePolicies(), agents={"local": grant}, project="/", state_folder=None, tools=lambda: [tool]
     )
     request = ToolCall(id="1", tool=tool.name, arguments=None, agent="local")
     call = judge.authorize(request, CheckedCall(registered=tool, arguments=arguments))
@@ -103,7 +103,7 @@ def permitted(tool: RegisteredTool, **arguments: Any) -> PermittedCall:
 def question(tool: RegisteredTool, **arguments: Any) -> Question:
     call = permitted(tool, **arguments)
     sealed = tool.arguments.secrecy.replace(arguments, lambda secret: {"hmac": f"of {secret}"})
-    return Asker(MemoryApprovals())._question(call, canonical_bytes(sealed), ("it is asked",))
+    return ApprovalGate(MemoryApprovals())._question(call, canonical_bytes(sealed), ("it is asked",))
 
 
 def choices(tool: RegisteredTool, **arguments: Any) -> tuple[Argument, ...]:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from toolkeep import open_keep
-from toolkeep.approval.difference import difference
+from toolkeep.approval.file_diff import difference
 from toolkeep.approval.question import Question
 from toolkeep.calls import PermittedCall
 from toolkeep.limits import DIFFERENCE_BYTES, DIFFERENCE_LINES
-from toolkeep.policy.places import resolve
-from toolkeep.policy.touched import Touched
+from toolkeep.policy.resolved_path import resolve
+from toolkeep.policy.touched_resources import Touched
 
 pytestmark = pytest.mark.spec("POL-4")
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.mcp.talk import Lines
+from tests.mcp_server.talk import Lines
 from toolkeep import Keep, ToolDefinition, tool
-from toolkeep.frameworks.offered import Offered
-from toolkeep.mcp.server import McpServer
-from toolkeep.server.calls import RawCall, call_tool
+from toolkeep.frameworks._toolset import Offered
+from toolkeep.mcp_server.dispatch import McpServer
+from toolkeep.server.api.call_routes import RawCall, call_tool
 
 LINE = '@tool(effects="none")'
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolkeep.audit.entry import Entry
-from toolkeep.canonical import canonical_bytes
-from toolkeep.storage.log import AuditLog
-from toolkeep.storage.verify import verify
+from toolkeep.json_values.canonical import canonical_bytes
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.storage.log.verify_folder import verify
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KILLS_A_LOG = 20

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkeep.audit.entry import NO_PREVIOUS, Entry, chain, follow, parse_entry, record_bytes
-from toolkeep.canonical import canonical_bytes
+from toolkeep.json_values.canonical import canonical_bytes
 
 JSON = st.recursive(
     st.none()

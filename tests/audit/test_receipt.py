@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from toolkeep.audit.checkpoint import Checkpoint
 from toolkeep.audit.entry import NO_PREVIOUS, Entry
 from toolkeep.audit.errors import ReceiptInvalid
-from toolkeep.audit.note import Algorithm, Note, Signer
-from toolkeep.audit.proof import Proof
+from toolkeep.audit.inclusion_proof import Proof
+from toolkeep.audit.merkle_tree import Tree, leaf_hash
 from toolkeep.audit.receipt import Receipt, verify_receipt
-from toolkeep.audit.tree import Tree, leaf_hash
+from toolkeep.audit.signed_note import Algorithm, Note, Signer
 
 LOG = Signer(name="toolkeep/0123456789abcdef", algorithm=Algorithm.ED25519, seed=bytes(32))
 WITNESS = Signer(name="example.com/witness", algorithm=Algorithm.COSIGNATURE, seed=bytes(32))
@@ -51,7 +51,7 @@ def test_a_receipt_proves_its_record_with_the_public_key_alone() -> None:
 
 
 def test_a_receipt_out_of_a_real_log_is_proven(tmp_path: Path) -> None:
-    from toolkeep.storage.log import AuditLog
+    from toolkeep.storage.log.audit_log import AuditLog
 
     with AuditLog(tmp_path / "keep") as log:
         for number in range(7):

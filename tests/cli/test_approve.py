@@ -15,16 +15,16 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from tests.approval.test_view import QUESTION as SHOWN
+from tests.approval.test_question_text import QUESTION as SHOWN
 from tests.cli.dialogue import Dialogue
 from tests.cli.shop import Shop
-from tests.cli.test_asking import plain
+from tests.cli.test_approval_prompt import plain
 from toolkeep.approval.coverage import Argument, Constraint
 from toolkeep.approval.question import Answer, Question, Rule
-from toolkeep.assembly import open_tokens
-from toolkeep.cli.asking import person
+from toolkeep.cli.approval_prompt import person
 from toolkeep.cli.main import cli
-from toolkeep.storage.approvals import FileApprovals
+from toolkeep.keep.open import open_tokens
+from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 
 pytestmark = pytest.mark.spec("POL-4")
 
@@ -62,8 +62,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def approvals(project: Path) -> Iterator[FileApprovals]:
-    held = FileApprovals(project.parent / "state")
+def approvals(project: Path) -> Iterator[SqliteApprovals]:
+    held = SqliteApprovals(project.parent / "state")
     yield held
     held.close()
 
@@ -103,7 +103,7 @@ def test_where_nothing_was_ever_asked_nothing_is_made(project: Path, command: st
     assert not (project.parent / "state").exists()
 
 
-def test_what_waits_is_listed_in_one_line_each(project: Path, approvals: FileApprovals) -> None:
+def test_what_waits_is_listed_in_one_line_each(project: Path, approvals: SqliteApprovals) -> None:
     approvals.ask(question(arguments='{"path": "a\\u202e"}'))
     hostile = {"tool": "x\n0000  safe", "agent": "\x1b[2J", "arguments": json.dumps({"a": "b" * 500})}
     approvals.ask(question(id="f" * 16, danger="critical", **hostile))
@@ -116,7 +116,7 @@ def test_what_waits_is_listed_in_one_line_each(project: Path, approvals: FileApp
     assert (second[: len(head)], len(second) < 160, second[-2:]) == (head, True, "…}")
 
 
-def test_a_list_in_json_has_the_whole_arguments(project: Path, approvals: FileApprovals) -> None:
+def test_a_list_in_json_has_the_whole_arguments(project: Path, approvals: SqliteApprovals) -> None:
     asked = question()
     approvals.ask(asked)
     (listed,) = json.loads(run(project, "list", "--json").stdout)
@@ -132,7 +132,7 @@ def test_a_list_in_json_has_the_whole_arguments(project: Path, approvals: FileAp
     }
 
 
-def test_a_question_is_shown_as_it_is_asked(project: Path, approvals: FileApprovals) -> None:
+def test_a_question_is_shown_as_it_is_asked(project: Path, approvals: SqliteApprovals) -> None:
     asked = question()
     approvals.ask(asked)
     status, shown, _ = outcome(project, "show", "0123")
@@ -145,7 +145,7 @@ def test_a_question_is_shown_as_it_is_asked(project: Path, approvals: FileApprov
     assert data["expires_at"].endswith("+00:00")
 
 
-def test_json_shows_what_the_view_left_out(project: Path, approvals: FileApprovals) -> None:
+def test_json_shows_what_the_view_left_out(project: Path, approvals: SqliteApprovals) -> None:
     text = "x" * 50_000 + "\u202e"
     approvals.ask(question(arguments=json.dumps({"text": text})))
     shown = run(project, "show", "0123456789abcdef").stdout
@@ -161,7 +161,7 @@ def test_json_shows_what_the_view_left_out(project: Path, approvals: FileApprova
 
 @pytest.mark.parametrize("command", ["show", "deny"])
 def test_an_id_that_names_nothing_is_said_with_what_waits(
-    project: Path, approvals: FileApprovals, command: str
+    project: Path, approvals: SqliteApprovals, command: str
 ) -> None:
     assert outcome(project, command, "77") == refusal("no call '77' waits", "nothing waits")
     approvals.ask(question())
@@ -173,7 +173,7 @@ def test_an_id_that_names_nothing_is_said_with_what_waits(
     assert outcome(project, command, "0123") == refusal(several, f"{these}, 0123ffffffffffff (other)")
 
 
-def test_a_question_that_is_over_says_how(project: Path, approvals: FileApprovals) -> None:
+def test_a_question_that_is_over_says_how(project: Path, approvals: SqliteApprovals) -> None:
     def said(question_id: str) -> str:
         status, _, stderr = outcome(project, "deny", question_id)
         assert status == 1
@@ -200,7 +200,7 @@ def test_a_question_that_is_over_says_how(project: Path, approvals: FileApproval
 
 
 def test_an_agent_named_like_the_approver_is_not_approved_by_it(
-    project: Path, approvals: FileApprovals
+    project: Path, approvals: SqliteApprovals
 ) -> None:
     approvals.ask(question(agent=f"operator:{person()}"))
     own, hint = (
@@ -228,7 +228,7 @@ def test_an_agent_named_like_the_approver_is_not_approved_by_it(
     ],
 )
 def test_a_yes_that_may_not_reach_so_far_is_refused_before_anything_is_asked(
-    project: Path, approvals: FileApprovals, changes: dict[str, Any], options: tuple[str, ...], reason: str
+    project: Path, approvals: SqliteApprovals, changes: dict[str, Any], options: tuple[str, ...], reason: str
 ) -> None:
     approvals.ask(question(**changes))
     hint = "without --session and --always it can be approved once"
@@ -253,7 +253,7 @@ def test_options_that_make_no_sense_are_wrong_usage(project: Path, options: tupl
 
 
 @pytest.mark.parametrize("options", [(), ("--session",), ("--always",), ("--json",)], ids=str)
-def test_a_yes_needs_a_terminal(project: Path, approvals: FileApprovals, options: tuple[str, ...]) -> None:
+def test_a_yes_needs_a_terminal(project: Path, approvals: SqliteApprovals, options: tuple[str, ...]) -> None:
     approvals.ask(question())
     result = run(project, "approve", "0123", *options, text="y\ny\n")
     assert (result.exit_code, "nobody is there to ask" in result.output) == (1, True)
@@ -262,16 +262,16 @@ def test_a_yes_needs_a_terminal(project: Path, approvals: FileApprovals, options
 
 @pytest.mark.parametrize("redirected", ["stdin", "stdout", "stderr"])
 def test_a_yes_needs_the_whole_terminal(
-    project: Path, approvals: FileApprovals, monkeypatch: pytest.MonkeyPatch, redirected: str
+    project: Path, approvals: SqliteApprovals, monkeypatch: pytest.MonkeyPatch, redirected: str
 ) -> None:
     approvals.ask(question())
-    monkeypatch.setattr("toolkeep.cli.asking.typed", lambda _: pytest.fail("it asked"))
-    for where in ("toolkeep.cli.asking.is_terminal", "toolkeep.cli.approve.approve.is_terminal"):
+    monkeypatch.setattr("toolkeep.cli.approval_prompt.typed", lambda _: pytest.fail("it asked"))
+    for where in ("toolkeep.cli.approval_prompt.is_terminal", "toolkeep.cli.approve.is_terminal"):
         monkeypatch.setattr(where, lambda stream: stream is not getattr(sys, redirected))
     assert run(project, "approve", "0123").exit_code == 1
 
 
-def test_a_no_needs_none_and_carries_its_reason(project: Path, approvals: FileApprovals) -> None:
+def test_a_no_needs_none_and_carries_its_reason(project: Path, approvals: SqliteApprovals) -> None:
     approvals.ask(question())
     assert outcome(project, "deny", "0123", "not", "today") == (
         0,
@@ -287,7 +287,9 @@ def test_a_no_needs_none_and_carries_its_reason(project: Path, approvals: FileAp
 
 
 @pytest.mark.parametrize("keys", ["n\n", "\n", "\x03", "\x04", "yes!\n"])
-def test_anything_but_yes_leaves_the_call_waiting(project: Path, approvals: FileApprovals, keys: str) -> None:
+def test_anything_but_yes_leaves_the_call_waiting(
+    project: Path, approvals: SqliteApprovals, keys: str
+) -> None:
     approvals.ask(question())
     status, shown = on_a_terminal(project, ["approve", "0123"], ("[n]o: ", keys))
     assert status == 1
@@ -299,7 +301,7 @@ def test_anything_but_yes_leaves_the_call_waiting(project: Path, approvals: File
 
 
 def test_a_critical_call_is_approved_by_two_acts_or_not_at_all(
-    project: Path, approvals: FileApprovals
+    project: Path, approvals: SqliteApprovals
 ) -> None:
     approvals.ask(question(danger="critical", acts=2))
     status, _ = on_a_terminal(project, ["approve", "0123"], ("[n]o: ", "y\n"), ("a no: ", "y\n"))
@@ -326,7 +328,7 @@ Add this rule? [y]es, [n]o, ARGUMENT=any, =equal, =folder:…, or days (1 to 365
 
 
 def test_always_shows_the_rule_before_it_asks(
-    project: Path, approvals: FileApprovals, tmp_path: Path
+    project: Path, approvals: SqliteApprovals, tmp_path: Path
 ) -> None:
     approvals.ask(question())
     arguments = ["approve", "0123", "--always", "--days", "7", "--argument", "content=any"]
@@ -356,7 +358,7 @@ rule-0123456789abcdef  ends 2100-01-01 00:00:00 UTC, in <days>
 """
 
 
-def test_rules_are_listed_and_revoked(project: Path, approvals: FileApprovals) -> None:
+def test_rules_are_listed_and_revoked(project: Path, approvals: SqliteApprovals) -> None:
     approvals.add_rule(RULE)
     status, shown, _ = outcome(project, "rules")
     assert (status, re.sub(r"in \d+ d( \d+ h)?", "in <days>", shown)) == (0, RULES)
@@ -451,7 +453,9 @@ def token_file(project: Path, *scopes: str, agent: str) -> str:
     return str(file)
 
 
-def test_a_token_with_the_scope_approves_without_a_terminal(project: Path, approvals: FileApprovals) -> None:
+def test_a_token_with_the_scope_approves_without_a_terminal(
+    project: Path, approvals: SqliteApprovals
+) -> None:
     asked = question()
     approvals.ask(asked)
     file = token_file(project, "approve", agent="alice")
@@ -472,7 +476,7 @@ def test_a_token_with_the_scope_approves_without_a_terminal(project: Path, appro
     ],
 )
 def test_a_token_of_the_calling_agent_or_without_the_scope_approves_nothing(
-    project: Path, approvals: FileApprovals, scopes: tuple[str, ...], agent: str, message: str
+    project: Path, approvals: SqliteApprovals, scopes: tuple[str, ...], agent: str, message: str
 ) -> None:
     asked = question()
     approvals.ask(asked)
@@ -484,7 +488,7 @@ def test_a_token_of_the_calling_agent_or_without_the_scope_approves_nothing(
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644])
 def test_a_token_that_others_may_know_approves_nothing(
-    project: Path, approvals: FileApprovals, mode: int
+    project: Path, approvals: SqliteApprovals, mode: int
 ) -> None:
     asked = question()
     approvals.ask(asked)
@@ -497,7 +501,9 @@ def test_a_token_that_others_may_know_approves_nothing(
     assert len(approvals.waiting()) == 1
 
 
-def test_what_is_no_token_approves_nothing_and_is_not_shown(project: Path, approvals: FileApprovals) -> None:
+def test_what_is_no_token_approves_nothing_and_is_not_shown(
+    project: Path, approvals: SqliteApprovals
+) -> None:
     asked = question()
     approvals.ask(asked)
     (project.parent / "token").write_text("tk_0123456789abcdef_" + "S" * 43)
@@ -509,7 +515,7 @@ def test_what_is_no_token_approves_nothing_and_is_not_shown(project: Path, appro
 
 
 def test_a_critical_call_needs_the_name_of_its_tool_and_a_rule_a_terminal(
-    project: Path, approvals: FileApprovals
+    project: Path, approvals: SqliteApprovals
 ) -> None:
     asked = question(danger="critical", acts=2)
     approvals.ask(asked)

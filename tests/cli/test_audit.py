@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from toolkeep.cli.audit.folder import entries_of_call, log_of
+from toolkeep.cli.audit import entries_of_call, log_of
 from toolkeep.cli.main import cli
 from toolkeep.errors import NotRecorded
-from toolkeep.storage.witness import Witness
+from toolkeep.storage.log.witness_folder import Witness
 
 pytestmark = pytest.mark.spec("AUD-4")
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from tests.storage.test_full_disk import small_disk
-from toolkeep.audit.note import Note
+from toolkeep.audit.signed_note import Note
 from toolkeep.cli.call import _until_told
 from toolkeep.cli.main import cli
-from toolkeep.storage.checkpoints import Checkpoints
-from toolkeep.storage.log import AuditLog
-from toolkeep.storage.verify import verify
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.storage.log.checkpoint_files import Checkpoints
+from toolkeep.storage.log.verify_folder import verify
 
 __all__ = ("small_disk",)
 

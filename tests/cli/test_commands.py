@@ -38,9 +38,9 @@ def test_validate_loads_nothing_that_it_does_not_need() -> None:
     heavy = {
         "pydantic", "yaml", "docstring_parser", "rapidfuzz", "asyncio", "sqlite3", "sqlalchemy", "psycopg",
         "cryptography", "cedarpy", "opentelemetry", "fractions", "click.shell_completion",
-        "toolkeep.validation.explain", "toolkeep.network.hosts", "toolkeep.registry.difference",
-        "toolkeep.registry.schema_changes", "toolkeep.definitions.suspicion", "toolkeep.policy.authorize",
-        "toolkeep.pipeline", "toolkeep.config.read",
+        "toolkeep.validation.explain_refusal", "toolkeep.network.hosts", "toolkeep.compat.definition_diff",
+        "toolkeep.definitions.injection_scan", "toolkeep.policy.authorize",
+        "toolkeep.keep.pipeline", "toolkeep.config.read",
     }  # fmt: skip
     assert heavy.isdisjoint(done.stderr.split())
     assert "toolkeep.validation.validate" in done.stderr.split()

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from toolkeep.attack.catalog import KINDS, declared
-from toolkeep.attack.expected import levels_of
-from toolkeep.attack.suite import CONTROL, KindRuns, Run, Tell
-from toolkeep.cli import attacking, doctor
+from toolkeep.cli import doctor, escape_report
 from toolkeep.cli import main as cli_module
 from toolkeep.cli.main import cli
-from toolkeep.sandbox.levels import Isolation, Mechanism
+from toolkeep.escape_suite.attempt_catalog import KINDS, declared
+from toolkeep.escape_suite.expected import levels_of
+from toolkeep.escape_suite.suite import CONTROL, KindRuns, Run, Tell
+from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
+from toolkeep.sandbox.kernel_probe import Finding, Findings, probe
 from toolkeep.sandbox.plan import ORDINARY_ID
-from toolkeep.sandbox.probe import Finding, Findings, probe
-from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPath
+from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPath
 
 NAMESPACES = frozenset(mechanism for mechanism in Mechanism if mechanism.endswith("-namespace"))
 
@@ -367,7 +367,7 @@ def contains_little(levels: Collection[Isolation], tell: Tell) -> tuple[KindRuns
 def test_an_attack_names_what_got_out_what_did_not_run_and_what_was_not_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attacking, "attack", contains_little)
+    monkeypatch.setattr(escape_report, "attack", contains_little)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     result = run_on(monkeypatch, "--attack", absent={Mechanism.LANDLOCK})
     counted = {
@@ -388,7 +388,7 @@ def test_an_attack_names_what_got_out_what_did_not_run_and_what_was_not_shown(
 
 @pytest.mark.spec("SBX-5")
 def test_an_attack_that_gets_nowhere_is_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attacking, "attack", contains_all)
+    monkeypatch.setattr(escape_report, "attack", contains_all)
     result = run_on(monkeypatch, "--attack", "--json")
     said = json.loads(result.stdout)["attack"]
     kinds = [kind for level in said["levels"] for kind in level["kinds"]]
@@ -406,8 +406,8 @@ def test_a_machine_without_any_level_is_not_attacked(monkeypatch: pytest.MonkeyP
 
 
 def test_progress_is_told_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attacking, "is_terminal", lambda _: True)
-    monkeypatch.setattr(attacking, "attack", contains_all)
+    monkeypatch.setattr(escape_report, "is_terminal", lambda _: True)
+    monkeypatch.setattr(escape_report, "attack", contains_all)
     result = run_on(monkeypatch, "--attack", "--json")
     assert (json.loads(result.stdout)["attack"]["contained"], result.stderr != "") == (True, True)
 
@@ -415,7 +415,7 @@ def test_progress_is_told_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) ->
 def test_without_attacks_nothing_of_the_suite_is_loaded() -> None:
     code = "import sys; from toolkeep.cli import doctor; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert not [name for name in done.stdout.split() if name.startswith("toolkeep.attack")]
+    assert not [name for name in done.stdout.split() if name.startswith("toolkeep.escape_suite")]
 
 
 def test_what_the_machine_answers_cannot_control_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

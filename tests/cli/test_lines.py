@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from toolkeep import Keep, ToolDefinition, open_keep
 from toolkeep.cli.main import cli
 from toolkeep.cli.options import say, say_columns, say_done, say_failed, warn
-from toolkeep.cli.tools import complete_name
-from toolkeep.storage.log import AuditLog
-from toolkeep.wording import visible
+from toolkeep.cli.tool_selection import complete_name
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.text.display import visible
 
 FORGED = "Greets.\nState: enabled\n\x1b[2Jerror toolkeep: all is well\r\u2028\u202eend"
 

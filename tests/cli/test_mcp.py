@@ -1,4 +1,4 @@
-"""`toolkeep mcp`: what it refuses to start with, where it works, what it says; the rest is in tests/mcp."""
+"""`toolkeep mcp`: what it refuses to start with, where it works, what it says; the rest is in tests/mcp_server."""
 
 import contextlib
 import errno
@@ -57,7 +57,7 @@ def test_over_http_it_says_where_it_serves(monkeypatch: pytest.MonkeyPatch, tmp_
         ports.append(sock.getsockname()[1])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolkeep.mcp.serving.serve_http", serve)
+    monkeypatch.setattr("toolkeep.mcp_server.serve_http.serve_http", serve)
     done = CliRunner().invoke(cli, ["mcp", "--http", "0", "--project", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (0, f"✓ serving at http://127.0.0.1:{ports[0]}/mcp\n")
 

@@ -35,7 +35,7 @@ def test_a_new_tool_is_typed_and_lint_has_nothing_to_say(tmp_path: Path, argumen
     assert typed.returncode == 0, typed.stdout
     code = (
         "import word_count, toolkeep\n"
-        "from toolkeep.definitions.lint import lint_definition\n"
+        "from toolkeep.authoring.lint_rules import lint_definition\n"
         "keep = toolkeep.open_keep(built_in=False)\n"
         "keep.register(getattr(word_count, 'word_count', None) or word_count.WordCountTool)\n"
         "print(list(lint_definition(keep.get('word_count').definition)))"

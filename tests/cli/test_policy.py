@@ -15,10 +15,10 @@ from tests.cli.snapshots import Case, folder_with_files, outcome
 from toolkeep import open_keep
 from toolkeep.approval.coverage import Constraint
 from toolkeep.approval.question import Answer, Question, Rule
-from toolkeep.assembly import open_state
 from toolkeep.cli.init_files import EXAMPLES, POLICIES
 from toolkeep.cli.main import cli
-from toolkeep.storage.approvals import FileApprovals
+from toolkeep.keep.open import open_state
+from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
 
 pytestmark = pytest.mark.spec("POL-5")
 
@@ -450,7 +450,7 @@ def test_a_rule_that_a_person_made_is_found() -> None:
         )
         state = open_state(here)
         assert state is not None
-        approvals = FileApprovals(state.folder)
+        approvals = SqliteApprovals(state.folder)
         approvals.add_rule(rule)
         approvals.close()
         call = ["policy", "explain", "write_note", '{"path": "a.txt"}', "--agent", "writer"]
@@ -459,10 +459,10 @@ def test_a_rule_that_a_person_made_is_found() -> None:
 
 
 def test_a_yes_for_the_session_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(_: FileApprovals, question: Question) -> Answer | None:
+    def answer(_: SqliteApprovals, question: Question) -> Answer | None:
         return Answer(verdict="approve", approver="ada", way="terminal") if question.session == "s" else None
 
-    monkeypatch.setattr(FileApprovals, "session_answer", answer)
+    monkeypatch.setattr(SqliteApprovals, "session_answer", answer)
     call = ("policy", "explain", "write_note", '{"path": "a.txt"}', "--agent", "writer", "--session")
     has = files(ALL, config=WRITER)
     assert data(*call, "s", has=has)[1]["asks"] == {

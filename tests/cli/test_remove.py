@@ -8,12 +8,12 @@ import pytest
 
 from tests.cli.dialogue import Dialogue
 from tests.cli.upstreams import DOCUMENT, accept, add, added, imports, toolkeep
-from toolkeep.assembly import open_state, sign_ins_of
-from toolkeep.sign_ins import Client, Kept
+from toolkeep.keep.open import open_state, sign_ins_of
+from toolkeep.stores.sign_ins import Client, StoredSignIn
 
 pytestmark = pytest.mark.spec("REG-3", "MCP-3")
 
-KEPT = Kept(
+KEPT = StoredSignIn(
     url="https://shelf.example/mcp",
     issuer="https://login.example",
     resource="https://shelf.example/mcp",

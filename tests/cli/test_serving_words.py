@@ -32,7 +32,9 @@ def test_it_works_in_the_project_and_says_where_it_serves_in_one_line_of_json(
         worked_in.append(Path.cwd())
         begun()
 
-    monkeypatch.setattr("toolkeep.server.serving.serve", lambda *given: serve(*given[:-1], begun=given[-1]))
+    monkeypatch.setattr(
+        "toolkeep.server.run_server.serve", lambda *given: serve(*given[:-1], begun=given[-1])
+    )
     done = CliRunner().invoke(cli, ["serve", "--port", "0", "--json", "--project", str(tmp_path)])
     assert (done.exit_code, worked_in) == (0, [tmp_path])
     assert list(json.loads(*done.stdout.splitlines())) == ["address"]

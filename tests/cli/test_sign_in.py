@@ -6,13 +6,13 @@ import pytest
 
 from tests.cli.upstreams import toolkeep
 from tests.config.projects import accept, configure
-from toolkeep.assembly import open_state
-from toolkeep.sign_ins import Client, Kept
-from toolkeep.storage.upstream_tokens import FileTokens
+from toolkeep.keep.open import open_state
+from toolkeep.storage.upstream_tokens import FileSignIns
+from toolkeep.stores.sign_ins import Client, StoredSignIn
 
 URL = "https://127.0.0.1/mcp"
 FILE = f"upstreams:\n  up:\n    mcp: up.mcp.json\n    url: {URL}\n    oauth: {{}}\n  plain:\n    mcp: up.mcp.json\n    url: {URL}\n"
-KEPT = Kept(
+KEPT = StoredSignIn(
     url=URL,
     issuer="https://b.example",
     resource=URL,
@@ -28,10 +28,10 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def tokens_of(project: Path) -> FileTokens:
+def tokens_of(project: Path) -> FileSignIns:
     state = open_state(project)
     assert state is not None
-    return FileTokens(state.folder)
+    return FileSignIns(state.folder)
 
 
 def test_a_file_that_nobody_accepted_sends_nobody_to_sign_in(project: Path) -> None:

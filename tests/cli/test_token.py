@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.plainly import data, run
-from toolkeep.assembly import open_tokens, project_folder
-from toolkeep.tokens import Token
+from toolkeep.keep.open import open_tokens, project_folder
+from toolkeep.stores.api_tokens import Token
 
 
 @pytest.fixture(autouse=True)
@@ -100,8 +100,8 @@ def test_wrong_words_are_wrong_usage(words: tuple[str, ...]) -> None:
 
 @pytest.mark.spec("WEB-2")
 def test_a_link_signs_in_once_and_is_alone_on_standard_output() -> None:
-    from toolkeep.assembly import open_state
-    from toolkeep.storage.sign_in import FileSignInCodes
+    from toolkeep.keep.open import open_state
+    from toolkeep.storage.sqlite.sign_in_codes import FileSignInCodes
 
     state = open_state(project_folder())
     assert state is not None
@@ -126,7 +126,7 @@ def test_a_server_shows_a_link_to_a_terminal_and_never_to_a_log(
     is_terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from toolkeep.cli import serve
-    from toolkeep.storage.sign_in import MemorySignInCodes
+    from toolkeep.storage.sqlite.sign_in_codes import MemorySignInCodes
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     serve._say_how_to_sign_in("http://127.0.0.1:8765", MemorySignInCodes())

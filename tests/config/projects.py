@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from toolkeep.assembly import open_state, read_configuration
 from toolkeep.config.settings import DEFAULT_SETTINGS, ConfigFile, Settings
+from toolkeep.keep.open import open_state, read_configuration
 
 NOBODY = 65534
 DECIDED = (

@@ -17,7 +17,6 @@ from tests.config.projects import (
     tool_text,
 )
 from toolkeep import Limits, open_keep
-from toolkeep.assembly import open_state, read_proposed
 from toolkeep.calls import Refusal
 from toolkeep.config import project_code
 from toolkeep.config.accepted_code import AcceptedCode
@@ -25,7 +24,8 @@ from toolkeep.config.settings import DEFAULT_SETTINGS, AgentGrant
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Tier, ToolState
 from toolkeep.errors import Code, StateUnusable
-from toolkeep.storage.state import KeepState
+from toolkeep.keep.open import open_state, read_proposed
+from toolkeep.storage.sqlite.state_db import KeepState
 
 pytestmark = pytest.mark.spec("REG-5")
 
@@ -677,7 +677,7 @@ def test_state_that_others_may_change_is_refused(tmp_path: Path) -> None:
 
 def test_a_user_without_a_home_has_accepted_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(tmp_path, RUNS)
-    monkeypatch.setattr("toolkeep.assembly.home_folder", lambda: None)
+    monkeypatch.setattr("toolkeep.keep.open.home_folder", lambda: None)
     assert open_state(tmp_path) is None
     assert open_keep(project=tmp_path).get("greet").state is ToolState.QUARANTINED
 

@@ -10,13 +10,13 @@ import pytest
 from tests.config.examples import SEED
 from tests.config.projects import NOBODY, accept, changes, configure, configure_home, settings_of, tool_text
 from toolkeep import Keep, Limits, open_keep
-from toolkeep.assembly import project_folder
 from toolkeep.calls import Refusal
 from toolkeep.config.paths import ConfigPaths, config_paths
 from toolkeep.config.settings import DEFAULT_SETTINGS, AgentGrant
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.errors import Code, DefinitionError, FileUnreadable, NotAccepted
+from toolkeep.keep.open import project_folder
 
 pytestmark = pytest.mark.spec("REG-5")
 

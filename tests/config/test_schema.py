@@ -13,8 +13,9 @@ from tests.config.examples import FULL, POLICY, SCENARIO_6, SEED
 from tests.config.projects import accept, configure, project_file
 from toolkeep import open_keep
 from toolkeep.config.schema import FILE_SCHEMA, editor_schema
-from toolkeep.definitions.data import KEYS, OTHER_SPELLINGS
-from toolkeep.documents import read_yaml
+from toolkeep.definitions.serialization import OTHER_SPELLINGS
+from toolkeep.definitions.tool import KEYS
+from toolkeep.json_values.yaml import read_yaml
 
 pytestmark = pytest.mark.spec("REG-5")
 

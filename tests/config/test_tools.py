@@ -14,7 +14,7 @@ from toolkeep.calls import CheckedCall, Refusal
 from toolkeep.cli.main import cli
 from toolkeep.config.settings import Run
 from toolkeep.errors import Code, DefinitionError, ToolkeepError
-from toolkeep.tools.provider import built_in
+from toolkeep.tools.catalog import built_in
 
 pytestmark = pytest.mark.spec("REG-5")
 

@@ -9,8 +9,8 @@ import pytest
 from pydantic import Field
 
 from toolkeep import InvokeResult, ToolContext, ToolDefinition, ToolParameter, Touches, tool
-from toolkeep.definitions.contract import definition_of_class
-from toolkeep.sources.files import load_definitions
+from toolkeep.authoring.agent_tool_class import definition_of_class
+from toolkeep.sources.definition_files import load_definitions
 
 USAGE = "Use it for text files."
 

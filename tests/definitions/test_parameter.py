@@ -7,9 +7,9 @@ import pytest
 
 from tests.definitions.examples import made
 from toolkeep import ToolParameter, Touches
-from toolkeep.definitions.frozen import NotJson
 from toolkeep.definitions.parameter import TOUCH_FORMS, is_secret, parameters_schema
 from toolkeep.definitions.vocabulary import TouchForm
+from toolkeep.json_values.frozen import NotJson
 
 TYPES = "string, integer, number, boolean, array, object, one_of"
 KEYS = "name, description, type, required, default, enum, schema"

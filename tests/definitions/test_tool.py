@@ -2,15 +2,16 @@
 
 import dataclasses
 import hashlib
+import importlib
 from typing import Any
 
 import pytest
 
 from tests.definitions.examples import made, with_properties
 from toolkeep import Category, Danger, SideEffect, ToolDefinition, Touches
-from toolkeep.definitions.frozen import NotJson
-from toolkeep.definitions.tool import Source
+from toolkeep.definitions.tool import HIGHER, Source
 from toolkeep.definitions.vocabulary import TouchForm
+from toolkeep.json_values.frozen import NotJson
 
 READ_FILE = made(
     usage_metadata="Use it for text files.",
@@ -179,3 +180,9 @@ def test_only_what_is_written_here_is_by_hand() -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize("home", HIGHER.values())
+def test_each_method_that_is_implemented_in_a_higher_module_finds_it(home: str) -> None:
+    module, _, name = home.partition(":")
+    assert callable(getattr(importlib.import_module(module), name))

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tests.docs.markdown import ROOT
 from tests.server.talk import Client, served
 from toolkeep import open_keep
-from toolkeep.server.calls import ask_elsewhere
+from toolkeep.server.api.call_routes import defer_to_inbox
 
 PAGES = [
     ROOT / "docs" / "server.md",
@@ -77,7 +77,7 @@ async def _exchanged(page: str) -> list[Exchange]:
         before = dict(os.environ)
         os.environ.update(HOME=folder, TOOLKEEP_HOME=f"{folder}/state")
         try:
-            with open_keep(project=folder, approver=ask_elsewhere, approval_wait_s=60) as keep:
+            with open_keep(project=folder, approver=defer_to_inbox, approval_wait_s=60) as keep:
                 keep.create_definition(GREET)
                 async with served(keep, has_metrics=True) as client:
                     for pair in _PAIR.finditer(page):

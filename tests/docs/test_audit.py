@@ -12,11 +12,11 @@ from tests.docs.markdown import ROOT
 from toolkeep import Keep
 from toolkeep.audit.findings import Kind
 from toolkeep.audit.record import Recorder
-from toolkeep.cli.audit import COMMANDS
-from toolkeep.records import MemoryRecord
-from toolkeep.sources.mcp.noting import UnderWay
-from toolkeep.sources.mcp.questions import Questions
-from toolkeep.storage.log import AuditLog
+from toolkeep.cli.audit import command
+from toolkeep.mcp_client.elicitation import Elicitations
+from toolkeep.mcp_client.elicitation_audit import ActiveCall
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.stores.records import MemoryRecord
 
 PAGE = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
 MANUAL = (ROOT / "docs" / "manual.md").read_text(encoding="utf-8")
@@ -41,8 +41,8 @@ def double(number: int) -> int:
 async def asked_something(record: MemoryRecord) -> None:
     """A server asks for something while it has a call."""
     recorder = Recorder(record.log, record.bodies, record.secret_key)
-    questions = Questions(None, "shelf", "ada", lambda _: None, recorder.asked)
-    with questions.during_call(UnderWay("a call")):
+    questions = Elicitations(None, "shelf", "ada", lambda _: None, recorder.asked)
+    with questions.during_call(ActiveCall("a call")):
         questions.refuse("roots/list")
     await asyncio.sleep(0)
 
@@ -85,7 +85,7 @@ def test_everything_that_verifying_can_find_is_on_the_page_once() -> None:
 
 
 @pytest.mark.spec("DOC-1")
-@pytest.mark.parametrize("name", sorted(COMMANDS))
+@pytest.mark.parametrize("name", sorted(command.commands))
 def test_every_audit_command_is_on_the_page_and_in_the_manual(name: str) -> None:
     assert re.search(rf"audit {name}\b|`{name}`", PAGE)
     assert f"`{name}`" in MANUAL

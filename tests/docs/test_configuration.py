@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from tests.docs.markdown import ROOT
-from toolkeep.config.effects import LIMIT_FIELDS
+from toolkeep.config.consent import LIMIT_FIELDS
 from toolkeep.config.schema import FILE_SCHEMA, editor_schema
-from toolkeep.definitions.data import KEYS, OTHER_SPELLINGS
+from toolkeep.definitions.serialization import OTHER_SPELLINGS
+from toolkeep.definitions.tool import KEYS
 from toolkeep.limits import DEFAULT_LIMITS
 from toolkeep.registry.tiers import ALLOWANCES
 

@@ -8,10 +8,10 @@ from tests.docs.markdown import ROOT, blocks_of
 from toolkeep.calls import Decision
 from toolkeep.cli.policy import COMMANDS
 from toolkeep.definitions.parameter import TOUCH_FORMS
+from toolkeep.policy.active_policies import ALWAYS
+from toolkeep.policy.cedar_parser import read_policies
 from toolkeep.policy.cedar_schema import AGENT_ATTRIBUTES, CONTEXT_ATTRIBUTES, ENTITY_TYPES, TOOL_ATTRIBUTES
-from toolkeep.policy.defaults import ALWAYS
-from toolkeep.policy.reading import read_policies
-from toolkeep.policy.settings import DEFAULT_GRANT, KNOWN_PERMISSIONS
+from toolkeep.policy.policy_settings import DEFAULT_GRANT, KNOWN_PERMISSIONS
 
 PAGE = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
 

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def test_the_tree_of_errors_draws_all_of_its_module() -> None:
     assert set(made) <= set(re.findall(r"[├└]── (\w+) ", source))
 
 
-@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"])
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "docs/threats.md"])
 def test_every_file_of_code_that_is_named_exists(name: str) -> None:
     tops = (ROOT / top for top in ("src", "tests", "bench"))
     files = [str(path) for top in tops for path in top.rglob("*.py")]
@@ -129,3 +130,20 @@ def is_broken(page: Path, target: str) -> bool:
 def test_every_block_of_code_names_its_language(path: Path) -> None:
     nameless = [block.line for block in blocks_of(path.read_text(encoding="utf-8")) if not block.language]
     assert nameless == []
+
+
+def test_the_changelog_has_one_entry_and_it_is_of_the_version_that_is_built() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert headings_of(text) == ["# Changelog", f"## {version} (unreleased)"]
+
+
+def test_the_map_of_the_code_stays_a_map() -> None:
+    """Two pages: reasons for single lines stand beside the lines."""
+    assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= 165
+
+
+def test_the_map_names_every_room() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rooms = [path.parent.name for path in (ROOT / "src" / "toolkeep").glob("*/__init__.py")]
+    assert [room for room in rooms if f"`{room}/" not in text] == []

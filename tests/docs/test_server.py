@@ -7,8 +7,8 @@ import pytest
 
 from tests.docs.exchanges import PAGES, exchanges
 from tests.docs.markdown import ROOT
-from toolkeep.server.api import ROUTES
-from toolkeep.server.auth import SCOPES
+from toolkeep.server.api.routes import ROUTES
+from toolkeep.server.http.bearer_auth import SCOPES
 
 PAGE = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
 

@@ -301,7 +301,7 @@ def test_a_call_that_waits_for_a_person_lets_others_run_its_tool_and_stays_one_o
     async def scenario() -> None:
         admission = limited(agent_concurrency=1, tool_concurrency=1)
         asked = await enter(admission)
-        async with asked.aside():
+        async with asked.released_for_approval():
             (await enter(admission, agent="another_agent")).release()
             mine = await waiting(admission, "another_tool")
         queued = await waiting(admission, agent="another_agent")
@@ -320,7 +320,7 @@ def test_a_call_that_was_agreed_to_waits_for_its_turn() -> None:
         answered = asyncio.Event()
 
         async def ask() -> None:
-            async with asked.aside():
+            async with asked.released_for_approval():
                 await answered.wait()
 
         asking = asyncio.create_task(ask())
@@ -346,7 +346,7 @@ def test_a_call_that_is_cancelled_while_it_stands_aside_leaves_nothing(*, is_ans
         answered = asyncio.Event()
 
         async def ask() -> None:
-            async with asked.aside():
+            async with asked.released_for_approval():
                 await answered.wait()
 
         asking = asyncio.create_task(ask())

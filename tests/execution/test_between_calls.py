@@ -13,9 +13,9 @@ import pytest
 from tests.sandbox.workers import descendants, open_to_all, until
 from toolkeep import Keep, open_keep
 from toolkeep.errors import DefinitionInvalid
-from toolkeep.sandbox import resident
-from toolkeep.sandbox.zygote import interpreter
-from toolkeep.sources.process import ProcessSource
+from toolkeep.sandbox import persistent_process
+from toolkeep.sandbox.zygote_process import interpreter
+from toolkeep.sources.process_source import ProcessSource
 
 SCRIPT = str(Path(__file__).resolve().parent / "scribbling.py")
 PARAMETERS = {
@@ -115,9 +115,9 @@ def test_a_program_that_resists_is_stopped_or_ended(how: str, tmp_path: Path) ->
 
 def test_a_program_that_cannot_be_stopped_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        resident, "still", lambda _: None
+        persistent_process, "stopped_threads", lambda _: None
     )  # a kernel that does not say which processes there are
-    monkeypatch.setattr(resident, "_SUSPEND_SECONDS", 0.1)
+    monkeypatch.setattr(persistent_process, "_SUSPEND_SECONDS", 0.1)
 
     async def main() -> tuple[int, bool]:
         path = tmp_path / "stopped"

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.flow.test_order import HeldLog
+from tests.calls.test_order import HeldLog
 from toolkeep import Code, Keep, ToolContext, ToolDefinition, tool
 from toolkeep.calls import ToolResult
 from toolkeep.execution import execute as execute_module
 from toolkeep.execution.admission import Admission, Slot
 from toolkeep.limits import CallLimits
-from toolkeep.records import MemoryRecord
+from toolkeep.stores.records import MemoryRecord
 
 SOON = 0.01
 """A deadline that passes while a test waits for it."""
@@ -510,7 +510,7 @@ def test_what_a_person_takes_is_none_of_the_time_of_a_call() -> None:
             await asyncio.Event().wait()
 
         task = asyncio.create_task(run())
-        deadline = asyncio.create_task(execute_module._in_time(task, SOON, slot))
+        deadline = asyncio.create_task(execute_module._wait_until_deadline(task, SOON, slot))
         await asyncio.sleep(20 * SOON)
         assert not deadline.done()
         answered.set()

@@ -10,8 +10,8 @@ import pytest
 from tests.execution import isolated
 from toolkeep.definitions.capability import Capability
 from toolkeep.execution.registered_code import RegisteredCode, programs_of_others
-from toolkeep.keep import Keep
-from toolkeep.sandbox.trusted import TrustedPath
+from toolkeep.keep.keep import Keep
+from toolkeep.sandbox.trusted_paths import TrustedPath
 
 pytestmark = pytest.mark.spec("SBX-6")
 

@@ -14,10 +14,10 @@ import pytest
 from toolkeep import Code, Keep
 from toolkeep.config.settings import Run
 from toolkeep.errors import CalledAtImport
-from toolkeep.execution import machine
-from toolkeep.registry.given import Offer
-from toolkeep.sandbox.levels import Isolation
-from toolkeep.sandbox.probe import Findings, probe
+from toolkeep.execution import isolation_check
+from toolkeep.registry.coerce import Offer
+from toolkeep.sandbox.isolation_levels import Isolation
+from toolkeep.sandbox.kernel_probe import Findings, probe
 
 TOOL = '''
 import sys
@@ -182,7 +182,7 @@ at_the_door = Desk()
 
 @pytest.fixture
 def keep(findings: Findings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keep]:
-    monkeypatch.setattr(machine, "probe", lambda **_: findings)
+    monkeypatch.setattr(isolation_check, "probe", lambda **_: findings)
     (tmp_path / "named_by_reference.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     keep = Keep(tool_secrets={"named": {"key": "not-a-real-key"}})

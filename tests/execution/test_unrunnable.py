@@ -6,7 +6,7 @@ import pytest
 
 from toolkeep import Code, Keep
 from toolkeep.config.settings import Run
-from toolkeep.registry.given import Offer
+from toolkeep.registry.coerce import Offer
 
 DATA: dict[str, Any] = {"name": "never", "description": "Never run.", "side_effects": ["None"]}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.mcp.environments import ROOT
+from tests.mcp_server.environments import ROOT
 from tests.providers import programs
 from tests.providers.programs import run_python
 from toolkeep.errors import Code, ExtraMissing

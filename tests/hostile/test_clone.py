@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkeep.assembly import open_state, read_configuration
+from toolkeep.keep.open import open_state, read_configuration
 
 pytestmark = pytest.mark.spec("REG-5")
 

@@ -14,9 +14,9 @@ from toolkeep import CheckedCall, Limits, Refusal, ToolDefinition
 from toolkeep.calls import RegisteredTool
 from toolkeep.errors import Code, DefinitionError
 from toolkeep.registry.admit import admit
-from toolkeep.validation.filling import FillingPlan
-from toolkeep.validation.memory import RefusalMemory
-from toolkeep.validation.size import size_of
+from toolkeep.validation.call_size import size_of
+from toolkeep.validation.default_growth import FillingPlan
+from toolkeep.validation.refusal_history import RefusalHistory
 from toolkeep.validation.validate import validate
 
 pytestmark = [pytest.mark.spec("VAL-7"), pytest.mark.spec("VAL-9")]
@@ -34,7 +34,7 @@ def by_hand(parameters: dict[str, Any]) -> RegisteredTool:
 
 
 def called(tool: RegisteredTool, arguments: Any) -> CheckedCall | Refusal:
-    return validate(tool, json.dumps(arguments), RefusalMemory(), "agent")
+    return validate(tool, json.dumps(arguments), RefusalHistory(), "agent")
 
 
 def filled(tool: RegisteredTool, arguments: Any) -> Any:
@@ -95,7 +95,7 @@ def test_a_default_below_items_counts_once_for_each_item(kind: type) -> None:
     tool = imported({"type": "object", "properties": {"a": {"type": "array", "items": item}}})
     assert filled(tool, {"a": [{}, {}]})["a"][1]["d"] == [1] * 10_000
     many: Any = {"a": [{}] * 5_000}
-    check = validate(tool, json.dumps(many).encode() if kind is bytes else many, RefusalMemory(), "agent")
+    check = validate(tool, json.dumps(many).encode() if kind is bytes else many, RefusalHistory(), "agent")
     assert isinstance(check, Refusal)
     assert [error.code for error in check.errors] == [Code.WORK_EXCEEDED]
 

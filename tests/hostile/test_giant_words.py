@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from toolkeep import Keep, ToolFailed, tool, wording
-from toolkeep.sources.mcp.speaking import Heard, UpstreamError, answered
-from toolkeep.wire.messages import Message
+from toolkeep import Keep, ToolFailed, tool
+from toolkeep.mcp_client.transport import InboundMessages, UpstreamError, answered
+from toolkeep.mcp_protocol.jsonrpc import Message
+from toolkeep.text import display
 
 WORDS = "\x1b" * 100_000
 
@@ -20,7 +21,7 @@ def as_progress_of_a_server() -> None:
     async def say(_: bytes) -> None:
         """Nothing is said."""
 
-    heard = Heard(None, say)
+    heard = InboundMessages(None, say)
     heard.listen(1, lambda *_: None)
     params = {"progressToken": 1, "progress": 1, "message": WORDS}
     assert heard.take(Message(None, "notifications/progress", params)) is None
@@ -49,6 +50,6 @@ def test_of_a_giant_text_only_what_is_shown_is_made_visible(
         looked_at += 1
         return False
 
-    monkeypatch.setattr(wording, "_is_plain", count)
+    monkeypatch.setattr(display, "_is_plain", count)
     way()
     assert 0 < looked_at < 10_000

@@ -13,8 +13,8 @@ from toolkeep.errors import Code
 from toolkeep.limits import LARGE_ANSWER_BYTES, LARGE_OUTPUT
 from toolkeep.registry.admit import admit
 from toolkeep.results.normalize import _cut, normalize
-from toolkeep.results.output import check_output, is_large
-from toolkeep.validation.compiler import CompiledSchema
+from toolkeep.results.output_check import check_output, is_large
+from toolkeep.validation.compile import CompiledSchema
 
 pytestmark = [pytest.mark.spec("VAL-7"), pytest.mark.spec("VAL-9")]
 
@@ -131,7 +131,7 @@ def test_a_large_answer_is_read_and_hashed_beside_the_event_loop(
         threads.append(threading.current_thread() is not threading.main_thread())
         return check_output(*given, **named)
 
-    monkeypatch.setattr("toolkeep.pipeline.check_output", noted)
+    monkeypatch.setattr("toolkeep.keep.pipeline.check_output", noted)
 
     @tool(description="Give back fractions")
     def fractions(count: int) -> list[float]:
@@ -154,7 +154,7 @@ def test_a_large_answer_is_cut_and_kept_beside_the_event_loop(
         threads.append(threading.current_thread() is not threading.main_thread())
         return normalize(*given)
 
-    monkeypatch.setattr("toolkeep.pipeline.normalize", noted)
+    monkeypatch.setattr("toolkeep.keep.pipeline.normalize", noted)
 
     @tool(description="Give back a text")
     def words(chars: int) -> str:

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.mcp.talk import MODERN, Http, Lines, lines, meta, modern_request
+from tests.mcp_server.talk import MODERN, Http, Lines, lines, meta, modern_request
 from toolkeep import Keep, open_keep, tool
-from toolkeep.mcp.features import Prompt, Resource
-from toolkeep.mcp.http import McpApp
-from toolkeep.mcp.server import McpServer
-from toolkeep.wire.batch import BATCH_VERSION
-from toolkeep.wire.messages import Unreadable, read_message
+from toolkeep.mcp_protocol.batch import BATCH_VERSION
+from toolkeep.mcp_protocol.jsonrpc import Unreadable, read_message
+from toolkeep.mcp_server.dispatch import McpServer
+from toolkeep.mcp_server.features import Prompt, Resource
+from toolkeep.mcp_server.http_app import McpApp
 
 SECRET = "only for the other client"
 

@@ -8,11 +8,11 @@ import pytest
 from tests.sources.openapi.documents import described, imported, keep_of, one, operation
 from toolkeep import ToolDefinition
 from toolkeep.errors import DefinitionError, FileUnreadable
-from toolkeep.keep import Keep
+from toolkeep.keep.keep import Keep
 from toolkeep.limits import DEFINITION_FILE_BYTES
-from toolkeep.network.endpoint import Endpoint
+from toolkeep.network.http_endpoint import Endpoint
 from toolkeep.sources.openapi.document import read_document
-from toolkeep.sources.openapi.schemas import Allowance
+from toolkeep.sources.openapi.standalone_schemas import ExpansionBudget
 
 
 def refused(made: Any) -> str:
@@ -126,7 +126,7 @@ def test_thousands_of_schemas_that_want_the_same_name_are_told_apart_at_once() -
 
 
 def test_many_operations_that_share_a_large_schema_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Allowance.__init__, "__defaults__", (5_000,))
+    monkeypatch.setattr(ExpansionBudget.__init__, "__defaults__", (5_000,))
     large = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(400)}}
     listed = [{"name": "a", "in": "query", "schema": {"$ref": "#/components/schemas/A"}}]
     paths = {f"/x{n}": {"get": operation(f"o{n}", parameters=listed)} for n in range(40)}

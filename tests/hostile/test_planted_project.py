@@ -72,6 +72,6 @@ def test_the_policies_hold_where_the_outer_project_is_named(below: Path) -> None
 
 
 def test_without_the_question_the_policies_are_gone(below: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolkeep.assembly.outer_projects", lambda *_: [])
+    monkeypatch.setattr("toolkeep.keep.open.outer_projects", lambda *_: [])
     done = run(READ)
     assert (done.exit_code, "1000" in done.output) == (0, True)

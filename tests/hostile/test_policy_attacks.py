@@ -33,21 +33,21 @@ from toolkeep import (
     open_keep,
     tool,
 )
-from toolkeep.approval.approve import Asked, Asker
+from toolkeep.approval.approve import ApprovalGate, Asked
 from toolkeep.approval.question import Answer, AnswerRefused, Question
-from toolkeep.assembly import open_state, read_configuration
 from toolkeep.audit.record import Recorder
 from toolkeep.definitions.capability import Capability
 from toolkeep.errors import ConfigurationInvalid, FileUnreadable, StateUnusable, ToolkeepError
-from toolkeep.policy import engine as engine_module
+from toolkeep.keep.open import open_state, read_configuration
+from toolkeep.policy import cedar_engine as engine_module
+from toolkeep.policy.active_policies import ActivePolicies, read_all
 from toolkeep.policy.authorize import Authorizer
-from toolkeep.policy.engine import Engine
-from toolkeep.policy.folders import Protected
-from toolkeep.policy.policies import PoliciesRefused
-from toolkeep.policy.rulebook import Rulebook, read_all
-from toolkeep.policy.settings import Grant, PolicySettings, PolicySource
-from toolkeep.records import MemoryRecord
-from toolkeep.storage.approvals import FileApprovals
+from toolkeep.policy.cedar_engine import Engine
+from toolkeep.policy.path_grants import ProtectedPaths
+from toolkeep.policy.policy_set import PoliciesRefused
+from toolkeep.policy.policy_settings import Grant, PolicySettings, PolicySource
+from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+from toolkeep.stores.records import MemoryRecord
 
 pytestmark = pytest.mark.spec("POL-1", "POL-4", "POL-7")
 
@@ -283,14 +283,14 @@ class Taken:
 
 def test_an_approval_is_not_used_twice(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same yes is brought to the door again, in the middle of its own call and after it."""
-    genuine = Asker.approve
+    genuine = ApprovalGate.approve
     outcomes: list[Any] = []
 
-    def again(self: Asker, call: Any, asked: Asked) -> Any:
+    def again(self: ApprovalGate, call: Any, asked: Asked) -> Any:
         outcomes.extend(genuine(self, call, asked) for _ in range(3))
         return outcomes[-1]
 
-    monkeypatch.setattr(Asker, "approve", again)
+    monkeypatch.setattr(ApprovalGate, "approve", again)
     ran: list[str] = []
     result = called(keep_with(counted(ran), approver=yes), "counted", {})
     assert [isinstance(one, Refusal) for one in outcomes] == [False, True, True]
@@ -342,7 +342,7 @@ def test_an_approval_is_of_no_use_for_anything_else(
     store, question = approved_question()
     with contextlib.ExitStack() as closing:
         if is_file:
-            store = closing.enter_context(contextlib.closing(FileApprovals(private(tmp_path))))
+            store = closing.enter_context(contextlib.closing(SqliteApprovals(private(tmp_path))))
             store.ask(question)
             store.answer(question.id, Answer(verdict="approve", approver="anna", way="terminal"))
         assert not store.use(replace(question, **other))
@@ -361,8 +361,8 @@ import sys
 from pathlib import Path
 import msgspec
 from toolkeep.approval.question import Question
-from toolkeep.storage.approvals import FileApprovals
-store = FileApprovals(Path(sys.argv[1]))
+from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+store = SqliteApprovals(Path(sys.argv[1]))
 question = msgspec.json.decode(sys.argv[2], type=Question)
 store.standing(question.id)
 print("ready", flush=True)
@@ -376,7 +376,7 @@ def test_of_several_processes_exactly_one_uses_an_approval(tmp_path: Path) -> No
 
     _, question = approved_question()
     state = private(tmp_path)
-    store = FileApprovals(state)
+    store = SqliteApprovals(state)
     store.ask(question)
     store.answer(question.id, Answer(verdict="approve", approver="anna", way="terminal"))
     call = [sys.executable, "-c", USE, str(state), msgspec.json.encode(question).decode()]
@@ -516,14 +516,14 @@ def test_policies_put_in_force_while_a_first_call_makes_the_keep_ready_are_not_l
 ) -> None:
     """Two threads, each of which finds that nothing was made yet."""
     both = threading.Barrier(2)
-    genuine = Rulebook.__init__
+    genuine = ActivePolicies.__init__
 
-    def together(self: Rulebook, *args: Any, **options: Any) -> None:
+    def together(self: ActivePolicies, *args: Any, **options: Any) -> None:
         genuine(self, *args, **options)
         with contextlib.suppress(threading.BrokenBarrierError):
             both.wait(timeout=1)
 
-    monkeypatch.setattr(Rulebook, "__init__", together)
+    monkeypatch.setattr(ActivePolicies, "__init__", together)
     keep = keep_with(pay)
     threads = [
         threading.Thread(target=keep.use_policies, args=(NONE,)),
@@ -780,9 +780,9 @@ def test_a_policy_that_cannot_be_read_takes_no_time(text: str, tmp_path: Path) -
     (tmp_path / "text").write_text(text)
     code = f"""
 from pathlib import Path
-from toolkeep.policy.policies import PoliciesRefused
-from toolkeep.policy.reading import read_policies
-from toolkeep.policy.settings import PolicySource
+from toolkeep.policy.policy_set import PoliciesRefused
+from toolkeep.policy.cedar_parser import read_policies
+from toolkeep.policy.policy_settings import PolicySource
 try:
     read_policies([PolicySource(name="x", text=Path({str(tmp_path / "text")!r}).read_text())])
 except PoliciesRefused:
@@ -1006,7 +1006,7 @@ def test_without_the_protection_the_state_would_be_read(
 ) -> None:
     (state / "note").write_text("of the state")
     assert called(greedy, "peek", {"path": str(state / "note")}).code is Code.NOT_PERMITTED
-    monkeypatch.setattr(Protected, "objection", lambda *_, **__: None)
+    monkeypatch.setattr(ProtectedPaths, "objection", lambda *_, **__: None)
     assert called(greedy, "peek", {"path": str(state / "note")}).value == "of the state"
     assert called(greedy, "walk_root", {}).status == "pending"
 

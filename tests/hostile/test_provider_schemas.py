@@ -6,10 +6,10 @@ import pytest
 
 from toolkeep import ToolDefinition
 from toolkeep.providers.export import Omitted, prepare
-from toolkeep.providers.losses import Losses
+from toolkeep.providers.schema_losses import Losses
 from toolkeep.providers.strict.codec import StrictCodec
 from toolkeep.providers.strict.nodes import Undecodable
-from toolkeep.providers.vendors import vendor_of
+from toolkeep.providers.vendor_registry import vendor_of
 
 LEVELS = 40
 

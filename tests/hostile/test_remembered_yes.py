@@ -8,9 +8,9 @@ import pytest
 
 from toolkeep import Code, Keep, Touches, tool
 from toolkeep.approval.question import Answer, Question
-from toolkeep.approval.view import render_question
-from toolkeep.records import MemoryRecord
-from toolkeep.storage.record import FileRecord
+from toolkeep.approval.question_text import render_question
+from toolkeep.storage.log.file_records import FileRecord
+from toolkeep.stores.records import MemoryRecord
 
 pytestmark = pytest.mark.spec("POL-4")
 

@@ -280,7 +280,7 @@ def test_a_bug_of_ours_while_explaining_refuses_and_logs_no_value(
     def stumble(*_: object, **__: object) -> None:
         raise ValueError(SECRET)
 
-    monkeypatch.setattr("toolkeep.validation.explain.find_faults", stumble)
+    monkeypatch.setattr("toolkeep.validation.explain_refusal.find_faults", stumble)
     check = keep.try_validate_arguments("login", {"by_mark": SECRET})
     assert [error.code.value for error in check.errors] == ["ACODE-TSR-014"]
     logged = "".join(f"{record.getMessage()}{vars(record)}" for record in caplog.records)

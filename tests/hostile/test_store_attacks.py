@@ -11,10 +11,10 @@ import pytest
 
 from tests.storage.keeps import KeepOnStore
 from toolkeep import Isolation, Tier, ToolkeepError
-from toolkeep.storage.places import Place, PostgresPlace, connected, shown_url
-from toolkeep.storage.sql.tokens import SqlTokens
-from toolkeep.storage.tokens import FileTokens
-from toolkeep.tokens import Scope, Tokens
+from toolkeep.storage.sql.database_location import DatabaseLocation, PostgresLocation, connected, shown_url
+from toolkeep.storage.sql.tokens_table import SqlTokens
+from toolkeep.storage.sqlite.tokens_db import SqliteTokens
+from toolkeep.stores.api_tokens import Scope, Tokens
 
 pytestmark = pytest.mark.spec("STO-1", "STO-2")
 
@@ -30,7 +30,7 @@ HOSTILE = [
 
 
 @pytest.fixture
-def keep(place: Place) -> Iterator[KeepOnStore]:
+def keep(place: DatabaseLocation) -> Iterator[KeepOnStore]:
     with KeepOnStore(place, built_in=False) as opened:
         yield opened
 
@@ -40,7 +40,7 @@ def client_tool(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_texts_are_data_to_every_statement(keep: KeepOnStore, place: Place, text: str) -> None:
+def test_texts_are_data_to_every_statement(keep: KeepOnStore, place: DatabaseLocation, text: str) -> None:
     stored = keep.create_definition(
         client_tool(description=text, usage_metadata=text, metadata={text: [text]})
     )
@@ -80,7 +80,7 @@ def test_who_changes_something_has_a_name(keep: KeepOnStore, by: str) -> None:
     ],
 )
 def test_characters_that_a_database_cannot_hold_are_refused_or_come_back(
-    keep: KeepOnStore, place: Place, fields: dict[str, Any]
+    keep: KeepOnStore, place: DatabaseLocation, fields: dict[str, Any]
 ) -> None:
     try:
         stored = keep.create_definition(client_tool(**fields))
@@ -115,7 +115,7 @@ def test_what_runs_a_tool_is_json(keep: KeepOnStore, run: Any) -> None:
         keep.update_definition("tool", {"version": "2.0.0", "run": run}, may_run=True)
 
 
-def change_row(place: Place, changes: str) -> None:
+def change_row(place: DatabaseLocation, changes: str) -> None:
     with connected(place) as connection:
         connection.execute(f"UPDATE {place.prefix}tool_definitions SET {changes} WHERE name = 'tool'")  # noqa: S608
 
@@ -138,7 +138,9 @@ def change_row(place: Place, changes: str) -> None:
         "created_at = '0001-01-01', definition_hash = '', version = 'x'",
     ],
 )
-def test_a_row_that_was_tampered_with_does_not_answer_as_something_else(place: Place, changes: str) -> None:
+def test_a_row_that_was_tampered_with_does_not_answer_as_something_else(
+    place: DatabaseLocation, changes: str
+) -> None:
     with KeepOnStore(place) as keep:
         keep.create_definition(client_tool(danger="medium"))
     change_row(place, changes)
@@ -148,7 +150,7 @@ def test_a_row_that_was_tampered_with_does_not_answer_as_something_else(place: P
         assert after.get("read_file").is_built_in
 
 
-def test_no_earlier_version_answers_where_the_newest_cannot_be_used(place: Place) -> None:
+def test_no_earlier_version_answers_where_the_newest_cannot_be_used(place: DatabaseLocation) -> None:
     with KeepOnStore(place) as keep, KeepOnStore(place) as other:
         keep.create_definition(client_tool())
         keep.update_definition("tool", {"version": "2.0.0", "danger": "high"})
@@ -167,7 +169,9 @@ def test_no_earlier_version_answers_where_the_newest_cannot_be_used(place: Place
 
 
 @pytest.mark.spec("POL-6")
-def test_a_keep_of_a_lower_tier_lets_go_of_a_tool_that_became_too_much_for_it(place: Place) -> None:
+def test_a_keep_of_a_lower_tier_lets_go_of_a_tool_that_became_too_much_for_it(
+    place: DatabaseLocation,
+) -> None:
     with KeepOnStore(place) as rich, KeepOnStore(place, tier=Tier.WRITER_PRO) as poor:
         rich.create_definition(client_tool())
         poor.editor.follow()
@@ -179,7 +183,7 @@ def test_a_keep_of_a_lower_tier_lets_go_of_a_tool_that_became_too_much_for_it(pl
             assert "tool" not in later
 
 
-def test_no_row_makes_a_tool_run_in_this_process(place: Place) -> None:
+def test_no_row_makes_a_tool_run_in_this_process(place: DatabaseLocation) -> None:
     run = {"python": "os:system"}
     with KeepOnStore(place) as keep:
         keep.create_definition({**client_tool(), "client_executed": False, "run": run}, may_run=True)
@@ -190,11 +194,11 @@ def test_no_row_makes_a_tool_run_in_this_process(place: Place) -> None:
 
 
 def test_no_token_and_no_hash_of_one_is_logged(
-    place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    place: DatabaseLocation, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     logging.getLogger("sqlalchemy").setLevel(logging.DEBUG)
-    table = FileTokens(tmp_path / "tokens") if place.is_embedded else SqlTokens(place)
+    table = SqliteTokens(tmp_path / "tokens") if place.is_embedded else SqlTokens(place)
     tokens = Tokens(table)
     try:
         made = tokens.make("ci", [Scope.CALL])
@@ -212,7 +216,7 @@ def test_no_token_and_no_hash_of_one_is_logged(
 
 
 def test_scopes_that_were_tampered_with_grant_nothing(tmp_path: Path) -> None:
-    tokens = Tokens(FileTokens(tmp_path))
+    tokens = Tokens(SqliteTokens(tmp_path))
     tmp_path.chmod(0o700)
     made = tokens.make("ci", [Scope.CALL])
     for scopes in ("x", "{}", "null", '["root"]', '[["admin"]]', '"admin"', ""):
@@ -249,6 +253,6 @@ def test_a_password_is_never_part_of_what_is_shown(url: str) -> None:
 )
 def test_a_driver_that_quotes_the_url_gives_no_password_away(url: str) -> None:
     error = psycopg.OperationalError(f"{url} is wrong: hunter2 is no password")
-    refused = str(PostgresPlace(url).refuse(error))
+    refused = str(PostgresLocation(url).refuse(error))
     assert "is no password" in refused
     assert "hunter" not in refused

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkeep.network.addresses import not_public
+from toolkeep.network.addresses import non_public_reason
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from toolkeep.network.addresses import not_public
     ["93.184.216.34", "1.1.1.1", "8.8.8.8", "2606:2800:220:1::34", "2a00:1450:4001::1", "192.31.196.1"],
 )
 def test_public_addresses_are_public(text: str) -> None:
-    assert not_public(text) == ""
+    assert non_public_reason(text) == ""
 
 
 @pytest.mark.spec("SBX-4")
@@ -43,7 +43,7 @@ def test_public_addresses_are_public(text: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_set_aside_is_not(text: str, what: str) -> None:
-    assert not_public(text) == what
+    assert non_public_reason(text) == what
 
 
 @pytest.mark.spec("SBX-4")
@@ -52,4 +52,4 @@ def test_what_python_calls_local_is_never_public(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> None:
     if not address.is_global or address.is_multicast:
-        assert not_public(str(address))
+        assert non_public_reason(str(address))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkeep.network.endpoint import Endpoint
+from toolkeep.network.http_endpoint import Endpoint
 from toolkeep.network.multipart import Part, Written, clean_file_name, write_multipart
-from toolkeep.network.placing import ArgumentUnfit
+from toolkeep.network.parameter_styles import ArgumentUnfit
 
 FILE = Part(kind="file")
 

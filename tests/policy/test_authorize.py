@@ -15,11 +15,11 @@ from toolkeep.calls import CheckedCall, PermittedCall, Refusal, RegisteredTool, 
 from toolkeep.definitions.capability import Capability
 from toolkeep.limits import HELD_PLACES, TOUCHED
 from toolkeep.policy import authorize as authorize_module
+from toolkeep.policy.active_policies import ActivePolicies
 from toolkeep.policy.authorize import Authorizer
-from toolkeep.policy.engine import Engine
-from toolkeep.policy.places import Place
-from toolkeep.policy.rulebook import Rulebook
-from toolkeep.policy.settings import Example, Grant, PolicySource
+from toolkeep.policy.cedar_engine import Engine
+from toolkeep.policy.policy_settings import Example, Grant, PolicySource
+from toolkeep.policy.resolved_path import ResolvedPath
 from toolkeep.registry.admit import admit
 
 pytestmark = pytest.mark.spec("POL-1", "POL-2")
@@ -59,7 +59,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def _nothing_stays_open(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever a test does, every place is let go by somebody, and not because it is forgotten."""
-    monkeypatch.delattr(Place, "__del__")
+    monkeypatch.delattr(ResolvedPath, "__del__")
     before = descriptors()
     yield
     assert descriptors() == before
@@ -72,7 +72,7 @@ def descriptors() -> int:
 def authorizer(root: Path, *policies: str, holds: str = "fs.read:.", **options: Any) -> Authorizer:
     sources = [PolicySource(name="file", text=text) for text in policies]
     return Authorizer(
-        Rulebook(sources),
+        ActivePolicies(sources),
         **{
             "agents": {"local": Grant(capabilities=tuple(map(Capability.read, holds.split())))},
             "project": str(root),
@@ -119,7 +119,7 @@ def test_a_permitted_call_has_its_whole_proof(root: Path) -> None:
     assert decision.to_dict() == {
         "decision": "allow",
         "policies": ["toolkeep.call"],
-        "policy_set_hash": judge.rulebook.engine.policies.hash,
+        "policy_set_hash": judge.active_policies.engine.policies.hash,
         "request_hash": decision.request_hash,
         "capabilities": ["fs.read:*"],
         "touches": [f"fs.read:{root}/docs/a"],
@@ -268,7 +268,7 @@ def test_nothing_is_permitted_while_the_policies_cannot_be_used(root: Path) -> N
     assert code is Code.POLICIES_INVALID
     assert message.startswith("No call is permitted: file:1:1: policy 'all' names Tool::\"nothing\"")
     held_back = Authorizer(
-        Rulebook(held_back="nobody accepted them"),
+        ActivePolicies(held_back="nobody accepted them"),
         agents={"local": Grant()},
         project=str(root),
         state_folder=None,
@@ -414,7 +414,7 @@ def test_what_an_approval_is_bound_to_changes_with_the_policies(root: Path) -> N
     judge = authorizer(root, ALL)
     first = permitted(judge, THINK).grant_hash
     assert permitted(judge, THINK, amount=1).grant_hash == first
-    judge.rulebook.swap([PolicySource(name="new", text=ALL + NO)], TOOLS, ["local"])
+    judge.active_policies.swap([PolicySource(name="new", text=ALL + NO)], TOOLS, ["local"])
     assert permitted(judge, THINK).grant_hash != first
 
 
@@ -513,7 +513,7 @@ def test_other_policies_or_another_grant_refuse_what_waits(root: Path) -> None:
     judge.declare("local", Grant())
     assert reason(judge.authorize_again(call))[0] is Code.NOT_PERMITTED
     judge.declare("local", Grant(capabilities=(Capability("fs.read", "."),)))
-    judge.rulebook.swap([PolicySource(name="new", text=NO)], TOOLS, ["local"])
+    judge.active_policies.swap([PolicySource(name="new", text=NO)], TOOLS, ["local"])
     assert reason(judge.authorize_again(call))[0] is Code.NOT_PERMITTED
     let_go(call)
 
@@ -522,10 +522,10 @@ def test_other_policies_or_another_grant_refuse_what_waits(root: Path) -> None:
 
 
 def check(tool: RegisteredTool, arguments: Mapping[str, Any]) -> CheckedCall | Refusal:
-    from toolkeep.validation.memory import RefusalMemory
+    from toolkeep.validation.refusal_history import RefusalHistory
     from toolkeep.validation.validate import validate
 
-    return validate(tool, dict(arguments), RefusalMemory(), "example")
+    return validate(tool, dict(arguments), RefusalHistory(), "example")
 
 
 def example(tool: str = "think", *, is_allowed: bool, policy: str = "", **arguments: Any) -> Example:
@@ -630,7 +630,7 @@ def swap_within(judge: Authorizer, text: str, monkeypatch: pytest.MonkeyPatch) -
     def then_swapped(self: Engine, *args: Any) -> Any:
         verdict = genuine(self, *args)
         monkeypatch.setattr(Engine, "decide", genuine)
-        judge.rulebook.swap([PolicySource(name="new", text=text)], TOOLS, ["local"])
+        judge.active_policies.swap([PolicySource(name="new", text=text)], TOOLS, ["local"])
         return verdict
 
     monkeypatch.setattr(Engine, "decide", then_swapped)
@@ -640,7 +640,7 @@ def test_a_proof_names_the_policies_that_decided_and_not_those_swapped_in_meanwh
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judge = authorizer(root, ALL)
-    before = judge.rulebook.engine.policies.hash
+    before = judge.active_policies.engine.policies.hash
     bound = permitted(judge, THINK).grant_hash
     swap_within(judge, NO, monkeypatch)
     call = permitted(judge, THINK)

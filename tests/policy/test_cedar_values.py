@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.definitions.examples import JSON, with_properties
 from toolkeep import ToolDefinition
+from toolkeep.policy.cedar_engine import AgentEntity, CallFacts, Engine
+from toolkeep.policy.cedar_parser import read_policies
 from toolkeep.policy.cedar_values import ArgumentShape
-from toolkeep.policy.engine import AgentEntity, CallFacts, Engine
-from toolkeep.policy.reading import read_policies
-from toolkeep.policy.settings import PolicySource
+from toolkeep.policy.policy_settings import PolicySource
 from toolkeep.registry.admit import admit
 
 pytestmark = pytest.mark.spec("POL-2")

@@ -16,7 +16,7 @@ from tests.definitions.examples import made, with_properties
 from toolkeep import Code, Keep, ToolDefinition, ToolResult
 from toolkeep.approval.question import Answer, Question
 from toolkeep.definitions.capability import Capability
-from toolkeep.policy.settings import DEFAULT_GRANT, Grant, PolicySettings, PolicySource
+from toolkeep.policy.policy_settings import DEFAULT_GRANT, Grant, PolicySettings, PolicySource
 
 pytestmark = pytest.mark.spec("POL-1", "POL-2", "POL-3", "POL-8")
 

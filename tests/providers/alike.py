@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from toolkeep.records import MemoryRecord
+from toolkeep.stores.records import MemoryRecord
 
 _OWN = frozenset(
     (

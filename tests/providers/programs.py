@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import SHARED_DATA
-from tests.mcp.environments import ROOT, python_of
+from tests.mcp_server.environments import ROOT, python_of
 from tests.providers.library_server import served
 
 EXAMPLES = ROOT / "examples" / "models"

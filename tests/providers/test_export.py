@@ -10,7 +10,7 @@ import pytest
 from toolkeep import Code, Keep, ToolDefinition, ToolkeepError, tool
 from toolkeep.errors import UnknownProvider
 from toolkeep.providers.export import PLAIN_EXPORT, gathered, prepare
-from toolkeep.providers.vendors import PROVIDERS, vendor_of
+from toolkeep.providers.vendor_registry import PROVIDERS, vendor_of
 
 
 def made(name: str, schema: dict[str, Any] | None = None, **fields: Any) -> ToolDefinition:
@@ -110,7 +110,7 @@ def test_the_shape_of_a_tool_with_its_usage_after_the_description(
 @pytest.mark.spec("PRV-1")
 def test_the_same_tools_give_the_same_bytes_in_every_process() -> None:
     code = (
-        "import json; from toolkeep import open_keep; from toolkeep.providers.vendors import PROVIDERS;"
+        "import json; from toolkeep import open_keep; from toolkeep.providers.vendor_registry import PROVIDERS;"
         "keep = open_keep();"
         "print(json.dumps([keep.tools_for(name, strict=strict) for name in PROVIDERS for strict in (False, True)]))"
     )

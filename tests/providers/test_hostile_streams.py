@@ -11,9 +11,9 @@ from tests.providers import wire
 from toolkeep import Keep
 from toolkeep.errors import ResponseUnreadable
 from toolkeep.limits import STREAM_CALLS_MOST
-from toolkeep.providers.speaking import Speaker
-from toolkeep.providers.turns import Turn
-from toolkeep.providers.vendors import vendor_of
+from toolkeep.providers.keep_provider import KeepProvider
+from toolkeep.providers.model_turn import Turn
+from toolkeep.providers.vendor_registry import vendor_of
 
 LOOK, COUNT = wire.said(("look", {"place": "here"}), ("count", {"n": 3}))
 IN_PIECES = ("anthropic", "openai", "openai-responses", "bedrock", "cohere")
@@ -257,13 +257,13 @@ def test_a_stream_that_begins_calls_without_end_is_left(provider: str) -> None:
             yield ENDLESS[provider](taken)
 
     with Keep() as keep, pytest.raises(ResponseUnreadable, match="more than 10000 calls"):
-        asyncio.run(Speaker(keep).read_stream(provider, stream()))
+        asyncio.run(KeepProvider(keep).read_stream(provider, stream()))
     assert taken == STREAM_CALLS_MOST + 1
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "openai", "openai-responses", "bedrock", "cohere"])
 def test_all_calls_of_a_stream_together_are_bounded(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolkeep.providers.growing.RESPONSE_BYTES", len(LOOK.text))
+    monkeypatch.setattr("toolkeep.providers.stream_assembly.RESPONSE_BYTES", len(LOOK.text))
     why = [call.unfinished for call in turn_of(provider, events(provider, LOOK, COUNT)).calls]
     assert why == ["", "it is too long"]
     assert run(provider, events(provider, LOOK, COUNT)) == [("look", {"place": "here"})]

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolkeep.compat.change_effects import Effect, SchemaChange
+from toolkeep.compat.definition_diff import schema_changes
 from toolkeep.limits import DEFAULT_LIMITS
-from toolkeep.registry.changes.effects import Effect, SchemaChange
-from toolkeep.registry.schema_changes import schema_changes
-from toolkeep.validation.compiler import compile_arguments, compile_output
+from toolkeep.validation.compile import compile_arguments, compile_output
 
 Schema = Any
 NAMES = ("a", "b", "x", "y", "value", "next", "xa")

@@ -8,14 +8,14 @@ import pytest
 from tests.definitions.examples import made, made_elsewhere, with_properties
 from toolkeep import Code, Refusal, ToolDefinition
 from toolkeep.calls import RegisteredTool
+from toolkeep.compat.definition_diff import Change, Weight, changes_between, moved_version
 from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.errors import DuplicateTool, NotAccepted
 from toolkeep.events import Event, ToolAccepted, ToolQuarantined, ToolRegistered
-from toolkeep.keep import Keep
-from toolkeep.registry.admit import Circumstances, admit
-from toolkeep.registry.difference import Change, Weight, changes_between, moved_version
+from toolkeep.keep.keep import Keep
+from toolkeep.registry.admit import AdmissionContext, admit
 from toolkeep.registry.registry import CHANGED, SWITCHED_OFF, ToolRegistry
-from toolkeep.registry.state import MemoryState, Pin
+from toolkeep.stores.registry_state import MemoryState, Pin
 
 PATH = {"path": {"type": "string"}}
 FIRST = made_elsewhere(parameters=with_properties(PATH))
@@ -152,7 +152,7 @@ def test_switching_a_quarantined_tool_off_is_no_way_out_of_quarantine() -> None:
 
 def test_switching_a_name_does_not_open_the_version_that_is_held_back() -> None:
     registry = holding(made())
-    held_back = Circumstances(held_back="nobody accepted config.yml")
+    held_back = AdmissionContext(held_back="nobody accepted config.yml")
     registry.add(admit(made(version="2.0.0"), circumstances=held_back))
     registry.disable("read_file@1.0.0")
     registry.enable("read_file@1.0.0")
@@ -165,7 +165,7 @@ def test_switching_a_name_does_not_open_the_version_that_is_held_back() -> None:
 
 def test_what_a_provider_holds_back_can_be_neither_enabled_nor_accepted() -> None:
     registry = ToolRegistry()
-    registry.add(admit(made(), circumstances=Circumstances(held_back="nobody accepted config.yml")))
+    registry.add(admit(made(), circumstances=AdmissionContext(held_back="nobody accepted config.yml")))
     with pytest.raises(NotAccepted):
         registry.enable("read_file")
     with pytest.raises(NotAccepted):

@@ -32,10 +32,10 @@ from toolkeep.events import (
     ToolDefinitionValidatedEvent,
     ToolRegistered,
 )
-from toolkeep.keep import Keep
+from toolkeep.keep.keep import Keep
 from toolkeep.limits import ALIASES
 from toolkeep.registry import register
-from toolkeep.registry.given import Offer
+from toolkeep.registry.coerce import Offer
 from toolkeep.registry.register import Skipped, StartUp
 from toolkeep.tools.agent_hello_world import HelloWorldTool
 

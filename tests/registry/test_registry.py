@@ -11,7 +11,6 @@ import pytest
 from tests.definitions.examples import made, made_elsewhere
 from toolkeep import Code, ToolDefinition, tool
 from toolkeep.calls import RegisteredTool
-from toolkeep.canonical import canonical_bytes
 from toolkeep.definitions.vocabulary import Category, Tier, ToolState
 from toolkeep.errors import (
     BuiltInProtected,
@@ -21,11 +20,12 @@ from toolkeep.errors import (
     UnknownTool,
 )
 from toolkeep.events import Bus, Event, ToolSwitched, ToolUnregistered
+from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.limits import VERSIONS
-from toolkeep.registry.admit import Circumstances, admit
+from toolkeep.registry.admit import AdmissionContext, admit
 from toolkeep.registry.registry import SAID_BY_DEFINITION, SWITCHED_OFF, ToolRegistry
-from toolkeep.registry.state import MemoryState
-from toolkeep.storage.state import KeepState
+from toolkeep.storage.sqlite.state_db import KeepState
+from toolkeep.stores.registry_state import MemoryState
 from toolkeep.telemetry.logs import LogListener
 
 
@@ -35,7 +35,7 @@ def named(name: str, **fields: object) -> RegisteredTool:
 
 def brought_by(provider: str, **fields: object) -> RegisteredTool:
     """A tool as a provider brings it; those of `core` are built in."""
-    circumstances = Circumstances(provider=provider, is_built_in=provider == "core")
+    circumstances = AdmissionContext(provider=provider, is_built_in=provider == "core")
     return admit(made(**fields), circumstances=circumstances)
 
 
@@ -787,7 +787,7 @@ def test_contains_and_count_know_names_aliases_and_versions() -> None:
     assert [name for name in asked if name in registry] == asked[:4]
 
 
-PROJECTS = Circumstances(provider="project", is_custom=True)
+PROJECTS = AdmissionContext(provider="project", is_custom=True)
 
 
 @pytest.mark.spec("REG-5")
@@ -829,7 +829,9 @@ def test_a_projects_tool_takes_no_name(provider: str, fields: dict[str, object])
 @pytest.mark.parametrize("alias", ["", "greeting"])
 def test_what_nobody_accepted_keeps_no_name_from_the_hosts_own_tools(alias: str) -> None:
     registry = ToolRegistry()
-    held_back = Circumstances(provider="project", is_custom=True, held_back="config.yml is not accepted yet")
+    held_back = AdmissionContext(
+        provider="project", is_custom=True, held_back="config.yml is not accepted yet"
+    )
     registry.add(admit(made(name="greet", aliases=["greeting"]), circumstances=held_back))
     mine = registry.add(named(alias or "greet"))
     assert registry.all() == [mine]

@@ -12,13 +12,13 @@ import pytest
 
 from tests.definitions.examples import made
 from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.version_order import precedence
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.errors import DuplicateTool
 from toolkeep.registry import registry as registry_module
 from toolkeep.registry.admit import admit
 from toolkeep.registry.registry import ToolRegistry
 from toolkeep.registry.snapshot import Draft, Snapshot
-from toolkeep.registry.versions import precedence
 
 pytestmark = pytest.mark.spec("REG-1")
 

@@ -10,14 +10,14 @@ from tests.definitions.examples import made, made_elsewhere, with_properties
 from toolkeep import Code, Refusal, ToolDefinition
 from toolkeep.definitions.vocabulary import Isolation, Tier
 from toolkeep.errors import LicenseRequired
-from toolkeep.keep import Keep
-from toolkeep.registry.given import Offer
-from toolkeep.registry.providers import ToolProvider
+from toolkeep.keep.keep import Keep
+from toolkeep.registry.coerce import Offer
 from toolkeep.registry.register import Skipped, StartUp, tools_of_tier
 from toolkeep.registry.tiers import BUILT_INS, check_formats
+from toolkeep.registry.tool_provider import ToolProvider
 from toolkeep.tools.agent_hello_world import HelloWorldTool
-from toolkeep.tools.provider import CoreToolsProvider
-from toolkeep.validation.compiler import Formats, guarded_formats
+from toolkeep.tools.catalog import CoreToolsProvider
+from toolkeep.validation.compile import Formats, guarded_formats
 
 pytestmark = pytest.mark.spec("POL-6")
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.hostile.sandbox.as_ordinary import show
-from toolkeep.inside import kernel
+from toolkeep.sandbox.guest import linux
 
 USER = 1_900_000_102
 COVERED_FILES = ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/interrupts")
@@ -21,26 +21,26 @@ MS_REMOUNT, MS_RDONLY = 32, 1
 
 
 def cover() -> None:
-    kernel.unshare(kernel.CLONE_NEWNS)
-    kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
     for path in filter(os.path.exists, READ_ONLY):
-        kernel.mount(path, path, None, kernel.MS_BIND | kernel.MS_REC)
-        kernel.mount(None, path, None, kernel.MS_BIND | MS_REMOUNT | MS_RDONLY)
+        linux.mount(path, path, None, linux.MS_BIND | linux.MS_REC)
+        linux.mount(None, path, None, linux.MS_BIND | MS_REMOUNT | MS_RDONLY)
     for path in filter(os.path.exists, COVERED_FILES):
-        kernel.mount("/dev/null", path, None, kernel.MS_BIND)
+        linux.mount("/dev/null", path, None, linux.MS_BIND)
     for path in filter(os.path.exists, COVERED_FOLDERS):
-        kernel.mount("tmpfs", path, "tmpfs", MS_RDONLY)
+        linux.mount("tmpfs", path, "tmpfs", MS_RDONLY)
 
 
 def main(command: list[str]) -> None:
     cover()
     show(os.path.realpath(sys.base_prefix))
     with contextlib.suppress(OSError):  # one that this kernel does not know is not held either
-        kernel.drop_bounding_set()
+        linux.drop_bounding_set()
     os.setgroups([])
     os.setresgid(USER, USER, USER)
     os.setresuid(USER, USER, USER)
-    kernel.forbid_new_privileges()
+    linux.forbid_new_privileges()
     os.environ["HOME"] = str(Path("/nonexistent"))
     os.execv(command[0], command)  # noqa: S606 -- that is its purpose
 

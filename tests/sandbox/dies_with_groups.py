@@ -6,14 +6,14 @@ import subprocess
 import sys
 
 from tests.sandbox.test_cgroups import BOUNDS, without_memory_controller
-from toolkeep.sandbox.cgroups import Groups
+from toolkeep.sandbox.cgroups import Cgroups
 
 if __name__ == "__main__":
     if sys.argv[1] == "bare":
         without_memory_controller()
-    groups = Groups()
+    groups = Cgroups()
     with subprocess.Popen(["/bin/sleep", "60"]) as sleeper:
-        group = groups.hold(os.pidfd_open(sleeper.pid), BOUNDS)
+        group = groups.add(os.pidfd_open(sleeper.pid), BOUNDS)
         sleeper.kill()
         print(group.folder, flush=True)
         signal.pause()

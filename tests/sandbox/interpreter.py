@@ -4,8 +4,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from toolkeep.sandbox.bpf import KILL, UNKNOWN, Action, Choice, HasFlag, IsOneOf, IsOwnPid, Rule, Test
-from toolkeep.sandbox.filters import Profile
+from toolkeep.sandbox.seccomp_bpf import KILL, UNKNOWN, Action, Choice, HasFlag, IsOneOf, IsOwnPid, Rule, Test
+from toolkeep.sandbox.seccomp_filters import Profile
 
 X32_BIT = 0x40000000
 

@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from tests.sandbox.workers import caller, recipe
-from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.isolation_levels import Isolation
 
 
 async def main(kind: str, folder: str, file: str) -> str:

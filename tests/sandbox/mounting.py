@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.sandbox.workers import caller, recipe
-from toolkeep.inside import kernel
-from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.guest import linux
+from toolkeep.sandbox.isolation_levels import Isolation
 
 
 async def main(folder: Path) -> list[Any]:
@@ -29,20 +29,20 @@ async def main(folder: Path) -> list[Any]:
             said.append([reply.value, (inner / "file").read_text()])
 
         await note()
-        kernel.mount("tmpfs", str(inner), "tmpfs", 0)
+        linux.mount("tmpfs", str(inner), "tmpfs", 0)
         (inner / "file").write_text("above")
         await note()
-        kernel.mount("tmpfs", "/mnt", "tmpfs", 0)  # nobody's business
+        linux.mount("tmpfs", "/mnt", "tmpfs", 0)  # nobody's business
         (part,) = here.pool._loops.values()
         before = {*part._zygotes.values()}
         await note()
         said.append({*part._zygotes.values()} == before)
-        kernel._checked(kernel._libc.umount2(str(inner).encode(), kernel.MNT_DETACH), "umount2")
+        linux._checked(linux._libc.umount2(str(inner).encode(), linux.MNT_DETACH), "umount2")
         await note()
     return said
 
 
 if __name__ == "__main__":
-    kernel.unshare(kernel.CLONE_NEWNS)
-    kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
     print(json.dumps(asyncio.run(main(Path(sys.argv[1])))))

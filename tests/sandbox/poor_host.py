@@ -12,9 +12,9 @@ import sys
 
 from tests.sandbox.workers import caller, recipe
 from toolkeep.errors import ToolkeepError
-from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.isolation_levels import Isolation
 from toolkeep.sandbox.plan import Recipe
-from toolkeep.sandbox.pool import PoolSize
+from toolkeep.sandbox.worker_pool import PoolSize
 
 KINDS = {"processes": resource.RLIMIT_NPROC, "descriptors": resource.RLIMIT_NOFILE}
 TOOL = "textwrap:shorten"

@@ -25,7 +25,7 @@ from typing import Any
 
 from tests.sandbox.workers import descendants, mounts, open_descriptors
 from toolkeep import CallLimits, Keep, ToolResult, open_keep
-from toolkeep.attack.traces import processes_named
+from toolkeep.escape_suite.baits import processes_named
 
 LEVELS = ("standard", "strict", "restricted")
 ROOT = Path(__file__).resolve().parent.parent.parent

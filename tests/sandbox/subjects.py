@@ -29,7 +29,7 @@ class ToolFailed(Exception):
     """Looks like toolkeep's, which this file cannot import in a worker."""
 
 
-ToolFailed.__module__ = "toolkeep.definitions.context"
+ToolFailed.__module__ = "toolkeep.definitions.tool_context"
 
 
 def add(first: int, second: int) -> int:

@@ -18,13 +18,13 @@ import pytest
 
 from tests.sandbox.workers import caller, descendants, open_to_all, recipe, until
 from toolkeep.sandbox import cgroups
-from toolkeep.sandbox.cgroups import Bounds, Groups, NoCgroup
+from toolkeep.sandbox.cgroups import Bounds, Cgroups, NoCgroup
 from toolkeep.sandbox.errors import SandboxBroken
-from toolkeep.sandbox.exchange import Ending, Reply
-from toolkeep.sandbox.levels import Isolation, Mechanism
+from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import Recipe, ResourceLimits
-from toolkeep.sandbox.pool import PoolSize
-from toolkeep.sandbox.processes import host_pid
+from toolkeep.sandbox.proc_stats import host_pid
+from toolkeep.sandbox.worker_exchange import Ending, Reply
+from toolkeep.sandbox.worker_pool import PoolSize
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUNDS = Bounds(memory_bytes=256 << 20, processes=16)
@@ -34,7 +34,7 @@ SPAWNING = (Isolation.STANDARD, Isolation.STRICT)
 
 def why_not() -> str:
     """Why this machine has no cgroup with a memory controller for us; empty if it has one."""
-    groups = Groups()
+    groups = Cgroups()
     try:
         groups.open()
     except NoCgroup as error:
@@ -90,8 +90,8 @@ def sleeper() -> Iterator[int]:
 
 @pytest.mark.usefixtures("way")
 def test_a_process_is_put_into_a_group_that_goes_when_it_does(sleeper: int) -> None:
-    groups = Groups()
-    group = groups.hold(sleeper, BOUNDS)
+    groups = Cgroups()
+    group = groups.add(sleeper, BOUNDS)
     (inside,) = (group.folder / "cgroup.procs").read_text().split()
     assert f"/{group.folder.parent.name}/{group.folder.name}" in Path(f"/proc/{inside}/cgroup").read_text()
     signal.pidfd_send_signal(sleeper, signal.SIGKILL)
@@ -103,11 +103,11 @@ def test_a_process_is_put_into_a_group_that_goes_when_it_does(sleeper: int) -> N
 
 @pytest.mark.usefixtures("way")
 def test_a_process_that_is_gone_is_put_nowhere_and_leaves_no_group() -> None:
-    groups = Groups()
+    groups = Cgroups()
     with subprocess.Popen(["/bin/true"]) as gone:
         pidfd = os.pidfd_open(gone.pid)
     with pytest.raises(SandboxBroken):
-        groups.hold(pidfd, BOUNDS)
+        groups.add(pidfd, BOUNDS)
     os.close(pidfd)
     groups.close()
     assert left_behind() == []
@@ -123,7 +123,7 @@ def test_groups_of_a_process_that_was_killed_are_swept_and_those_of_a_living_one
         hosts[0].wait()
 
         def is_swept() -> bool:
-            groups = Groups()
+            groups = Cgroups()
             groups.open()
             groups.close()
             return not folders[0].parent.exists()
@@ -180,9 +180,9 @@ def _processes(folder: Path) -> list[str]:
 @pytest.mark.usefixtures("way")
 def test_a_tool_is_not_imported_before_its_worker_is_in_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """It starts processes when it is imported, which would stay outside."""
-    held, started = Groups.hold, []
+    held, started = Cgroups.add, []
 
-    def late(self: Groups, pidfd: int, bounds: Bounds) -> Any:
+    def late(self: Cgroups, pidfd: int, bounds: Bounds) -> Any:
         time.sleep(0.5)
         started.append(len(descendants(host_pid(pidfd))))
         return held(self, pidfd, bounds)
@@ -192,7 +192,7 @@ def test_a_tool_is_not_imported_before_its_worker_is_in_its_group(monkeypatch: p
             here.deadline_s = 5.0
             return await here.call(grouped(Isolation.STRICT, "takes_at_import:never"))
 
-    monkeypatch.setattr(Groups, "hold", late)
+    monkeypatch.setattr(Cgroups, "add", late)
     assert asyncio.run(main()).ending in (Ending.TIMED_OUT, Ending.OUT_OF_MEMORY)
     assert started == [0]
 
@@ -219,14 +219,14 @@ def test_a_worker_that_cannot_be_put_into_a_group_runs_nothing(
 @pytest.mark.usefixtures("way")
 def test_a_worker_at_standard_cannot_write_its_own_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the group belongs to the user that it runs as."""
-    held = Groups.hold
+    held = Cgroups.add
 
-    def open_to_all(self: Groups, pidfd: int, bounds: Bounds) -> Any:
+    def open_to_all(self: Cgroups, pidfd: int, bounds: Bounds) -> Any:
         group = held(self, pidfd, bounds)
         (group.folder / "cgroup.procs").chmod(0o666)
         return group
 
-    monkeypatch.setattr(Groups, "hold", open_to_all)
+    monkeypatch.setattr(Cgroups, "add", open_to_all)
 
     async def main() -> Any:
         async with caller(PoolSize(warm_per_kind=0)) as here:

@@ -20,9 +20,9 @@ from tests.sandbox.workers import (
     until,
     without_filter,
 )
-from toolkeep.sandbox.exchange import Ending, Reply
-from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.isolation_levels import Isolation
 from toolkeep.sandbox.plan import Recipe, ResourceLimits
+from toolkeep.sandbox.worker_exchange import Ending, Reply
 
 CONFINED = (Isolation.STRICT, Isolation.RESTRICTED)
 

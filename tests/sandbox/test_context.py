@@ -7,8 +7,8 @@ import pytest
 
 from tests.sandbox.workers import caller, recipe
 from toolkeep.limits import PROGRESS_FRAMES
-from toolkeep.sandbox.exchange import Ending, Reply
-from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.isolation_levels import Isolation
+from toolkeep.sandbox.worker_exchange import Ending, Reply
 
 Told = list[tuple[float, float | None, str]]
 

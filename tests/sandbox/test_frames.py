@@ -85,7 +85,7 @@ def test_weighing_ends_where_it_is_too_much(inside: bytes, monkeypatch: pytest.M
     portions = frames._portions
     monkeypatch.setattr(frames, "_portions", noted)
     with pytest.raises(FrameRefused):
-        frames.weigh(b"[" + inside * ((32 << 20) // len(inside)))
+        frames.check_limits(b"[" + inside * ((32 << 20) // len(inside)))
     assert sum(weighed) <= 16 << 20
 
 
@@ -101,7 +101,7 @@ def test_what_is_too_much_is_refused_before_it_is_parsed(form: Any, monkeypatch:
 
 @pytest.mark.parametrize(("size", "is_aside"), [(LARGE_ANSWER_BYTES, False), (LARGE_ANSWER_BYTES + 1, True)])
 def test_what_is_large_is_worked_on_by_a_thread(size: int, *, is_aside: bool) -> None:
-    worked = asyncio.run(frames.aside(size, threading.current_thread))
+    worked = asyncio.run(frames.in_thread_if_large(size, threading.current_thread))
     assert (worked is not threading.current_thread()) is is_aside
 
 

@@ -146,7 +146,7 @@ def test_installed_code_gets_the_installed_module_although_a_file_of_that_name_w
     (tmp_path / "rapidfuzz.py").write_text("raise SystemExit('ran')")
     program = """
         watch(".")
-        from toolkeep.validation.nearest import nearest_name
+        from toolkeep.text.nearest import nearest_name
         print(nearest_name("helo", ["hello", "world"]))
     """
     assert "hello" in run(tmp_path, program)

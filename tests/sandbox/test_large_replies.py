@@ -10,16 +10,17 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.sandbox.test_progress import GREETING, STEP, Pretender
-from toolkeep.execution import process, remote
+from tests.sandbox.test_progress_frames import GREETING, STEP, Pretender
+from toolkeep.execution import http_call
+from toolkeep.execution.persistent import persistent_runner
 from toolkeep.limits import LARGE_ANSWER_BYTES, OUTPUT_VALUES
-from toolkeep.network.fetching import Answer
-from toolkeep.network.reaching import HostReach
-from toolkeep.sandbox import exchange, frames
-from toolkeep.sandbox.exchange import Ending, Reply
-from toolkeep.sources.mcp import by_lines, http_session, speaking
-from toolkeep.sources.mcp.by_lines import LineSpeaker
-from toolkeep.sources.mcp.http_session import HttpSession
+from toolkeep.mcp_client import http_session, stdio_transport, transport
+from toolkeep.mcp_client.http_session import HttpSession
+from toolkeep.mcp_client.stdio_transport import StdioTransport
+from toolkeep.network.allowlist import HostAllowlist
+from toolkeep.network.fetch import Answer
+from toolkeep.sandbox import frames, worker_exchange
+from toolkeep.sandbox.worker_exchange import Ending, Reply
 
 pytestmark = [pytest.mark.spec("SBX-2"), pytest.mark.spec("VAL-7")]
 
@@ -55,8 +56,8 @@ class Meanwhile:
 
 
 def test_the_event_loop_has_turns_while_a_reply_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    meanwhile = Meanwhile(exchange._read_large)
-    monkeypatch.setattr(exchange, "_read_large", meanwhile)
+    meanwhile = Meanwhile(worker_exchange._read_large)
+    monkeypatch.setattr(worker_exchange, "_read_large", meanwhile)
     worker = Pretender([*GREETING, STEP, json.dumps({"ok": LONG}).encode()])
 
     assert asyncio.run(meanwhile.beside(worker._ask())) == Reply(Ending.OK, value=LONG)
@@ -100,15 +101,15 @@ def test_the_bytes_of_a_reply_are_let_go_before_it_is_decoded(monkeypatch: pytes
         held.append(len(body))
         return decoded(text)
 
-    decoded = exchange._decoded
-    monkeypatch.setattr(exchange, "_decoded", noted)
+    decoded = worker_exchange._decoded
+    monkeypatch.setattr(worker_exchange, "_decoded", noted)
     body = bytearray(b'{"bytes":"AAAA"}')
-    assert (exchange._read_large(body), held) == (Reply(Ending.OK, value=b"\0\0\0"), [0])
+    assert (worker_exchange._read_large(body), held) == (Reply(Ending.OK, value=b"\0\0\0"), [0])
 
 
 def test_a_piece_that_is_read_after_the_deadline_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, is_over, has_read = threading.Event(), threading.Event(), threading.Event()
-    read = exchange._read_large
+    read = worker_exchange._read_large
 
     def late(body: bytearray) -> Any:
         begun.set()
@@ -116,7 +117,7 @@ def test_a_piece_that_is_read_after_the_deadline_is_not_heard(monkeypatch: pytes
         has_read.set()
         return read(body)
 
-    monkeypatch.setattr(exchange, "_read_large", late)
+    monkeypatch.setattr(worker_exchange, "_read_large", late)
     worker = Pretender([*GREETING, json.dumps({"piece": LONG}).encode()], deadline_s=1.0)
 
     async def main() -> Ending:
@@ -163,25 +164,25 @@ def test_the_event_loop_has_turns_while_the_line_of_a_program_is_parsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     meanwhile = Meanwhile(frames.parse_unambiguous)
-    monkeypatch.setattr(process, "parse_unambiguous", meanwhile)
+    monkeypatch.setattr(persistent_runner, "parse_unambiguous", meanwhile)
     resident: Any = Resident(lambda _: json.dumps({"id": "1", "result": LONG}).encode())
     call: Any = None
 
-    answer = asyncio.run(meanwhile.beside(process._answer(call, resident, {"id": "1"}, ())))
+    answer = asyncio.run(meanwhile.beside(persistent_runner._answer(call, resident, {"id": "1"}, ())))
     assert (answer.value, meanwhile.had_turns) == (LONG, [True])
 
 
 def test_the_event_loop_has_turns_while_the_line_of_a_server_is_parsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    meanwhile = Meanwhile(speaking.read)
-    monkeypatch.setattr(by_lines, "read", meanwhile)
+    meanwhile = Meanwhile(transport.read)
+    monkeypatch.setattr(stdio_transport, "read", meanwhile)
     resident: Any = Resident(
         lambda sent: json.dumps({"jsonrpc": "2.0", "id": json.loads(sent)["id"], "result": LONG}).encode()
     )
 
     async def main() -> Any:
-        speaker = LineSpeaker(resident)
+        speaker = StdioTransport(resident)
         said = await meanwhile.beside(speaker.request("tools/call", {}))
         await speaker.close()
         return said
@@ -192,12 +193,12 @@ def test_the_event_loop_has_turns_while_the_line_of_a_server_is_parsed(
 def test_the_event_loop_has_turns_while_the_answer_of_a_server_is_parsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    meanwhile = Meanwhile(speaking.read)
+    meanwhile = Meanwhile(transport.read)
     monkeypatch.setattr(http_session, "read", meanwhile)
     raw = json.dumps({"jsonrpc": "2.0", "id": 1, "result": LONG}).encode()
 
     async def main() -> Any:
-        session = HttpSession("http://127.0.0.1", HostReach(reads=(), writes=()), dict)
+        session = HttpSession("http://127.0.0.1", HostAllowlist(reads=(), writes=()), dict)
         return await meanwhile.beside(session.read(raw))
 
     assert (asyncio.run(main()).result, meanwhile.had_turns) == (LONG, [True])
@@ -212,10 +213,10 @@ def test_the_event_loop_has_turns_while_the_answer_of_an_endpoint_is_read(
     async def fetched(*_: Any) -> Answer:
         return said
 
-    for name in ("_endpoint", "_request", "_reach", "_budget"):
-        monkeypatch.setattr(remote, name, lambda *_: SimpleNamespace(retries=0))
-    monkeypatch.setattr(remote, "_fetched", fetched)
-    monkeypatch.setattr(remote, "_value", meanwhile)
+    for name in ("_endpoint", "_request", "_allowlist", "_budget"):
+        monkeypatch.setattr(http_call, name, lambda *_: SimpleNamespace(retries=0))
+    monkeypatch.setattr(http_call, "_fetched", fetched)
+    monkeypatch.setattr(http_call, "_value", meanwhile)
     call, context = Any, SimpleNamespace(secret=dict)
-    body = asyncio.run(meanwhile.beside(remote.ask(call, context)))  # type: ignore[arg-type]  # neither is looked at
+    body = asyncio.run(meanwhile.beside(http_call.ask(call, context)))  # type: ignore[arg-type]  # neither is looked at
     assert (body == said.body, meanwhile.had_turns) == (True, [True])

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.sandbox.workers import caller, recipe, until
-from toolkeep.sandbox.exchange import Ending, Reply
-from toolkeep.sandbox.levels import Isolation, Mechanism
+from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import Recipe, ResourceLimits
-from toolkeep.sandbox.pool import Pool, PoolSize
-from toolkeep.sandbox.processes import tree_bytes
+from toolkeep.sandbox.proc_stats import tree_bytes
+from toolkeep.sandbox.worker_exchange import Ending, Reply
+from toolkeep.sandbox.worker_pool import Pool, PoolSize
 
 SMALL = ResourceLimits(memory_bytes=256 << 20)
 SPAWNING = (Isolation.STANDARD, Isolation.STRICT)
@@ -58,7 +58,7 @@ def test_what_a_tool_takes_when_it_is_imported_counts_too(level: Isolation) -> N
 
 
 def watched(pool: Pool) -> int:
-    return len(pool._bounds._watch._watched)
+    return len(pool._memory_limits._watch._watched)
 
 
 def test_only_workers_that_may_start_processes_are_watched_and_only_while_they_live() -> None:

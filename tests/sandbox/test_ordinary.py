@@ -6,8 +6,8 @@ from typing import Final
 import pytest
 
 from tests.sandbox.workers import caller, recipe
-from toolkeep.sandbox.exchange import Ending
-from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.isolation_levels import Isolation
+from toolkeep.sandbox.worker_exchange import Ending
 
 EVERYWHERE: Final = frozenset(("standard", "strict", "strict, may spawn", "restricted"))
 WITH_FILES: Final = EVERYWHERE - {"restricted"}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from toolkeep.sandbox.places import Places
+from toolkeep.sandbox.worker_pool import WorkerSlots
 
 
 async def soon(work: "asyncio.Future[None]") -> bool:
@@ -16,13 +16,13 @@ async def soon(work: "asyncio.Future[None]") -> bool:
 
 def test_an_owner_who_has_all_that_one_may_have_leaves_places_to_others() -> None:
     async def main() -> tuple[bool, bool, bool]:
-        places = Places(3, 2)
+        places = WorkerSlots(3, 2)
         await places.take("greedy")
         await places.take("greedy")
         third = asyncio.ensure_future(places.take("greedy"))
         is_third_let_in = await soon(third)
         is_other_let_in = await soon(asyncio.ensure_future(places.take("other")))
-        places.give_back("greedy")
+        places.release("greedy")
         return is_third_let_in, is_other_let_in, await soon(third)
 
     assert asyncio.run(main()) == (False, True, True)
@@ -30,12 +30,12 @@ def test_an_owner_who_has_all_that_one_may_have_leaves_places_to_others() -> Non
 
 def test_all_owners_together_have_no_more_places_than_there_are() -> None:
     async def main() -> tuple[bool, bool]:
-        places = Places(2, 2)
+        places = WorkerSlots(2, 2)
         await places.take("a")
         await places.take("b")
         waits = asyncio.ensure_future(places.take("c"))
         before = await soon(waits)
-        places.give_back("a")
+        places.release("a")
         return before, await soon(waits)
 
     assert asyncio.run(main()) == (False, True)
@@ -44,16 +44,16 @@ def test_all_owners_together_have_no_more_places_than_there_are() -> None:
 @pytest.mark.parametrize("filled_by", ["me", "others"])
 def test_who_gives_up_waiting_holds_nothing(filled_by: str) -> None:
     async def main() -> bool:
-        places = Places(1, 1)
+        places = WorkerSlots(1, 1)
         await places.take(filled_by)
         given_up = asyncio.ensure_future(places.take("me"))
         await soon(given_up)
         given_up.cancel()
         await asyncio.gather(given_up, return_exceptions=True)
-        places.give_back(filled_by)
+        places.release(filled_by)
         for owner in ("me", "others"):
             await asyncio.wait_for(places.take(owner), 5)
-            places.give_back(owner)
+            places.release(owner)
         return places._shares == {}
 
     assert asyncio.run(main())

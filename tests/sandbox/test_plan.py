@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.sandbox.workers import ALLOW_ALL
-from toolkeep.sandbox.levels import NEEDS, PROMISES, Guarantee, Isolation, Mechanism, missing
+from toolkeep.sandbox.isolation_levels import NEEDS, PROMISES, Guarantee, Isolation, Mechanism, missing
 from toolkeep.sandbox.plan import Grant, Recipe, WorkerPlan, ZygotePlan, interpreter_paths
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.sandbox.workers import LEVELS, caller, recipe
-from toolkeep.sandbox.exchange import Ending, Reply
-from toolkeep.sandbox.levels import Isolation
+from toolkeep.sandbox.isolation_levels import Isolation
+from toolkeep.sandbox.worker_exchange import Ending, Reply
 
 
 def called(level: Isolation, tool: str, **arguments: Any) -> Reply:

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from toolkeep.sandbox.bpf import Program
-from toolkeep.sandbox.exchange import Reply
-from toolkeep.sandbox.filters import for_level
-from toolkeep.sandbox.levels import Isolation, Mechanism
+from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import Grant, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
-from toolkeep.sandbox.pool import Key, Pool, PoolSize
-from toolkeep.sandbox.progress import Listener, nobody
+from toolkeep.sandbox.progress_frames import Listener, nobody
+from toolkeep.sandbox.seccomp_bpf import Program
+from toolkeep.sandbox.seccomp_filters import for_level
+from toolkeep.sandbox.worker_exchange import Reply
+from toolkeep.sandbox.worker_pool import Key, Pool, PoolSize
 
 HERE = str(Path(__file__).resolve().parent)
 LEVELS = (Isolation.STANDARD, Isolation.STRICT, Isolation.RESTRICTED)

@@ -7,7 +7,7 @@ from typing import Annotated
 import pytest
 
 from toolkeep import Keep, Secret, ToolContext, ToolDefinition, ToolFailed, open_keep, tool
-from toolkeep.server.calls import ask_elsewhere
+from toolkeep.server.api.call_routes import defer_to_inbox
 
 begun: list[str] = []
 ended: list[str] = []
@@ -125,7 +125,7 @@ TOOLS = [add, write_down, send_note, launch, wait_for_ever, count_up, break_down
 
 def open_served_keep() -> Keep:
     """A keep as `toolkeep serve` opens one, with the agents ada and bob."""
-    keep = open_keep(built_in=False, approver=ask_elsewhere, approval_wait_s=60)
+    keep = open_keep(built_in=False, approver=defer_to_inbox, approval_wait_s=60)
     keep.register(*TOOLS, ToolDefinition.from_dict(PICK))
     for agent in ("ada", "bob"):
         keep.declare_agent(agent, capabilities=["db.write:notes"])

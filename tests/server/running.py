@@ -8,9 +8,9 @@ from typing import Any
 from tests.server.talk import until  # noqa: F401 -- for those who use both
 from toolkeep import Keep
 from toolkeep.limits import ServerLimits
-from toolkeep.server.assemble import make_app
-from toolkeep.server.serving import Server, bind
-from toolkeep.tokens import MemoryTokens, Tokens
+from toolkeep.server.app_factory import make_app
+from toolkeep.server.run_server import Server, bind
+from toolkeep.stores.api_tokens import MemoryTokens, Tokens
 
 
 class Running:

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.storage.postgres import Cluster, cluster
-from toolkeep.storage.log import AuditLog
-from toolkeep.storage.verify import verify
-from toolkeep.tokens import Tokens
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.storage.log.verify_folder import verify
+from toolkeep.stores.api_tokens import Tokens
 
 CLIENTS = 12
 GROWN_BYTES = 48 * 1024 * 1024
@@ -159,10 +159,10 @@ class Soak:
         print({served.name: dict(served.answers) for served in self.servers})
 
     def _make_token(self) -> str:
-        from toolkeep.storage.places import PostgresPlace
-        from toolkeep.storage.sql.tokens import SqlTokens
+        from toolkeep.storage.sql.database_location import PostgresLocation
+        from toolkeep.storage.sql.tokens_table import SqlTokens
 
-        tokens = Tokens(SqlTokens(PostgresPlace(self.url)))
+        tokens = Tokens(SqlTokens(PostgresLocation(self.url)))
         try:
             return tokens.make("soak", ["admin"]).text
         finally:

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 from toolkeep import open_keep, tool
-from toolkeep.assembly import open_tokens
+from toolkeep.keep.open import open_tokens
 from toolkeep.limits import ServerLimits
-from toolkeep.server.assemble import make_app
-from toolkeep.server.calls import ask_elsewhere
-from toolkeep.server.serving import bind, serve
+from toolkeep.server.api.call_routes import defer_to_inbox
+from toolkeep.server.app_factory import make_app
+from toolkeep.server.run_server import bind, serve
 
 
 def main(project: Path) -> None:
@@ -38,7 +38,7 @@ def main(project: Path) -> None:
         return line
 
     limits = ServerLimits(grace_s=10)
-    with open_keep(project=project, built_in=False, approver=ask_elsewhere) as keep:
+    with open_keep(project=project, built_in=False, approver=defer_to_inbox) as keep:
         keep.declare_agent("soak", capabilities=["fs.write:./effects"])
         keep.register(append, echo)
         app = make_app(keep, open_tokens(project), limits=limits, has_metrics=True)

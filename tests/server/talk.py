@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolkeep import Keep
-from toolkeep.server.app import KeepApp
-from toolkeep.server.assemble import make_app
-from toolkeep.tokens import MemoryTokens, Tokens
+from toolkeep.server.app_factory import make_app
+from toolkeep.server.asgi_app import KeepApp
+from toolkeep.stores.api_tokens import MemoryTokens, Tokens
 
 EVERYTHING = ("admin",)
 
@@ -158,4 +158,4 @@ async def served(keep: Keep, **options: Any) -> AsyncIterator[Client]:
     try:
         yield client
     finally:
-        await app.end()
+        await app.shutdown()

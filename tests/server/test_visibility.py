@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.server.talk import Client
-from tests.server.test_app import talk
+from tests.server.test_asgi_app import talk
 from toolkeep import Keep
-from toolkeep.server.api import ROUTES
-from toolkeep.server.routing import Route
-from toolkeep.tokens import Scope
+from toolkeep.server.api.routes import ROUTES
+from toolkeep.server.http.route_table import Route
+from toolkeep.stores.api_tokens import Scope
 
 GUARDED = [route for route in ROUTES if route.scopes]
 ONLY_BOB_SEES_NOTES = """

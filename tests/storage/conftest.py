@@ -8,20 +8,20 @@ import pytest
 
 from tests.storage.keeps import KeepOnStore, OpenKeep
 from tests.storage.postgres import Cluster
-from toolkeep.storage.places import EmbeddedPlace, Place, PostgresPlace
+from toolkeep.storage.sql.database_location import DatabaseLocation, PostgresLocation, SqliteLocation
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def empty_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def empty_place(request: pytest.FixtureRequest, tmp_path: Path) -> DatabaseLocation:
     """A database without any table, of either kind."""
     if request.param == "sqlite":
-        return EmbeddedPlace(tmp_path / "state")
+        return SqliteLocation(tmp_path / "state")
     running: Cluster = request.getfixturevalue("postgres")
-    return PostgresPlace(running.empty())
+    return PostgresLocation(running.empty())
 
 
 @pytest.fixture
-def open_there(place: Place) -> Iterator[OpenKeep]:
+def open_there(place: DatabaseLocation) -> Iterator[OpenKeep]:
     """Opens keeps on one database; all are closed in the end."""
     opened: list[KeepOnStore] = []
 

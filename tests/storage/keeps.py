@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from toolkeep.events import Event
-from toolkeep.keep import Keep
-from toolkeep.sources.stored import EarlierProvider, StoreProvider, offer_of
-from toolkeep.storage.definition_store import SqlStore
-from toolkeep.storage.places import Place
-from toolkeep.tools.provider import CoreToolsProvider
+from toolkeep.keep.keep import Keep
+from toolkeep.sources.stored_definitions import EarlierProvider, StoreProvider, offer_of
+from toolkeep.storage.sql.database_location import DatabaseLocation
+from toolkeep.storage.sql.definition_store import SqlDefinitionStore
+from toolkeep.tools.catalog import CoreToolsProvider
 
 WEATHER: dict[str, Any] = {
     "name": "weather",
@@ -32,8 +32,8 @@ WEATHER: dict[str, Any] = {
 class KeepOnStore(Keep):
     """A keep as `open_keep` makes it, on a database that the test says."""
 
-    def __init__(self, place: Place, *, built_in: bool = True, **settings: Any) -> None:
-        super().__init__(store=SqlStore(place), offer_of=offer_of, **settings)
+    def __init__(self, place: DatabaseLocation, *, built_in: bool = True, **settings: Any) -> None:
+        super().__init__(store=SqlDefinitionStore(place), offer_of=offer_of, **settings)
         self.told: list[Event] = []
         own: list[Any] = [CoreToolsProvider(self._tier)] if built_in else []
         if place.exists():

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from toolkeep.storage.places import SCHEMA, Place, PostgresPlace
-from toolkeep.storage.sql.definitions import DefinitionWriter
+from toolkeep.storage.sql.database_location import SCHEMA, DatabaseLocation, PostgresLocation
+from toolkeep.storage.sql.definition_writer import DefinitionWriter
 from toolkeep.storage.sql.tables import METADATA, STATE
 
 _LIBC = ctypes.CDLL(None)
@@ -87,7 +87,7 @@ class Cluster:
         """The URL of a database whose tables are made and empty."""
         if "made" not in self._databases:
             self._make("made")
-            make_tables(PostgresPlace(self.url("made")))
+            make_tables(PostgresLocation(self.url("made")))
         tables = ", ".join(f"{table.schema}.{table.name}" for table in METADATA.tables.values())
         self.execute("made", f"TRUNCATE {tables}; INSERT INTO {STATE} (id, revision) VALUES (1, 0)")  # noqa: S608
         return self.url("made")
@@ -132,7 +132,7 @@ def find_programs() -> Path | None:
     return found if found and (found / "postgres").exists() else None
 
 
-def make_tables(place: Place) -> None:
+def make_tables(place: DatabaseLocation) -> None:
     """Make the tables of the store."""
     with contextlib.closing(DefinitionWriter(place)) as writer:
         writer.migrate()

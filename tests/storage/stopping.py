@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from toolkeep.storage.log import AuditLog
+from toolkeep.storage.log.audit_log import AuditLog
 
 STEPS = ("fsync", "fdatasync", "mkdir", "rename", "link", "unlink", "pwrite", "write")
 STOPPED = 9

@@ -21,9 +21,9 @@ from tests.storage.keeps import WEATHER
 from toolkeep import open_keep, tool
 from toolkeep.errors import BackupRefused, StateUnusable
 from toolkeep.storage.backup import check_backup, make_backup, restore_backup
-from toolkeep.storage.tokens import FileTokens
-from toolkeep.storage.verify import verify
-from toolkeep.tokens import Scope, Tokens
+from toolkeep.storage.log.verify_folder import verify
+from toolkeep.storage.sqlite.tokens_db import SqliteTokens
+from toolkeep.stores.api_tokens import Scope, Tokens
 
 
 @tool(danger="safe", side_effects=["None"])
@@ -54,7 +54,7 @@ def remembered(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for number in range(5):
                 assert keep.call_sync("double", {"number": number}, idempotency_key=f"k{number}").ok
             keep.disable("read_file", remember=True)
-    with contextlib.closing(Tokens(FileTokens(root / "state"))) as tokens:
+    with contextlib.closing(Tokens(SqliteTokens(root / "state"))) as tokens:
         tokens.make("ci", [Scope.CALL])
     return root / "state"
 
@@ -101,7 +101,7 @@ def test_a_restored_keep_knows_what_the_old_one_knew(used: Path, tmp_path: Path)
         assert not keep.get("read_file").is_enabled
         again = keep.call_sync("double", {"number": 3}, idempotency_key="k3")
         assert (again.ok, again.value) == (True, 6)
-    with contextlib.closing(Tokens(FileTokens(used))) as tokens:
+    with contextlib.closing(Tokens(SqliteTokens(used))) as tokens:
         assert [token.name for token in tokens.list()] == ["ci"]
     assert verify(used).is_intact
 
@@ -134,7 +134,7 @@ def test_a_backup_of_a_keep_that_goes_on_is_of_one_moment(used: Path, tmp_path: 
 
 def keys_in_log(folder: Path) -> list[str]:
     """The keys of calls that ended, by the log."""
-    from toolkeep.storage.segments import read_entries
+    from toolkeep.storage.log.segments import read_entries
 
     ended = {
         entry.record["call"]
@@ -267,7 +267,7 @@ def test_a_whole_backup_of_a_form_that_is_not_known_is_refused(used: Path, tmp_p
     def renumber(held: dict[str, bytes]) -> None:
         held["manifest.json"] = json.dumps({**json.loads(held["manifest.json"]), "format": 2}).encode()
 
-    with pytest.raises(BackupRefused, match="was made by a newer toolkeep"):
+    with pytest.raises(BackupRefused, match="has format 2, and this toolkeep knows none above 1"):
         check_backup(rewritten(file, renumber))
 
 

@@ -22,11 +22,11 @@ from toolkeep.events import (
     ToolDefinitionDeletedEvent,
     ToolDefinitionUpdatedEvent,
 )
-from toolkeep.keep import Keep
-from toolkeep.registry.store import MemoryStore
-from toolkeep.sources.stored import offer_of
-from toolkeep.storage.definition_rows import COLUMNS, person_id
-from toolkeep.storage.places import Place, connected
+from toolkeep.keep.keep import Keep
+from toolkeep.sources.stored_definitions import offer_of
+from toolkeep.storage.sql.database_location import DatabaseLocation, connected
+from toolkeep.storage.sql.definition_rows import COLUMNS, person_id
+from toolkeep.stores.definitions import MemoryStore
 
 pytestmark = pytest.mark.spec("STO-1", "STO-2")
 
@@ -62,7 +62,7 @@ FULL: dict[str, Any] = {
 }
 
 
-def rows(place: Place, query: str) -> list[tuple[Any, ...]]:
+def rows(place: DatabaseLocation, query: str) -> list[tuple[Any, ...]]:
     with connected(place) as connection:
         return [tuple(row) for row in connection.execute(query.replace("@", place.prefix)).fetchall()]
 
@@ -93,7 +93,9 @@ def test_every_field_comes_back_as_it_was_and_in_its_order(open_there: OpenKeep)
     assert back.run == FULL["run"]
 
 
-def test_the_table_has_the_columns_of_the_specification(place: Place, open_there: OpenKeep) -> None:
+def test_the_table_has_the_columns_of_the_specification(
+    place: DatabaseLocation, open_there: OpenKeep
+) -> None:
     open_there().create_definition({**WEATHER, "version": "1.0.0"}, by="ada")
     (row,) = rows(place, f"SELECT {', '.join(COLUMNS)} FROM @tool_definitions WHERE name = 'weather'")  # noqa: S608
     held = dict(zip(COLUMNS, row, strict=True))
@@ -104,7 +106,7 @@ def test_the_table_has_the_columns_of_the_specification(place: Place, open_there
     assert held["output_schema_json"] is None
 
 
-def test_built_in_tools_are_rows_and_cannot_be_changed(place: Place, open_there: OpenKeep) -> None:
+def test_built_in_tools_are_rows_and_cannot_be_changed(place: DatabaseLocation, open_there: OpenKeep) -> None:
     keep = open_there()
     keep.create_definition(WEATHER)
     built_in = rows(place, "SELECT name FROM @tool_definitions WHERE is_built_in ORDER BY name")
@@ -129,7 +131,7 @@ def test_a_built_in_name_is_protected_in_a_tier_that_does_not_include_the_tool(o
 
 
 def test_an_update_is_a_higher_version_and_the_earlier_one_stands_beside_it(
-    place: Place, open_there: OpenKeep
+    place: DatabaseLocation, open_there: OpenKeep
 ) -> None:
     keep = open_there()
     first = keep.create_definition(WEATHER, by="ada")
@@ -189,7 +191,7 @@ def test_an_update_that_changes_nothing_is_none(open_there: OpenKeep) -> None:
 
 
 def test_a_deleted_definition_is_gone_with_its_versions_and_its_names(
-    place: Place, open_there: OpenKeep
+    place: DatabaseLocation, open_there: OpenKeep
 ) -> None:
     keep = open_there()
     keep.create_definition(WEATHER)
@@ -273,7 +275,7 @@ def test_an_old_revision_is_refused_for_update_and_delete(open_there: OpenKeep) 
 
 
 def test_names_and_aliases_are_taken_also_by_a_keep_that_does_not_know_yet(
-    place: Place, open_there: OpenKeep
+    place: DatabaseLocation, open_there: OpenKeep
 ) -> None:
     one, other = open_there(), open_there()
     one.create_definition(WEATHER)
@@ -390,7 +392,9 @@ def test_what_comes_from_elsewhere_is_changed_elsewhere(open_there: OpenKeep) ->
     assert code_of(lambda: keep.delete_definition("nobodys")) == "ACODE-TSR-001"
 
 
-def test_a_row_that_somebody_changed_by_hand_is_left_out_by_name(place: Place, open_there: OpenKeep) -> None:
+def test_a_row_that_somebody_changed_by_hand_is_left_out_by_name(
+    place: DatabaseLocation, open_there: OpenKeep
+) -> None:
     keep = open_there()
     keep.create_definition(WEATHER)
     keep.create_definition({**WEATHER, "name": "storm", "aliases": []})

@@ -16,10 +16,10 @@ import pytest
 from toolkeep.audit.entry import NO_PREVIOUS, chain, parse_entry
 from toolkeep.audit.errors import AuditBroken
 from toolkeep.audit.findings import Kind
-from toolkeep.canonical import canonical_bytes
+from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.storage.backup import make_backup, restore_backup
-from toolkeep.storage.log import AuditLog
-from toolkeep.storage.verify import verify
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.storage.log.verify_folder import verify
 
 pytestmark = pytest.mark.spec("AUD-2")
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.storage.postgres import Cluster
-from toolkeep.storage.definition_store import SqlStore
-from toolkeep.storage.following import Follower
-from toolkeep.storage.places import EmbeddedPlace, PostgresPlace
-from toolkeep.storage.sql.definitions import DefinitionWriter
+from toolkeep.storage.sql.change_feed import ChangeFeed
+from toolkeep.storage.sql.database_location import PostgresLocation, SqliteLocation
+from toolkeep.storage.sql.definition_store import SqlDefinitionStore
+from toolkeep.storage.sql.definition_writer import DefinitionWriter
 from toolkeep.storage.sql.engine import changing
-from toolkeep.storage.sql.tokens import SqlTokens
+from toolkeep.storage.sql.tokens_table import SqlTokens
 
 
 def in_a_fork(work: Callable[[], int]) -> int:
@@ -38,7 +38,7 @@ def in_a_fork(work: Callable[[], int]) -> int:
 def test_a_fork_has_connections_of_its_own(
     postgres: Cluster, kind: type[SqlTokens] | type[DefinitionWriter]
 ) -> None:
-    place = PostgresPlace(postgres.clean())
+    place = PostgresLocation(postgres.clean())
     with contextlib.closing(kind(place)) as used:
 
         def server_process() -> int:
@@ -51,8 +51,8 @@ def test_a_fork_has_connections_of_its_own(
 
 
 def test_a_fork_waits_for_no_thread_of_its_parent(tmp_path: Path) -> None:
-    place = EmbeddedPlace(tmp_path / "state")
-    store, tokens = SqlStore(place), SqlTokens(place)
+    place = SqliteLocation(tmp_path / "state")
+    store, tokens = SqlDefinitionStore(place), SqlTokens(place)
     with store._lock, tokens._lock:  # as threads may hold that the child does not have
         assert in_a_fork(lambda: len([store._writing()])) == 1
         assert in_a_fork(lambda: len(tokens.all())) == 0
@@ -61,7 +61,7 @@ def test_a_fork_waits_for_no_thread_of_its_parent(tmp_path: Path) -> None:
 
 
 def test_a_fork_that_closes_its_follower_leaves_that_of_its_parent_asleep(tmp_path: Path) -> None:
-    follower = Follower(EmbeddedPlace(tmp_path / "state"), lambda: None, lambda _: None)
+    follower = ChangeFeed(SqliteLocation(tmp_path / "state"), lambda: None, lambda _: None)
 
     def close() -> int:
         follower.close()

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from toolkeep.audit.errors import LogUnwritable
-from toolkeep.storage.log import AuditLog
-from toolkeep.storage.verify import verify
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.storage.log.verify_folder import verify
 
 RECORD = {"event": "Test", "padding": "x" * 3000}
 
 AT_THE_LARGEST = """
 import pathlib, resource, sys
 from toolkeep.audit.errors import LogUnwritable
-from toolkeep.storage.log import AuditLog
+from toolkeep.storage.log.audit_log import AuditLog
 folder = pathlib.Path(sys.argv[1])
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 with AuditLog(folder, checkpoint_seconds=3600) as log:

@@ -10,13 +10,13 @@ import pytest
 
 from toolkeep.audit.checkpoint import open_checkpoint
 from toolkeep.audit.errors import NoteInvalid
-from toolkeep.audit.note import Note, VerifierKey
+from toolkeep.audit.signed_note import Note, VerifierKey
 from toolkeep.errors import StateUnusable
-from toolkeep.storage.appender import Appender
-from toolkeep.storage.checkpoints import Checkpoints
 from toolkeep.storage.keys import Keys
-from toolkeep.storage.log import AuditLog
-from toolkeep.storage.verify import verify
+from toolkeep.storage.log.appender import Appender
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.storage.log.checkpoint_files import Checkpoints
+from toolkeep.storage.log.verify_folder import verify
 
 PRINT_KEYS = """
 import pathlib, sys
@@ -216,4 +216,4 @@ def test_a_key_file_that_holds_no_key_is_refused_by_name(tmp_path: Path, name: s
     keys.prepare_next(1)
     (keys.folder / name).write_bytes(b"\xff nonsense")
     with pytest.raises(NoteInvalid):
-        keys.signer() if name == "log.key" else keys.following()
+        keys.signer() if name == "log.key" else keys.next_key()

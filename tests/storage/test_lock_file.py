@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from toolkeep.errors import FileUnreadable
-from toolkeep.registry.locking import LOCK_FILE, Lock
+from toolkeep.registry.lockfile import LOCK_FILE, Lock
 from toolkeep.storage.lock_file import lock_bytes, read_lock_file, write_lock_file
 
 

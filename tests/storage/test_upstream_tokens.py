@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from toolkeep.errors import StateUnusable
-from toolkeep.sign_ins import Client, Kept
-from toolkeep.storage.upstream_tokens import FileTokens
+from toolkeep.storage.upstream_tokens import FileSignIns
+from toolkeep.stores.sign_ins import Client, StoredSignIn
 
-KEPT = Kept(
+KEPT = StoredSignIn(
     url="https://a.example/mcp", issuer="https://b.example", resource="https://a.example/mcp",
     token_endpoint="https://b.example/token", client=Client(id="c", secret="cs-PLANTED"), access_token="at-PLANTED",
 )  # fmt: skip
@@ -22,11 +22,11 @@ def state(tmp_path: Path) -> Path:
 
 
 def test_tokens_are_kept_replaced_and_forgotten(state: Path) -> None:
-    tokens = FileTokens(state)
+    tokens = FileSignIns(state)
     assert tokens.get("up") is None
     assert not tokens.forget("up")
     tokens.put("up", KEPT)
-    assert FileTokens(state).get("up") == KEPT
+    assert FileSignIns(state).get("up") == KEPT
     assert tokens.get("other") is None
     assert tokens.forget("up")
     assert tokens.get("up") is None
@@ -35,7 +35,7 @@ def test_tokens_are_kept_replaced_and_forgotten(state: Path) -> None:
 def test_nobody_else_can_read_them(state: Path) -> None:
     before = os.umask(0)
     try:
-        FileTokens(state).put("up", KEPT)
+        FileSignIns(state).put("up", KEPT)
     finally:
         os.umask(before)
     assert stat.S_IMODE((state / "sign-ins" / "up.json").stat().st_mode) == 0o600
@@ -44,7 +44,7 @@ def test_nobody_else_can_read_them(state: Path) -> None:
 
 @pytest.mark.parametrize("what", ["open file", "open folder", "link", "folder", "broken", "huge"])
 def test_what_others_could_have_written_is_not_used(what: str, state: Path) -> None:
-    tokens = FileTokens(state)
+    tokens = FileSignIns(state)
     tokens.put("up", KEPT)
     path = state / "sign-ins" / "up.json"
     if what == "open file":
@@ -67,7 +67,7 @@ def test_what_others_could_have_written_is_not_used(what: str, state: Path) -> N
 @pytest.mark.parametrize("name", ["../up", "", "a/b", "Up", "x" * 65, "a.b"])
 def test_a_name_leads_nowhere_else(name: str, state: Path) -> None:
     with pytest.raises(StateUnusable):
-        FileTokens(state).get(name)
+        FileSignIns(state).get(name)
     with pytest.raises(StateUnusable):
-        FileTokens(state).put(name, KEPT)
+        FileSignIns(state).put(name, KEPT)
     assert not state.exists()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import transfer
 from toolkeep import Keep
-from toolkeep.telemetry.json_logs import JsonFormatter
+from toolkeep.telemetry.logs import JsonFormatter
 
 
 @pytest.mark.spec("OBS-1")

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.conftest import transfer
 from toolkeep import Keep
 from toolkeep.events import CallEnded
-from toolkeep.server.assemble import start_metrics
+from toolkeep.server.app_factory import start_metrics
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 VALID = {"account": "a", "amount": 1}

@@ -13,11 +13,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.mcp.talk import modern_request
+from tests.mcp_server.talk import modern_request
 from tests.server.conftest import open_served_keep
 from tests.server.talk import Client, served
 from toolkeep import DefinitionError, Keep, tool
-from toolkeep.server.assemble import start_traces
+from toolkeep.server.app_factory import start_traces
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 exporter = InMemorySpanExporter()

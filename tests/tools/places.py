@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkeep.definitions.context import ToolFailed
+from toolkeep.definitions.tool_context import ToolFailed
 
 NOBODY = 65534
 

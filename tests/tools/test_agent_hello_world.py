@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolkeep import Danger, InvokeResult, SideEffect, ToolContext, open_keep
-from toolkeep.definitions.contract import contract_problems
+from toolkeep.authoring.agent_tool_class import contract_problems
 from toolkeep.testing import check_tool
 from toolkeep.tools.agent_hello_world import HelloWorldTool
 

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 import orjson
 
-from toolkeep.validation.compiler import ENGINE_OPTIONS, ENGINES
+from toolkeep.validation.compile import ENGINE_OPTIONS, ENGINES
 from toolkeep.validation.dialect import Dialect
 
 REMOTE_BASE = "http://localhost:1234/"

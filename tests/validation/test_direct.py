@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkeep.limits import DEFAULT_LIMITS
-from toolkeep.validation.compiler import CompiledSchema, compile_arguments
+from toolkeep.validation.compile import CompiledSchema, compile_arguments
 from toolkeep.validation.direct import make_decoder
 from toolkeep.validation.validate import _by_the_engine, _directly
 

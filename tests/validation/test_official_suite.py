@@ -12,9 +12,9 @@ from toolkeep import ToolDefinition
 from toolkeep.errors import DefinitionError
 from toolkeep.limits import DEFAULT_LIMITS
 from toolkeep.registry.admit import admit
-from toolkeep.validation.compiler import compile_output
-from toolkeep.validation.memory import RefusalMemory
+from toolkeep.validation.compile import compile_output
 from toolkeep.validation.parse import parse_json
+from toolkeep.validation.refusal_history import RefusalHistory
 from toolkeep.validation.validate import validate
 
 pytestmark = pytest.mark.spec("VAL-1")
@@ -75,7 +75,7 @@ def test_a_schema_taken_as_written_gives_the_suites_verdicts(suite: Path) -> Non
 
 def test_closing_never_accepts_what_the_suite_calls_invalid(suite: Path) -> None:
     """Each schema as the parameters of a tool, each instance as its arguments."""
-    refusals, checked, accepted = RefusalMemory(), 0, []
+    refusals, checked, accepted = RefusalHistory(), 0, []
     for group in groups(suite):
         if not isinstance(group.schema, dict):
             continue

@@ -7,7 +7,7 @@ import pytest
 
 from tests.definitions.examples import made_elsewhere
 from toolkeep import Keep, Refusal
-from toolkeep.validation.patterns import as_meant
+from toolkeep.validation.patterns import to_ecma262
 
 pytestmark = pytest.mark.spec("VAL-1")
 
@@ -67,6 +67,6 @@ def test_a_refusal_shows_a_pattern_as_it_was_written() -> None:
 
 def test_two_patterns_that_become_one_both_count() -> None:
     keep = keep_with(
-        patternProperties={".": {"minimum": 3}, as_meant("."): {"maximum": 5}}, additionalProperties=False
+        patternProperties={".": {"minimum": 3}, to_ecma262("."): {"maximum": 5}}, additionalProperties=False
     )
     assert [keep.try_validate_arguments("t", {"a": n}).success for n in (2, 4, 6)] == [False, True, False]

@@ -1,1 +1,1 @@
-"""DOES A PERSON AGREE: a permitted call becomes an approved one, or is refused."""
+"""Approval stage: whether a person must agree to a permitted call, and their answer."""

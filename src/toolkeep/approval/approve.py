@@ -1,8 +1,8 @@
-"""The door of approval: a permitted call becomes an `ApprovedCall`, or a refusal. Nothing else makes one.
+"""Approval stage (human in the loop): the only place that makes an `ApprovedCall`.
 
-Whether a person is asked follows from danger, confirmation, paranoia and policies with `@ask` (POL-4). A yes
-is bound to definition, arguments, agent and grant, and is used up by one atomic update before the call is
-recorded.
+Danger level, confirmation flags, paranoid mode and `@ask` policies decide whether a person is asked (POL-4).
+An approval is bound to definition, arguments, agent and grant. It is consumed by one atomic update before the
+call is recorded, so it cannot be replayed.
 """
 
 import asyncio
@@ -19,33 +19,64 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from toolkeep.approval.approval_store import Approvals, covering_rule
 from toolkeep.approval.coverage import arguments_of
-from toolkeep.approval.difference import difference
+from toolkeep.approval.file_diff import difference
 from toolkeep.approval.question import Answer, AnswerRefused, Question, Rule, Standing, covered
-from toolkeep.approval.store import Approvals, covering_rule
-from toolkeep.approval.undeclared import danger_reason, warn_undeclared
-from toolkeep.approval.view import rule_text
-from toolkeep.calls import Approval, ApprovedCall, PermittedCall, Refusal
-from toolkeep.definitions.roles import ArgumentMarks
+from toolkeep.approval.question_text import rule_text
+from toolkeep.authoring.declaration_advice import declaration
+from toolkeep.calls import Approval, ApprovedCall, PermittedCall, Refusal, RegisteredTool, refuse
+from toolkeep.definitions.argument_roles import ArgumentMarks
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import ApprovalDecided, ApprovalRequested, Event
 from toolkeep.limits import APPROVAL_POLL_SECONDS, APPROVAL_WAIT_SECONDS, MODEL_TEXT_CHARS, RULE_DAYS
-from toolkeep.refusals import refuse
-from toolkeep.wording import shorten, visible_lines
+from toolkeep.text.display import shorten, visible_lines
+
+
+def danger_reason(tool: RegisteredTool) -> str:
+    """Why approval is required, if the danger level is the reason."""
+    if not tool.is_undeclared:
+        return f"its danger is {tool.danger.value}"
+    line = declaration(tool.definition, tool.runner)
+    return f"it declares no side effects, so its danger is {tool.danger.value}; its author adds {line}"
+
+
+def warn_undeclared(tool: RegisteredTool) -> None:
+    """Warn the host once: it runs the tool without approval, but a call by a model would need one."""
+    if not log.isEnabledFor(logging.WARNING):
+        return
+    message = (
+        f"tool '{tool.name}' declares neither danger nor side effects, so a call by a model is asked about"
+    )
+    text = f"{message}; add {declaration(tool.definition, tool.runner)}"
+    named = {"tool_name": tool.name}
+    record = log.makeRecord(log.name, logging.WARNING, __file__, 0, text, (), None, extra=named)
+    log.handle(record)
+    if not _has_listener(log) and logging.lastResort is not None:
+        logging.lastResort.handle(record)  # without a logging setup, so that a first script shows it
+
+
+def _has_listener(logger: logging.Logger | None) -> bool:
+    while logger is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
+
 
 log = logging.getLogger("toolkeep.approval")
 
 Approver = Callable[[Question], "Awaitable[Answer | bool | None] | Answer | bool | None"]
-"""Asks a person. True is a yes, False a no, None no answer.
+"""Callback of the host that asks a person. True approves, False denies, None is no answer.
 
-A critical call is asked about twice, and the second yes is an `Answer` with the tool's name typed.
+A critical call is asked about twice; the second approval is an `Answer` with the tool's name typed.
 """
 
 Waiting = Callable[[], contextlib.AbstractAsyncContextManager[None]]
 
 PROGRAM = "program"
-"""The way of an approver that the host's own code is."""
+"""`way` of an approval that the host's own code gave."""
 
 _FAILED = Answer(verdict="deny", approver=PROGRAM, way=PROGRAM, reason="nobody could be asked")
 
@@ -55,19 +86,19 @@ def _utc(seconds: float) -> datetime:
 
 
 class Asked(NamedTuple):
-    """What came of asking: a question with a yes, an earlier answer, or nobody had to be asked."""
+    """Result of the approval step: an approved question, an earlier approval, or none needed."""
 
     question: Question | None = None
     approval: Approval | None = None
 
 
-_NOBODY: Final = Asked()
+_NOT_NEEDED: Final = Asked()
 _MARKS: Final = 1_000
-"""Definitions whose marks are remembered."""
+"""Size of the cache of argument marks, by definition hash."""
 
 
-class Asker:
-    """Asks people about calls."""
+class ApprovalGate:
+    """Requests approvals from people and waits for their answers."""
 
     def __init__(
         self,
@@ -79,7 +110,10 @@ class Asker:
         clock: Callable[[], float] = time.time,
         tell: Callable[[Event], None] = lambda _: None,
     ) -> None:
-        """`wait_s` is how long a call waits for another process to answer; zero: nobody answers there."""
+        """`wait_s` is how long a call waits for an answer from another process.
+
+        Zero if none answers there.
+        """
         self.store = store
         self._marks: dict[str, ArgumentMarks] = {}
         self._is_paranoid = is_paranoid
@@ -88,33 +122,39 @@ class Asker:
         self._clock = clock
         self._tell = tell
         self._warned: set[str] = set()
-        """The tools whose missing declaration was said, by the hash of their definition."""
+        """Tools whose missing declaration was reported, by definition hash."""
 
     async def ask(
         self, call: PermittedCall, sealed: bytes, waiting: Waiting = contextlib.nullcontext
     ) -> Asked | Refusal:
-        """A yes, where one is needed; else why there is none. `waiting` is held while a person is asked.
+        """Get an approval if one is needed, or refuse. `waiting` is entered while a person is asked.
 
-        `sealed` holds the canonical arguments with each secret replaced by its HMAC.
+        `sealed` holds the canonical arguments with each secret replaced by its HMAC, so that the approval
+        store learns no secret.
         """
-        why = self._why(call)
+        why = self._reasons(call)
         if not why:
-            return _NOBODY
+            return _NOT_NEEDED
         question = self._question(call, sealed, why)
-        if (earlier := self._earlier(call, question)) is not None:
+        # Looked up before anything is queued: a covered call must not show up in anybody's inbox.
+        if (earlier := self._remembered_approval(call, question)) is not None:
             return Asked(approval=earlier)
+        # Nobody could ever answer: refuse at once rather than let the call wait for its time limit.
         if self._approver is None and not self._wait_s:
-            return _nobody(call, question)
+            return _no_approver(call, question)
         if not self.store.ask(question):
             return _too_many(call, question)
         self._tell_requested(question)
         try:
+            # Releases the tool's slot: calls that wait for people must not block the tool for other agents.
             async with waiting():
                 standing = await self._answered(question)
+        # Also on cancellation: an approval that comes later must not be waiting for a call that is gone.
         except BaseException:
             self._withdraw(question)
             self._tell_decided(question, None, "withdrawn")
             raise
+        # No answer is a no (fail closed), also when the question was removed from the store.
         if standing is None or standing.answer is None or standing.state in ("waiting", "expired"):
             self._withdraw(question)
             self._tell_decided(question, None, "expired")
@@ -126,7 +166,10 @@ class Asker:
         return Asked(question=standing.question)
 
     def _withdraw(self, question: Question) -> None:
-        """Nobody waits any more; a question whose store fails just now ends with its time."""
+        """Withdraw a question that the caller no longer waits for.
+
+        If the store fails, it expires by itself.
+        """
         try:
             self.store.withdraw(question.id)
         except ToolkeepError as error:
@@ -157,28 +200,32 @@ class Asker:
         )
 
     def approve(self, call: PermittedCall, asked: Asked) -> ApprovedCall | Refusal:
-        """The call with its yes, which is used up now."""
+        """Consume the approval and return the approved call."""
         question = asked.question
         if question is None:
             return ApprovedCall(permitted=call, approval=asked.approval)
         standing = self.store.standing(question.id)
+        # Bound to the tool and grant of *now*: a definition or policy set that changed during the wait voids
+        # the yes.
         now = replace(question, definition_hash=call.tool.definition_hash, grant_hash=call.grant_hash)
         if standing is None or standing.answer is None or not self.store.use(now):
             message = "The approval does not fit the call any more, or was used before"
             return refuse(call.request, Code.APPROVAL_NEEDED, message, "Call again to be asked about anew.")
         answer = standing.answer
+        # After `use` succeeded: an approval that turned out void must not create a rule.
         if answer.reach == "rule":
             self._remember(question, answer)
         approval = Approval(approver=answer.approver, way=answer.way, id=question.id)
         return ApprovedCall(permitted=call, approval=approval)
 
-    def _why(self, call: PermittedCall) -> tuple[str, ...]:
+    def _reasons(self, call: PermittedCall) -> tuple[str, ...]:
+        """Reasons why a person must be asked; empty if none must."""
         definition, danger = call.tool.definition, call.tool.danger
         if call.tool.is_undeclared and call.request.is_direct:
             if call.tool.definition_hash not in self._warned:
                 self._warned.add(call.tool.definition_hash)
                 warn_undeclared(call.tool)
-            danger = Danger.SAFE  # the host's own program knows what it calls (DEF-8)
+            danger = Danger.SAFE  # the host's own code chose the tool (DEF-8)
         confirms = definition.requires_confirmation or call.request.options.requires_confirmation
         if danger is Danger.SAFE and not confirms and not call.asks:
             return ()
@@ -191,8 +238,10 @@ class Asker:
         )
         return tuple(reason for holds, reason in reasons if holds)
 
-    def _earlier(self, call: PermittedCall, question: Question) -> Approval | None:
-        """The yes that a person gave before, for this session or for good."""
+    def _remembered_approval(self, call: PermittedCall, question: Question) -> Approval | None:
+        """An earlier approval that covers the call: for this session, or as a rule."""
+        # High danger and explicit confirmation are asked about every time; a remembered approval must not
+        # skip them.
         if not question.may_be_remembered or call.request.options.requires_confirmation:
             return None
         if (answer := self.store.session_answer(question)) is not None:
@@ -206,6 +255,7 @@ class Asker:
         wait_s = self._wait_s or APPROVAL_WAIT_SECONDS
         shown = _shown(call)
         return Question(
+            # Unpredictable, so that no client can refer to questions that it was not shown.
             id=secrets.token_hex(8),
             call_id=request.id,
             agent=request.agent,
@@ -214,12 +264,14 @@ class Asker:
             tool=call.tool.name,
             version=call.tool.version,
             definition_hash=call.tool.definition_hash,
+            # Over the sealed form: a plain hash of a short secret could be reversed by guessing.
             argument_hash=hashlib.sha256(sealed).hexdigest(),
             grant_hash=call.grant_hash,
             danger=definition.danger_level.value,
             why=why,
             acts=2 if definition.danger_level is Danger.CRITICAL else 1,
             arguments=json.dumps(shown, ensure_ascii=False),
+            # From the audited decision, so the person sees exactly what the log says, secrets redacted.
             touches=call.decision.touches,
             difference=difference(call, shown),
             policies=call.decision.policies,
@@ -236,8 +288,8 @@ class Asker:
         )
 
     def _marks_of(self, call: PermittedCall) -> ArgumentMarks:
-        """Worked out once a definition: every call of a tool that asks needs it."""
-        held = self._marks  # read once: other threads put others in its place
+        """Argument marks, cached per definition."""
+        held = self._marks  # read once: other threads swap the mapping
         wanted = call.tool.definition_hash
         if (marks := held.get(wanted)) is None:
             marks = ArgumentMarks(call.tool.definition.parameters)
@@ -245,10 +297,14 @@ class Asker:
         return marks
 
     async def _answered(self, question: Question) -> Standing | None:
-        """Where the question stands once somebody answered, or time is up."""
+        """Wait until the question is answered or expires.
+
+        From the host's approver, or from another process by polling.
+        """
         asking: asyncio.Future[Answer | None] | None = None
         loop = asyncio.get_running_loop()
-        until = loop.time() + question.expires_at - question.asked_at  # also where the clock is put back
+        # Monotonic: setting the wall clock back must not extend it.
+        until = loop.time() + question.expires_at - question.asked_at
         if self._approver is not None:
             asking = asyncio.ensure_future(self._from_approver(question))
         try:
@@ -257,7 +313,7 @@ class Asker:
                 if is_over or not self.store.is_waiting(question.id):
                     return self.store.standing(question.id)
                 if asking is not None and asking.done():
-                    # Cancelled by itself, not by the caller of the call: it has not agreed.
+                    # The approver cancelled itself: that is no approval (fail closed).
                     answer = _FAILED if asking.cancelled() else asking.result()
                     if answer is None:
                         if not self._wait_s:
@@ -268,7 +324,8 @@ class Asker:
                     if standing.state != "waiting":
                         return standing
                     asking = asyncio.ensure_future(self._from_approver(standing.question))
-                await _pause(asking)
+                await _poll(asking)
+        # An invalid answer counts as no answer, never as a yes.
         except AnswerRefused as refused:
             log.warning("an answer was not taken", extra={"reason": refused.reason})
             return None
@@ -277,12 +334,12 @@ class Asker:
                 asking.cancel()
 
     async def _from_approver(self, question: Question) -> Answer | None:
-        """What the host's approver says; one that fails has not agreed."""
+        """Call the host's approver; an exception counts as a denial (fail closed)."""
         approver = self._approver
         if approver is None:
             return None
         try:
-            # An ordinary function may well sit and wait for a key.
+            # A plain function may block on a key press: run it in a thread, not on the event loop.
             is_async = any(map(inspect.iscoroutinefunction, (approver, type(approver).__call__)))
             said = approver(question) if is_async else await asyncio.to_thread(approver, question)
             if isinstance(said, Awaitable):
@@ -290,11 +347,13 @@ class Asker:
         except Exception:
             log.exception("the approver failed", extra={"tool_name": question.tool})
             return _FAILED
+        # Exactly a bool: a truthy object that a broken approver returns must not approve.
         if isinstance(said, bool):
             return Answer(verdict="approve" if said else "deny", approver=PROGRAM, way=PROGRAM)
         return said
 
     def _remember(self, question: Question, answer: Answer) -> None:
+        """Store the approval as a rule that covers later calls."""
         now = self._clock()
         constraints = covered(question, answer)
         rule = Rule(
@@ -306,12 +365,13 @@ class Asker:
             definition_hash=question.definition_hash,
             approver=answer.approver,
             made_at=now,
+            # Capped here too: an answer comes from a client that may send any number.
             ends_at=now + min(max(1, answer.days), RULE_DAYS) * 86_400,
         )
         self.store.add_rule(rule)
 
 
-async def _pause(asking: "asyncio.Future[Any] | None") -> None:
+async def _poll(asking: "asyncio.Future[Any] | None") -> None:
     if asking is None:
         await asyncio.sleep(APPROVAL_POLL_SECONDS)
     else:
@@ -319,7 +379,7 @@ async def _pause(asking: "asyncio.Future[Any] | None") -> None:
 
 
 def _shown(call: PermittedCall) -> dict[str, Any]:
-    """The whole arguments; of a secret only how long it is."""
+    """All arguments as shown to a person; of a secret only its length."""
     secrecy = call.tool.arguments.secrecy
     arguments = call.checked.arguments
     shown = secrecy.replace(arguments, _length) if secrecy.has_secrets else arguments
@@ -331,7 +391,7 @@ def _length(secret: Any) -> str:
     return f"(secret, {len(text)} characters)"
 
 
-def _nobody(call: PermittedCall, question: Question) -> Refusal:
+def _no_approver(call: PermittedCall, question: Question) -> Refusal:
     why = f"a person would have to agree ({question.why[0]}), and nobody can be asked"
     message = f"Tool '{question.tool}' was not called: {why}"
     hint = "Do without it, or tell the operator to open the keep with an approver or to set approvals.wait."
@@ -345,6 +405,7 @@ def _too_many(call: PermittedCall, question: Question) -> Refusal:
 
 
 def _denied(call: PermittedCall, answer: Answer) -> Refusal:
+    """The approver's reason goes to the model, cut and escaped: it may quote text of the call."""
     said = shorten(visible_lines(answer.reason).strip().removesuffix("."), MODEL_TEXT_CHARS // 2)
     message = f"A person said no to this call of '{call.tool.name}'" + (f": {said}" if said else "")
     refusal = refuse(

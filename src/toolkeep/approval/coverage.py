@@ -1,9 +1,9 @@
-"""What a yes that is remembered covers, for a session or as a rule: one constraint for each argument (POL-4).
+"""Coverage of remembered approvals (session or rule): one constraint for each argument (POL-4).
 
-Comes in: a call that was asked about, and what the person chose. Goes out: constraints that a later call
-must satisfy, all of them, to pass without a question. An argument is compared as it was checked: a path by
-where it leads, everything else as it is written, a secret by its HMAC. An argument that no constraint names
-is not covered. Credentials and commands cannot be freed. It does not protect from a person who frees what
+In come a call that was approved and the person's choices. Out go constraints that a later call must satisfy,
+all of them, to skip approval. Paths are compared by where they lead, secrets by HMAC, everything else as
+written. An argument without a constraint is not covered. Credentials and commands must always be equal,
+because any change of them changes what is done. It does not protect a person who frees an argument that
 matters.
 """
 
@@ -20,11 +20,11 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from toolkeep.calls import NamedThing
-from toolkeep.canonical import canonical_bytes
-from toolkeep.definitions.roles import ArgumentMarks
+from toolkeep.definitions.argument_roles import ArgumentMarks
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.json_values.canonical import canonical_bytes
+from toolkeep.json_values.pointers import escaped, steps_of
 from toolkeep.network.hosts import HostRefused, read_host, read_url
-from toolkeep.pointers import escaped, steps_of
 
 Kind = Literal["equal", "any", "folder", "host", "domain", "max"]
 
@@ -34,62 +34,63 @@ EQUAL: Final = "equal"
 ANY: Final = "any"
 
 SHOWN_CHARS: Final = 200
-"""Of a value in the text of a rule."""
+"""Characters of a value that are shown in the text of a rule."""
 
 WHOLE: Final = "arguments"
-"""In the place of the arguments of a sensitive tool, of which none is told."""
+"""Stands for all arguments of a sensitive tool, whose names are not shown either."""
 
 _FOLDERS: Final = 8
 _MAIL: Final = re.compile(
     r"(?!-)[A-Za-z0-9.#$&'*+/=?^_`{|}~-]{1,64}@((?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z0-9-]{2,63})"
 )
-"""One plain address and nothing else: a list in one text could name another recipient, `eve%evil.test`
-another host, and what begins with a dash is an option to some mail programs."""
+"""Exactly one plain mail address. A list in one string could add a recipient, `eve%evil.test` routes to
+another host, and a leading dash is an option to some mail programs."""
 
 
 class Argument(msgspec.Struct, frozen=True, kw_only=True):
-    """One argument of a call, as a remembered yes compares it."""
+    """One argument in the form that remembered approvals compare."""
 
     name: str
     digest: str = ""
-    """SHA-256 of what it says and names; empty where it is absent."""
+    """SHA-256 of its value and the resources it names; empty if it is absent."""
     shown: str = ""
-    """The beginning of its value; of a secret only its length."""
+    """The start of its value; of a secret only its length."""
     role: str = ""
-    """Its declared role where that carries no authority: content or option."""
+    """Its declared role if that carries no authority: content or option."""
     fixed: str = ""
-    """Why it must be equal: it is a credential, or a command. Empty where it may be freed."""
+    """Why it must be equal: it is a credential or a command. Empty if it may be freed."""
     paths: tuple[str, ...] = ()
-    """Where it leads, if it names files or folders and nothing else."""
+    """Real paths, if it names files or folders and nothing else."""
     hosts: tuple[str, ...] = ()
     """The hosts, if it is a URL or host, or a list of them."""
     domains: tuple[str, ...] = ()
     """The mail domains, if it is a mail address, or a list of them."""
     number: int | float | None = None
-    """Its value, if it is a number that is not negative."""
+    """Its value, if it is a non-negative number."""
     bounds: tuple[str, ...] = ()
-    """Bounds that cover this call, narrowest first, such as `folder:/srv/docs`."""
+    """Constraints that would cover this call, narrowest first, such as `folder:/srv/docs`."""
 
 
 class Constraint(msgspec.Struct, frozen=True, kw_only=True):
-    """What a later call must satisfy in one argument."""
+    """A constraint that a later call must satisfy in one argument."""
 
     name: str
     kind: Kind
     bound: str = ""
     """The digest of an equal value, or the folder, host, domain or maximum."""
     shown: str = ""
-    """For `equal`, the beginning of the value."""
+    """For `equal`, the start of the value."""
 
     @property
     def text(self) -> str:
-        """As a person writes it: `equal`, `any`, `folder:/srv/docs`."""
+        """Text form: `equal`, `any`, `folder:/srv/docs`."""
         return self.kind if self.kind in (EQUAL, ANY) else f"{self.kind}:{self.bound}"
 
     def allows(self, argument: Argument) -> bool:
-        """Whether an argument satisfies it."""
+        """Whether an argument satisfies the constraint."""
         if self.kind == EQUAL:
             return argument.digest == self.bound
+        # Checked again for each call: the definition may mark the argument as a credential by now.
         if argument.fixed:
             return False
         match self.kind:
@@ -102,27 +103,30 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True):
             case "domain":
                 return set(argument.domains) == {self.bound}
             case "max":
-                # A negative amount would turn a payment round; `number` leaves it out.
+                # `number` is None for negative values: a negative amount would reverse a payment.
                 return argument.number is not None and Decimal(str(argument.number)) <= Decimal(self.bound)
 
 
 class ConstraintRefused(ValueError):
-    """A choice that cannot be made for a call; the text says why."""
+    """A constraint that cannot be chosen for a call; the text says why."""
 
 
 def covers(constraints: Iterable[Constraint], arguments: Iterable[Argument]) -> bool:
-    """Whether a call with these arguments is covered: each satisfies its constraint, and none lacks one."""
+    """Whether a call is covered: every argument satisfies its constraint, and none lacks one."""
     required = {constraint.name: constraint for constraint in constraints}
     given = {argument.name: argument for argument in arguments}
+    # An argument that the approval never saw (a new `bcc`) is not covered.
     if given.keys() - required.keys():
         return False
     return all(one.allows(given.get(name, Argument(name=name))) for name, one in required.items())
 
 
 def constraints_of(arguments: Sequence[Argument], chosen: Mapping[str, str]) -> tuple[Constraint, ...]:
-    """The constraints of a yes: all equal but content and option, unless the person chose otherwise.
+    """The constraints of an approval.
 
-    Raises `ConstraintRefused` for a choice that is not possible, or would not cover the call itself.
+    All equal except content and options, unless the person chose otherwise.
+
+    Raises `ConstraintRefused` for an impossible choice, or one that would not cover the call itself.
     """
     names = {argument.name for argument in arguments}
     for name in chosen:
@@ -132,6 +136,7 @@ def constraints_of(arguments: Sequence[Argument], chosen: Mapping[str, str]) -> 
 
 
 def _chosen(argument: Argument, word: str) -> Constraint:
+    # The default is the narrowest: what a person does not mention must be equal.
     given, _, bound = (word or (ANY if argument.role else EQUAL)).partition(":")
     kind = _KINDS.get(given)
     if kind is None:
@@ -140,11 +145,14 @@ def _chosen(argument: Argument, word: str) -> Constraint:
         return Constraint(name=argument.name, kind=EQUAL, bound=argument.digest, shown=argument.shown)
     if argument.fixed:
         raise ConstraintRefused(f"{argument.name!r} must be equal: it is {argument.fixed}")
+    # NaN compares false with everything and would make a rule that looks like a limit.
     if kind == "max" and not _is_number(bound):
         raise ConstraintRefused(f"{bound[:64]!r} is not a number")
     if kind == "folder":
+        # A relative folder would depend on the working folder of a later call; empty covers nothing.
         bound = os.path.normpath(bound) if bound.startswith("/") else ""
     constraint = Constraint(name=argument.name, kind=kind, bound="" if kind == ANY else bound)
+    # A rule that does not cover the call it was made for is a mistake of the person, or of the page.
     if not constraint.allows(argument):
         raise ConstraintRefused(f"{word[:200]!r} does not cover {argument.name!r} of this call")
     return constraint
@@ -158,7 +166,10 @@ def _is_number(text: str) -> bool:
 
 
 def _is_inside(path: str, folder: str) -> bool:
-    """Whether it lies below: a yes for what a folder holds is none to remove or move the folder itself."""
+    """Whether a path lies strictly below.
+
+    Approval for the files in a folder is none to delete or move the folder.
+    """
     return bool(folder) and path != folder and path.startswith(folder.rstrip("/") + "/")
 
 
@@ -173,12 +184,15 @@ def arguments_of(
     shown: Mapping[str, Any],
     touched: Sequence[NamedThing],
 ) -> tuple[Argument, ...]:
-    """Every argument that a tool declares or a call gives, absent ones too: absence is compared as well.
+    """Every declared or given argument.
 
-    `sealed` holds the same arguments with each secret replaced by its HMAC, `shown` by how long it is.
+    Absent ones too: absence is compared as well, or a later call could add one.
+
+    `sealed` holds the arguments with each secret replaced by its HMAC, `shown` with each replaced by its
+    length.
     """
     if definition.sensitive or sealed.keys() != values.keys():
-        # Of a sensitive tool nothing is told, not even names.
+        # A sensitive tool reveals nothing, not even argument names: all arguments are compared as one.
         digest = hashlib.sha256(canonical_bytes(dict(sealed))).hexdigest()
         text = str(next(iter(shown.values()), ""))
         return (Argument(name=WHOLE, digest=digest, shown=text, fixed="a credential"),)
@@ -188,7 +202,8 @@ def arguments_of(
     for name in names:
         role = roles.get(name)
         fixed = _fixed(marks, name, is_sealed=name in values and sealed[name] != values[name])
-        # A role counts only where nothing speaks against it, whoever let the definition in.
+        # A declared role is ignored if the argument touches a resource or is a credential: an upstream could
+        # declare its recipient as "content", and a remembered approval would then cover any recipient.
         is_free = role is not None and not role.carries_authority and not fixed and not marks.touches(name)
         argument = Argument(name=name, role=role.value if role and is_free else "", fixed=fixed)
         if name in values:
@@ -205,9 +220,10 @@ def _fixed(marks: ArgumentMarks, name: str, *, is_sealed: bool) -> str:
 
 
 def _given(argument: Argument, value: Any, sealed: Any, shown: Any, own: list[NamedThing]) -> Argument:
-    """An argument that the call has."""
+    """An argument that is present in the call."""
     if argument.fixed == "a credential":
         return msgspec.structs.replace(argument, digest=_digest(sealed, []), shown=_beginning(shown))
+    # `shown` is the real path, as authorization resolved it.
     places = {one.pointer: one.shown for one in own if one.kind.startswith("fs.")}
     named = [[one.pointer, one.kind, one.shown] for one in own]
     texts = _texts(value, f"/{escaped(argument.name)}")
@@ -215,11 +231,12 @@ def _given(argument: Argument, value: Any, sealed: Any, shown: Any, own: list[Na
     is_host = any(one.kind.startswith("net.") for one in own)
     hosts = tuple(_all(_host(text, is_host=is_host) for text in texts.values()))
     domains = tuple(_all(map(_domain, texts.values())))
+    # True is an int in Python; `max` must not take a flag for an amount.
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     number = value if is_number and math.isfinite(value) and value >= 0 else None
     return msgspec.structs.replace(
         argument,
-        # Where a path leads is compared, not how it is written: a link may lead elsewhere tomorrow.
+        # The link target is compared, not the text: the same text may lead elsewhere tomorrow.
         digest=_digest(_without(value, f"/{escaped(argument.name)}", places), named),
         shown=_beginning(paths[0] if len(paths) == 1 else shown),
         paths=paths,
@@ -240,7 +257,7 @@ def _beginning(value: Any) -> str:
 
 
 def _texts(value: Any, pointer: str) -> dict[str, str]:
-    """A text, or the texts of a list of nothing else, by pointer."""
+    """A string, or the items of a list of strings only, by pointer."""
     if isinstance(value, str):
         return {pointer: value}
     items = value if isinstance(value, list) else []
@@ -250,7 +267,7 @@ def _texts(value: Any, pointer: str) -> dict[str, str]:
 
 
 def _without(value: Any, pointer: str, places: Mapping[str, str]) -> Any:
-    """The value with nothing in the place of each path: what it leads to is compared beside it."""
+    """The value with each path replaced by None: its target is compared separately."""
     if pointer in places:
         return None
     if isinstance(value, list):
@@ -261,13 +278,13 @@ def _without(value: Any, pointer: str, places: Mapping[str, str]) -> Any:
 
 
 def _all(found: Iterable[str]) -> list[str]:
-    """All of them, or none where one says nothing."""
+    """All of them, or none if one is empty."""
     listed = list(found)
     return listed if all(listed) else []
 
 
 def _host(text: str, *, is_host: bool) -> str:
-    """The host of a URL, with its scheme unless that is https: a yes for https is none for http."""
+    """The host of a URL, with its scheme unless that is https: approval for https is none for plain http."""
     try:
         if "://" in text:
             host = read_url(text)
@@ -292,6 +309,7 @@ def _bounds(
     if paths:
         roots = [one.root_path for one in own if one.root_path]
         yield from (f"folder:{folder}" for folder in _folders(paths, roots))
+    # Offered only if all agree: a bound over several hosts would cover more than the person saw.
     if len(set(hosts)) == 1:
         yield f"host:{hosts[0]}"
     if len(set(domains)) == 1:
@@ -301,9 +319,9 @@ def _bounds(
 
 
 def _folders(paths: Sequence[str], roots: Sequence[str]) -> Iterator[str]:
-    """The folders that hold all paths, narrowest first, up to what the agent was granted."""
+    """The folders that contain all paths, narrowest first, up to the granted folder."""
     holding = os.path.commonpath([Path(path).parent for path in paths])
-    if holding in paths:  # the root, which is its own parent
+    if holding in paths:  # the file system root is its own parent
         return
     for folder in [Path(holding), *Path(holding).parents][:_FOLDERS]:
         yield str(folder)

@@ -1,7 +1,7 @@
-"""A question to a person about one call, and the answer: data that stores, terminals and pages share (POL-4).
+"""Approval request and answer as data, shared by stores, terminals and pages (POL-4).
 
-A question shows the exact call. What is bound is what was shown: definition, arguments, agent and grant. A
-yes for the session, or as a rule, binds each argument as `coverage.py` says.
+A question shows the exact call, and the approval is bound to exactly what was shown: definition, arguments,
+agent and grant. An approval for the session, or as a rule, binds each argument as `coverage.py` says.
 """
 
 import json
@@ -19,7 +19,7 @@ EXPIRED = "this approval request has expired"
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """One call that waits for a person."""
+    """An approval request: one call that waits for a person."""
 
     id: str
     call_id: str
@@ -33,62 +33,65 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     grant_hash: str
     danger: str
     why: tuple[str, ...]
-    """Why it is asked, in words."""
+    """Why approval is required, in words."""
     acts: int = 1
-    """How often a person has to say yes; the second time by typing the tool's name."""
+    """Number of approvals needed; the second is given by typing the tool's name."""
     acts_done: int = 0
     arguments: str
-    """The whole arguments as JSON text; each secret is replaced by how long it is."""
+    """All arguments as JSON text; each secret is replaced by its length."""
     touches: tuple[str, ...] = ()
-    """What the call would touch, each as `kind:canonical form`."""
+    """Touched resources, each as `kind:canonical form`."""
     difference: str = ""
-    """How a file would change, where that can be told."""
+    """Diff of the file that would be written, if it can be computed."""
     policies: tuple[str, ...] = ()
-    """The policies that permit the call."""
+    """Ids of the policies that permit the call."""
     choices: tuple[Argument, ...] = ()
-    """Every argument, as a yes that is remembered would bind it."""
+    """Every argument, as a remembered approval would bind it."""
     asked_at: float
     """POSIX seconds."""
     expires_at: float
 
     @property
     def argument_data(self) -> dict[str, Any]:
-        """The arguments as data."""
+        """The arguments, parsed."""
         data: dict[str, Any] = json.loads(self.arguments)
         return data
 
     @property
     def may_be_remembered(self) -> bool:
-        """Whether the answer may hold for the session, or as a rule."""
+        """Whether the answer may be remembered for the session or as a rule.
+
+        High danger is asked about every time.
+        """
         return self.danger in ("safe", "low", "medium")
 
     @property
     def wants_name(self) -> bool:
-        """Whether the next yes must be given by typing the tool's name."""
+        """Whether the next approval must be given by typing the tool's name."""
         return self.acts_done + 1 == self.acts == 2
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person said."""
+    """An answer to an approval request."""
 
     verdict: Verdict
     approver: str
     way: str
     reach: Reach = "once"
     reason: str = ""
-    """Goes back to the model with a no."""
+    """Sent to the model with a denial."""
     typed_name: str = ""
     days: int = 30
-    """How long a rule holds."""
+    """Lifetime of a rule."""
     arguments: dict[str, str] = {}
-    """For a session or a rule, what may differ: `equal`, `any`, `folder:…`, `host:…`, `domain:…` or `max:…`
-    by name. An argument that is not named must be equal, unless it is declared content or option."""
+    """For a session or a rule, the constraints by argument name: `equal`, `any`, `folder:…`, `host:…`,
+    `domain:…` or `max:…`. Others must be equal, unless declared content or option."""
     given_at: float = 0.0
-    """POSIX seconds; set by whoever keeps the answer."""
+    """POSIX seconds; set by the store."""
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a question stands."""
+    """A question with its state and answer."""
 
     question: Question
     state: State
@@ -96,11 +99,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """A yes that holds for every call like one that was asked about."""
+    """A remembered approval that covers later calls within its constraints."""
 
     id: str
     text: str
-    """What passes unasked, in words."""
+    """What is covered, in words."""
     constraints: tuple[Constraint, ...]
     agent: str
     tool: str
@@ -111,7 +114,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerRefused(Exception):
-    """An answer that does not count; `reason` says why."""
+    """An invalid answer; `reason` says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -119,13 +122,16 @@ class AnswerRefused(Exception):
 
 
 def check_answer(question: Question, answer: Answer, now: float) -> None:
-    """Raise `AnswerRefused` for an answer that may not be given to a question (POL-4)."""
+    """Raise `AnswerRefused` for an answer that is not valid for a question (POL-4)."""
     if not answer.approver.strip():
         raise AnswerRefused("an answer names who gives it")
+    # Separation of duties: an agent that can reach the approval API must not approve its own calls.
     if answer.approver.strip().casefold() == question.agent.casefold():
         raise AnswerRefused("an agent cannot approve its own call")
+    # The call may have been refused already; a late yes must not be waiting for its retry.
     if now >= question.expires_at:
         raise AnswerRefused(EXPIRED)
+    # A denial needs no further checks: nothing that it says can permit anything.
     if answer.verdict == "deny":
         return
     if answer.reach != "once" and not question.may_be_remembered:
@@ -139,7 +145,7 @@ def check_answer(question: Question, answer: Answer, now: float) -> None:
 
 
 def covered(question: Question, answer: Answer) -> tuple[Constraint, ...]:
-    """What later calls must satisfy to be covered by an answer; raises `AnswerRefused`."""
+    """The constraints of an answer for a session or rule; raises `AnswerRefused`."""
     try:
         return constraints_of(question.choices, answer.arguments)
     except ConstraintRefused as refused:

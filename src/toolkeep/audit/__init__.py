@@ -1,1 +1,1 @@
-"""Remember it: entries, the tree over them, signed checkpoints, proofs and what verifying finds. No I/O."""
+"""Audit log: hash-chained entries, Merkle tree, signed checkpoints, receipts and verification. No I/O."""

@@ -1,7 +1,7 @@
-"""One entry of the log: a record with its index and the hash of the entry before it, on one line.
+"""One log entry: a record with its index and the hash of the previous entry (hash chain), on one line.
 
-The line is canonical JSON, `{"index":7,"previous":"…","record":{…}}`, and its leaf hash is over exactly these
-bytes. Index and chain let every place that was touched be named; the signed tree shows that it was touched.
+The line is canonical JSON (RFC 8785), `{"index":7,"previous":"…","record":{…}}`. Its Merkle leaf hash covers
+exactly these bytes. Index and hash chain localize tampering; the signed Merkle tree proves it.
 """
 
 import hashlib
@@ -13,21 +13,21 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from toolkeep.audit.tree import HASH_BYTES, leaf_hash
-from toolkeep.canonical import canonical_bytes
+from toolkeep.audit.merkle_tree import HASH_BYTES, leaf_hash
+from toolkeep.json_values.canonical import canonical_bytes
 
 NO_PREVIOUS: Final = "0" * (2 * HASH_BYTES)
-"""What stands for the hash before the first entry."""
+"""`previous` of the first entry."""
 
 RECORD_BYTES: Final = 256 * 1024
-"""The longest record. Records hold hashes, their bodies lie elsewhere: some kilobytes at most."""
+"""Maximum record size. Records hold hashes, not bodies: some kilobytes at most."""
 
 
 _FLAT = frozenset({str, int, bool, type(None)})
 
 
 class Leaf(msgspec.Struct, frozen=True, gc=False):
-    """Where a record stands in a log."""
+    """Position and leaf hash of a record in a log."""
 
     index: int
     hash: str
@@ -35,7 +35,7 @@ class Leaf(msgspec.Struct, frozen=True, gc=False):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A record as the log holds it."""
+    """A parsed log entry."""
 
     index: int
     previous: str
@@ -43,39 +43,43 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> bytes:
-        """The line in the segment, without its newline."""
+        """The line in the segment, without newline."""
         return canonical_bytes({"index": self.index, "previous": self.previous, "record": self.record})
 
     @property
     def hash(self) -> str:
-        """The leaf hash, in hex."""
+        """The Merkle leaf hash in hex."""
         return leaf_hash(self.line).hex()
 
 
 def head(index: int, previous: str) -> bytes:
-    """What the line of the entry at this place begins with."""
+    """The prefix of the line at this index."""
     return b'{"index":%d,"previous":"%b","record":' % (index, previous.encode())
 
 
 def record_bytes(record: dict[str, Any]) -> bytes:
-    """The canonical form of a record."""
-    # Most records are flat, and seeing that takes a fifth of the general walk over the value.
+    """The canonical JSON (RFC 8785) of a record."""
+    # Fast path: most records are flat, and checking that takes a fifth of the general walk over the value.
     if _FLAT.issuperset(map(type, record.values())):
         try:
             line = orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
         except TypeError:
             return canonical_bytes(record)
+        # orjson sorts keys by UTF-8 bytes, RFC 8785 by UTF-16 code units; for ASCII keys both orders are the
+        # same.
         if line.isascii() or "".join(record).isascii():
             return line
     return canonical_bytes(record)
 
 
 def chain(records: Sequence[bytes], index: int, previous: str) -> tuple[list[bytes], list[bytes]]:
-    """Lines and leaf hashes for canonical records that go to this place of the log."""
+    """Lines and leaf hashes for canonical records appended at this index of the hash chain."""
     lines, leaves = [], []
     sha256, last = hashlib.sha256, previous.encode()
     for number, record in enumerate(records, start=index):
+        # Formatted by hand: the keys are in canonical order already, and the record is canonical JSON.
         line = b'{"index":%d,"previous":"%b","record":%b}' % (number, last, record)
+        # The prefix separates leaves from inner nodes (RFC 6962, 2.1); `leaf_hash`, inlined for speed.
         leaf = sha256(b"\0" + line).digest()
         last = hexlify(leaf)
         lines.append(line)
@@ -84,9 +88,10 @@ def chain(records: Sequence[bytes], index: int, previous: str) -> tuple[list[byt
 
 
 def follow(lines: Sequence[bytes], index: int, previous: str) -> Iterator[bytes]:
-    """The leaf hash of each line as long as it goes on from this place; stops at the first that does not."""
+    """Leaf hashes of the lines that continue the hash chain; stops at the first that does not."""
     sha256 = hashlib.sha256
     for number, line in enumerate(lines, start=index):
+        # Comparing bytes is cheaper than parsing, and the leaf hash covers the rest of the line.
         if not (line.startswith(head(number, previous)) and line.endswith(b"}}")):
             return
         leaf = sha256(b"\0" + line).digest()
@@ -95,13 +100,16 @@ def follow(lines: Sequence[bytes], index: int, previous: str) -> Iterator[bytes]
 
 
 def parse_entry(line: bytes) -> Entry | None:
-    """The entry on a line, or None where the line is not exactly the canonical form of one."""
+    """Parse an entry; None unless the line is exactly its canonical form.
+
+    A second spelling would have another hash.
+    """
     try:
         value = orjson.loads(line)
         if not _is_entry(value):
             return None
         if canonical_bytes(value) != line:
-            # orjson reads integers beyond 64 bits as floats; json keeps their digits (EXE-3).
+            # orjson parses integers beyond 64 bits as floats; json keeps their digits (EXE-3).
             value = json.loads(line)
             if canonical_bytes(value) != line:
                 return None

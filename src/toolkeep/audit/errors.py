@@ -1,13 +1,13 @@
-"""What can go wrong with the audit log.
+"""Errors of the audit log.
 
 ToolkeepError
-├── AuditBroken      the log is not what its own chain or a signed checkpoint says
+├── AuditBroken      the log contradicts its hash chain or a signed checkpoint
 ├── LogUnwritable    a record could not be made durable; nothing was acknowledged
 ├── LogClosed        the log was closed, or this process is a fork of the one that opened it
 ├── NoteInvalid      a signed note, checkpoint or key is malformed or not signed by a known key
 ├── ReceiptInvalid   a receipt does not prove what it says
 ├── WitnessRefused   a witness does not cosign a checkpoint
-└── BodyUnavailable  a body is erased, missing or not what its hash says
+└── BodyUnavailable  a body is erased, missing or does not match its hash
 """
 
 from enum import StrEnum
@@ -16,7 +16,10 @@ from toolkeep.errors import Code, ToolkeepError
 
 
 class AuditBroken(ToolkeepError):
-    """The log is not what its own chain or a signed checkpoint says; nothing more is appended to it."""
+    """The log contradicts its hash chain or a signed checkpoint.
+
+    Nothing more is appended: a new checkpoint would sign the tampering.
+    """
 
     def __init__(self, place: str, reason: str) -> None:
         hint = "run `toolkeep audit verify`, keep a copy of the folder, and start a new keep"
@@ -25,7 +28,7 @@ class AuditBroken(ToolkeepError):
 
 
 class LogUnwritable(ToolkeepError):
-    """A record could not be made durable, so that nothing may rely on it."""
+    """A record could not be made durable, so nothing may rely on it."""
 
     def __init__(self, path: str, reason: str) -> None:
         hint = "see that the folder is writable and the disk not full; appending goes on by itself after that"
@@ -34,7 +37,7 @@ class LogUnwritable(ToolkeepError):
 
 
 class LogClosed(ToolkeepError):
-    """The log was closed, or belongs to the process that this one was forked from."""
+    """The log was closed, or this process was forked from the one that opened it."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(Code.STATE_UNUSABLE, f"{path}: {reason}", hint="open the log anew")
@@ -42,7 +45,7 @@ class LogClosed(ToolkeepError):
 
 
 class NoteInvalid(ToolkeepError):
-    """A signed note, a checkpoint or a key is malformed, or no known key signed it."""
+    """A signed note, checkpoint or key is malformed, or no known key signed it."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         super().__init__(Code.STATE_UNUSABLE, reason, hint=hint)
@@ -57,7 +60,7 @@ class ReceiptInvalid(ToolkeepError):
 
 
 class WitnessReason(StrEnum):
-    """Why a witness refuses; the HTTP status of tlog-witness stands beside each."""
+    """Why a witness refuses; with the HTTP status of tlog-witness."""
 
     MALFORMED = "malformed"  # 400
     UNKNOWN_LOG = "unknown log"  # 404
@@ -68,7 +71,7 @@ class WitnessReason(StrEnum):
 
 
 class WitnessRefused(ToolkeepError):
-    """A witness does not cosign. `held` is the size of the last checkpoint it did cosign."""
+    """A witness does not cosign. `held` is the size of the last checkpoint that it cosigned."""
 
     def __init__(self, reason: WitnessReason, detail: str, *, held: int = 0) -> None:
         super().__init__(Code.STATE_UNUSABLE, f"the witness refuses: {reason.value}: {detail}")
@@ -85,7 +88,7 @@ class BodyState(StrEnum):
 
 
 class BodyUnavailable(ToolkeepError):
-    """A body beside the log cannot be read."""
+    """A body (arguments or result) stored beside the log cannot be read."""
 
     def __init__(self, digest: str, state: BodyState) -> None:
         super().__init__(Code.STATE_UNUSABLE, f"the body {digest} is {state.value}")

@@ -1,4 +1,4 @@
-"""What verifying a log can find, and the report that says so."""
+"""Findings of audit log verification, and the report."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -6,14 +6,14 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkeep.wording import counted
+from toolkeep.text.display import counted
 
 FINDINGS: Final = 1000
-"""The most findings in one report; whoever rewrote a log gives no more to learn after that."""
+"""Maximum number of findings in a report: a rewritten log would yield one per line."""
 
 
 class Kind(StrEnum):
-    """What is wrong."""
+    """Kind of finding."""
 
     CHANGED = "changed"
     MISSING = "missing"
@@ -28,7 +28,7 @@ class Kind(StrEnum):
 
 
 class Spot(msgspec.Struct, frozen=True):
-    """A line of a segment; lines count from 1, offsets in bytes from 0."""
+    """A position in a segment: one-based line, zero-based byte offset."""
 
     segment: str
     line: int
@@ -39,7 +39,7 @@ class Spot(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong, and where."""
+    """One finding and its position."""
 
     kind: Kind
     message: str
@@ -52,27 +52,28 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a log after verifying it."""
+    """The result of verifying a log."""
 
     log: str
     origin: str
     records: int
-    """Entries that are there."""
+    """Entries found."""
     covered: int
-    """Entries under a checkpoint that is signed and fits; what comes after is vouched for by nobody yet."""
+    """Entries covered by a valid signed checkpoint; later ones are not authenticated yet."""
     torn_bytes: int
-    """Bytes after the last complete line: a write that was stopped, never acknowledged."""
+    """Bytes after the last complete line: an interrupted write that was never acknowledged."""
     key: str
-    """The key it was checked with, as `name+id`, and where that came from."""
+    """The verification key as `name+id`, and its origin."""
     outside: Sequence[str]
-    """The outside checkpoints that were used; empty: a log and checkpoint rolled back together go unseen."""
+    """External checkpoints that were used. Without one, a rollback of log and checkpoint together is not
+    detected."""
     findings: Sequence[Finding]
     open_calls: int = 0
-    """Calls without a record of their end: under way, or their process was killed."""
+    """Calls without an outcome record: in progress, or their process was killed."""
 
     @property
     def is_intact(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there are no findings."""
         return not self.findings
 
     @property
@@ -81,7 +82,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.records - self.covered)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON data."""
+        """Serialize to JSON data."""
         return {"is_intact": self.is_intact, "uncovered": self.uncovered, **msgspec.to_builtins(self)}
 
     def __str__(self) -> str:

@@ -1,8 +1,9 @@
-"""The door of the log: intent before a call runs, outcome after it (AUD-1, AUD-3).
+"""Audit stage: records the intent before a call runs and the outcome after it (AUD-1, AUD-3).
 
-An `ApprovedCall` becomes a `RecordedCall` here and nowhere else. A call that may change the world, or whose
-output is heard as it comes, does not start before its intent is durable; no result goes out before its
-outcome is. Records hold hashes; what they hash lies beside the log, without secrets, or nowhere.
+An `ApprovedCall` becomes a `RecordedCall` here and nowhere else. A call that may have write effects, or
+streams its output, starts only after its intent is durable (write-ahead): otherwise a crash could leave an
+effect without a record. No result is returned before its outcome is durable. Records hold hashes; the hashed
+bodies lie beside the log, and never contain secrets.
 """
 
 import asyncio
@@ -16,9 +17,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from toolkeep import clock
 from toolkeep.audit.entry import Leaf
-from toolkeep.audit.kinds import (
+from toolkeep.audit.record_kinds import (
     ApprovalGiven,
     CapabilityCheck,
     PolicyDecision,
@@ -39,70 +39,74 @@ from toolkeep.calls import (
     RegisteredTool,
     ToolCall,
     ToolResult,
+    ran_unrecorded,
+    refuse,
 )
-from toolkeep.canonical import canonical_bytes
 from toolkeep.errors import Code, ToolkeepError
+from toolkeep.host import clock
+from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.limits import BODY_ARGUMENT_BYTES
-from toolkeep.refusals import ran_unrecorded, refuse
 
 log = logging.getLogger("toolkeep.audit")
 
 
 class Log(Protocol):
-    """Where records become durable."""
+    """The append-only audit log."""
 
     def append_soon(self, *records: bytes, is_alone: bool = False) -> Awaitable[Leaf]:
-        """Append canonical records next to each other; where the last one stands, when they are durable.
+        """Append canonical records contiguously.
 
-        What happened is recorded even if nobody waits for it any more. `is_alone` says that nobody else is
-        about to append.
+        Resolves to the position of the last one once they are durable.
+
+        The records are written even if the awaiting task is cancelled. `is_alone` says that no other append
+        is imminent, so the log need not wait to group them.
         """
 
 
 class Bodies(Protocol):
-    """Where arguments and results are kept, by their hash."""
+    """Content-addressed store of arguments and results."""
 
     def put_later(self, digest: str, body: bytes) -> None:
-        """Keep a body soon; nobody waits for it."""
+        """Store a body in the background."""
 
 
-class Trail(Protocol):
-    """How far a call came."""
+class CallProgress(Protocol):
+    """The stages that a call has passed."""
 
     @property
     def request(self) -> ToolCall:
-        """The call as it was asked for."""
+        """The call as requested."""
 
     @property
     def tool(self) -> RegisteredTool | None:
-        """The tool, where there is one."""
+        """The resolved tool, if any."""
 
     @property
     def checked(self) -> CheckedCall | None:
-        """The call with valid arguments."""
+        """The call after validation."""
 
     @property
     def permitted(self) -> PermittedCall | None:
-        """The call after policy."""
+        """The call after authorization."""
 
     @property
     def recorded(self) -> RecordedCall | None:
-        """The call that could be run."""
+        """The call after recording its intent."""
 
     @property
     def is_begun(self) -> bool:
-        """Whether the log has its intent already."""
+        """Whether the intent is in the log already."""
 
 
 class HashedArguments(msgspec.Struct, frozen=True, gc=False):
-    """The arguments of a call as the log names and keeps them."""
+    """Canonical arguments (RFC 8785) and their hash."""
 
     hash: str
     body: bytes
 
 
 class Recorder:
-    """Writes what happens to calls."""
+    """Writes the audit records of calls."""
 
     def __init__(
         self,
@@ -120,25 +124,27 @@ class Recorder:
         self._is_alone = is_alone
 
     def hashed(self, checked: CheckedCall) -> HashedArguments:
-        """The canonical arguments and their hash, each secret replaced by its HMAC under a key of the keep.
+        """Canonical arguments and their hash, with each secret replaced by its HMAC under a key of the keep.
 
-        Worked out before the tool runs: it may change what it is given.
+        HMAC, not a plain hash: a short secret could be guessed from its hash by anyone who reads the log.
+        Computed before the tool runs, because the tool may modify its arguments.
         """
         secrecy = checked.registered.arguments.secrecy
         arguments = checked.arguments
+        # Only for tools with secrets: the others pay for no copy.
         if secrecy.has_secrets:
-            arguments = secrecy.replace(arguments, self._stand_in)
+            arguments = secrecy.replace(arguments, self._hmac_of)
         body = canonical_bytes(arguments)
         return HashedArguments(hash=hashlib.sha256(body).hexdigest(), body=body)
 
-    def _stand_in(self, secret: Any) -> dict[str, str]:
+    def _hmac_of(self, secret: Any) -> dict[str, str]:
         digest = hmac.new(self._secret_key(), canonical_bytes(secret), hashlib.sha256).hexdigest()
         return {"hmac": digest}
 
     async def intent(
         self, call: ApprovedCall, *, arguments: HashedArguments, deadline_s: float, output_bytes: int
     ) -> RecordedCall | Refusal:
-        """The call, ready to be executed; its intent is durable first where that is due."""
+        """Record the intent if the call may have effects, and return the call ready for execution."""
         permitted = call.permitted
         recorded = RecordedCall(
             request=permitted.request,
@@ -149,61 +155,75 @@ class Recorder:
             argument_bytes=len(arguments.body),
             deadline_s=deadline_s,
             output_bytes=output_bytes,
+            # The time of the decision, not of this line: the intent describes the moment that policy judged.
             began_at=permitted.decision.decided_at,
             has_arguments=self._keeps_arguments(permitted.checked, arguments),
         )
+        # A read-only call has intent and outcome written together afterwards: one sync instead of two. A
+        # crash in between loses a record of something that changed nothing.
         if permitted.is_recorded_first:
             try:
-                await self._append(_beginning(recorded), may_be_alone=True)
+                await self._append(_intent_records(recorded), may_be_alone=True)
+            # Fail closed: what cannot be recorded does not run.
             except ToolkeepError as error:
                 return _unrecorded(recorded.request, error)
         return recorded
 
     def asked(self, record: ServerAsked) -> "asyncio.Future[Leaf]":
-        """Append what a server wanted during a call: it has its place now, and is durable once awaited."""
+        """Record an elicitation of a server during a call: ordered now, durable once awaited."""
         try:
             appended: asyncio.Future[Leaf] = asyncio.ensure_future(self._append([record], may_be_alone=False))
         except ToolkeepError as error:
             appended = asyncio.get_running_loop().create_future()
             appended.set_exception(error)
+        # Retrieves the exception, so that asyncio does not report it as never retrieved if nobody awaits.
         appended.add_done_callback(lambda done: done.cancelled() or done.exception())
         return appended
 
-    async def outcome(self, result: ToolResult, trail: Trail) -> ToolResult:
-        """The result with its place in the log; an error in its place where that cannot be written."""
+    async def outcome(self, result: ToolResult, trail: CallProgress) -> ToolResult:
+        """Record the outcome; returns the result with its log index, or an error if it cannot be written."""
         try:
-            # A call that ran nothing gave way to nobody yet: it takes its turn with the others.
+            # A call that ran nothing has not yielded to the event loop yet: let its record be grouped with
+            # others.
             has_run = trail.recorded is not None and not result.is_cached
-            leaf = await self._append(self._chain(result, trail), may_be_alone=has_run)
+            leaf = await self._append(self._missing_records(result, trail), may_be_alone=has_run)
         except ToolkeepError as error:
+            # The caller must learn whether the tool ran: "nothing was run" invites a retry, which would run
+            # it twice.
             ran = trail.recorded is not None and not result.is_repeated
             refusal = _unrecorded_outcome(trail, error) if ran else _unrecorded(trail.request, error)
+            # The value is withheld: a result that nobody can audit must not reach the model.
             return replace(result, status="error", value=None, error=refusal, hash="")
-        # A repeated result keeps its own place: the receipt is that of the call that ran.
+        # An idempotent repeat keeps the original index: its receipt proves the call that ran.
         return result if result.is_repeated else replace(result, leaf=leaf.index)
 
-    def _chain(self, result: ToolResult, trail: Trail) -> list[Record]:
-        """What the log does not have yet of the call, up to where it ended (AUD-1)."""
+    def _missing_records(self, result: ToolResult, trail: CallProgress) -> list[Record]:
+        """The records of the call that the log does not have yet, up to the stage where it ended (AUD-1)."""
         if trail.is_begun:
             return [self._completed(result)]
         if trail.recorded is not None:
-            return [*_beginning(trail.recorded), self._completed(result)]
+            return [*_intent_records(trail.recorded), self._completed(result)]
+        # Refused by validation: no policy was evaluated, so there is no decision to record.
         if trail.checked is None:
-            return [_ended(self._invoked(trail, result.argument_hash), result)]
+            return [_final_record(self._invoked(trail, result.argument_hash), result)]
         if result.is_repeated:
             invoked = self._invoked(trail, result.argument_hash)
             return [replace(invoked, status="repeated", repeats=result.call_id)]
         chain = self._decided(trail, trail.checked, result)
+        # A denial by a person is an audited act like an approval.
         if result.code in _NOT_APPROVED:
             denied_by = result.error.denied_by if result.error else ""
             call = trail.request.id
             chain.append(ApprovalGiven(time=self._now(), call=call, approver=denied_by, way="refused", id=""))
-        return [*chain[:-1], _ended(chain[-1], result)]
+        return [*chain[:-1], _final_record(chain[-1], result)]
 
-    def _decided(self, trail: Trail, checked: CheckedCall, result: ToolResult) -> list[Record]:
-        """A call that policy looked at, and that was not run; other policies can be tried on it (POL-5)."""
+    def _decided(self, trail: CallProgress, checked: CheckedCall, result: ToolResult) -> list[Record]:
+        """A call that was authorized or denied but not run.
+
+        It can be replayed against other policies (POL-5).
+        """
         argument_hash, kept = result.argument_hash, False
-        if not checked.registered.arguments.secrecy.has_secrets:  # else the key may be what could not be read
+        if not checked.registered.arguments.secrecy.has_secrets:  # the HMAC key itself may be unreadable
             arguments = self.hashed(checked)
             argument_hash, kept = arguments.hash, self._keeps_arguments(checked, arguments)
         required = () if trail.tool is None else trail.tool.capability_names
@@ -218,7 +238,7 @@ class Recorder:
         return self._log.append_soon(*map(written, records), is_alone=may_be_alone and self._is_alone())
 
     def _keeps_arguments(self, checked: CheckedCall, arguments: HashedArguments) -> bool:
-        """Keep the arguments under their hash, unless they hold a secret or are too large."""
+        """Store the arguments by hash, unless they hold a secret or are too large."""
         has_secrets = checked.registered.arguments.secrecy.has_secrets
         if has_secrets or len(arguments.body) > BODY_ARGUMENT_BYTES:
             return False
@@ -226,20 +246,20 @@ class Recorder:
         return True
 
     def keep_result(self, output: CheckedOutput) -> None:
-        """Keep a result beside the log, unless the tool has secrets, which it may give back.
+        """Store a result beside the log, unless the tool has secrets: it may echo them.
 
-        One that is longer than the caller gets is kept when it is cut.
+        A result longer than the output limit is stored when it is truncated.
         """
         call = output.raw.call
         is_cut = len(output.body) > call.output_bytes
         if not (is_cut or call.tool.arguments.secrecy.has_secrets or output.raw.is_cached):
             self._bodies.put_later(output.hash, output.body)
 
-    def _invoked(self, trail: Trail, argument_hash: str) -> ToolInvoked:
+    def _invoked(self, trail: CallProgress, argument_hash: str) -> ToolInvoked:
         return _invoked(trail.request, trail.tool, argument_hash, self._now())
 
     def _completed(self, result: ToolResult) -> ToolCompleted:
-        # Two by position: more than 15 by name go through a dict, which takes five times as long.
+        # Two by position: with more than 15 keyword arguments CPython builds a dict, five times as slow.
         return ToolCompleted(
             result.agent,
             result.approval,
@@ -263,8 +283,8 @@ class Recorder:
 _NOT_APPROVED = (Code.APPROVAL_NEEDED, Code.APPROVAL_DENIED)
 
 
-def _beginning(recorded: RecordedCall) -> list[Record]:
-    """A call that is about to run: ToolInvoked, CapabilityCheck, PolicyDecision, and Approval if any."""
+def _intent_records(recorded: RecordedCall) -> list[Record]:
+    """Intent records of a call: ToolInvoked, CapabilityCheck, PolicyDecision, and Approval if any."""
     permitted = recorded.approved.permitted
     request, decision = permitted.request, permitted.decision
     now, call = recorded.began_at, request.id
@@ -320,8 +340,8 @@ def _decision(decision: Decision | None, time: str, call: str) -> PolicyDecision
     )
 
 
-def _ended(record: Record, result: ToolResult) -> Record:
-    """The last record of a call that was not run: it says why."""
+def _final_record(record: Record, result: ToolResult) -> Record:
+    """The final record of a call that was not run, with the reason."""
     return replace(record, status=result.status, codes=_codes(result))
 
 
@@ -335,6 +355,6 @@ def _unrecorded(request: ToolCall, error: ToolkeepError) -> Refusal:
     return refuse(request, Code.NOT_RECORDED, message, "Tell the operator.")
 
 
-def _unrecorded_outcome(trail: Trail, error: ToolkeepError) -> Refusal:
+def _unrecorded_outcome(trail: CallProgress, error: ToolkeepError) -> Refusal:
     log.error("a call was not recorded", extra={"error_code": error.code.value, "reason": error.message})
     return ran_unrecorded(trail.request, type(error).__name__)

@@ -1,1 +1,1 @@
-"""The command: one file each."""
+"""The `toolkeep` command: one module for each command or command group."""

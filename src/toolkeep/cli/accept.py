@@ -1,4 +1,4 @@
-"""`toolkeep accept`: a person says yes to a project's configuration, or to a tool that changed."""
+"""`toolkeep accept`: accept the configuration of a project, or the changed definition of an imported tool."""
 
 import hashlib
 import json
@@ -13,22 +13,22 @@ from typing import Any
 import click
 import msgspec
 
-from toolkeep.assembly import open_state, project_folder, project_origins, read_configuration
 from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say, say_done
+from toolkeep.compat.definition_diff import Change, changes_between
 from toolkeep.config.paths import PROJECT_FILE, home_folder, outer_projects
 from toolkeep.config.project_code import is_of_environment
 from toolkeep.config.settings import ConfigFile
-from toolkeep.definitions.suspicion import Suspicion, suspicions_of
+from toolkeep.definitions.injection_scan import InjectionFinding, scan_for_injection
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import NotAccepted
-from toolkeep.files import is_there
+from toolkeep.host.files import is_there
+from toolkeep.keep.open import open_state, project_folder, project_origins, read_configuration
 from toolkeep.limits import LISTED_NAMES
-from toolkeep.registry.difference import Change, changes_between
-from toolkeep.registry.locking import LOCK_FILE, Difference, differences, of_origins, pinned_lock, read_lock
-from toolkeep.registry.state import Pin, accepted
+from toolkeep.registry.lockfile import LOCK_FILE, Difference, differences, of_origins, pinned_lock, read_lock
 from toolkeep.storage.lock_file import lock_bytes
-from toolkeep.storage.state import KeepState
-from toolkeep.wording import echo_name, visible
+from toolkeep.storage.sqlite.state_db import KeepState
+from toolkeep.stores.registry_state import Pin, accepted
+from toolkeep.text.display import echo_name, visible
 
 _TITLES = {"loosens": "It would loosen:", "grants": "It would grant:", "runs": "It would run:"}
 """The worst last, beside the question."""
@@ -64,7 +64,7 @@ def command(name: str | None, given_hash: str | None, project: Path | None, *, a
 
 
 def _accept_project(root: Path, state: KeepState, given_hash: str | None, *, as_json: bool) -> None:
-    """The configuration first; once it counts, the lock that it comes with."""
+    """Accept the configuration first; then the lock file that it names."""
     settings = read_configuration(root, state)
     file = next((f for f in settings.files if f.is_project), None)
     if file is None:
@@ -89,7 +89,7 @@ def _accept_project(root: Path, state: KeepState, given_hash: str | None, *, as_
 
 
 def _proposed(raw: bytes, root: Path, state: KeepState, origins: frozenset[str]) -> list[Difference]:
-    """In what the lock differs from what was accepted here, of the upstreams that the project names."""
+    """How the lock differs from what was accepted, for the upstreams that the project names."""
     lock = of_origins(read_lock(raw, str(root / LOCK_FILE)), origins)
     return differences(pinned_lock(state.pins(), lock.upstreams), lock)
 
@@ -131,7 +131,7 @@ def _say_accepted(file: ConfigFile, state: KeepState, *, as_json: bool) -> None:
 def _accept_file(
     file: ConfigFile, outer: list[str], state: KeepState, given_hash: str | None, *, as_json: bool
 ) -> None:
-    """Ask about a file; `outer` are those of the projects that it lies in."""
+    """Show a file and ask; `outer` are the configurations of enclosing projects."""
     data = {"path": file.path, "hash": file.seal, "effects": _effects(file)}
     if outer:
         data["outer"] = outer
@@ -180,7 +180,7 @@ def _file_lines(file: ConfigFile, before: str | None) -> Iterator[str]:
 
 
 def _difference(before: str, after: str) -> Iterator[str]:
-    """What was accepted beside what is there, in canonical form, a fact a line."""
+    """Accepted and current version in canonical form, one fact a line."""
     old, new = (
         json.dumps(json.loads(text), indent=1, ensure_ascii=False).split("\n") for text in (before, after)
     )
@@ -200,7 +200,7 @@ def _accept_tool(name: str, root: Path, state: KeepState, given_hash: str | None
     pin = _pending(name, state.pins())
     new, taken = ToolDefinition.from_dict(pin.pending or {}), accepted(pin)
     changes = changes_between(ToolDefinition.from_dict(pin.definition), new) if pin.is_accepted else ()
-    suspicions = suspicions_of(new)
+    suspicions = scan_for_injection(new)
     if not as_json:
         for line in _tool_lines(pin, changes, suspicions):
             say(line)
@@ -221,7 +221,7 @@ def _accept_tool(name: str, root: Path, state: KeepState, given_hash: str | None
         say("  toolkeep.lock still names the definition before; write it anew: toolkeep lock", err=True)
 
 
-def _tool_lines(pin: Pin, changes: Iterable[Change], suspicions: Iterable[Suspicion]) -> Iterator[str]:
+def _tool_lines(pin: Pin, changes: Iterable[Change], suspicions: Iterable[InjectionFinding]) -> Iterator[str]:
     which = f"{visible(pin.name)} from {visible(pin.origin)}"
     if pin.is_accepted:
         yield f"{which} changed since it was accepted:"
@@ -235,7 +235,10 @@ def _tool_lines(pin: Pin, changes: Iterable[Change], suspicions: Iterable[Suspic
 
 
 def _change_lines(change: Change) -> Iterator[str]:
-    """The difference, whole: only unchanged lines are left out."""
+    """The complete diff; only unchanged lines are left out.
+
+    A change must not hide in an omitted part: what the person does not see would be accepted with the rest.
+    """
     yield f"  {visible(change.field)}: {change.what} ({change.weight.name.lower()})"
     for line in unified_diff(_text_lines(change.before), _text_lines(change.after), lineterm="", n=1):
         if not line.startswith(("---", "+++", "@@")):
@@ -243,7 +246,7 @@ def _change_lines(change: Change) -> Iterator[str]:
 
 
 def _text_lines(value: Any) -> list[str]:
-    """Text sentence by sentence, data member by member, so that a change stands out."""
+    """Split text into sentences and data into members, so that a change stands out."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -262,8 +265,9 @@ def _pending(name: str, pins: Iterable[Pin]) -> Pin:
 
 
 def _confirm(wanted: str, given: str | None, shown: dict[str, Any] | None) -> None:
-    """Return if a person, or a hash that a person worked out, says yes; with JSON nobody is asked."""
+    """Return if a person agrees, or gave the expected hash; with JSON nobody is asked."""
     if given is not None:
+        # The hash binds the consent to what the person reviewed: a file that changed since is not accepted.
         if given.removeprefix("sha256:").lower() != wanted:
             hint = "look at it again: it may have changed; what the file names counts too, not its text alone"
             raise NotAccepted(f"the hash is {wanted}, not {given[:80]}", hint=hint)

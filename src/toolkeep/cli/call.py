@@ -1,4 +1,4 @@
-"""`toolkeep call`: one guarded call, from the command line."""
+"""`toolkeep call`: make one call from the command line."""
 
 import asyncio
 import json
@@ -12,20 +12,20 @@ import click
 
 from toolkeep.calls import ToolResult
 from toolkeep.cli.options import common, files, print_json, project, say, say_failed
-from toolkeep.cli.tools import complete_name, keep_with, read_arguments
+from toolkeep.cli.tool_selection import complete_name, keep_with, read_arguments
 from toolkeep.errors import Code
 
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
-    from toolkeep.keep import Keep
-    from toolkeep.sources.mcp.questions import Answerer, UpstreamAnswer, UpstreamQuestion
+    from toolkeep.keep.keep import Keep
+    from toolkeep.mcp_client.elicitation import Answerer, ElicitationAnswer, ElicitationRequest
 
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _key(_: click.Context, __: click.Parameter, key: str | None) -> str:
-    if key == "":  # of a variable that is not set: the call would run again and again
+    if key == "":  # an unset variable: the call would not be idempotent
         raise click.BadParameter("is empty, and would keep nothing from running twice")
     return key or ""
 
@@ -79,7 +79,7 @@ def command(
             idempotency_key=idempotency_key,
         )
         result = asyncio.run(_until_told(call, keep))
-        # Before the keep is closed, which fails on a full disk: the call is recorded, and this its result.
+        # Printed before the keep is closed, which fails on a full disk: the call has run by now.
         if as_json:
             print_json(result.to_dict())
         else:
@@ -89,10 +89,10 @@ def command(
 
 
 async def _until_told(call: Awaitable[ToolResult], keep: "Keep") -> ToolResult:
-    """The result of a call, unless the process is told to end: the call is cut short then, and recorded.
+    """Await the result; on a signal, cancel the call and record that.
 
-    Without this, SIGTERM and a terminal that is closed would end the process at once, and the log would never
-    say what became of the call.
+    Without this, SIGTERM or a closed terminal would end the process at once, and the log would lack the
+    outcome.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     told: list[int] = []
@@ -105,8 +105,8 @@ async def _until_told(call: Awaitable[ToolResult], keep: "Keep") -> ToolResult:
 
     before = {sig: signal.getsignal(sig) for sig in _ENDING}
     for sig, handler in before.items():
-        if handler is not signal.SIG_IGN:  # as `nohup` has it
-            # Not by the loop, which would hear of a Ctrl-C too that is the answer to a question.
+        if handler is not signal.SIG_IGN:  # ignored under `nohup`
+            # Not through the loop, which would also take a Ctrl-C that answers a prompt.
             signal.signal(sig, end)
     try:
         return await call
@@ -115,16 +115,16 @@ async def _until_told(call: Awaitable[ToolResult], keep: "Keep") -> ToolResult:
             raise
         why = f"ended by {signal.Signals(told[0]).name}; the log says what became of the call"
         say_failed(why, err=True)
-        sys.exit(128 + told[0])  # as a shell says it of whoever a signal ends
+        sys.exit(128 + told[0])  # exit status of a process ended by a signal
     finally:
         for sig, handler in before.items():
             signal.signal(sig, handler)
 
 
 def _approver(project: Path | None) -> "Approver | None":
-    """The person at the terminal; without one, who is told that the call waits, if it will."""
-    from toolkeep.assembly import open_state, project_folder, read_configuration
-    from toolkeep.cli.asking import TerminalApprover, announce, can_ask
+    """The person at the terminal; without one, a notice that the call waits in the inbox."""
+    from toolkeep.cli.approval_prompt import TerminalApprover, announce, can_ask
+    from toolkeep.keep.open import open_state, project_folder, read_configuration
 
     if can_ask():
         return TerminalApprover(project)
@@ -133,11 +133,11 @@ def _approver(project: Path | None) -> "Approver | None":
 
 
 def _answerer() -> "Answerer | None":
-    """The person at the terminal, whom an upstream server may ask something."""
-    from toolkeep.cli.asking import can_ask
+    """The person at the terminal, for elicitation by upstream servers."""
+    from toolkeep.cli.approval_prompt import can_ask
 
-    async def ask(question: "UpstreamQuestion") -> "UpstreamAnswer":
-        from toolkeep.cli.answering import answer
+    async def ask(question: "ElicitationRequest") -> "ElicitationAnswer":
+        from toolkeep.cli.elicitation_prompt import answer
 
         return await answer(question)
 

@@ -1,4 +1,4 @@
-"""`toolkeep completion`: the script that makes a shell complete commands, options and tool names."""
+"""`toolkeep completion`: print the completion script for a shell."""
 
 import click
 from click.shell_completion import get_completion_class

@@ -1,8 +1,8 @@
-"""`toolkeep doctor`: which levels of isolation this machine gives, and how to get the rest.
+"""`toolkeep doctor`: which isolation levels this machine supports, and how to get the others.
 
-Tries each mechanism in a throw-away process, and with `--attack` the whole escape suite. Opens no keep and
-runs nothing of a project; it reads the configuration for the files that it names. What it says holds for this
-machine and this user, now.
+Tries each mechanism in a throw-away process, and with `--attack` runs the escape suite. Opens no keep and
+runs nothing of a project; it reads the configuration only for the files that it names. The result holds for
+this machine and user, now.
 """
 
 import os
@@ -16,16 +16,16 @@ import click
 
 from toolkeep.cli.options import common, print_json, say, warn
 from toolkeep.errors import ToolkeepError
-from toolkeep.sandbox.levels import Isolation, Mechanism
+from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
+from toolkeep.sandbox.kernel_probe import Finding, Findings, probe
 from toolkeep.sandbox.plan import ORDINARY_ID
-from toolkeep.sandbox.probe import Finding, Findings, probe
-from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPath, resolved
-from toolkeep.wording import visible
+from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPath, resolved
+from toolkeep.text.display import visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """Where toolkeep runs, and as whom."""
+    """The machine and user that toolkeep runs on."""
 
     python: str
     kernel: str
@@ -37,12 +37,12 @@ class Host:
 
     @property
     def worker_user(self) -> int:
-        """Who workers run as: an ordinary user, also where this program is root."""
+        """The user of sandbox workers: an ordinary user, even if this process is root."""
         return self.user or ORDINARY_ID
 
 
 def this_host() -> Host:
-    """The machine and the user of this process."""
+    """The machine and user of this process."""
     return Host(
         python=platform.python_version(),
         kernel=f"{platform.system()} {platform.release()}",
@@ -53,8 +53,8 @@ def this_host() -> Host:
 
 
 def _of_configuration() -> tuple[TrustedPath, ...]:
-    """The files that the configuration here has a keep itself read or write."""
-    from toolkeep.assembly import open_state, project_folder, read_configuration, trusted_files
+    """Files that the configuration makes the keep itself read or write."""
+    from toolkeep.keep.open import open_state, project_folder, read_configuration, trusted_files
 
     try:
         project = project_folder()
@@ -88,8 +88,8 @@ def command(*, is_attack: bool, as_json: bool) -> None:
 
 
 def _attacked(findings: Findings, *, as_json: bool) -> tuple[dict[str, Any], bool]:
-    """The escape suite as data, and whether nothing got out."""
-    from toolkeep.cli.attacking import as_data, attack_here, print_attack
+    """Results of the escape suite as data, and whether every attempt was contained."""
+    from toolkeep.cli.escape_report import as_data, attack_here, print_attack
 
     found = attack_here(findings)
     if not as_json:
@@ -151,7 +151,7 @@ def _print(host: Host, findings: Findings) -> None:
 
 
 def trusted_lines(host: Host) -> Iterator[str]:
-    """The trusted set, for a person to read."""
+    """The trusted files as text."""
     if host.trusted:
         yield ""
         yield "Trusted: read-only for every confined tool, whatever it is granted"

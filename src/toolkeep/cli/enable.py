@@ -1,11 +1,11 @@
-"""`toolkeep enable`: let tools answer again."""
+"""`toolkeep enable`: enable tools again."""
 
 from pathlib import Path
 
 import click
 
 from toolkeep.cli.options import common, project
-from toolkeep.cli.tools import complete_name
+from toolkeep.cli.tool_selection import complete_name, set_enabled
 
 
 @click.command("enable")
@@ -17,6 +17,4 @@ def command(names: tuple[str, ...], project: Path | None, *, as_json: bool) -> N
 
     It is remembered outside the project, for every start from now on.
     """
-    from toolkeep.cli.switch import switch
-
-    switch(names, project, enabled=True, as_json=as_json)
+    set_enabled(names, project, enabled=True, as_json=as_json)

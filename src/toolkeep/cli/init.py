@@ -1,4 +1,4 @@
-"""`toolkeep init`: a commented configuration, its schema for editors, and policies with examples."""
+"""`toolkeep init`: write a commented configuration, its JSON Schema, and policies with examples."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from toolkeep.cli.options import common, is_terminal, print_json, project, say, 
 from toolkeep.config.paths import PROJECT_FILE
 from toolkeep.config.schema import editor_schema
 from toolkeep.errors import FileUnreadable
-from toolkeep.files import check_inside, is_there
+from toolkeep.host.files import check_inside, is_there
 
 SCHEMA_FILE = PROJECT_FILE.with_name("config.schema.json")
 POLICY_FILE = PROJECT_FILE.parent / "policies" / "main.cedar"
@@ -56,12 +56,12 @@ def command(project: Path | None, *, as_json: bool) -> None:
 
 
 def _accept(root: Path, texts: Mapping[Path, str]) -> bool:
-    """Accept exactly these texts; whether that could be remembered.
+    """Accept exactly these texts; returns whether that could be stored.
 
-    They are read from a folder of our own: what lies in the project by now may be something else already, and
-    is then not accepted, because its hash is another.
+    They are read from a temporary folder of our own. The files in the project may have been changed by then,
+    and are not accepted in that case: their hash differs.
     """
-    from toolkeep.assembly import open_state, project_folder, read_configuration
+    from toolkeep.keep.open import open_state, project_folder, read_configuration
 
     place = project_folder(root)
     state = open_state(place)

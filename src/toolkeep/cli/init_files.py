@@ -1,4 +1,4 @@
-"""What `toolkeep init` writes: a configuration, policies and their examples, each with comments."""
+"""The files that `toolkeep init` writes: configuration, policies and examples, with comments."""
 
 from typing import Final
 

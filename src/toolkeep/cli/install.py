@@ -1,6 +1,6 @@
-"""`toolkeep install`: lets an MCP client start the keep, by a few lines in the client's own configuration.
+"""`toolkeep install`: register the keep in an MCP client's configuration file.
 
-`--remove` takes them out again. Nothing else in that file is touched.
+`--remove` removes the entry. Nothing else in the file changes.
 """
 
 import difflib
@@ -14,17 +14,16 @@ from typing import Any
 
 import click
 
-from toolkeep.cli.agents import say_if_undeclared
 from toolkeep.cli.json_text import with_member, without_member
 from toolkeep.cli.options import common, is_agreed, is_terminal, print_json, project, say, say_done, warn
 from toolkeep.errors import FileUnreadable
-from toolkeep.files import check_inside, is_there
+from toolkeep.host.files import check_inside, is_there
 from toolkeep.limits import CONFIG_FILE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpClient:
-    """A program that starts MCP servers: where it looks for them, and under which key."""
+    """An MCP client: its configuration file, and the key of its servers."""
 
     title: str
     path: Callable[[Path], Path]
@@ -107,12 +106,12 @@ def command(
     its configuration, and asks before it is written. Everything else in that file stays, to the letter. Exit
     status 0 if the client is set up, or with --dry-run, if it can be.
     """
-    from toolkeep.assembly import project_folder
+    from toolkeep.keep.open import project_folder
 
     root = project_folder(project)
     which = CLIENTS[client]
     named = which.path(root)
-    path = Path(os.path.realpath(named))  # a link stays one; what changes goes by its own name
+    path = Path(os.path.realpath(named))  # the target is rewritten, and the link stays
     if which.is_of_project:
         _check_link(root, named, path, is_agreed_unseen=yes or as_json)
     before = _read(path)
@@ -127,7 +126,9 @@ def command(
         print_json({**shown, "written": False})
         sys.exit(0 if before == after or dry_run else 1)
     if not remove:
-        say_if_undeclared(agent, root)
+        from toolkeep.cli.tool_selection import warn_if_undeclared
+
+        warn_if_undeclared(agent, root)
         _say_if_taken(before, path, which, name, root)
     if before == after:
         say_done(f"{done}: {path}")
@@ -147,7 +148,7 @@ def command(
 
 
 def _check_link(root: Path, named: Path, path: Path, *, is_agreed_unseen: bool) -> None:
-    """A link out of the project is written through only by a person who saw where it leads."""
+    """Refuse to write through a symbolic link out of the project unless a person saw the target."""
     try:
         check_inside(root, named)
     except FileUnreadable:
@@ -162,7 +163,7 @@ def _entry(client: McpClient, root: Path, agent: str, *, find_tools: bool) -> di
     except UnicodeEncodeError as error:
         reason = "is a folder that JSON has no words for: its name is not UTF-8; rename it"
         raise FileUnreadable(str(root), reason) from error
-    # Clients start it in the project; without -P, Python would import a click.py that lies there.
+    # Clients start it in the project folder: without -P, Python would import a `click.py` from there.
     arguments = ["-P", "-m", "toolkeep", "mcp", "--project", str(root), "--agent", agent]
     arguments += ["--find-tools"] if find_tools else []
     entry: dict[str, Any] = {"command": sys.executable, "args": arguments}
@@ -171,7 +172,7 @@ def _entry(client: McpClient, root: Path, agent: str, *, find_tools: bool) -> di
 
 def _read(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8", newline="") as file:  # line ends stay as they are
+        with path.open(encoding="utf-8", newline="") as file:  # line endings stay
             text = file.read(CONFIG_FILE_BYTES + 1)
     except FileNotFoundError:
         return ""
@@ -195,7 +196,7 @@ def _with_entry(before: str, path: Path, client: McpClient, name: str, entry: di
 
 
 def _say_same_user(client: McpClient) -> None:
-    """What no check of ours changes: whoever runs commands as this user is this user."""
+    """Say what no check can prevent: commands that run as this user have the rights of this user."""
     say(
         f"  If {client.title} also runs commands as your user, its agent can do what you can: approve",
         err=True,
@@ -204,7 +205,7 @@ def _say_same_user(client: McpClient) -> None:
 
 
 def _say_if_taken(before: str, path: Path, client: McpClient, name: str, root: Path) -> None:
-    """That the name is so far that of another project's keep, or of another server: its entry goes."""
+    """Warn that the name belongs to another project's keep or another server, whose entry is replaced."""
     held = _servers(before, path, client, "").get(name)
     arguments = held.get("args") if isinstance(held, dict) else None
     if held and not (isinstance(arguments, list) and str(root) in arguments):
@@ -213,7 +214,7 @@ def _say_if_taken(before: str, path: Path, client: McpClient, name: str, root: P
 
 
 def _without_entry(before: str, path: Path, client: McpClient, name: str) -> str:
-    """The file without the entry of that name."""
+    """The file without the entry."""
     by_hand = f"remove {name!r} under {client.key!r} by hand"
     if name not in _servers(before, path, client, by_hand):
         return before
@@ -221,7 +222,7 @@ def _without_entry(before: str, path: Path, client: McpClient, name: str) -> str
 
 
 def _servers(text: str, path: Path, client: McpClient, by_hand: str) -> dict[str, Any]:
-    """The servers that a file names; raises where it is written in a way that cannot be changed safely."""
+    """The servers in a file; raises if it cannot be edited safely."""
     try:
         data = _plain(text) if text.strip() else {}
     except (ValueError, RecursionError) as error:
@@ -235,7 +236,7 @@ def _servers(text: str, path: Path, client: McpClient, by_hand: str) -> dict[str
 
 
 def _plain(text: str) -> Any:
-    """The data of JSON text; ValueError where two readers may take it for different things."""
+    """Parse JSON; ValueError if parsers could disagree about it."""
     return json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
 
 
@@ -271,9 +272,9 @@ def _agreed() -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    from toolkeep.storage.atomic import write_whole
+    from toolkeep.storage.atomic_files import write_whole
 
-    if os.path.realpath(path) != str(path):  # a tool could swap a folder while the person reads
+    if os.path.realpath(path) != str(path):  # a tool could swap a folder for a link while the person reads
         raise FileUnreadable(str(path), "is reached by a link that was not there before; look at it again")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

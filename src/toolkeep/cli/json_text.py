@@ -1,7 +1,7 @@
-"""Changes one member of a JSON object in its text, and leaves every other character as it stands.
+"""Edits one member of a JSON object in its text, and leaves every other character unchanged.
 
-A text that is read and written anew loses how somebody wrote it: line ends, escapes, digits, short lists.
-What comes in is JSON already: an object with no key twice.
+Parsing and writing would lose line endings, escapes, digits and layout. The input must be a valid JSON object
+without duplicate keys.
 """
 
 import json
@@ -15,7 +15,7 @@ _DECODER = json.JSONDecoder()
 
 
 class _Member(NamedTuple):
-    """Where a member of an object stands."""
+    """Position of a member."""
 
     key: str
     start: int
@@ -24,7 +24,7 @@ class _Member(NamedTuple):
 
 
 def with_member(text: str, path: tuple[str, ...], value: Any) -> str:
-    """The text with `value` under the keys of `path`, one inside the other; what is missing is made."""
+    """The text with `value` at `path`; missing objects are created."""
     start, rest = _innermost(text, path)
     members = list(_members(text, start))
     for member in members:
@@ -36,7 +36,7 @@ def with_member(text: str, path: tuple[str, ...], value: Any) -> str:
 
 
 def without_member(text: str, path: tuple[str, ...]) -> str:
-    """The text without what stands under the keys of `path`; the same text where nothing does."""
+    """The text without the member at `path`; unchanged if there is none."""
     start, rest = _innermost(text, path)
     members = list(_members(text, start))
     at = next((at for at, member in enumerate(members) if (member.key,) == rest), None)
@@ -50,7 +50,7 @@ def without_member(text: str, path: tuple[str, ...]) -> str:
 
 
 def _innermost(text: str, path: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """Where the last object begins that the path leads to before its last key, and the keys that are left."""
+    """Start of the innermost existing object on the path, and the remaining keys."""
     start = _after_space(text, 0)
     for depth, key in enumerate(path[:-1]):
         member = next((member for member in _members(text, start) if member.key == key), None)
@@ -61,7 +61,7 @@ def _innermost(text: str, path: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
 
 
 def _members(text: str, start: int) -> Iterator[_Member]:
-    """The members of the object that begins there."""
+    """The members of the object that starts there."""
     at = _after_space(text, start + 1)
     while text[at] != "}":
         key, end = _DECODER.raw_decode(text, at)
@@ -74,7 +74,7 @@ def _members(text: str, start: int) -> Iterator[_Member]:
 
 
 def _inserted(text: str, start: int, members: list[_Member], key: str, value: Any) -> str:
-    """The text with one more member, last in its object, and set off as the first one is."""
+    """The text with one more member at the end of an object, in the layout of its first member."""
     name = json.dumps(key, ensure_ascii=False)
     if members:
         first, end = members[0].start, members[-1].end
@@ -87,7 +87,7 @@ def _inserted(text: str, start: int, members: list[_Member], key: str, value: An
 
 
 def _written(value: Any, text: str, beside: int) -> str:
-    """A value as it is written in a line that begins with what stands `beside`; else in one line."""
+    """A value in the layout of the line that starts with `beside`; otherwise on one line."""
     indent = text[text.rfind("\n", 0, beside) + 1 : beside]
     is_inline = indent.strip(" \t") or "\n" not in text[:beside]
     return json.dumps(value, ensure_ascii=False) if is_inline else _lines(value, text, indent)
@@ -99,7 +99,7 @@ def _lines(value: Any, text: str, indent: str) -> str:
 
 
 def _unit(text: str) -> str:
-    """How the text is indented, by its first line that is."""
+    """The indentation of the text, from its first indented line."""
     found = _INDENT.search(text)
     return found[0] if found else "  "
 

@@ -1,4 +1,4 @@
-"""`toolkeep lint`: advice on a tool or on every definition of a file; nothing is registered."""
+"""`toolkeep lint`: advice on a tool or on the definitions in a file, without registering them."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from toolkeep.authoring.lint_rules import lint_definition
 from toolkeep.cli.options import common, files, print_json, project, say, say_done
-from toolkeep.definitions.lint import lint_definition
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Problem
-from toolkeep.providers.vendors import PROVIDERS
+from toolkeep.providers.vendor_registry import PROVIDERS
 
 
 @click.command("lint")
@@ -61,21 +61,21 @@ def _targets(
         "/" in target or Path(target).suffix in (".json", ".yml", ".yaml", ".py") or Path(target).is_file()
     )
     if target is not None and not is_file:
-        from toolkeep.cli.tools import keep_with
+        from toolkeep.cli.tool_selection import keep_with
 
         yield target, keep_with(files, project).get(target).definition, ()
         return
     for path in (*files, *([Path(target)] if target else [])):
         yield from _of_file(path)
     if target is None and not files:
-        from toolkeep.cli.tools import keep_with
+        from toolkeep.cli.tool_selection import keep_with
 
         yield from ((tool.name, tool.definition, ()) for tool in keep_with((), project).tools())
 
 
 def _permissions(project: Path | None) -> Sequence[str]:
-    """Those that the project would add, accepted or not: advice runs nothing."""
-    from toolkeep.assembly import open_state, project_folder, read_proposed
+    """Permissions that the project would add, accepted or not: linting runs nothing."""
+    from toolkeep.keep.open import open_state, project_folder, read_proposed
 
     root = project_folder(project)
     return read_proposed(root, open_state(root)).permissions
@@ -83,7 +83,7 @@ def _permissions(project: Path | None) -> Sequence[str]:
 
 def _of_file(path: Path) -> Iterator[tuple[str, ToolDefinition | None, tuple[Problem, ...]]]:
     from toolkeep.errors import DefinitionError
-    from toolkeep.sources.files import load_definitions
+    from toolkeep.sources.definition_files import load_definitions
 
     for loaded in load_definitions(path):
         problems = loaded.error.problems if isinstance(loaded.error, DefinitionError) else ()
@@ -120,9 +120,9 @@ def _report(
 def _for_provider(
     definition: ToolDefinition, provider: str
 ) -> tuple[tuple[Problem, ...], list[dict[str, str]]]:
-    """Why a provider cannot be told of the tool, or what it cannot be told of it."""
+    """Why a provider cannot express the tool, or what is lost."""
     from toolkeep.errors import DefinitionInvalid
-    from toolkeep.providers.lone import exported_alone
+    from toolkeep.providers.single_tool import exported_alone
 
     try:
         losses = exported_alone(definition, provider).losses

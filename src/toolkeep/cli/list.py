@@ -1,4 +1,4 @@
-"""`toolkeep list`: the tools, by category, then by name."""
+"""`toolkeep list`: list the tools by category and name."""
 
 import shutil
 import sys
@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import RegisteredTool
 from toolkeep.cli.options import common, files, is_terminal, print_json, project, say, say_columns
-from toolkeep.cli.tools import keep_with
-from toolkeep.definitions.declaration import declaration
+from toolkeep.cli.tool_selection import keep_with
 from toolkeep.definitions.tool import SourceKind
 from toolkeep.definitions.vocabulary import Category, Danger, ToolState
-from toolkeep.keep import Keep
-from toolkeep.wording import counted, shorten, visible
+from toolkeep.keep.keep import Keep
+from toolkeep.text.display import counted, shorten, visible
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 _HEADS = ("NAME", "VERSION", "CATEGORY", "RISK", "DANGER", "STATE", "DESCRIPTION")
 _DESCRIPTION_CHARS = 60
+"""Characters of a description in a row, beside six other columns; `toolkeep show` prints all of it."""
 _MANY = 10_000
 _WIDE_COLUMNS = 100
 _NARROW_COLUMNS = 60
@@ -143,7 +144,7 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def _cell(text: str, head: str) -> "Text":
-    """A cell; a description is cut, so that a tool takes one line."""
+    """A table cell; descriptions are truncated to keep one line for each tool."""
     from rich.text import Text
 
     cell = Text(text, style=_STYLES.get(text, ""))

@@ -1,4 +1,4 @@
-"""`toolkeep lock`: write down what was accepted of upstreams, or check it against what they offer."""
+"""`toolkeep lock`: write the accepted definitions of upstreams to a lock file, or check it."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolkeep.assembly import (
+from toolkeep.cli.options import common, print_json, project, say, say_done, say_failed
+from toolkeep.config.settings import Settings
+from toolkeep.errors import ImportRefused, LockInvalid
+from toolkeep.keep.open import (
     check_accepted,
     offered_by_project,
     open_keep,
@@ -14,10 +17,7 @@ from toolkeep.assembly import (
     project_folder,
     read_configuration,
 )
-from toolkeep.cli.options import common, print_json, project, say, say_done, say_failed
-from toolkeep.config.settings import Settings
-from toolkeep.errors import ImportRefused, LockInvalid
-from toolkeep.registry.locking import (
+from toolkeep.registry.lockfile import (
     LOCK_FILE,
     Lock,
     arriving_lock,
@@ -25,10 +25,10 @@ from toolkeep.registry.locking import (
     pinned_lock,
 )
 from toolkeep.storage.lock_file import read_lock_file, write_lock_file
-from toolkeep.wording import counted, visible
+from toolkeep.text.display import counted, visible
 
 if TYPE_CHECKING:
-    from toolkeep.sources.mcp.listing import Listing
+    from toolkeep.mcp_client.pinned_tools import PinnedTools
 
 
 @click.command("lock")
@@ -71,17 +71,16 @@ def _offered(root: Path, *, asks: bool) -> tuple[Lock, dict[str, Any]]:
     return arriving_lock(found.state.pins(), identities), identities
 
 
-def _listings(root: Path, settings: Settings) -> "dict[str, Listing]":
-    """What the MCP servers of the project say now."""
-    from toolkeep.cli.add.looking import listed_by
-    from toolkeep.cli.add.signing import access_for
+def _listings(root: Path, settings: Settings) -> "dict[str, PinnedTools]":
+    """What the MCP servers of the project list now."""
+    from toolkeep.cli.upstream_access import access_for, list_server_tools
 
     listings = {}
     for upstream in settings.upstreams.values():
         if upstream.is_project and upstream.kind == "mcp":
             entry = dict(upstream.data)
             access = access_for(root, upstream.name, entry, {}, is_signed_in=False)
-            listings[upstream.name] = listed_by(root, entry, {}, access)
+            listings[upstream.name] = list_server_tools(root, entry, {}, access)
     return listings
 
 
@@ -104,7 +103,7 @@ def _check(root: Path, offered: Lock, *, as_json: bool) -> None:
 
 def _write(root: Path, offered: Lock, *, as_json: bool) -> None:
     check_accepted(read_configuration(root, open_state(root)), "what was accepted is written into the lock")
-    open_keep(project=root).close()  # pins what arrives for the first time
+    open_keep(project=root).close()  # pins new definitions (trust on first use)
     state = open_state(root)
     pins = [] if state is None else [pin for pin in state.pins() if pin.key in offered.tools]
     lock = pinned_lock(pins, offered.upstreams)

@@ -1,4 +1,7 @@
-"""The command itself: finds its subcommands by name and loads only the one that is called."""
+"""The `toolkeep` command. Every top-level command has its own module, imported only when it is called.
+
+A command without subcommands, or a group of them, stands in `cli/<name>.py` under the name `command`.
+"""
 
 import importlib
 import os
@@ -36,53 +39,66 @@ COMMANDS = {
 
 
 def load_command(name: str = "") -> None:
-    """Import the file of a command, if that is one."""
+    """Import the module of a command, if there is such a command."""
     if name in COMMANDS:
-        importlib.import_module(f"toolkeep.cli.{name.replace('-', '_')}")
+        importlib.import_module(_module_name("toolkeep.cli.", name))
 
 
-class LazyGroup(click.Group):
-    """A group that imports a command's file when the command is called."""
+def _module_name(prefix: str, command: str) -> str:
+    return prefix + command.replace("-", "_")
 
-    def __init__(
-        self,
-        *args: Any,
-        package: str = "toolkeep.cli",
-        commands_help: dict[str, str] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self._package = package
-        self.commands_help = COMMANDS if commands_help is None else commands_help
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
-        """The commands, in order."""
-        return sorted(self.commands_help)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 -- click's signature
-        """One command."""
-        if cmd_name not in self.commands_help:
-            return None
-        module = importlib.import_module(f"{self._package}.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's signature
-        """The list in --help, without loading any command."""
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(self.commands_help.items()))
+class CommandGroup(click.Group):
+    """A group that suggests the nearest name for an unknown subcommand."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command, or a usage error with the nearest name."""
-        if args and args[0] not in self.commands_help and not args[0].startswith("-"):
-            from toolkeep.validation.nearest import nearest_name
+        """Find the subcommand, or raise a usage error that names the nearest one."""
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            from toolkeep.text.nearest import nearest_name
 
-            near = nearest_name(args[0], list(self.commands_help))
+            near = nearest_name(args[0], known)
             hint = f" Did you mean '{near}'?" if near else " Try 'toolkeep --help'."
             raise click.UsageError(f"No such command '{args[0][:64]}'.{hint}", ctx)
         return super().resolve_command(ctx, args)
+
+
+class LazyGroup(CommandGroup):
+    """A group that imports the module of a subcommand when that subcommand is called.
+
+    The module is called `prefix` plus the name of the command, and holds it as `command`.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        prefix: str = "toolkeep.cli.",
+        commands_help: dict[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._prefix = prefix
+        self.commands_help = COMMANDS if commands_help is None else commands_help
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
+        """List the subcommands in alphabetical order."""
+        return sorted(self.commands_help)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 -- click's signature
+        """Import and return one subcommand."""
+        # Only names from the table are imported: the word comes from the command line.
+        if cmd_name not in self.commands_help:
+            return None
+        module = importlib.import_module(_module_name(self._prefix, cmd_name))
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's signature
+        """Write the list in --help without importing any subcommand."""
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(self.commands_help.items()))
 
 
 def _version(ctx: click.Context, _: click.Parameter, value: Any) -> None:

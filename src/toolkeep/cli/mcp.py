@@ -1,4 +1,4 @@
-"""`toolkeep mcp`: the keep as an MCP server, for the configuration of a client."""
+"""`toolkeep mcp`: serve the keep over MCP, as an entry in a client's configuration."""
 
 import contextlib
 import os
@@ -9,15 +9,15 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from toolkeep.cli.listening import address, listen, whole
+from toolkeep.cli.listen_options import address, listen, whole
 from toolkeep.cli.options import common, files, project, say_done
 
 if TYPE_CHECKING:
-    from toolkeep.keep import Keep
-    from toolkeep.mcp.server import McpServer
+    from toolkeep.keep.keep import Keep
+    from toolkeep.mcp_server.dispatch import McpServer
 
 INBOX_WAIT_S = 50.0
-"""How long a call waits for `toolkeep approve` unless it is said: most clients give up after a minute."""
+"""Default wait for an approval; most clients time out after a minute."""
 
 
 @click.command("mcp")
@@ -59,23 +59,23 @@ def command(
     Calls are checked, decided, recorded and run as ever, as those of one agent. Where a person has to agree,
     the call waits in the inbox: toolkeep approve.
     """
-    from toolkeep.assembly import project_folder
+    from toolkeep.keep.open import project_folder
 
     streams = _take_streams() if port is None else contextlib.nullcontext()
     root = project_folder(project)
-    # Relative paths of calls start from the project: a client starts us wherever it likes.
+    # Relative paths in calls start from the project, wherever the client starts this process.
     with streams as taken, contextlib.chdir(root), _open(whole(files), root, wait_s) as keep:
         if not keep.has_agent(agent):
             raise click.BadParameter(f"{agent!r} is not declared under `agents`", param_hint="--agent")
-        from toolkeep.mcp.server import McpServer
+        from toolkeep.mcp_server.dispatch import McpServer
 
         keep.follow_store()
         server = McpServer(keep, agent=agent, find_tools=find_tools, client_answers=client_answers)
         if taken is None:
             _serve_http(server, host, port or 0)
         else:
-            from toolkeep.mcp.serving import run
-            from toolkeep.mcp.stdio import serve_stdio
+            from toolkeep.mcp_server.serve_http import run
+            from toolkeep.mcp_server.stdio_server import serve_stdio
 
             with contextlib.suppress(KeyboardInterrupt):
                 run(serve_stdio(server, *taken))
@@ -83,9 +83,9 @@ def command(
 
 
 def _open(files: tuple[Path, ...], root: Path, wait_s: float | None) -> "Keep":
-    from toolkeep.assembly import open_state, read_configuration
-    from toolkeep.cli.tools import keep_with
-    from toolkeep.mcp.approvals import ask_client
+    from toolkeep.cli.tool_selection import keep_with
+    from toolkeep.keep.open import open_state, read_configuration
+    from toolkeep.mcp_server.client_approvals import ask_client
 
     if wait_s is None:
         wait_s = read_configuration(root, open_state(root)).approval_wait_s or INBOX_WAIT_S
@@ -93,7 +93,7 @@ def _open(files: tuple[Path, ...], root: Path, wait_s: float | None) -> "Keep":
 
 
 def _serve_http(server: "McpServer", host: str, port: int) -> None:
-    from toolkeep.mcp.serving import PATH, check_loopback, serve_http
+    from toolkeep.mcp_server.serve_http import PATH, check_loopback, serve_http
 
     try:
         check_loopback(host)
@@ -111,7 +111,11 @@ def _serve_http(server: "McpServer", host: str, port: int) -> None:
 
 @contextlib.contextmanager
 def _take_streams() -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Standard input and output, for messages alone: a tool that prints, or reads, finds others there."""
+    """Reserve stdin and stdout for messages.
+
+    A tool that prints would otherwise write into the protocol, and one that reads would take the client's
+    messages: after this, its stdout is stderr and its stdin is empty.
+    """
     sys.stdout.flush()
     source, sink = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
     nowhere = os.open(os.devnull, os.O_RDONLY)

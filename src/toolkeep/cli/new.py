@@ -1,4 +1,4 @@
-"""`toolkeep new`: a tool with its tests, which pass at once."""
+"""`toolkeep new`: write a tool with tests that pass."""
 
 import builtins
 import keyword
@@ -9,9 +9,9 @@ from string import Template
 import click
 
 from toolkeep.cli.options import common, print_json, say, say_done, write_new
-from toolkeep.definitions.names import wrong_with_author_name
+from toolkeep.definitions.tool_names import wrong_with_author_name
 from toolkeep.errors import FileUnreadable
-from toolkeep.files import is_there
+from toolkeep.host.files import is_there
 
 _FUNCTION = Template('''\
 """The tool `$name`."""
@@ -154,7 +154,7 @@ _OURS = frozenset({"toolkeep", "pydantic", "pytest", "tool", "open_keep", "check
 
 
 def _is_taken(name: str) -> bool:
-    """Whether a module or function of that name would hide one that it needs."""
+    """Whether a module or function of that name would shadow one that it needs."""
     is_theirs = keyword.iskeyword(name) or hasattr(builtins, name) or name in sys.stdlib_module_names
     return is_theirs or name in _OURS or name.startswith("test_")
 

@@ -1,4 +1,4 @@
-"""What every command shares: its options, its logs, its way of printing."""
+"""Shared options, logging and output of all commands."""
 
 import contextlib
 import functools
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 import click
 
 from toolkeep.errors import ToolkeepError
-from toolkeep.wording import visible
+from toolkeep.text.display import visible
 
 if TYPE_CHECKING:
     import logging
@@ -22,7 +22,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error", "off")
 
 
 def common(command: Callable[P, R]) -> Callable[P, R]:
-    """`--json` and `--log-level`, and errors as one clear message with exit status 1."""
+    """Add `--json` and `--log-level`, and report errors as one message with exit status 1."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @click.option(
@@ -40,7 +40,7 @@ def common(command: Callable[P, R]) -> Callable[P, R]:
             except ToolkeepError as error:
                 fail(error, as_json=bool(kwargs.get("as_json")))
             except BrokenPipeError:
-                raise  # click ends quietly: whoever read us has enough
+                raise  # click exits quietly: the reader has closed the pipe
             except OSError as error:
                 what = error.filename or type(error).__name__
                 reason = error.strerror or "input or output failed"
@@ -86,22 +86,22 @@ def _logs_on_stderr(level: str) -> Iterator[None]:
 
 
 def _line(record: "logging.LogRecord") -> str:
-    """One line a record: the message, then its fields."""
+    """Format a log record on one line: message, then fields."""
     import logging
 
     plain = vars(logging.makeLogRecord({})).keys() | {"message", "taskName"}
-    named = vars(record) if not record.args else {}  # a message with arguments says them itself
+    named = vars(record) if not record.args else {}  # a message with arguments contains them
     fields = [f"{name}={visible(str(value))}" for name, value in named.items() if name not in plain]
     return " ".join([record.levelname.lower(), record.name + ":", visible(record.getMessage()), *fields])
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether a person sits at a stream; one that is closed has nobody."""
+    """Whether a stream is a terminal; False if it is closed."""
     return stream is not None and stream.isatty()
 
 
 def is_agreed(question: str) -> bool:
-    """Whether the person at the terminal says yes; Ctrl-C and the end of input are a no."""
+    """Ask yes or no on the terminal; Ctrl-C and end of input are a no."""
     try:
         return click.confirm(question, default=False, err=True)
     except click.Abort:
@@ -110,7 +110,7 @@ def is_agreed(question: str) -> bool:
 
 
 def fail(error: ToolkeepError, *, as_json: bool) -> NoReturn:
-    """Say what happened and end with status 1."""
+    """Print an error and exit with status 1."""
     if as_json:
         from toolkeep.errors import DefinitionError
 
@@ -129,32 +129,33 @@ def fail(error: ToolkeepError, *, as_json: bool) -> NoReturn:
 
 
 def say(*lines: str, label: str = "", color: str | None = None, err: bool = False) -> None:
-    """Lines for a person, after a coloured label; what tools and models wrote cannot control the terminal.
+    """Print lines after a coloured label, with control characters made visible.
 
-    Each argument is one line, whatever it holds: a newline in a name would else begin a row of its own, in
-    which a client could write what it likes. Text of several lines is split by whoever knows that it is.
+    Names and texts come from tools, servers and models: an escape sequence could rewrite what stands on the
+    screen (hide a warning, fake a prompt), and a newline in a name could start a line that looks like ours.
+    So every argument is one line; callers split text that has several.
     """
     shown = click.style(label, fg=color) if color else label
     click.echo(shown + "\n".join(map(visible, lines)), err=err)
 
 
 def say_done(text: str, *more: str, err: bool = False) -> None:
-    """What came about."""
+    """Print a success."""
     say(f" {text}", *more, label="✓", color="green", err=err)
 
 
 def say_failed(text: str, *more: str, err: bool = False) -> None:
-    """What did not."""
+    """Print a failure."""
     say(f" {text}", *more, label="✗", color="red", err=err)
 
 
 def warn(text: str, *more: str, err: bool = True) -> None:
-    """What a person should look at."""
+    """Print a warning."""
     say(f" {text}", *more, label="!", color="yellow", err=err)
 
 
 def say_columns(rows: Sequence[Sequence[str]]) -> None:
-    """Rows of text, their cells below each other."""
+    """Print a table."""
     rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -162,20 +163,21 @@ def say_columns(rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_json(data: Any) -> None:
-    """Data on stdout, as JSON."""
+    """Print JSON on stdout."""
     import json
 
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    has_all = encoding.lower() in ("utf-8", "utf8")  # else in JSON's own way to write a character
+    has_all = encoding.lower() in ("utf-8", "utf8")  # otherwise as \\u escapes
     say(*json.dumps(data, indent=2, ensure_ascii=not has_all).split("\n"))
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a file that does not exist yet."""
+    """Write a file that must not exist."""
     from toolkeep.errors import FileUnreadable
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Exclusive creation: neither an existing file nor a planted link is ever overwritten.
         file = path.open("x", encoding="utf-8")
     except FileExistsError as error:
         raise FileUnreadable(str(path), "exists already; choose another, or move it away") from error
@@ -185,5 +187,5 @@ def write_new(path: Path, text: str) -> None:
         with file:
             file.write(text)
     except OSError as error:
-        path.unlink()  # half a file would be in the way of the next try
+        path.unlink()  # half a file would block the next attempt
         raise FileUnreadable(str(path), error.strerror or "cannot be written") from error

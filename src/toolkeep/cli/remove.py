@@ -1,4 +1,4 @@
-"""`toolkeep remove`: takes an upstream out of the configuration, with all that is remembered of it."""
+"""`toolkeep remove`: remove an upstream from the configuration, with its pins, tokens and listing."""
 
 import stat
 from pathlib import Path
@@ -7,23 +7,23 @@ from typing import Any, Final
 import click
 import msgspec
 
-from toolkeep.assembly import open_state, project_folder, read_configuration, sign_ins_of
-from toolkeep.cli.add.writing import block_end, changed_lines, check_agreed, check_name
+from toolkeep.cli.config_edit import block_end, changed_lines, check_agreed, check_name
 from toolkeep.cli.options import common, print_json, project, say, say_done
-from toolkeep.documents import Document, read_yaml
 from toolkeep.errors import FileUnreadable, ImportRefused
-from toolkeep.files import check_inside
-from toolkeep.registry.locking import LOCK_FILE, Lock, of_origins
-from toolkeep.storage.atomic import write_whole
+from toolkeep.host.files import check_inside
+from toolkeep.json_values.yaml import Document, read_yaml
+from toolkeep.keep.open import open_state, project_folder, read_configuration, sign_ins_of
+from toolkeep.registry.lockfile import LOCK_FILE, Lock, of_origins
+from toolkeep.storage.atomic_files import write_whole
 from toolkeep.storage.lock_file import read_lock_file, write_lock_file
-from toolkeep.storage.state import KeepState
-from toolkeep.wording import counted, visible
+from toolkeep.storage.sqlite.state_db import KeepState
+from toolkeep.text.display import counted, visible
 
 _KINDS: Final = ("mcp", "openapi")
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be removed, not yet done."""
+    """A proposed removal."""
 
     name: str
     root: Path
@@ -40,12 +40,12 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> Path:
-        """The configuration."""
+        """Path of the configuration."""
         return self.root / ".agent" / "config.yml"
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Under what the upstream is pinned and locked."""
+        """The origins under which the upstream is pinned and locked."""
         return tuple(f"{kind}:{self.name}" for kind in _KINDS)
 
     @property
@@ -56,7 +56,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def besides(self) -> list[str]:
-        """What goes with the entry, in words."""
+        """What is removed besides the entry, as text."""
         count = counted(len(self.tools), "tool")
         words = [visible(str(self.listing))] if self.listing else []
         words += [f"what was accepted of {count}: {visible(', '.join(self.tools))}"] if self.tools else []
@@ -95,7 +95,7 @@ def command(name: str, *, yes: bool, project: Path | None, as_json: bool) -> Non
 
 
 def _planned(root: Path, name: str, state: KeepState | None) -> Removal:
-    """What there is of the upstream; raises `ImportRefused` where there is nothing, or not here."""
+    """Plan the removal; raises `ImportRefused` if there is nothing to remove here."""
     check_name(name)
     before, document = _configuration(root)
     upstreams = _upstreams(document)
@@ -141,7 +141,7 @@ def _upstreams(document: Document | None) -> dict[str, Any]:
 
 
 def _without(text: str, document: Document, name: str) -> str:
-    """The text without the entry of an upstream; `ImportRefused` where that cannot be taken out."""
+    """The text without the entry; `ImportRefused` if it cannot be removed."""
     place = document.key_place(f"/upstreams/{name}")
     lines = text.splitlines(keepends=True)
     first, last = place.line - 1, block_end(lines, place.line, place.column - 1)
@@ -167,7 +167,7 @@ def _read(text: str, path: str) -> Any:
 
 
 def _listing(root: Path, name: str, upstreams: dict[str, Any]) -> Path | None:
-    """The file that `toolkeep add` wrote, by its name, unless another upstream has it too."""
+    """The file that `toolkeep add` wrote, unless another upstream uses it."""
     others = [entry for key, entry in upstreams.items() if key != name and isinstance(entry, dict)]
     named = {str(entry.get(kind)) for entry in others for kind in _KINDS}
     written = (f"{name}.mcp.json", f"{name}.openapi.json", f"{name}.openapi.yml")
@@ -197,7 +197,7 @@ def _show(removal: Removal) -> None:
 
 
 def _carry_out(removal: Removal, state: KeepState | None) -> None:
-    """The configuration first: without its pins, an upstream that is still there would be trusted anew."""
+    """Remove; the configuration first: an upstream without its pins would be trusted anew."""
     try:
         if removal.before != removal.after:
             mode = stat.S_IMODE(removal.path.stat().st_mode)

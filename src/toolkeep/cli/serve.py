@@ -1,4 +1,4 @@
-"""`toolkeep serve`: the keep over HTTP, for whoever has a token."""
+"""`toolkeep serve`: serve the keep over HTTP, with token authentication."""
 
 import json
 from pathlib import Path
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolkeep.cli.listening import address as address_of
-from toolkeep.cli.listening import listen, whole
+from toolkeep.cli.listen_options import address as address_of
+from toolkeep.cli.listen_options import listen, whole
 from toolkeep.cli.options import common, files, is_terminal, project, say, say_done, warn
 
 if TYPE_CHECKING:
-    from toolkeep.keep import Keep
-    from toolkeep.storage.sign_in import SignInCodes
+    from toolkeep.keep.keep import Keep
+    from toolkeep.storage.sqlite.sign_in_codes import SignInCodes
 
 PORT = 8765
 
@@ -87,10 +87,10 @@ def command(
     _check_installed()
     import contextlib
 
-    from toolkeep.assembly import open_tokens, project_folder
+    from toolkeep.keep.open import open_tokens, project_folder
     from toolkeep.limits import ServerLimits
-    from toolkeep.server.assemble import make_app
-    from toolkeep.server.serving import is_loopback, names_of, serve
+    from toolkeep.server.app_factory import make_app
+    from toolkeep.server.run_server import is_loopback, names_of, serve
 
     if as_json:
         _log_json()
@@ -100,7 +100,7 @@ def command(
     address = f"http://{address_of(host, sock.getsockname()[1])}"
     codes = _codes(root) if has_page else None
     tokens = contextlib.closing(open_tokens(root))
-    # Relative paths of calls start from the project, wherever the server is started from.
+    # Relative paths in calls start from the project, wherever the server is started.
     with sock, tokens as held, contextlib.chdir(root), _open(whole(files), root, wait_s) as keep:
         app = make_app(
             keep,
@@ -135,36 +135,36 @@ def _check_installed() -> None:
 
 
 def _log_json() -> None:
-    """Logs as lines of JSON, for whoever reads our output with a program."""
+    """Write logs as JSON lines."""
     import logging
 
-    from toolkeep.telemetry.json_logs import JsonFormatter
+    from toolkeep.telemetry.logs import JsonFormatter
 
     for handler in logging.getLogger("toolkeep").handlers:
         handler.format = JsonFormatter().format  # type: ignore[method-assign]  # as the handler was made
 
 
 def _open(files: tuple[Path, ...], root: Path, wait_s: float | None) -> "Keep":
-    from toolkeep.assembly import open_state, read_configuration
-    from toolkeep.cli.tools import keep_with
+    from toolkeep.cli.tool_selection import keep_with
+    from toolkeep.keep.open import open_state, read_configuration
     from toolkeep.limits import WAIT_FOR_PERSON_SECONDS
-    from toolkeep.server.calls import ask_elsewhere
+    from toolkeep.server.api.call_routes import defer_to_inbox
 
     if wait_s is None:
         wait_s = read_configuration(root, open_state(root)).approval_wait_s or WAIT_FOR_PERSON_SECONDS
-    return keep_with(files, root, approver=ask_elsewhere, approval_wait_s=wait_s)
+    return keep_with(files, root, approver=defer_to_inbox, approval_wait_s=wait_s)
 
 
 def _codes(project: Path) -> "SignInCodes":
-    from toolkeep.assembly import open_state
-    from toolkeep.storage.sign_in import FileSignInCodes, MemorySignInCodes
+    from toolkeep.keep.open import open_state
+    from toolkeep.storage.sqlite.sign_in_codes import FileSignInCodes, MemorySignInCodes
 
     state = open_state(project)
     return MemorySignInCodes() if state is None else FileSignInCodes(state.folder)
 
 
 def _say_begun(address: str, *, has_token: bool, as_json: bool) -> None:
-    """Where it is, and how to get in; a token itself is shown by `toolkeep token make` alone."""
+    """Print the address and how to sign in; tokens are printed by `toolkeep token make` only."""
     if as_json:
         say(json.dumps({"address": address}))
     else:
@@ -175,7 +175,7 @@ def _say_begun(address: str, *, has_token: bool, as_json: bool) -> None:
 
 
 def _say_how_to_sign_in(public: str, codes: "SignInCodes") -> None:
-    """A link goes to a terminal alone: what is no terminal may be a log."""
+    """Print a sign-in link, on a terminal only: other outputs may be logs, and the link grants all rights."""
     import sys
 
     if is_terminal(sys.stderr):
@@ -186,6 +186,6 @@ def _say_how_to_sign_in(public: str, codes: "SignInCodes") -> None:
 
 
 def _link_command(public: str) -> str:
-    """`toolkeep token link` looks for the server where it usually is."""
+    """The `toolkeep token link` command for this server's address."""
     at = "" if public == f"http://127.0.0.1:{PORT}" else f" --address {public}"
     return f"toolkeep token link{at}"

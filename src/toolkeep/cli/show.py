@@ -1,4 +1,4 @@
-"""`toolkeep show`: one tool, for a person or as data."""
+"""`toolkeep show`: show one tool, as text or data."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
+from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import RegisteredTool
 from toolkeep.cli.options import common, files, print_json, project, say
-from toolkeep.cli.tools import complete_name, keep_with
+from toolkeep.cli.tool_selection import complete_name, keep_with
 from toolkeep.config.settings import Run
-from toolkeep.definitions.declaration import declaration
-from toolkeep.definitions.public import public_schema
+from toolkeep.definitions.redacted_schema import public_schema
 from toolkeep.definitions.tool import ToolDefinition
-from toolkeep.providers.vendors import PROVIDERS
-from toolkeep.validation.hint import describe
-from toolkeep.wording import visible
+from toolkeep.providers.vendor_registry import PROVIDERS
+from toolkeep.text.display import visible
+from toolkeep.validation.signature_hint import describe
 
 _CONSTRAINTS = (
     "minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum",
@@ -61,8 +61,8 @@ def command(
 
 
 def _print_format(tool: RegisteredTool, provider: str, *, strict: bool, as_json: bool) -> None:
-    """The definition on stdout, what is lost on stderr; with --json both as data."""
-    from toolkeep.providers.lone import exported_alone
+    """The definition on stdout and what is lost on stderr; with --json both as data."""
+    from toolkeep.providers.single_tool import exported_alone
 
     exported = exported_alone(tool, provider, strict=strict)
     if as_json:
@@ -139,7 +139,7 @@ def _lines(tool: RegisteredTool, versions: Sequence[RegisteredTool]) -> Iterator
 
 
 def _said(label: str, text: str) -> Iterator[str]:
-    """Text of several lines that cannot pass for lines of ours."""
+    """Text of several lines, indented so that it cannot pass for ours."""
     first, *more = text.split("\n")
     yield f"{label}: {first}"
     yield from (f"    {line}" for line in more)

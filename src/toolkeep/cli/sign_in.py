@@ -1,4 +1,4 @@
-"""`toolkeep sign-in`: a person signs in to an upstream MCP server, and its tokens are kept."""
+"""`toolkeep sign-in`: sign in to an upstream MCP server with OAuth, and store its tokens."""
 
 import asyncio
 import webbrowser
@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
-from toolkeep.assembly import open_state, project_folder, read_configuration
-from toolkeep.cli.add.signing import show, tokens_of, wanted_of
 from toolkeep.cli.options import common, print_json, project, say_done
+from toolkeep.cli.upstream_access import client_settings, show_sign_in_url, sign_in_store
 from toolkeep.errors import SignInFailed, ToolkeepError
-from toolkeep.sandbox.trusted import THIS_PROCESS
-from toolkeep.sources.mcp.looking import look
-from toolkeep.sources.mcp.speaking import UpstreamFailed
-from toolkeep.sources.oauth.access import SigningIn
-from toolkeep.wording import visible
+from toolkeep.keep.open import open_state, project_folder, read_configuration
+from toolkeep.mcp_client.inspect_server import inspect_mcp_server
+from toolkeep.mcp_client.oauth.credentials import InteractiveSignIn
+from toolkeep.mcp_client.transport import UpstreamFailed
+from toolkeep.sandbox.trusted_paths import THIS_PROCESS
+from toolkeep.text.display import visible
 
 
 @click.command("sign-in")
@@ -35,20 +35,22 @@ def command(
     """
     root = project_folder(project)
     entry = _entry(root, name)
-    tokens = tokens_of(root)
+    tokens = sign_in_store(root)
     if forget:
         was_there = tokens.forget(name)
         _tell({"upstream": name, "forgotten": was_there}, f"forgot '{name}'", as_json=as_json)
         return
 
     def tell(url: str) -> None:
-        show(url)
+        show_sign_in_url(url)
         if opens:
             webbrowser.open(url)
 
     try:
         before = tokens.get(name)
-        access = SigningIn(entry["url"], wanted_of(entry, {}), tell, before=before, port=port or 0)
+        access = InteractiveSignIn(
+            entry["url"], client_settings(entry, {}), tell, before=before, port=port or 0
+        )
         asyncio.run(_signed_in(entry, root, access, is_wanted=bool(before and before.wanted)))
     except UpstreamFailed as failed:
         raise SignInFailed(name, failed.reason) from None
@@ -58,18 +60,23 @@ def command(
     _tell({"upstream": name, "issuer": access.kept.issuer}, f"signed in to '{name}'", as_json=as_json)
 
 
-async def _signed_in(entry: dict[str, Any], root: Path, access: SigningIn, *, is_wanted: bool) -> None:
-    """Sign in when the server asks, or at once where it wanted more than it was shown last time."""
+async def _signed_in(
+    entry: dict[str, Any], root: Path, access: InteractiveSignIn, *, is_wanted: bool
+) -> None:
+    """Sign in when the server requires it, or at once if it asked for more scopes last time."""
     if is_wanted:
         await access.begin()
     try:
-        await look(entry, str(root), str, THIS_PROCESS, access)
+        await inspect_mcp_server(entry, str(root), str, THIS_PROCESS, access)
     except ToolkeepError as error:
         raise SignInFailed(str(entry["url"]), error.message) from None
 
 
 def _entry(root: Path, name: str) -> dict[str, Any]:
-    """What the configuration says of an upstream that is signed in to; only what a person accepted counts."""
+    """The configuration of an upstream with OAuth; only accepted configuration counts.
+
+    Otherwise a cloned project could name a server of its own and collect the person's consent for it.
+    """
     found = read_configuration(root, open_state(root)).upstreams.get(name)
     if found is None:
         hint = "add it: toolkeep add mcp NAME URL --sign-in; and accept it: toolkeep accept"

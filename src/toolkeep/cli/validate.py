@@ -1,4 +1,4 @@
-"""`toolkeep validate`: would this call be accepted, and if not, what would mend it?"""
+"""`toolkeep validate`: check the arguments of a call, and suggest repairs."""
 
 import json
 import sys
@@ -9,8 +9,8 @@ import click
 
 from toolkeep.calls import CheckedCall, Refusal
 from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed
-from toolkeep.cli.tools import complete_name, keep_with, read_arguments
-from toolkeep.keep import Keep
+from toolkeep.cli.tool_selection import complete_name, keep_with, read_arguments
+from toolkeep.keep.keep import Keep
 
 
 @click.command("validate")
@@ -40,7 +40,7 @@ def command(
 
 
 def _shown(check: CheckedCall) -> Any:
-    """The parsed arguments without what is secret."""
+    """The parsed arguments without secrets."""
     return check.registered.arguments.secrecy.redact(check.arguments)
 
 

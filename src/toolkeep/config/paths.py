@@ -1,4 +1,4 @@
-"""Where configuration files lie. Light, so that a keep without any pays nothing for reading them."""
+"""Where configuration files are. A light module: a keep without any file imports nothing else."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 PROJECT_FILE = Path(".agent") / "config.yml"
 USER_FILES = (Path(".acode") / "config.yml", Path(".agent") / "config.yml")
-"""Below the home folder; later ones go over earlier ones."""
+"""Below the home folder; later files override earlier ones."""
 
 
 class ConfigPaths(NamedTuple):
@@ -15,7 +15,7 @@ class ConfigPaths(NamedTuple):
 
     user: tuple[Path, ...]
     project: Path | None
-    """None where the project is the home folder: then the file is the user's own."""
+    """None if the project is the home folder: then the file is the user's own."""
 
     @property
     def exist(self) -> bool:
@@ -24,7 +24,7 @@ class ConfigPaths(NamedTuple):
 
 
 def _may_exist(path: Path) -> bool:
-    """Whether there is a file, or something that keeps us from knowing."""
+    """Whether there is a file, or something that prevents us from knowing."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -35,7 +35,7 @@ def _may_exist(path: Path) -> bool:
 
 
 def home_folder() -> Path | None:
-    """The user's home, None for a user without one."""
+    """The user's home folder; None for a user without one."""
     try:
         return Path.home()
     except RuntimeError:
@@ -48,8 +48,8 @@ def find_project(start: Path, home: Path | None) -> Path:
 
 
 def outer_projects(project: Path, home: Path | None) -> list[Path]:
-    """The folders with a configuration above a project, the nearest first."""
-    # A working folder has no links in its path, so what lies above a named folder is looked for without, too.
+    """The folders with a configuration above a project, nearest first."""
+    # Resolved: a working folder has no symlinks in its path, so a named folder must not have any either.
     start = Path(os.path.realpath(project))
     return [folder for folder in _configured(start, home) if folder != start]
 
@@ -64,7 +64,10 @@ def _configured(start: Path, home: Path | None) -> Iterator[Path]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether a folder above the working folder may speak for it: not one that another user put there."""
+    """Whether a folder above the working folder may configure it: not one that another user created.
+
+    In a shared folder such as /tmp anybody could otherwise place a configuration above your project.
+    """
     ours = (os.geteuid(), 0)
     try:
         return all(

@@ -1,8 +1,8 @@
-"""Which files of a project a tool's code is made of, found without importing or running any of it (REG-5).
+"""Find the files that a tool's code consists of, without importing or running any of it (REG-5).
 
-Comes in: a project's folder, and what its configuration names. Goes out: the files, and the SHA-256 of each.
-The sources are hostile: they are parsed, within bounds, and nothing more. Not found is what code imports by a
-name that it works out while it runs, what lies outside the project, and data that it reads.
+In: a project folder, and what its configuration names. Out: the files, and the SHA-256 of each. The sources
+are hostile: they are only parsed, within limits. Not found: imports by a computed name, code outside the
+project, and data files.
 """
 
 import ast
@@ -20,25 +20,26 @@ from toolkeep.errors import FileUnreadable
 from toolkeep.limits import CODE_FILES, CODE_SOURCE_BYTES
 
 ABSENT: Final = ""
-"""In the place of a hash: there is no such file. One that appears later is another code."""
+"""Instead of a hash: there is no such file. If one appears later, the code has changed."""
 _SUFFIXES: Final = tuple(all_suffixes())
 _SOURCE_FOLDER: Final = "src"
 _BLOCK: Final = 1 << 20
+"""Read at a time while hashing."""
 _ENVIRONMENT: Final = ("pyvenv.cfg", "bin/python")
-"""What Python knows an environment by."""
+"""What Python recognizes an environment by."""
 
 
 def project_modules(entry: Path, root: Path) -> tuple[Path, ...]:
-    """A Python file, and every module of the project that it imports, directly or through others, in order.
+    """A Python file and every module of the project that it imports, directly or indirectly, in order.
 
-    Imports anywhere in a file count, also inside functions and below conditions. Whatever could stand for a
-    name counts: a package, a module and an extension beside each other are all found.
+    Imports anywhere in a file count, also inside functions and conditions. Every candidate for a name counts:
+    a package, a module and an extension beside each other are all found.
     """
     return _Walk(root, entry.parent).files([entry])
 
 
 def reference_files(reference: str, root: Path) -> tuple[Path, ...]:
-    """The same for `module:name`, looked for in the project and its `src`; none where it lies elsewhere."""
+    """The same for `module:name`, searched in the project and its `src`; empty if it is elsewhere."""
     walk = _Walk(root, root)
     return walk.files(walk.module(reference.partition(":")[0]))
 
@@ -95,7 +96,7 @@ class _Walk:
         try:
             raw = path.read_bytes() if path.is_file() else b""
             self._read_bytes += len(raw)
-            if self._read_bytes > CODE_SOURCE_BYTES:  # padding must not keep imports from being seen
+            if self._read_bytes > CODE_SOURCE_BYTES:  # padding must not hide imports from the review
                 raise FileUnreadable(
                     str(self._root), f"its tools have more than {CODE_SOURCE_BYTES} bytes of code"
                 )
@@ -103,12 +104,12 @@ class _Walk:
         except (OSError, SyntaxError, ValueError):
             return None  # Python could not import it either
         except (RecursionError, MemoryError) as error:
-            # A worker with a larger stack could: what it imports would be accepted by nobody.
+            # A worker with a larger stack could: it would import code that nobody accepted.
             raise FileUnreadable(str(path), "it is nested too deeply to find what it imports") from error
 
 
 def _imports(tree: ast.AST | None) -> Iterator[tuple[str, int, tuple[str, ...]]]:
-    """Name, level and members of each import of a source, wherever it stands."""
+    """Name, level and members of each import in a source, wherever it stands."""
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Import):
             yield from ((alias.name, 0, ()) for alias in node.names)
@@ -126,7 +127,7 @@ _IMPORTERS: Final = {
 
 
 def _called(call: ast.Call) -> Iterator[tuple[str, int, tuple[str, ...]]]:
-    """The same of a call that imports, as far as it is written out."""
+    """The same for a call that imports, as far as its arguments are constants."""
     function = call.func
     called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     given = dict(zip(_IMPORTERS.get(called, ()), call.args, strict=False))
@@ -139,9 +140,9 @@ def _called(call: ast.Call) -> Iterator[tuple[str, int, tuple[str, ...]]]:
         depth = level if isinstance(level, int) and level > 0 else 0
         yield name, depth, tuple(one for one in members if isinstance(one, str))
     elif name.startswith(".") and isinstance(package, str):
-        with contextlib.suppress(ImportError):  # beyond the top, where nothing is
+        with contextlib.suppress(ImportError):  # beyond the top level, where nothing is
             yield resolve_name(name, package), 0, ()
-    else:  # another package than a constant is most likely the file's own
+    else:  # a package that is no constant is most likely the file's own
         beyond = name.lstrip(".")
         yield beyond, len(name) - len(beyond), ()
 
@@ -161,7 +162,7 @@ def _chain(top: Path, parts: list[str]) -> Iterator[Path]:
 
 
 def _files_of(place: Path) -> Iterator[Path]:
-    """Whatever could be imported from a place: a package's first file, or a module of any form."""
+    """Whatever could be imported from a place: a package's `__init__`, or a module of any kind."""
     candidates = [place / f"__init__{suffix}" for suffix in _SUFFIXES]
     candidates += [place.with_name(place.name + suffix) for suffix in _SUFFIXES] if place.name else []
     yield from filter(_is_file, candidates)
@@ -187,7 +188,7 @@ def _is_file(path: Path) -> bool:
 
 
 def named_files(run: Any, root: Path) -> tuple[Path, ...]:
-    """The files of the project that a `run` names, with what they import."""
+    """The files of the project that a `run` names, with their imports."""
     if not isinstance(run, Mapping) or len(run) != 1:
         return ()
     ((kind, target),) = run.items()
@@ -203,7 +204,7 @@ def named_files(run: Any, root: Path) -> tuple[Path, ...]:
 
 
 def _of_words(argv: Any, code: Any, root: Path) -> Iterator[Path]:
-    """The program, where it is named by a path in the project, and every word that is a file there."""
+    """The program, if it is a path in the project, and every word that is a file there."""
     words = [word for word in argv if isinstance(word, str)] if isinstance(argv, list) else []
     listed = [word for word in code if isinstance(word, str)] if isinstance(code, list) else []
     for index, word in enumerate((*words, *listed)):
@@ -217,9 +218,9 @@ def _of_words(argv: Any, code: Any, root: Path) -> Iterator[Path]:
 
 
 def _environment_of(program: Path, root: Path) -> Iterator[Path]:
-    """What makes the folder around a program a Python environment, there or not.
+    """The files that make the folder around a program a Python environment, existing or not.
 
-    Which folders the program is shown follows from these: a tool that puts one there must not choose them.
+    They decide which folders the program is shown: a tool that creates one must not choose them.
     """
     above = program.parent.parent
     if above.is_relative_to(root):
@@ -227,12 +228,12 @@ def _environment_of(program: Path, root: Path) -> Iterator[Path]:
 
 
 def is_of_environment(name: str) -> bool:
-    """Whether a path of the project is one that decides whether a folder is a Python environment."""
+    """Whether a path of the project decides whether a folder is a Python environment."""
     return name.endswith(_ENVIRONMENT)
 
 
 def _below(root: Path, word: str) -> Path:
-    """A path as it is meant from the folder of the project."""
+    """A path relative to the project folder."""
     return Path(os.path.normpath(root / word)) if "\0" not in word else root
 
 
@@ -244,15 +245,17 @@ def hash_code(files: Iterable[Path], root: Path) -> dict[str, str]:
 def _hashed(path: Path, root: Path) -> str:
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(os.path.realpath(root)):
-        return f"link to {real}"  # such as the Python of an environment: not the project's to change
+        # such as the Python of an environment: outside the project, so its target is what is pinned
+        return f"link to {real}"
     try:
-        # Non-blocking: a pipe in its place would keep us waiting for a writer.
+        # O_NONBLOCK: a FIFO in its place would block until somebody writes.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return ABSENT
     digest = hashlib.sha256()
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # a folder too: a file made of it raises
+        # a folder too: replacing it by a file later changes the hash
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return ABSENT
         while block := os.read(descriptor, _BLOCK):
             digest.update(block)

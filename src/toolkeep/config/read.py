@@ -1,8 +1,8 @@
-"""Configuration files in, `Settings` out (REG-5). The project's file goes over the user's.
+"""Read configuration files into `Settings` (REG-5). The project's file overrides the user's.
 
-A file that cannot be read or says something unknown stops the start, with its place. A project's file that
-would run, grant or loosen something counts only once a person has accepted exactly its content; until then
-its tools are listed and held back, and nothing else of it counts.
+An unreadable file or an unknown key stops the start, with its position: a misspelled restriction must not be
+ignored. A project's file that would run, grant or loosen something takes effect only after a person has
+accepted exactly its content; until then its tools are listed and quarantined, and nothing else of it applies.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import os
 import stat
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from toolkeep.calls import Violation
-from toolkeep.canonical import canonical_bytes, canonical_hash
 from toolkeep.config.accepted_code import changed_files
-from toolkeep.config.check import violations
-from toolkeep.config.effects import LEVELS, LIMIT_FIELDS, Effects, at
-from toolkeep.config.environment import TOOL_LISTS, Substitution
+from toolkeep.config.consent import LEVELS, LIMIT_FIELDS, ConsentItems, at
+from toolkeep.config.env_interpolation import TOOL_LISTS, Substitution
 from toolkeep.config.paths import ConfigPaths
 from toolkeep.config.project_code import hash_code, named_files
+from toolkeep.config.schema import FILE_SCHEMA
 from toolkeep.config.settings import (
     DEFAULT_SETTINGS,
     AgentGrant,
@@ -37,22 +36,32 @@ from toolkeep.config.settings import (
     SecretSource,
     Settings,
 )
-from toolkeep.config.upstreams import document_of, wrong_with_upstream
+from toolkeep.config.upstream_rules import document_of, wrong_with_upstream
 from toolkeep.definitions.capability import Capability
-from toolkeep.definitions.data import OTHER_SPELLINGS
+from toolkeep.definitions.serialization import OTHER_SPELLINGS
 from toolkeep.definitions.vocabulary import Tier
-from toolkeep.documents import Document, Place, read_yaml
 from toolkeep.errors import Code, ConfigurationInvalid, FileUnreadable
-from toolkeep.files import read_ordinary
-from toolkeep.limits import CONFIG_FILE_BYTES, CUSTOM_TOOLS, DEFINITION_FILE_BYTES, ERRORS, LISTED_NAMES
-from toolkeep.pointers import child, escaped, steps_of
-from toolkeep.policy.holdings import check_scopes
-from toolkeep.policy.settings import KNOWN_PERMISSIONS
-from toolkeep.validation.nearest import nearest_name
-from toolkeep.wording import echo_name, type_name, visible
+from toolkeep.host.files import read_ordinary
+from toolkeep.json_values.canonical import canonical_bytes, canonical_hash
+from toolkeep.json_values.pointers import child, escaped, steps_of
+from toolkeep.json_values.yaml import Document, Place, read_yaml
+from toolkeep.limits import (
+    CONFIG_FILE_BYTES,
+    CUSTOM_TOOLS,
+    DEFAULT_LIMITS,
+    DEFINITION_FILE_BYTES,
+    ERRORS,
+    LISTED_NAMES,
+)
+from toolkeep.policy.effective_grant import check_scopes
+from toolkeep.policy.policy_settings import KNOWN_PERMISSIONS
+from toolkeep.text.display import echo_name, type_name, visible
+from toolkeep.text.nearest import nearest_name
+from toolkeep.validation.compile import CompiledSchema, compile_arguments
 
 if TYPE_CHECKING:
-    from toolkeep.config.policies import PolicyFile
+    from toolkeep.config.policy_files import PolicyFile
+
 
 IsAccepted = Callable[[str, str], bool]
 """Whether a person accepted the file at a path with a seal."""
@@ -68,10 +77,10 @@ def read_settings(
     accepted_before: AcceptedBefore = lambda _: None,
     takes_proposals: bool = False,
 ) -> Settings:
-    """What the files of the user and of the project say together.
+    """The combined settings of the user's and the project's files.
 
-    With `takes_proposals` a project's file says what it would say if it were accepted, to be looked at: its
-    variables are not read, and `ConfigFile.counts` still tells whether anything of it may be used.
+    With `takes_proposals`, a project's file is read as if it were accepted, for review: its variables are not
+    resolved, and `ConfigFile.counts` still says whether it may be used.
     """
     settings = DEFAULT_SETTINGS
     for path in files.user:
@@ -90,7 +99,7 @@ def _bytes(path: Path, *, is_users: bool) -> bytes | None:
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:
-    """The user's own file counts unseen, so it must be the user's own."""
+    """The user's own file takes effect without review, so nobody else may be able to write it."""
     if status.st_uid not in (os.geteuid(), 0):
         raise FileUnreadable(str(path), "belongs to another user; make it your own")
     if status.st_mode & stat.S_IWOTH:
@@ -98,7 +107,7 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
 
 
 class _File:
-    """One file over what is in force without it."""
+    """One file over the settings without it."""
 
     def __init__(
         self,
@@ -122,7 +131,7 @@ class _File:
         *,
         takes_proposals: bool = False,
     ) -> Settings:
-        """The settings with this file over them."""
+        """The settings with this file applied."""
         unseen = Substitution(self._document, None)
         data = self._checked(unseen)
         policies = self._policy_files(data)
@@ -149,14 +158,17 @@ class _File:
         is_accepted: IsAccepted,
         accepted_before: AcceptedBefore,
     ) -> ConfigFile:
-        """What the file would bring about, and whether it counts."""
+        """The effects of the file, and whether it is in force."""
         documents = {name: _shown_document(data, name, digest) for name, digest in hashes.items()}
-        effects = Effects(self._document, data, variables, self._before, policies, documents).all()
-        # Where the project really is, not where a link in it leads: that file may be accepted elsewhere.
+        effects = ConsentItems(self._document, data, variables, self._before, policies, documents).all()
+        # The project's real folder, but no symlink below it: a link could lead to a file that was accepted
+        # elsewhere.
         path = Path(self._path)
         real_path = str(Path(os.path.realpath(path.parent.parent)) / path.parent.name / path.name)
         code = self._code() if self._is_project else {}
-        said = sorted([effect.kind, effect.what] for effect in effects)  # the order of keys does not count
+        said = sorted([effect.kind, effect.what] for effect in effects)  # the order of keys does not matter
+        # The effects too: under other user settings the same file may grant more than the person saw. The
+        # code too: the file only names it, and another script under the same name is another tool.
         sealed = {"file": self._document.data, "effects": said, "code": code}
         seal = canonical_hash(sealed)
         counts = not self._is_project or not effects or is_accepted(real_path, seal)
@@ -173,7 +185,7 @@ class _File:
         )
 
     def _code(self) -> dict[str, str]:
-        """The project's own code that the file names: whoever accepts it accepts that, too."""
+        """The project's code that the file names: accepting the file accepts that code too."""
         root = Path(self._path).parent.parent
         runs = [tool.get("run") for tool in self._written_tools()]
         upstreams = self._document.data.get("upstreams") if isinstance(self._document.data, dict) else None
@@ -190,19 +202,19 @@ class _File:
     def _policy_files(self, data: dict[str, Any]) -> "Sequence[PolicyFile]":
         if not data.get("policies"):
             return ()
-        from toolkeep.config.policies import read_policy_files
+        from toolkeep.config.policy_files import read_policy_files
 
         read = partial(_bytes, is_users=not self._is_project)
         return read_policy_files(Path(self._path).parent, data["policies"], read)
 
     def _document_hashes(self, data: dict[str, Any]) -> dict[str, str]:
-        """Of the document of each upstream: what is accepted with the file is its content, too."""
+        """The hash of each upstream's document: accepting the file accepts its content too."""
         folder = Path(self._path).parent
         upstreams = (data.get("upstreams") or {}).items()
         return {name: document_hash(folder / document_of(said)) for name, said in upstreams}
 
     def _checked(self, substitution: Substitution) -> dict[str, Any]:
-        """The data; raises `ConfigurationInvalid` with everything that is wrong with it."""
+        """The data; raises `ConfigurationInvalid` with every problem."""
         data = {} if substitution.resolved is None else _without_blanks(substitution.resolved)
         if not isinstance(data, dict):
             mend = "write `tool_registry:` and so on"
@@ -336,7 +348,7 @@ class _File:
 
 
 def why_held_back(file: ConfigFile, path: str) -> str:
-    """Why the tools of a file may not answer, with the code that changed, where that is why."""
+    """Why the tools of a file are quarantined, with the changed code if that is the reason."""
     changed = ", ".join(map(visible, file.changed_code[:LISTED_NAMES]))
     return f"{path} is not accepted yet" + (f"; since it was, {changed} changed" if changed else "")
 
@@ -346,7 +358,7 @@ def _with_policies(merged: Settings, files: "Sequence[PolicyFile]") -> Settings:
         return merged
     policies = (*merged.policies, *(file.source for file in files))
     if len(policies) > 1:
-        from toolkeep.config.policies import check_together
+        from toolkeep.config.policy_files import check_together
 
         check_together(policies)
     examples = (*merged.examples, *(one for file in files for one in file.examples))
@@ -354,7 +366,7 @@ def _with_policies(merged: Settings, files: "Sequence[PolicyFile]") -> Settings:
 
 
 def _to_look_at(data: dict[str, Any], unresolved: set[str]) -> dict[str, Any]:
-    """What a file that nobody accepted says about tools and agents; whom it would tell things is left out."""
+    """The tools and agents of a file that nobody accepted; where it would send events is left out."""
     kept = {key: value for key, value in data.items() if key not in _TELLS_OTHERS}
     agents = (data.get("agents") or {}).items()
     if agents:
@@ -366,7 +378,7 @@ _TELLS_OTHERS = frozenset(("audit", "events", "store", "web_search"))
 
 
 def _known_of(grant: dict[str, Any], agent: str, unresolved: set[str]) -> dict[str, Any]:
-    """What an agent would hold, without what only a variable could say."""
+    """The grant of an agent, without what depends on a variable."""
     held = list(grant.get("capabilities") or ())
     pointer = f"/agents/{escaped(agent)}/capabilities"
     known = [item for index, item in enumerate(held) if f"{pointer}/{index}" not in unresolved]
@@ -379,7 +391,7 @@ def _shown_document(data: dict[str, Any], name: str, digest: str) -> str:
 
 
 def document_hash(path: Path) -> str:
-    """The SHA-256 of an ordinary file that is not too large; empty where there is none."""
+    """The SHA-256 of a regular file within the size limit; empty if there is none."""
     try:
         raw = read_ordinary(path, DEFINITION_FILE_BYTES)
     except FileUnreadable:
@@ -388,7 +400,7 @@ def document_hash(path: Path) -> str:
 
 
 def _wrong_with_url(url: str) -> str | None:
-    """A webhook goes over TLS, or stays on this machine."""
+    """A webhook uses TLS, or stays on this machine: events hold names and arguments."""
     parts = urllib.parse.urlsplit(url)
     is_here = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
     is_safe = parts.scheme == "https" and bool(parts.hostname)
@@ -396,7 +408,7 @@ def _wrong_with_url(url: str) -> str | None:
 
 
 def _locate(document: Document, pointer: str, field: str) -> Place:
-    """Where a field of a tool stands, under whichever of its spellings."""
+    """The position of a field of a tool, in any of its spellings."""
     name, slash, inside = field.partition("/")
     data = at(document.data, pointer.rpartition("/")[0])
     tool = data[int(pointer.rpartition("/")[2])] if isinstance(data, list) else None
@@ -406,7 +418,7 @@ def _locate(document: Document, pointer: str, field: str) -> Place:
 
 
 def _pointer_in(data: Any, shown: str) -> str:
-    """The pointer that an error shows, where it stands for a name too long or too odd to be shown."""
+    """The real pointer behind the one in an error, which may be shortened or escaped."""
     pointer = ""
     for step in steps_of(shown):
         named = (name for name in data if step in (name, echo_name(name))) if isinstance(data, dict) else ()
@@ -420,7 +432,7 @@ def _pointer_in(data: Any, shown: str) -> str:
 
 
 def _absolute(path: str | None) -> str:
-    """The path as it is meant now: the working folder of a program may change."""
+    """The absolute path as of now: the working folder of a program may change."""
     return str(Path(path).absolute()) if path else ""
 
 
@@ -439,7 +451,7 @@ def _grant(data: dict[str, Any]) -> AgentGrant:
 
 
 def _without_blanks(data: Any) -> Any:
-    """The data without sections and lists in which nothing stands: all that was there is a comment."""
+    """The data without empty sections and lists, in which everything is a comment."""
     if not isinstance(data, dict):
         return data
     filled = {key: value for key, value in data.items() if value is not None or key not in _SECTIONS}
@@ -461,7 +473,7 @@ _SECTIONS = frozenset(
 
 
 def _mend(violation: Violation) -> str:
-    """What a person should write instead, where the message does not say it already."""
+    """What to write instead, if the message does not say it already."""
     if violation.code is Code.WRONG_TYPE:
         return ""
     says_more = violation.suggestion and violation.expected not in violation.suggestion
@@ -469,10 +481,29 @@ def _mend(violation: Violation) -> str:
 
 
 def _without_tools(data: dict[str, Any]) -> dict[str, Any]:
-    """The data with its lists of tools emptied: a bad tool is skipped, it does not spoil the file."""
+    """The data with its lists of tools emptied: a bad tool is skipped and does not invalidate the file."""
     copy = dict(data)
     for pointer in TOOL_LISTS:
         section, key = pointer.split("/")[1:]
         if isinstance(copy.get(section), dict) and isinstance(copy[section].get(key), list):
             copy[section] = {**copy[section], key: []}
     return copy
+
+
+def violations(data: Any) -> tuple[Violation, ...]:
+    """Every schema violation in the data of a file."""
+    schema = _compiled()
+    if schema.is_valid(data):
+        return ()
+    from toolkeep.validation.faults import find_faults
+    from toolkeep.validation.report import violations_of
+
+    return violations_of(schema, data, find_faults(schema, data, limit=schema.limits.errors))
+
+
+@cache
+def _compiled() -> CompiledSchema:
+    compilation = compile_arguments(FILE_SCHEMA, by_hand=True, limits=DEFAULT_LIMITS)
+    if compilation.compiled is None:
+        raise RuntimeError(f"the schema of the configuration is broken: {compilation.problems}")
+    return compilation.compiled

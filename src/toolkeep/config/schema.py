@@ -6,7 +6,8 @@
 
 from typing import Any
 
-from toolkeep.definitions.data import KEYS, OTHER_SPELLINGS
+from toolkeep.definitions.serialization import OTHER_SPELLINGS
+from toolkeep.definitions.tool import KEYS
 from toolkeep.definitions.vocabulary import (
     Category,
     Danger,
@@ -20,7 +21,7 @@ from toolkeep.definitions.vocabulary import (
     snake_case,
 )
 from toolkeep.limits import WEBHOOK_SECRET_CHARS
-from toolkeep.wire.era import HANDSHAKE_VERSIONS, MODERN_VERSIONS
+from toolkeep.mcp_protocol.versions import HANDSHAKE_VERSIONS, MODERN_VERSIONS
 
 Schema = dict[str, Any]
 
@@ -28,7 +29,7 @@ WEBHOOK_EVENTS = (
     "ToolDefinitionCreatedEvent", "ToolDefinitionUpdatedEvent", "ToolDefinitionDeletedEvent",
     "ToolDefinitionValidatedEvent", "ToolQuarantined", "ApprovalRequested", "ApprovalDecided",
 )  # fmt: skip
-"""What may be posted to a webhook."""
+"""The events that a webhook can receive."""
 
 _TOOLS: Schema = {
     "type": "array",
@@ -361,7 +362,7 @@ def editor_schema() -> Schema:
 
 
 def _closed(schema: Schema) -> Schema:
-    """Objects that list their properties, closed as the check closes them."""
+    """Close objects that list their properties, as the check does."""
     closed = {key: _closed(value) if isinstance(value, dict) else value for key, value in schema.items()}
     if closed.get("type") == "object" and "properties" in closed:
         closed["additionalProperties"] = False
@@ -369,7 +370,7 @@ def _closed(schema: Schema) -> Schema:
 
 
 def _words(kind: type[Word]) -> Schema:
-    """The words of a vocabulary as data may spell them: file_system or FileSystem."""
+    """The words of an enum as data may spell them: file_system or FileSystem."""
     snake = [snake_case(member.value) for member in kind]
     pascal = ["".join(map(str.capitalize, word.split("_"))) for word in snake]
     return {"enum": [*snake, *pascal]}

@@ -1,6 +1,6 @@
 """The configuration as frozen data, after files were read, checked and merged.
 
-Structs, because every start makes these classes: as dataclasses they took 5 ms of it.
+Structs, because every start creates these classes: dataclasses took 5 ms longer.
 """
 
 import logging
@@ -12,11 +12,11 @@ import msgspec
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.limits import DEFAULT_LIMITS, Limits
-from toolkeep.policy.settings import Example, PolicySource
+from toolkeep.policy.policy_settings import Example, PolicySource
 
 if TYPE_CHECKING:
     from toolkeep.config.accepted_code import AcceptedCode
-    from toolkeep.documents import Place
+    from toolkeep.json_values.yaml import Place
 
 EffectKind = Literal["runs", "grants", "loosens"]
 RunKind = Literal["python", "command", "process", "http", "wasm", "mcp"]
@@ -33,17 +33,17 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs a configured tool, named and not yet looked at."""
+    """The runner of a configured tool, named and not resolved yet."""
 
     kind: RunKind
     target: Any
     secrets: Mapping[str, str] | None = None
-    """What the upstream of the tool was given, read when a call needs it; never shown."""
+    """The secrets of the tool's upstream, read when a call needs them; never shown."""
     code: "AcceptedCode | None" = None
-    """The files of the project that it is made of, as they were when a person accepted them."""
+    """The project's files that it consists of, as accepted by a person."""
 
     def __repr__(self) -> str:
-        """Without what may be secret."""
+        """Without secrets."""
         return f"<run {self.kind}>"
 
 
@@ -56,40 +56,40 @@ class SecretSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfiguredUpstream(msgspec.Struct, frozen=True, kw_only=True):
-    """A server of tools that a file names, as the file has it."""
+    """An upstream that a file names, as in the file."""
 
     name: str
     kind: UpstreamKind
     data: Mapping[str, Any]
     written: Mapping[str, Any]
-    """The same before variables were filled in: what others may read, and what is the same everywhere."""
+    """The same before variables were resolved: safe to show, and the same on every machine."""
     secrets: Mapping[str, SecretSource]
     folder: str
-    """Of the file: what its relative paths begin at."""
+    """The folder of the file: relative paths start there."""
     document_hash: str = ""
-    """The SHA-256 of its document, as it was when the file was read and accepted."""
+    """The SHA-256 of its document when the file was read and accepted."""
     is_project: bool = False
 
 
 class ConfiguredTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A custom tool as a file has it, not yet a definition."""
+    """A custom tool as in a file, not yet a definition."""
 
     data: Any
     name: str
     locate: "Callable[[str], Place]"
-    """Where a field of it stands, by its path inside the definition."""
+    """The position of a field, by its path inside the definition."""
     is_project: bool = False
-    """Whether the project's file has it, not the user's."""
+    """Whether it is from the project's file, not the user's."""
     held_back: str = ""
-    """Why it may not answer, where it may not."""
+    """Why it is quarantined; empty if it is not."""
     root: str = ""
-    """The folder of the project, for a tool of its file."""
+    """The project folder, for a tool of the project's file."""
     code: Mapping[str, str] = {}
-    """The accepted SHA-256 of each file of the project that the file names, by its path there."""
+    """The accepted SHA-256 of each project file that the file names, by path."""
 
 
 class AgentGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """What one agent holds."""
+    """The grant of one agent."""
 
     description: str = ""
     capabilities: tuple[Capability, ...] = ()
@@ -97,12 +97,12 @@ class AgentGrant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventWebhook(msgspec.Struct, frozen=True, kw_only=True):
-    """Where events are posted to."""
+    """Where events are posted."""
 
     url: str
     secret: str
     types: tuple[str, ...] = ()
-    """Names of events; none means all that can be posted."""
+    """Names of events; empty for all that can be posted."""
 
     def __repr__(self) -> str:
         """Without the secret."""
@@ -110,21 +110,21 @@ class EventWebhook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was read, and whether it counts."""
+    """A file that was read, and whether it is in force."""
 
     path: str
     seal: str
-    """What a person accepts, as a hash: what the file says in canonical form, what it would do over what
-    the user's own files say, and the code that it names."""
+    """The hash of what a person accepts: the file in canonical form, its effects over the user's own files,
+    and the code that it names."""
     is_project: bool
     effects: tuple[Effect, ...]
     counts: bool
     code: Mapping[str, str] = {}
-    """The SHA-256 of each file of the project that its tools are made of, by its path there."""
+    """The SHA-256 of each project file that its tools consist of, by path."""
     content: str = ""
-    """What the seal is over, one fact a line, to be compared with what was accepted before."""
+    """The sealed content, one fact for each line, to compare with what was accepted before."""
     changed_code: tuple[str, ...] = ()
-    """Files whose content is another than the one that was accepted."""
+    """Files whose content differs from what was accepted."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,22 +137,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     validation_failure_level: int = logging.WARNING
     providers: tuple[str, ...] = ()
     disabled: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Disabled tools by `name` or `name@version`, with the place that says so."""
+    """Disabled tools by `name` or `name@version`, with the position that says so."""
     permissions: tuple[str, ...] = ()
     agents: Mapping[str, AgentGrant] = msgspec.field(default_factory=dict)
     policies: tuple[PolicySource, ...] = ()
     examples: tuple[Example, ...] = ()
     policies_held_back: str = ""
-    """Why nothing may be permitted, where policies wait for a person to accept them."""
+    """Why nothing is permitted, while policies wait for a person to accept them."""
     is_paranoid: bool = False
     approval_wait_s: float = 0.0
     checkpoint_file: str = ""
     checkpoint_webhook: str = ""
     search_url: str = ""
-    """The search engine that `web_search` asks."""
+    """The search engine of `web_search`."""
     event_webhook: EventWebhook | None = None
     store_url: str = ""
-    """The PostgreSQL that holds definitions and tokens, instead of the state folder."""
+    """The PostgreSQL database for definitions and tokens, instead of the state folder."""
     tools: tuple[ConfiguredTool, ...] = ()
     upstreams: Mapping[str, ConfiguredUpstream] = msgspec.field(default_factory=dict)
     """In the order of the files, the user's first."""

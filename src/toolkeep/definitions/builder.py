@@ -6,14 +6,14 @@ ToolDefinition.builder("read_file").description("Read a file.").required_string(
 from dataclasses import replace
 from typing import Any
 
-from toolkeep.definitions.data import KEYS, definition_by_author
-from toolkeep.definitions.frozen import JsonValue
 from toolkeep.definitions.parameter import ToolParameter, parameters_schema, repeated
-from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.serialization import definition_by_author
+from toolkeep.definitions.tool import KEYS, ToolDefinition
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import Code, Problem
+from toolkeep.json_values.frozen import JsonValue
 
-_SETTABLE = tuple(key for key in KEYS if key != "parameters")  # those come from `param` and its kin
+_SETTABLE = tuple(key for key in KEYS if key != "parameters")  # parameters come from `param` and its variants
 
 
 class ToolDefinitionBuilder:
@@ -29,35 +29,35 @@ class ToolDefinitionBuilder:
         return self.set(description=text)
 
     def required_string(self, name: str, description: str) -> "ToolDefinitionBuilder":
-        """A text that must be given."""
+        """A required string."""
         return self.param(ToolParameter.string(name, description), required=True)
 
     def required_int(self, name: str, description: str) -> "ToolDefinitionBuilder":
-        """A whole number that must be given."""
+        """A required integer."""
         return self.param(ToolParameter.integer(name, description), required=True)
 
     def required_number(self, name: str, description: str) -> "ToolDefinitionBuilder":
-        """A number that must be given."""
+        """A required number."""
         return self.param(ToolParameter.number(name, description), required=True)
 
     def required_bool(self, name: str, description: str) -> "ToolDefinitionBuilder":
-        """True or false, which must be given."""
+        """A required boolean."""
         return self.param(ToolParameter.boolean(name, description), required=True)
 
     def optional_string(self, name: str, description: str) -> "ToolDefinitionBuilder":
-        """A text that may be left out."""
+        """An optional string."""
         return self.param(ToolParameter.string(name, description))
 
     def optional_int(self, name: str, description: str) -> "ToolDefinitionBuilder":
-        """A whole number that may be left out."""
+        """An optional integer."""
         return self.param(ToolParameter.integer(name, description))
 
     def optional_number(self, name: str, description: str) -> "ToolDefinitionBuilder":
-        """A number that may be left out."""
+        """An optional number."""
         return self.param(ToolParameter.number(name, description))
 
     def optional_bool(self, name: str, description: str) -> "ToolDefinitionBuilder":
-        """True or false, which may be left out."""
+        """An optional boolean."""
         return self.param(ToolParameter.boolean(name, description))
 
     def param(self, parameter: ToolParameter, *, required: bool = False) -> "ToolDefinitionBuilder":
@@ -75,7 +75,7 @@ class ToolDefinitionBuilder:
         return self
 
     def danger_level(self, level: Danger | str) -> "ToolDefinitionBuilder":
-        """How calls are asked about."""
+        """When calls need approval."""
         return self.set(danger=level)
 
     def set(self, **fields: Any) -> "ToolDefinitionBuilder":

@@ -1,4 +1,4 @@
-"""A capability: what kind of thing may be touched, and how far. Text form `fs.read:./docs`."""
+"""A capability: a kind of resource and its scope. Text form `fs.read:./docs`."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class Capability:
 
     @classmethod
     def read(cls, text: "str | Capability") -> "Capability":
-        """From the text form; ValueError lists the kinds."""
+        """Parse the text form; ValueError lists the kinds."""
         if isinstance(text, Capability):
             return text
         if not isinstance(text, str):

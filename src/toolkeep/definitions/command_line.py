@@ -1,7 +1,7 @@
-"""A command line as words, without a shell: quotes group, a backslash takes the next character as it is.
+"""Split a command line into words, without a shell: quotes group, a backslash escapes the next character.
 
-Whatever a shell would do something else with is refused rather than passed on as text: whoever wrote it meant
-that something else.
+Shell syntax is refused rather than passed on as text: its author meant something that would not happen, and a
+program that gets `;` or `$(…)` as an argument may hand it to a shell of its own.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class NoCommand(ValueError):
-    """A line that is no plain command; the text says why and what to do."""
+    """The line is not a plain command; the text says why and what to do."""
 
 
 _OPERATORS: Final = {
@@ -31,7 +31,7 @@ _SHELL_WORDS: Final = frozenset((
     "shift", "source", "times", "trap", "type", "ulimit", "umask", "unset", "until", "wait", "while", "{",
     "}", "[[",
 ))  # fmt: skip
-"""What a shell does itself and no program does for it."""
+"""Builtins and keywords of a shell: no program of that name exists."""
 _HINT: Final = (
     "there is no shell; single-quote it if it is meant as text, or run sh -c '...' where sh is granted"
 )
@@ -46,7 +46,7 @@ def split_command(command: str) -> list[str]:
 
 
 class _Words:
-    """Reads a line, character by character."""
+    """Reads a line character by character."""
 
     def __init__(self, line: str) -> None:
         self._line = iter(line)
@@ -54,7 +54,7 @@ class _Words:
         self._word: str | None = None
         self._quote = ""
         self._plain_part = ""
-        """Of the word, what it begins with outside of quotes: where a shell finds its own words."""
+        """The unquoted beginning of the word: where a shell would recognize its keywords."""
         self._is_plain = True
         self._is_in_brace = False
 

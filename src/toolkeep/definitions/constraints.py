@@ -1,4 +1,4 @@
-"""How far a tool may go: time, output, isolation, memory, network. Null means the default."""
+"""Limits of one execution: time, output, isolation, memory, network. None means the default."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from toolkeep.limits import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
-    """Limits of one execution (DEF-6); None stands for the default of the keep."""
+    """Limits of one execution (DEF-6); None means the keep's default."""
 
     max_execution_time_s: float | None = None
     max_output_bytes: int | None = None
@@ -23,21 +23,21 @@ class Constraints:
 
     @property
     def execution_seconds(self) -> float:
-        """The time limit in force."""
+        """The effective time limit."""
         return self.max_execution_time_s or DEFAULT_EXECUTION_SECONDS
 
     @property
     def output_bytes(self) -> int:
-        """The output limit in force."""
+        """The effective output limit."""
         return self.max_output_bytes or DEFAULT_OUTPUT_BYTES
 
     @property
     def isolation(self) -> Isolation:
-        """The isolation in force for a tool that is named by reference; a live function is SBX-1's."""
+        """The effective isolation of a tool named by reference; SBX-1 decides for a live function."""
         return self.required_isolation or Isolation.STANDARD
 
     def to_dict(self) -> dict[str, Any]:
-        """What is stated, under the names of the data form."""
+        """The stated limits, in the data form."""
         stated = {
             "max_execution_time": self.max_execution_time_s,
             "max_output_size": self.max_output_bytes,
@@ -61,19 +61,19 @@ class NetworkBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Resources of one execution; None stands for the default of the level."""
+    """Resources of one execution; None means the default of the isolation level."""
 
     max_memory_bytes: int | None = None
     max_cpu_cores: float | None = None
     max_network: NetworkBounds | None = None
 
     def memory_bytes(self, isolation: Isolation) -> int:
-        """The memory in force at that level of isolation."""
+        """The effective memory limit at an isolation level."""
         default = RESTRICTED_MEMORY_BYTES if isolation is Isolation.RESTRICTED else DEFAULT_MEMORY_BYTES
         return self.max_memory_bytes or default
 
     def to_dict(self) -> dict[str, Any]:
-        """What is stated, under the names of the data form."""
+        """The stated limits, in the data form."""
         stated = {
             "max_memory": self.max_memory_bytes,
             "max_cpu": self.max_cpu_cores,

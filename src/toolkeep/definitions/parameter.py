@@ -1,7 +1,7 @@
-"""One parameter of a tool, and the marks it can carry: secret, what it touches, and its role.
+"""One parameter of a tool, and its marks: secret, what it touches, and its role.
 
-A `ToolParameter` is a view that authors build from; in a definition every parameter is a property of the
-JSON Schema object `parameters`, which is the one form that is stored, hashed and checked.
+A `ToolParameter` is a convenience for authors. In a definition every parameter is a property of the JSON
+Schema object `parameters`, the one form that is stored, hashed and checked.
 """
 
 from collections import Counter
@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from toolkeep.definitions.frozen import (
+from toolkeep.definitions.vocabulary import ParameterType, Role, TouchForm
+from toolkeep.json_values.frozen import (
     FrozenDict,
     JsonObject,
     JsonValue,
@@ -17,7 +18,6 @@ from toolkeep.definitions.frozen import (
     freeze_object,
     objects_in,
 )
-from toolkeep.definitions.vocabulary import ParameterType, Role, TouchForm
 
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
@@ -36,7 +36,7 @@ TOUCH_FORMS: dict[str, TouchForm] = {
     "db.write": TouchForm.DATABASE,
     "process.spawn": TouchForm.ARGV,
 }
-"""Each kind of capability, and the form in which a parameter names its target unless it says otherwise."""
+"""The form in which a parameter of each capability kind names its target by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +87,16 @@ class Touches:
 
 
 def kinds_of_mark(mark: object) -> frozenset[str]:
-    """The kind of an `x-touches`; every kind where it cannot be read."""
+    """The kind of an `x-touches`; every kind if it cannot be read."""
     try:
         return frozenset((Touches.read(mark).kind,))
-    except ValueError:  # a property that happens to bear the name, or worse
+    # unreadable: count it as every kind, or a broken mark would hide what the call touches
+    except ValueError:
         return frozenset(TOUCH_FORMS)
 
 
 def marked_parts(schema: object) -> list[dict[str, Any]]:
-    """Every object in a schema that has an `x-touches`, at whatever depth."""
+    """Every object in a schema that has an `x-touches`, at any depth."""
     return [part for part in objects_in(schema) if TOUCHES_KEY in part]
 
 
@@ -156,7 +157,7 @@ def is_secret(schema: Mapping[str, Any]) -> bool:
 
 
 class _Unset:
-    """The default of a parameter that has none; None is a default like any other."""
+    """The default of a parameter without one; None is a valid default."""
 
     def __repr__(self) -> str:
         return "UNSET"
@@ -291,16 +292,16 @@ _LIST_FORM: dict[str, type | tuple[type, ...]] = {
     "enum": (list, tuple),
     "schema": dict,
 }
-"""The keys of a parameter in the list form, and what each may be; null stands for absent."""
+"""The keys of a parameter in the list form, with their types; null means absent."""
 
 
 def repeated(names: Iterable[str]) -> list[str]:
-    """The names that stand there more than once, in order."""
+    """The names that occur more than once, in order."""
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def parameters_schema(parameters: Sequence[ToolParameter]) -> dict[str, JsonValue]:
-    """The JSON Schema object of a list of parameters, in their order."""
+    """The JSON Schema object of a list of parameters, in order."""
     names = [parameter.name for parameter in parameters]
     if twice := repeated(names):
         raise ValueError(f"parameter {twice[0]!r} is defined twice")

@@ -5,14 +5,12 @@ objects. `parameters` is one JSON Schema object, whichever form it was written i
 """
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from toolkeep.canonical import canonical_hash
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.constraints import Bounds, Constraints
-from toolkeep.definitions.frozen import FrozenDict, freeze_object
 from toolkeep.definitions.parameter import FLOW_KEY, NO_PARAMETERS, Touches, is_secret, marked_kinds
 from toolkeep.definitions.vocabulary import (
     Category,
@@ -23,27 +21,45 @@ from toolkeep.definitions.vocabulary import (
     Role,
     SideEffect,
 )
+from toolkeep.json_values.canonical import canonical_hash
+from toolkeep.json_values.frozen import FrozenDict, freeze_object, thaw
 
 if TYPE_CHECKING:
     from toolkeep.definitions.builder import ToolDefinitionBuilder
+
+KEYS = (
+    "name", "description", "version", "category", "parameters", "output_schema", "result_type",
+    "normalization", "constraints", "resource_bounds", "required_permissions", "capabilities",
+    "side_effects", "determinism", "idempotent", "danger", "requires_confirmation", "sensitive",
+    "client_executed", "usage_metadata", "enabled", "aliases", "source", "metadata",
+)  # fmt: skip
+"""The fields in their data form, in the order in which they are written."""
+_ALWAYS_WRITTEN = ("name", "description", "version", "category", "parameters")
 
 SourceKind = Literal["hand", "mcp", "openapi", "import"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a definition comes from: written by hand here, or taken over from elsewhere."""
+    """Where a definition comes from: written by hand, or imported."""
 
     kind: SourceKind = "hand"
     origin: str = ""
-    """The server, document or package that it was taken from."""
+    """The server, document or package that it was imported from."""
     name: str = ""
-    """Its name there, where ours had to differ."""
+    """Its name there, if the local name had to differ."""
 
     @property
     def is_by_hand(self) -> bool:
-        """Whether the rules for authors refuse, instead of warn."""
+        """Whether author rules refuse instead of warn."""
         return self.kind == "hand"
+
+    def to_dict(self) -> dict[str, str]:
+        """JSON data; empty for a definition written by hand."""
+        if self == BY_HAND:
+            return {}
+        stated = {"kind": self.kind, "origin": self.origin, "name": self.name}
+        return {key: value for key, value in stated.items() if value}
 
 
 BY_HAND = Source()
@@ -102,7 +118,7 @@ class ToolDefinition:
 
     @property
     def danger_level(self) -> Danger:
-        """The danger in force: as stated; else safe where the effects write nothing, and medium (DEF-8)."""
+        """The effective danger: as stated; else safe if the effects write nothing, and medium (DEF-8)."""
         if self.danger is not None:
             return self.danger
         effects = self.effects
@@ -111,10 +127,11 @@ class ToolDefinition:
 
     @property
     def effects(self) -> tuple[SideEffect, ...] | None:
-        """The side effects in force: as stated; else as capabilities of read kinds alone imply; else unknown.
+        """The effective side effects: as stated; else as implied by capabilities of read kinds only; else
+        unknown.
 
-        From elsewhere nothing is implied: what an import requires is no statement of whoever wrote it. Stated
-        effects that a mark contradicts are as good as none.
+        Nothing is implied for an import: its capabilities are what the operator grants, not what its author
+        stated. Stated effects that a mark contradicts do not count.
         """
         if self.contradicting_effects:
             return None
@@ -127,14 +144,14 @@ class ToolDefinition:
 
     @property
     def contradicting_effects(self) -> tuple[SideEffect, ...]:
-        """The write effects that parameters are marked with, where no write effect is among those stated."""
+        """The write effects that parameters are marked with, if none of the stated effects is a write."""
         if self.side_effects is None or self.has_write_effects:
             return ()
         return tuple(effect for kind, effect in _WRITE_EFFECTS.items() if kind in self.touched_kinds)
 
     @property
     def is_undeclared(self) -> bool:
-        """Whether neither danger nor side effects are stated, so that a person is asked about each call."""
+        """Whether neither danger nor side effects are stated, so that each call needs approval."""
         return self.danger is None and self.effects is None
 
     @property
@@ -163,8 +180,9 @@ class ToolDefinition:
 
     @property
     def touched_kinds(self) -> frozenset[str]:
-        """The kinds of every mark in the parameters, at whatever depth: an option or an item touches too."""
-        if self._touched is None:  # nothing of it can change, so once is enough
+        """The kinds of every mark in the parameters, at any depth: an option or an array item touches
+        resources too."""
+        if self._touched is None:  # computed once: the object is immutable
             object.__setattr__(self, "_touched", marked_kinds(self.parameters))
         return self._touched or frozenset()
 
@@ -185,10 +203,12 @@ class ToolDefinition:
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the canonical definition; what a pin and an audit record hold."""
-        if not self._hash:  # nothing of it can change, so once is enough
-            from toolkeep.definitions.data import definition_data
+        """SHA-256 of the canonical definition; what a pin and an audit record hold.
 
+        It covers every field that decides what the tool may do: schema, capabilities, danger, constraints.
+        If it covered the name and version only, a source could widen a pinned tool without review.
+        """
+        if not self._hash:  # computed once: the object is immutable
             object.__setattr__(self, "_hash", canonical_hash(definition_data(self)))
         return self._hash
 
@@ -198,9 +218,8 @@ class ToolDefinition:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON data that `from_dict` turns into an equal definition."""
-        from toolkeep.definitions.data import definition_to_dict
-
-        return definition_to_dict(self)
+        changeable: dict[str, Any] = thaw(definition_data(self))
+        return changeable
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ToolDefinition":
@@ -208,25 +227,22 @@ class ToolDefinition:
 
         The rules for definitions are checked when it is registered.
         """
-        from toolkeep.definitions.data import definition_from_dict
-
-        return definition_from_dict(data)
+        read: Callable[..., ToolDefinition] = _higher("from_dict")
+        return read(data)
 
     @classmethod
     def from_elsewhere(
         cls, data: Mapping[str, Any], *, kind: SourceKind = "import", origin: str = ""
     ) -> "ToolDefinition":
-        """A definition taken over from another system: odd names are mapped, danger is at least medium."""
-        from toolkeep.definitions.elsewhere import definition_from_elsewhere
-
-        return definition_from_elsewhere(data, kind=kind, origin=origin)
+        """A definition imported from another system: odd names are mapped, danger is at least medium."""
+        imported: Callable[..., ToolDefinition] = _higher("from_elsewhere")
+        return imported(data, kind=kind, origin=origin)
 
     @classmethod
     def builder(cls, name: str) -> "ToolDefinitionBuilder":
         """Build a definition step by step."""
-        from toolkeep.definitions.builder import ToolDefinitionBuilder
-
-        return ToolDefinitionBuilder(name)
+        make: Callable[[str], ToolDefinitionBuilder] = _higher("builder")
+        return make(name)
 
     def to_claude_format(self) -> dict[str, Any]:
         """The definition as Anthropic's API takes it."""
@@ -241,12 +257,74 @@ class ToolDefinition:
         return self._for("gemini")
 
     def _for(self, provider: str) -> dict[str, Any]:
-        # By name: providers know definitions, and not the other way round (DEF-9 wants it said here).
-        lone = importlib.import_module("toolkeep.providers.lone")
-        shaped: dict[str, Any] = lone.lone_definition(self, provider)
-        return shaped
+        export: Callable[..., dict[str, Any]] = _higher("to_format")
+        return export(self, provider)
 
     def _marked(self, keyword: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, schema in self.properties.items():
             if isinstance(schema, dict) and keyword in schema:
                 yield name, schema
+
+
+def definition_data(definition: ToolDefinition) -> dict[str, Any]:
+    """The data of `ToolDefinition.to_dict` without a copy: its schemas are those of the definition.
+
+    Fields that equal their default are left out, so that a definition keeps its hash when a later
+    version of toolkeep adds a field.
+    """
+    data: dict[str, Any] = {
+        "name": definition.name,
+        "description": definition.description,
+        "version": definition.version,
+        "category": definition.category.value,
+        "parameters": definition.parameters,
+        "output_schema": definition.output_schema,
+        "result_type": definition.result_type and definition.result_type.value,
+        "normalization": definition.normalization and definition.normalization.value,
+        "constraints": definition.constraints.to_dict(),
+        "resource_bounds": definition.resource_bounds.to_dict(),
+        "required_permissions": list(definition.required_permissions),
+        "capabilities": [str(capability) for capability in definition.capabilities],
+        "side_effects": None
+        if definition.side_effects is None
+        else [effect.value for effect in definition.side_effects],
+        "determinism": definition.determinism and definition.determinism.value,
+        "idempotent": definition.idempotent,
+        "danger": definition.danger and definition.danger.value,
+        "requires_confirmation": definition.requires_confirmation,
+        "sensitive": definition.sensitive,
+        "client_executed": definition.client_executed,
+        "usage_metadata": definition.usage_metadata,
+        "enabled": definition.enabled,
+        "aliases": list(definition.aliases),
+        "source": definition.source.to_dict(),
+        "metadata": definition.metadata,
+    }
+    return {key: data[key] for key in KEYS if key in _ALWAYS_WRITTEN or not _is_default(key, data[key])}
+
+
+def _is_default(key: str, value: object) -> bool:
+    if key == "enabled":
+        return value is True
+    if key in ("side_effects", "output_schema"):
+        return value is None
+    return value in (None, False, "", [], {})
+
+
+HIGHER = {
+    "from_dict": "toolkeep.definitions.serialization:definition_from_dict",
+    "from_elsewhere": "toolkeep.definitions.imported:definition_from_import",
+    "builder": "toolkeep.definitions.builder:ToolDefinitionBuilder",
+    "to_format": "toolkeep.providers.single_tool:lone_definition",
+}
+"""Where the methods of `ToolDefinition` are implemented that need modules which import this one.
+
+The public class offers them (DEF-9), but everything else imports this module, and it must import none of
+them: a cycle would make the result of an import depend on which module comes first. They are resolved by
+name when called, as `toolkeep/__init__.py` resolves its names; a test resolves each.
+"""
+
+
+def _higher(method: str) -> Any:
+    module, _, name = HIGHER[method].partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -1,7 +1,7 @@
-"""The fixed words of definitions: category, danger, side effects, determinism, isolation, state, tier.
+"""The enums of definitions: category, danger, side effects, determinism, isolation, state, tier.
 
-Each enum reads its values in snake_case or PascalCase (`FileSystem` is `file_system`) and from its own
-members; `read` says which words are allowed when a word is not.
+Each parses its values in snake_case or PascalCase (`FileSystem` is `file_system`) and accepts its own
+members; `read` lists the allowed words for an unknown one.
 """
 
 import re
@@ -59,7 +59,7 @@ class Category(Word):
 
     @property
     def risk(self) -> str:
-        """The risk that the category carries by itself."""
+        """The risk of the category itself."""
         return _RISK.get(self, "medium")
 
     @classmethod
@@ -89,8 +89,8 @@ _RISK = {
 
 
 class Danger(Word):
-    """How a call is asked about: safe runs, low runs unless paranoid, medium asks, high asks every time,
-    critical asks twice, every time."""
+    """When a call needs approval: safe never, low in paranoid mode only, medium once, high every time,
+    critical twice every time."""
 
     SAFE = "safe"
     LOW = "low"
@@ -105,14 +105,14 @@ class Danger(Word):
 
 
 class Role(Word):
-    """What an argument is for a call. One without a role carries authority: it says what the call acts on."""
+    """The role of an argument. One without a role carries authority: it says what the call acts on."""
 
     CONTENT = "content"
     OPTION = "option"
 
     @property
     def carries_authority(self) -> bool:
-        """Whether a yes that is remembered binds the argument's value."""
+        """Whether a remembered approval binds the argument's value."""
         return self not in _WITHOUT_AUTHORITY
 
 
@@ -137,17 +137,17 @@ class SideEffect(Word):
 
     @property
     def is_write(self) -> bool:
-        """Whether the world may be different after the call."""
+        """Whether the call may change something."""
         return self in _WRITES
 
     @property
     def is_class(self) -> bool:
-        """Whether it states the class alone, as `effects="reads"` does, and so stands alone."""
+        """Whether it is a class (`effects="reads"`), which stands alone."""
         return self in _CLASSES
 
     @property
     def capability(self) -> str | None:
-        """The kind of capability that a named kind needs; a class needs none."""
+        """The kind of capability that it needs; a class needs none."""
         return None if self.is_class else snake_case(self.value).replace("_", ".")
 
 
@@ -164,7 +164,7 @@ _CLASSES = frozenset({SideEffect.READS, SideEffect.WRITES, SideEffect.NONE})
 
 
 class Determinism(Word):
-    """Whether the same call gives the same answer."""
+    """Whether the same call gives the same result."""
 
     PURE = "Pure"
     DETERMINISTIC = "Deterministic"
@@ -173,7 +173,7 @@ class Determinism(Word):
 
 
 class Isolation(Word):
-    """The four levels of the sandbox; each holds what the one before it holds."""
+    """The four isolation levels; each includes the one before it."""
 
     NONE = "none"
     STANDARD = "standard"
@@ -187,7 +187,7 @@ class Isolation(Word):
 
 
 class ResultType(Word):
-    """The shape of what a tool answers."""
+    """The type of a tool's result."""
 
     OBJECT = "object"
     ARRAY = "array"
@@ -197,7 +197,7 @@ class ResultType(Word):
 
 
 class Normalization(Word):
-    """How an answer is made comparable: canonical JSON, plain bytes, or a registered function."""
+    """How a result is made comparable: canonical JSON, plain bytes, or a registered function."""
 
     JSON = "json"
     BINARY = "binary"
@@ -217,7 +217,7 @@ class ParameterType(Word):
 
 
 class ToolState(Word):
-    """Whether a registered tool answers calls."""
+    """Whether a registered tool accepts calls."""
 
     ENABLED = "enabled"
     DISABLED = "disabled"
@@ -225,7 +225,7 @@ class ToolState(Word):
 
 
 class Tier(Word):
-    """What a licence allows; docs/configuration.md has the counts."""
+    """What a license allows; docs/configuration.md has the counts."""
 
     CORE = "core"
     WRITER_PRO = "writer_pro"
@@ -239,7 +239,7 @@ class Tier(Word):
 
 
 class TouchForm(Enum):
-    """How the value of a parameter names the thing that the call would touch."""
+    """How the value of a parameter names the resource that the call would touch."""
 
     PATH = "path"
     URL = "url"

@@ -1,1 +1,1 @@
-"""RUN IT: a recorded call becomes raw output, inside its limits, or is refused."""
+"""Execution stage: a recorded call becomes raw output within its limits, or is refused."""

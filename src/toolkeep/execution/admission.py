@@ -1,7 +1,7 @@
-"""Who may start now: rate and concurrency for each agent and each tool, and a queue that ends (EXE-7).
+"""Admission control (EXE-7): rate limit (token bucket) and concurrency, per agent and per tool.
 
-A call beyond the concurrency waits its turn; a call beyond the queue, or too soon after others, is answered
-at once. Slots belong to no event loop: loops and threads may share a keep.
+A call beyond the concurrency limit waits in a bounded queue; beyond the queue or the rate it is refused at
+once. Slots belong to no event loop: loops and threads may share a keep.
 """
 
 import asyncio
@@ -13,38 +13,40 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 import msgspec
 
-from toolkeep.allowance import Allowance
-from toolkeep.calls import Refusal, ToolCall
+from toolkeep.calls import Refusal, ToolCall, refuse
 from toolkeep.errors import Code
+from toolkeep.host.token_bucket import TokenBucket
 from toolkeep.limits import CallLimits
-from toolkeep.refusals import refuse
 
 _REMEMBERED = 10_000
-"""Gates that stand idle are forgotten beyond this many."""
+"""Idle gates are dropped beyond this many."""
 
 _Key = tuple[str, str]
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 class _Gate:
-    """Slots of one agent or one tool, with the calls that wait for one, and how fast they may come."""
+    """Concurrency slots, waiting queue and token bucket of one agent or one tool."""
 
-    __slots__ = ("allowance", "aside", "running", "waiting")
+    __slots__ = ("approval_waits", "bucket", "running", "waiting")
 
-    def __init__(self, allowance: Allowance) -> None:
-        self.allowance = allowance
+    def __init__(self, bucket: TokenBucket) -> None:
+        self.bucket = bucket
         self.running = 0
-        self.aside = 0
-        """Calls that wait for a person, and will want to run."""
+        self.approval_waits = 0
+        """Calls that wait for approval and will want to run."""
         self.waiting: deque[Waiter] = deque()
 
     @property
     def is_idle(self) -> bool:
-        return not self.running and not self.waiting and not self.aside
+        return not self.running and not self.waiting and not self.approval_waits
 
 
 class Slot(msgspec.Struct, eq=False):
-    """A place among the running calls, given back when everyone who holds it has let go."""
+    """A concurrency slot, released when every holder has released it.
+
+    A thread that cannot be stopped holds it too: otherwise timed-out calls would pile up beyond the limit.
+    """
 
     _admission: "Admission"
     _gates: tuple[_Gate, ...]
@@ -54,27 +56,30 @@ class Slot(msgspec.Struct, eq=False):
     _paused_s: float = 0.0
 
     def hold(self) -> None:
-        """Hold it once more: something of the call goes on after its answer."""
+        """Add a holder: part of the call outlives its answer."""
         with self._admission.lock:
             self._holders += 1
 
     @contextlib.asynccontextmanager
-    async def aside(self) -> AsyncIterator[None]:
-        """Around the wait for a person: others may run the tool meanwhile. The agent's place stays taken."""
+    async def released_for_approval(self) -> AsyncIterator[None]:
+        """While waiting for approval: release the tool's slot to other calls, keep the agent's.
+
+        Otherwise one agent's unanswered approvals would block a tool for everybody.
+        """
         agent, tool = self._gates
         self._gates = (agent,)
-        self._admission.step_aside(tool)
+        self._admission.release_temporarily(tool)
         try:
             yield
         except BaseException:
-            self._admission.stay_out(tool)
+            self._admission.drop_waiting(tool)
             raise
-        await self._admission.step_in(tool)
+        await self._admission.reacquire(tool)
         self._gates = agent, tool
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Around what a person takes while the call runs: its place stays taken, its time stands still."""
+        """While a person answers an elicitation: the slot stays taken, the deadline is extended."""
         if not self._pauses:
             self._paused_at = time.monotonic()
         self._pauses += 1
@@ -86,17 +91,17 @@ class Slot(msgspec.Struct, eq=False):
 
     @property
     def paused_s(self) -> float:
-        """How long the call waited for people since it began to run."""
+        """Time that the call has waited for people since it started."""
         now = time.monotonic() - self._paused_at if self._pauses else 0.0
         return self._paused_s + now
 
     @property
     def is_shared(self) -> bool:
-        """Whether something else than the call itself holds it."""
+        """Whether somebody besides the call itself holds it."""
         return self._holders > 1
 
     def release(self) -> None:
-        """Let go once; the last one lets the next call in."""
+        """Drop one holder; the last one admits the next call."""
         with self._admission.lock:
             self._holders -= 1
             if self._holders == 0:
@@ -104,23 +109,25 @@ class Slot(msgspec.Struct, eq=False):
 
 
 class Admission:
-    """Lets calls in, agent by agent and tool by tool."""
+    """Admits calls, per agent and per tool."""
 
     def __init__(self, limits: CallLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
         self.lock = threading.Lock()
-        """Held by whoever counts: who enters, who leaves, and who holds a slot."""
+        """Guards all counters: entering, leaving, holders of slots."""
         self._gates: OrderedDict[_Key, _Gate] = OrderedDict()
         self._admitted = 0
 
     async def admit(self, request: ToolCall, tool: str) -> Slot | Refusal:
-        """A slot, at once or after waiting; or why there is none."""
+        """A slot, at once or after waiting; or a refusal."""
         wanted = ("agent", request.agent), ("tool", tool)
         if (slot := self._at_once(wanted)) is not None:
             return slot
         entered: list[_Gate] = []
         try:
+            # Always agent first, then tool: the same order everywhere, or two calls could wait for each
+            # other.
             for key, concurrent in zip(wanted, self._concurrency, strict=True):
                 gate = await self._enter(key, concurrent, request)
                 if isinstance(gate, Refusal):
@@ -135,7 +142,7 @@ class Admission:
         return Slot(self, tuple(entered))
 
     def _at_once(self, wanted: tuple[_Key, _Key]) -> Slot | None:
-        """A slot where nothing stands against it: most calls, in a third of the time."""
+        """Fast path without contention: most calls, in a third of the time."""
         limits = self._limits
         if limits.calls_per_second:
             return None
@@ -144,7 +151,7 @@ class Admission:
             agent = self._gate(by_agent)
             if agent.running >= limits.agent_concurrency:
                 return None
-            agent.running += 1  # before the other gate is made, which may need room for itself
+            agent.running += 1  # Before the other gate is created, which may evict idle gates.
             tool = self._gate(by_tool)
             if tool.running >= limits.tool_concurrency:
                 agent.running -= 1
@@ -158,17 +165,17 @@ class Admission:
         return self._limits.agent_concurrency, self._limits.tool_concurrency
 
     def leave(self, gates: Iterable[_Gate]) -> None:
-        """A call that was let in is over; called with the lock held."""
+        """An admitted call is over; requires the lock."""
         self._admitted -= 1
         self._release(gates)
 
     def release(self, gates: Iterable[_Gate]) -> None:
-        """Give back what a call entered that is not let in after all."""
+        """Release gates of a call that was not admitted after all."""
         with self.lock:
             self._release(gates)
 
     def _release(self, gates: Iterable[_Gate]) -> None:
-        """Whoever waits longest gets it; called with the lock held."""
+        """Hand the slot to the longest waiting call; requires the lock."""
         for gate in gates:
             gate.running -= 1
             if gate.waiting:
@@ -176,25 +183,26 @@ class Admission:
 
     @property
     def running(self) -> int:
-        """Calls that were let in and are not over."""
+        """Admitted calls that are not over."""
         return self._admitted
 
     def has_one(self) -> bool:
-        """Whether one call runs now, and no other."""
+        """Whether exactly one call runs now."""
         return self._admitted == 1
 
     def _gate(self, key: _Key) -> _Gate:
-        """The gate of an agent or a tool; called with the lock held."""
+        """Gate of an agent or a tool; requires the lock."""
         return self._gates.get(key) or self._new_gate(key)
 
     def _new_gate(self, key: _Key) -> _Gate:
         self._forget_idle()
         limits = self._limits
-        gate = self._gates[key] = _Gate(Allowance(limits.calls_per_second, limits.burst, self._clock))
+        gate = self._gates[key] = _Gate(TokenBucket(limits.calls_per_second, limits.burst, self._clock))
         return gate
 
     def _forget_idle(self) -> None:
         while len(self._gates) >= _REMEMBERED:
+            # Only idle gates: dropping one in use would reset its counters.
             key = next((key for key, gate in self._gates.items() if gate.is_idle), None)
             if key is None:
                 return
@@ -203,7 +211,8 @@ class Admission:
     async def _enter(self, key: _Key, concurrent: int, request: ToolCall) -> _Gate | Refusal:
         with self.lock:
             gate = self._gate(key)
-            if not gate.allowance.take():
+            # Rate before concurrency: a flood must not fill the queue.
+            if not gate.bucket.take():
                 return refuse(
                     request,
                     Code.RATE_LIMITED,
@@ -213,6 +222,7 @@ class Admission:
             if gate.running < concurrent:
                 gate.running += 1
                 return gate
+            # A bounded queue: unbounded, an agent's backlog would take memory, and every call in it time out.
             if len(gate.waiting) >= self._limits.queue:
                 return refuse(
                     request, Code.QUEUE_FULL, "Too many calls are waiting already", "Try again later."
@@ -221,21 +231,21 @@ class Admission:
         await self._turn(gate, waiter)
         return gate
 
-    def step_aside(self, gate: _Gate) -> None:
-        """Give a place to others for a while."""
+    def release_temporarily(self, gate: _Gate) -> None:
+        """Release a slot temporarily."""
         with self.lock:
-            gate.aside += 1
+            gate.approval_waits += 1
             self._release((gate,))
 
-    def stay_out(self, gate: _Gate) -> None:
-        """It does not come back."""
+    def drop_waiting(self, gate: _Gate) -> None:
+        """The call will not come back."""
         with self.lock:
-            gate.aside -= 1
+            gate.approval_waits -= 1
 
-    async def step_in(self, gate: _Gate) -> None:
-        """Take a place again; it was let in before, so neither rate nor queue stand against it."""
+    async def reacquire(self, gate: _Gate) -> None:
+        """Take a slot again; it was admitted before, so neither rate limit nor queue limit applies."""
         with self.lock:
-            gate.aside -= 1
+            gate.approval_waits -= 1
             if gate.running < self._limits.tool_concurrency:
                 gate.running += 1
                 return
@@ -246,23 +256,26 @@ class Admission:
         try:
             await waiter[1]
         except asyncio.CancelledError:
-            self._give_up(gate, *waiter)
+            self._leave_queue(gate, *waiter)
             raise
 
     def _wake(self, gate: _Gate) -> None:
-        """Hand the free slot to the first waiter whose loop still lives; called with the lock held."""
+        """Hand the free slot to the first waiter whose loop is alive; requires the lock."""
         while gate.waiting:
             loop, turn = gate.waiting.popleft()
             gate.running += 1
             try:
+                # The slot is counted as taken before the waiter wakes, so nobody can overtake it.
                 loop.call_soon_threadsafe(_resolve, turn, self, gate)
-            except RuntimeError:  # its loop is closed
+            except RuntimeError:  # The loop is closed.
                 gate.running -= 1
                 continue
             return
 
-    def _give_up(self, gate: _Gate, loop: asyncio.AbstractEventLoop, turn: "asyncio.Future[None]") -> None:
-        """A waiting call was cancelled: out of the queue, or the slot that it was given goes on."""
+    def _leave_queue(
+        self, gate: _Gate, loop: asyncio.AbstractEventLoop, turn: "asyncio.Future[None]"
+    ) -> None:
+        """A waiting call was cancelled: leave the queue, or pass on the slot that it was given."""
         with self.lock:
             if (loop, turn) in gate.waiting:
                 gate.waiting.remove((loop, turn))
@@ -272,7 +285,7 @@ class Admission:
 
 
 def _queued(gate: _Gate) -> Waiter:
-    """A place in the queue of a gate; called with the lock held."""
+    """Join the queue of a gate; requires the lock."""
     loop = asyncio.get_running_loop()
     waiter = loop, loop.create_future()
     gate.waiting.append(waiter)
@@ -280,7 +293,7 @@ def _queued(gate: _Gate) -> Waiter:
 
 
 def _resolve(turn: "asyncio.Future[None]", admission: Admission, gate: _Gate) -> None:
-    if turn.done():  # cancelled in the meantime: the slot goes on
+    if turn.done():  # Cancelled meanwhile: pass the slot on.
         admission.release((gate,))
     else:
         turn.set_result(None)

@@ -1,7 +1,7 @@
-"""The door of execution: a `RecordedCall` becomes `RawOutput`, or a refusal. Nothing else makes one.
+"""The execution stage: a `RecordedCall` becomes `RawOutput` or a refusal; nothing else makes one.
 
-One deadline for each call. At the deadline, or when the caller gives up, the tool is told and cancelled; what
-cannot be stopped goes on holding its slot, and the answer says so (EXE-4).
+One deadline per call. At the deadline, or when the caller cancels, the tool is cancelled; what cannot be
+stopped keeps its slot, and the answer says so (EXE-4).
 """
 
 import asyncio
@@ -15,39 +15,38 @@ from typing import Any, Final, NamedTuple
 import jiter
 import msgspec
 
-from toolkeep.calls import PermittedCall, RawOutput, RecordedCall, Refusal, RegisteredTool
-from toolkeep.definitions.context import Cancelled, ToolContext, ToolFailed
+from toolkeep.calls import PermittedCall, RawOutput, RecordedCall, Refusal, RegisteredTool, refuse
+from toolkeep.definitions.tool_context import Cancelled, ToolContext, ToolFailed
+from toolkeep.definitions.vocabulary import Isolation
 from toolkeep.errors import FAILURES, Code
 from toolkeep.execution.admission import Slot
-from toolkeep.execution.breaker import Breaker
-from toolkeep.execution.cache import ResultCache, is_cacheable
+from toolkeep.execution.circuit_breaker import CircuitBreaker
+from toolkeep.execution.result_cache import ResultCache, is_cacheable
 from toolkeep.execution.runner import Runner, RunRefused
-from toolkeep.execution.unrunnable import why_not_run
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS
-from toolkeep.refusals import refuse
-from toolkeep.wording import excerpt_lines
+from toolkeep.text.display import truncated_lines
 
 log = logging.getLogger("toolkeep.execution")
 
 _GLANCE_SECONDS: Final = 0.05
-"""How often it is looked whether a person still takes time, where a call has none left of its own."""
+"""Poll interval for whether a person still takes time, when a call has used up its own."""
 
 
 class _Failure(NamedTuple):
-    """A run that speaks against the tool; a tool that says politely why not, does not."""
+    """A run that counts for the circuit breaker; a tool that raises ToolFailed does not."""
 
     refusal: Refusal
 
 
 class _Run(msgspec.Struct, eq=False):
-    """One run of a call, as the tool may ask about it."""
+    """One run of a call, as its context sees it."""
 
     call: RecordedCall
     secrets: Mapping[str, str]
-    is_given_up: bool = False
+    is_cancelled: bool = False
 
     def context(self) -> ToolContext:
-        """What a tool gets that wants it."""
+        """The ToolContext for tools that want one."""
         request = self.call.request
         told = {"on_progress": partial(_tell, request.on_progress)} if request.on_progress else {}
         return ToolContext(
@@ -56,7 +55,7 @@ class _Run(msgspec.Struct, eq=False):
             conversation_id=request.conversation,
             session_id=request.session,
             secrets=self.secrets,
-            is_cancelled=lambda: self.is_given_up,
+            is_cancelled=lambda: self.is_cancelled,
             **told,
         )
 
@@ -64,16 +63,16 @@ class _Run(msgspec.Struct, eq=False):
 class Executor:
     """Runs recorded calls, each exactly once."""
 
-    def __init__(self, runners: Sequence[Runner], breaker: Breaker, cache: ResultCache) -> None:
+    def __init__(self, runners: Sequence[Runner], breaker: CircuitBreaker, cache: ResultCache) -> None:
         self._runners = tuple(runners)
         self._breaker = breaker
         self.cache = cache
 
     def objection(self, call: PermittedCall | RecordedCall) -> Refusal | None:
-        """Why a call cannot run here at all, so that it is refused before anything is claimed or recorded."""
+        """Why a call cannot run here at all; checked before anything is claimed or recorded."""
         request, tool = call.request, call.tool
         if self._runner(tool) is None:
-            code, why = why_not_run(tool)
+            code, why = unrunnable_reason(tool)
             message = f"Tool '{tool.name}' {why}"
             return refuse(request, code, message, "Do without it, or ask the operator.")
         return self._breaker.check(request, tool.definition_hash)
@@ -87,7 +86,7 @@ class Executor:
     async def execute(
         self, call: RecordedCall, slot: Slot, secrets: Mapping[str, str]
     ) -> RawOutput | Refusal:
-        """Run one call inside its deadline, or answer it from the cache."""
+        """Run one call within its deadline, or answer it from the cache."""
         cacheable = is_cacheable(call.tool) and not call.request.options.fresh
         if cacheable and (body := self.cache.get(call)) is not None:
             value = body if call.tool.definition.gives_bytes else jiter.from_json(body)
@@ -95,6 +94,7 @@ class Executor:
         runner = self._runner(call.tool)
         if runner is None:
             return self.objection(call) or _failed(call, "The tool cannot be run")
+        # Again, although `objection` checked: the circuit may have opened while the call waited for approval.
         if (refusal := self._breaker.begin(call.request, call.tool.definition_hash)) is not None:
             return refusal
         began = time.perf_counter_ns()
@@ -114,7 +114,7 @@ class Executor:
         )
 
     def confinement(self, call: RecordedCall) -> tuple[str, tuple[str, ...]]:
-        """The level and the mechanisms that a run of the call has."""
+        """Isolation level and mechanisms of a run of the call."""
         runner = self._runner(call.tool)
         return ("", ()) if runner is None else (runner.isolation(call.tool), runner.enforced(call.tool))
 
@@ -124,37 +124,39 @@ class Executor:
         run = _Run(call, secrets)
         task = asyncio.get_running_loop().create_task(_contained(runner, run, slot))
         try:
-            await _turn()  # many end in their first step, and need no timer
+            await _turn()  # Many finish in their first step, and need no timer.
             if not task.done():
-                await _in_time(task, call.deadline_s, slot)
+                await _wait_until_deadline(task, call.deadline_s, slot)
         except asyncio.CancelledError:
-            run.is_given_up = True
+            # Set before the cancellation: a tool in a thread polls it.
+            run.is_cancelled = True
             await _stop(task, slot)
             raise
         if not task.done():
-            run.is_given_up = True
+            run.is_cancelled = True
             await _stop(task, slot)
+            # The answer must not claim that nothing happened: a thread cannot be killed.
             return _Failure(_timed_out(call, still_runs=slot.is_shared))
         return _outcome(call, task)
 
 
 @types.coroutine
 def _turn() -> Generator[None, None, None]:
-    """Let the event loop go round once: what `asyncio.sleep(0)` awaits, without the layer around it."""
+    """Yield to the event loop once: what `asyncio.sleep(0)` awaits, without the layer around it."""
     yield
 
 
-async def _in_time(task: "asyncio.Future[Any]", deadline_s: float, slot: Slot) -> None:
-    """Wait until the task ends, or has had its time; what a person took of it is given back."""
+async def _wait_until_deadline(task: "asyncio.Future[Any]", deadline_s: float, slot: Slot) -> None:
+    """Wait for the task until its deadline, extended by the time that people took."""
     granted_s = deadline_s
-    await _end_of(task, deadline_s)
+    await _wait_for(task, deadline_s)
     while not task.done() and (more_s := deadline_s + slot.paused_s - granted_s) > 0:
         granted_s += more_s
-        await _end_of(task, max(more_s, _GLANCE_SECONDS))
+        await _wait_for(task, max(more_s, _GLANCE_SECONDS))
 
 
-async def _end_of(task: "asyncio.Future[Any]", timeout_s: float) -> None:
-    """Wait until the task ends, or time is up; as `asyncio.wait`, for one task and in half the time."""
+async def _wait_for(task: "asyncio.Future[Any]", timeout_s: float) -> None:
+    """Wait for a task or a timeout; like `asyncio.wait`, for one task and in half the time."""
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 
@@ -172,7 +174,7 @@ async def _end_of(task: "asyncio.Future[Any]", timeout_s: float) -> None:
 
 
 async def _contained(runner: Runner, run: _Run, slot: Slot) -> Any:
-    """What the tool gives; one that tries to end the process has only failed."""
+    """Run the tool; SystemExit and KeyboardInterrupt become failures instead of ending the host."""
     try:
         return await runner.run(run.call, run.context, slot)
     except (SystemExit, KeyboardInterrupt) as error:
@@ -180,7 +182,7 @@ async def _contained(runner: Runner, run: _Run, slot: Slot) -> Any:
 
 
 def _tell(listener: Callable[..., None], done: float, total: float | None, message: str) -> None:
-    """Progress for the caller; a listener that fails does not fail the tool."""
+    """Forward progress; a failing listener must not fail the tool."""
     try:
         listener(done, total, message)
     except Exception as error:  # noqa: BLE001 -- the tool has nothing to do with it
@@ -188,16 +190,16 @@ def _tell(listener: Callable[..., None], done: float, total: float | None, messa
 
 
 async def _stop(task: "asyncio.Future[Any]", slot: Slot) -> None:
-    """Cancel the tool and give it a moment; one that does not end keeps its slot."""
+    """Cancel the tool and wait a grace period; if it does not end, it keeps its slot."""
     task.cancel()
     try:
         await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
-    finally:  # also for a caller who gives up once more
+    finally:  # Also if the caller is cancelled again.
         if not task.done():
             slot.hold()
             task.add_done_callback(lambda _: slot.release())
         elif not task.cancelled():
-            task.exception()  # looked at, so that asyncio does not complain
+            task.exception()  # Retrieved, so that asyncio does not log it.
 
 
 def _outcome(call: RecordedCall, task: "asyncio.Future[Any]") -> "tuple[Any] | Refusal | _Failure":
@@ -214,18 +216,19 @@ def _outcome(call: RecordedCall, task: "asyncio.Future[Any]") -> "tuple[Any] | R
         refusal = refuse(call.request, error.code, error.reason, "Try another way, or tell the operator.")
         return _Failure(refusal) if error.code in FAILURES else refusal
     fields = {"tool_name": call.tool.name, "correlation_id": call.request.correlation_id}
+    # The text goes to the operator's log, never to the model: it may hold secrets and paths.
     log.error("a tool raised an exception", exc_info=error, extra=fields)
     return _Failure(_failed(call, f"Tool '{call.tool.name}' failed unexpectedly"))
 
 
 def _said(error: ToolFailed) -> str:
-    """What a tool says of its failure; nothing where it cannot even say that."""
+    """Text of a ToolFailed; empty if its __str__ raises."""
     try:
         words = str(error).strip()
     except Exception:
         log.exception("a tool failed and could not say why")
         return ""
-    return excerpt_lines(words, MODEL_TEXT_CHARS // 2).removesuffix(".")
+    return truncated_lines(words, MODEL_TEXT_CHARS // 2).removesuffix(".")
 
 
 def _failed(call: RecordedCall, message: str) -> Refusal:
@@ -237,3 +240,22 @@ def _timed_out(call: RecordedCall, *, still_runs: bool) -> Refusal:
     if still_runs:
         message += " and cannot be stopped: it still runs"
     return refuse(call.request, Code.TIMED_OUT, message, "Ask for less, or tell the user.")
+
+
+def unrunnable_reason(tool: RegisteredTool) -> tuple[Code, str]:
+    """Error code, and the rest of a sentence that starts with the tool's name."""
+    if tool.runner is None:
+        return Code.NOT_RUNNABLE, "is only described: nothing runs it"
+    kind = getattr(tool.runner, "kind", "")
+    wanted = tool.definition.constraints.isolation
+    if kind == "http":
+        why = f"asks for the isolation {wanted}, and is run by a server, of which nothing is known here"
+        return Code.ISOLATION_UNAVAILABLE, why
+    if kind in ("command", "process") and wanted is Isolation.RESTRICTED:
+        return Code.ISOLATION_UNAVAILABLE, "asks for the isolation restricted, at which no program is started"
+    if kind in ("python", "command", "process") and wanted is Isolation.NONE:
+        why = (
+            "asks for the isolation none, and what a configuration names never runs in the keep's own process"
+        )
+        return Code.ISOLATION_UNAVAILABLE, why
+    return Code.NOT_RUNNABLE, f"is run by a {type(tool.runner).__name__}, and nothing here knows how"

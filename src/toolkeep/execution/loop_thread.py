@@ -1,11 +1,11 @@
-"""An event loop in a thread of its own, for callers that have none."""
+"""An event loop in its own thread, for synchronous callers."""
 
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from toolkeep.forks import tell_in_forks
+from toolkeep.host.after_fork import register_after_fork
 from toolkeep.limits import CLOSE_GRACE_SECONDS
 
 T = TypeVar("T")
@@ -19,26 +19,28 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._farewell: Callable[[], Coroutine[Any, Any, None]] | None = None
-        tell_in_forks(self)
+        register_after_fork(self)
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of a coroutine; works inside a notebook, whose own loop is running."""
-        with self._lock:  # what is handed over before `close` stops the loop, the loop still sees
+        # Whatever is submitted before `close` stops the loop is still run by it.
+        with self._lock:
             self.check_elsewhere("call_sync was called by a tool that call_sync runs; await keep.call there")
             future = asyncio.run_coroutine_threadsafe(make(), self._started())
         try:
             return future.result()
         except BaseException:
+            # KeyboardInterrupt in the caller must stop the call, not leave it running.
             future.cancel()
             raise
 
     def check_elsewhere(self, otherwise: str) -> None:
-        """Raise on the thread of the loop, which cannot wait for itself."""
+        """Raise on the loop's own thread, which would deadlock waiting for itself."""
         if threading.current_thread() is self._thread:
             raise RuntimeError(otherwise)
 
     def close(self, farewell: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """End the loop; what runs on it is cancelled first, and then `farewell` is run on it."""
+        """Stop the loop: cancel what runs on it, then run `farewell`."""
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
             self._farewell = farewell
@@ -47,7 +49,7 @@ class LoopThread:
             thread.join()
 
     def leave_to_parent(self) -> None:
-        """In a fork of the process: the loop is here, and no thread that runs it or holds the lock."""
+        """After fork(), in the child: there is a loop, but no thread that runs it or holds the lock."""
         self._lock, self._loop, self._thread = threading.Lock(), None, None
 
     def _started(self) -> asyncio.AbstractEventLoop:
@@ -69,7 +71,7 @@ class LoopThread:
 
 
 def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
-    """Run; asyncio leaves off for what tries to end the process, and would not tell who waits for it."""
+    """Run the loop; asyncio stops it on SystemExit and KeyboardInterrupt of a task, so start it again."""
     while True:
         try:
             loop.run_forever()

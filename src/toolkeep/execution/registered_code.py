@@ -1,8 +1,8 @@
-"""The code of the registered tools and of granted programs, as part of the trusted set (SBX-6).
+"""Code of registered tools and granted programs, as part of the trusted set (SBX-6).
 
-It is found on disk and never imported. A confined tool is imported by each of its workers, so that its whole
-package counts; a tool that runs in this process was imported already, so that its own file does. A program
-counts with what was installed with it.
+Found on disk, never imported. A confined tool is imported by each of its workers, so its whole package
+counts; an in-process tool was imported already, so only its own file does. A program counts with everything
+installed with it.
 """
 
 import inspect
@@ -11,25 +11,25 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from toolkeep.authoring.code_reference import NoCodeReference, find_reference, is_live
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.capability import Capability
-from toolkeep.definitions.reference import Unreachable, find_reference, is_live
 from toolkeep.definitions.vocabulary import Isolation
-from toolkeep.execution.held_down import CACHE
-from toolkeep.execution.programs import absolute, find_program, surroundings
-from toolkeep.execution.staying import Staying
+from toolkeep.execution.persistent.spec import ProcessSpec
+from toolkeep.execution.program_lookup import absolute, find_program, installed_with
+from toolkeep.execution.read_only_paths import CACHE
 from toolkeep.execution.tool_code import find_code, own_code
-from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPath, is_within, links_of
+from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPath, is_within, links_of
 
 Families = Mapping[str, Sequence[RegisteredTool]]
 Grants = Mapping[str, Iterable[Capability]]
 
 
 class RegisteredCode:
-    """Where the code of the tools of one keep lies; worked out again when tools come or go."""
+    """Where the code of a keep's tools lies; recomputed when tools change."""
 
     def __init__(self, families: Callable[[], Families], project: str) -> None:
-        """`families` are all versions of all tools, another object after each change."""
+        """`families` are all versions of all tools, a new object after each change."""
         self._families = families
         self._project = project
         self._seen: Families | None = None
@@ -37,7 +37,7 @@ class RegisteredCode:
         self._links: tuple[TrustedPath, ...] = ()
 
     def __call__(self) -> tuple[TrustedPath, ...]:
-        """The paths outside what the process trusts anyway."""
+        """Paths outside of what the process trusts anyway."""
         families = self._families()
         if families is not self._seen:
             tools = [tool for family in families.values() for tool in family]
@@ -49,6 +49,7 @@ class RegisteredCode:
                 for path, name in written.items()
                 for link in links_of(path)
             )
+            # Already trusted through the process; each path twice would be two mounts.
             already = [one.path for one in THIS_PROCESS.host]
             self._paths = tuple(
                 one for one in found if not any(is_within(one.path, path) for path in already)
@@ -57,7 +58,7 @@ class RegisteredCode:
         return self._paths
 
     def links(self) -> tuple[TrustedPath, ...]:
-        """The links on the way to programs, their code and modules: replaced, they would lead to others."""
+        """Symlinks on the way to programs, code and modules: replaced, they would lead elsewhere."""
         self()
         return self._links
 
@@ -66,7 +67,7 @@ class RegisteredCode:
             if not is_live(tool.runner):
                 return list(_written(getattr(tool.runner, "kind", ""), tool.runner, self._base(tool)))
             return own_code(find_reference(tool.runner), []) if _is_confined(tool) else []
-        except (ValueError, OSError, Unreachable):  # it is not there, and its calls say so
+        except (ValueError, OSError, NoCodeReference):  # it is not there, and its calls say so
             return []
 
     def _base(self, tool: RegisteredTool) -> str:
@@ -76,12 +77,12 @@ class RegisteredCode:
         what = f"the code of the tool '{tool.name}'"
         try:
             paths = list(self._places(tool))
-        except (ValueError, OSError, Unreachable):  # it is not there, and its calls say so
+        except (ValueError, OSError, NoCodeReference):  # it is not there, and its calls say so
             return
         for path in paths:
             yield TrustedPath(path, what)
             if path.endswith(".py"):
-                # A tool that writes bytecode here would run in whoever imports the source next.
+                # Bytecode that a tool writes here would run in the next process that imports the source.
                 yield TrustedPath(f"{os.path.dirname(path)}/{CACHE}", what)
 
     def _places(self, tool: RegisteredTool) -> Iterable[str]:
@@ -97,41 +98,44 @@ def _is_confined(tool: RegisteredTool) -> bool:
 
 
 def programs_of_others(grants: Grants, project: str, agent: str) -> Iterator[TrustedPath]:
-    """The programs that agents other than one are granted by their path, with what they need."""
+    """Programs granted by path to agents other than this one, with what they need.
+
+    Otherwise an agent could replace a binary that another agent runs with a larger grant.
+    """
     for other, capabilities in grants.items():
         for held in capabilities:
             if other != agent and held.kind == "process.spawn" and "/" in held.scope:
                 path = os.path.join(project, held.scope)
                 what = f"a program that agent '{other}' may start"
-                yield from (TrustedPath(place, what) for place in surroundings(os.path.abspath(path)))
+                yield from (TrustedPath(place, what) for place in installed_with(os.path.abspath(path)))
 
 
 def _named(kind: str, runner: Any, base: str) -> Iterable[str]:
-    """What a configuration, a store or an upstream names."""
+    """Paths that a configuration, a store or an upstream names."""
     if kind == "python":
         return find_code(str(runner.target), _search(base)).packages
     if kind == "command":
         files = (os.path.realpath(os.path.join(base, word)) for word in runner.target[1:])
-        return [*surroundings(find_program(runner.target[0], base)), *filter(os.path.isfile, files)]
+        return [*installed_with(find_program(runner.target[0], base)), *filter(os.path.isfile, files)]
     if kind in ("process", "mcp"):
-        staying, base = _staying(kind, runner, base)
-        return staying.shown(base) if staying else ()
+        spec, base = _process_spec(kind, runner, base)
+        return spec.shown(base) if spec else ()
     if kind == "wasm":
         return [os.path.realpath(_module(runner, base))]
     return ()
 
 
 def _written(kind: str, runner: Any, base: str) -> Iterator[str]:
-    """The same as it is written, links and all."""
+    """The same as written, symlinks kept."""
     words: Sequence[str] = ()
     if kind == "python":
         yield from own_code(str(runner.target), _search(base))
     elif kind == "command":
         words = runner.target
     elif kind in ("process", "mcp"):
-        staying, base = _staying(kind, runner, base)
-        words = staying.argv if staying else ()
-        yield from (os.path.join(base, absolute(name, base)) for name in (staying.code if staying else ()))
+        spec, base = _process_spec(kind, runner, base)
+        words = spec.argv if spec else ()
+        yield from (os.path.join(base, absolute(name, base)) for name in (spec.code if spec else ()))
     elif kind == "wasm":
         yield _module(runner, base)
     if words:
@@ -143,14 +147,14 @@ def _search(base: str) -> list[str]:
     return [base, *sys.path] if base != "/" else sys.path
 
 
-def _staying(kind: str, runner: Any, base: str) -> tuple[Staying | None, str]:
-    """The program of a process or an upstream, and what its paths start from; None for one elsewhere."""
+def _process_spec(kind: str, runner: Any, base: str) -> tuple[ProcessSpec | None, str]:
+    """Program of a process or an upstream, and its base folder; None for a remote one."""
     target = runner.target
     if kind == "process":
-        return Staying.read(target), base
+        return ProcessSpec.read(target), base
     if "command" not in target:
         return None, base
-    return Staying.read({"argv": list(target["command"]), "code": target.get("code")}), target["base"]
+    return ProcessSpec.read({"argv": list(target["command"]), "code": target.get("code")}), target["base"]
 
 
 def _module(runner: Any, base: str) -> str:

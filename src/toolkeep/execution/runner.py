@@ -1,33 +1,33 @@
-"""`Runner`: the seam behind which a tool runs, in this process or in a confined one."""
+"""`Runner`: the protocol behind which a tool runs, in this process or in a sandbox."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from toolkeep.calls import RecordedCall, RegisteredTool
-from toolkeep.definitions.context import ToolContext
+from toolkeep.definitions.tool_context import ToolContext
 from toolkeep.errors import Code
 
 
 class Held(Protocol):
-    """A slot that is given back when everyone who holds it has let go."""
+    """A slot that is released when every holder has released it."""
 
     def hold(self) -> None:
-        """Hold it once more."""
+        """Add a holder."""
 
     def release(self) -> None:
-        """Let go once."""
+        """Drop one holder."""
 
 
 class Timed(Held, Protocol):
-    """The slot of a call that runs."""
+    """Slot of a running call."""
 
     def pause(self) -> AbstractContextManager[None]:
-        """Around what a person takes while the call runs: it is none of the call's time."""
+        """While a person answers: that time does not count against the deadline."""
 
 
 class RunRefused(Exception):
-    """A runner could not run a tool, or got no answer from it; `code` says which."""
+    """A runner could not run a tool, or got no answer; `code` says which."""
 
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(reason)
@@ -36,21 +36,20 @@ class RunRefused(Exception):
 
 
 class Runner(Protocol):
-    """Runs recorded calls of the tools that it can run."""
+    """Runs recorded calls of the tools that it supports."""
 
     def isolation(self, tool: RegisteredTool) -> str:
-        """The level that a run of the tool has, for the result and the log."""
+        """Isolation level of a run, for the result and the log."""
 
     def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
-        """The mechanisms of the kernel that confine a run of the tool, by name."""
+        """Kernel mechanisms that confine a run, by name."""
 
     def runs(self, tool: RegisteredTool) -> bool:
         """Whether it can run this tool as its definition demands."""
 
     def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Timed) -> Awaitable[Any]:
-        """What the tool gives back; raises whatever the tool raises. May be cancelled.
+        """The tool's value; raises whatever the tool raises. May be cancelled.
 
-        `context` makes what the tool may ask of its call, for a tool that wants it.
-
-        Work that goes on after a cancellation holds the slot.
+        `context` makes the ToolContext, for tools that want one. Work that continues after a cancellation
+        holds the slot.
         """

@@ -1,4 +1,4 @@
-"""Where the code of a tool lies that a worker is to import; nothing is imported here."""
+"""Locates the code of a tool that a worker will import; imports nothing itself."""
 
 import contextlib
 import importlib.machinery
@@ -9,66 +9,67 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from toolkeep.sandbox.import_guard import is_writable
-from toolkeep.sandbox.trusted import OURS, is_site
+from toolkeep.sandbox.trusted_paths import OURS, is_site
 
 _EDITABLE: Final = 64
-"""Each is a mount; where there are more, a tool has its own package and what is installed."""
+"""Each is a mount; with more, a tool gets only its own package and installed ones."""
 
 
 class ToolCode(NamedTuple):
-    """Where the code of a tool lies: folders of installed packages, and packages by themselves."""
+    """Where a tool's code lies: site-packages folders, and single packages."""
 
     site: tuple[str, ...]
     packages: tuple[str, ...]
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """What the worker may read of it."""
+        """What the worker may read."""
         return (*self.site, *self.packages)
 
     @property
     def ours(self) -> tuple[str, ...]:
-        """Where toolkeep itself lies, unless it is among the installed packages."""
+        """toolkeep's own folder, unless it is among the installed packages."""
         return tuple(path for path in self.packages if path == OURS)
 
 
 def find_code(reference: str, search: list[str]) -> ToolCode:
-    """The code that `module:name` or `/path/file.py:name` needs; without a search, the modules in use."""
+    """Code that `module:name` or `/path/file.py:name` needs; without `search`, the loaded modules."""
     own = own_code(reference, search)
     if not reference.startswith("/"):
         own = list(map(os.path.realpath, own))
     site = _site_folders()
-    # The tool's own come last: of two packages of one name, a worker imports the last.
+    # The tool's own come last: of two packages with one name, a worker imports the last.
     packages = dict.fromkeys([*_editable(site), *own, OURS])
     outside = [path for path in packages if not any(path.startswith(f"{folder}/") for folder in site)]
     return ToolCode(tuple(site), tuple(outside))
 
 
 def own_code(reference: str, search: list[str]) -> list[str]:
-    """The file or the package of the tool itself, links and all."""
+    """File or package of the tool itself, symlinks kept."""
     place = reference.rpartition(":")[0]
     return [place] if place.startswith("/") else _package(place.partition(".")[0], search)
 
 
 def _package(name: str, search: list[str]) -> list[str]:
-    """The folder or file of a top-level package, found and not imported; without a search, the one in use."""
+    """Folder or file of a top-level package, without importing it; without `search`, the loaded one."""
     if not search:
         spec = getattr(sys.modules.get(name), "__spec__", None)
     else:
+        # PathFinder only searches; `importlib.util.find_spec` would import parent packages.
         spec = importlib.machinery.PathFinder.find_spec(name, search)
     if spec is None:
         raise ValueError(f"there is no module '{name}'")
     if spec.origin in ("built-in", "frozen"):
-        return []  # part of the interpreter
+        return []  # Part of the interpreter.
     return list(spec.submodule_search_locations or ([spec.origin] if spec.origin else []))
 
 
 def _editable(site: list[str]) -> list[str]:
-    """The packages and modules of editable installs: what lies in the folders that a .pth file names.
+    """Packages and modules of editable installs, in the folders that .pth files name.
 
-    Not the folders themselves: in a project without `src` that is all of it, with its `.env` and its `.git`.
-    Lines that import something are not obeyed, as nothing is executed here. What a tool may write is left
-    out: a module that it puts there would stand before an installed one in the workers of every other tool.
+    Not the folders themselves: in a project without `src` that would be everything, with its `.env` and
+    `.git`. Import lines of .pth files are ignored, as nothing is executed here. What a tool may write is left
+    out: a module that it puts there would shadow an installed one in the workers of every other tool.
     """
     found: list[str] = []
     for folder in dict.fromkeys(_pth_folders(site)):
@@ -93,6 +94,7 @@ def _pth_folders(site: list[str]) -> Iterator[str]:
 
 def _is_module(entry: "os.DirEntry[str]") -> bool:
     name = entry.name.removesuffix(".py")
+    # A module named like a standard one would shadow it in every worker; a symlink may lead anywhere.
     if entry.is_symlink() or not name.isidentifier() or name in sys.stdlib_module_names:
         return False
     return entry.is_file() if entry.name.endswith(".py") else os.path.isfile(f"{entry.path}/__init__.py")

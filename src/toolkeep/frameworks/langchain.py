@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from toolkeep.errors import ExtraMissing
-from toolkeep.frameworks.offered import Offered, unfinished, written
-from toolkeep.keep import LOCAL_AGENT, Keep
+from toolkeep.frameworks._toolset import Offered, unfinished, written
+from toolkeep.keep.keep import LOCAL_AGENT, Keep
 from toolkeep.providers.replies import Reply
 from toolkeep.validation.validate import Arguments
 
@@ -65,7 +65,7 @@ def langchain_tools(
 
 
 def _content(reply: Reply) -> tuple[Any, Any]:
-    """What a model reads, and the whole result for the program."""
+    """Content for the model, and the whole result as the artifact."""
     if reply.is_error:
         raise ToolException(reply.text)
     return _blocks(reply), reply.result
@@ -87,7 +87,7 @@ async def answer_message(
     session: str = "",
     conversation: str = "",
 ) -> "list[ToolMessage]":
-    """Make every call of a model's message, and answer each once; nothing is run of one that was cut."""
+    """Make every call of a model's message and answer each once; a truncated message runs nothing."""
     offered = Offered(keep, agent=agent, session=session, conversation=conversation)
     names = {offer.name: offer.tool for offer in offered.tools()}
     why = _cut(message)
@@ -116,7 +116,10 @@ def _arguments(call: Mapping[str, Any]) -> Arguments:
 
 
 def _cut(message: "AIMessage") -> str:
-    """Why the message was not finished; empty where it was."""
+    """Why the message was truncated; empty if it was not.
+
+    LangChain completes cut JSON: a call with half of its arguments would look whole.
+    """
     said = message.response_metadata or {}
     reason = next((said[key] for key in _REASONS if isinstance(said.get(key), str)), None)
     if reason is None:

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolkeep.errors import ExtraMissing
-from toolkeep.frameworks.offered import Offered, unfinished, written
-from toolkeep.keep import LOCAL_AGENT, Keep
+from toolkeep.frameworks._toolset import Offered, unfinished, written
+from toolkeep.keep.keep import LOCAL_AGENT, Keep
 from toolkeep.providers.replies import Blob, Reply
 
 try:

@@ -8,8 +8,8 @@ A refused or failed call reaches the model as a failed one, with the keep's text
 from typing import Any, Final
 
 from toolkeep.errors import ExtraMissing
-from toolkeep.frameworks.offered import Offered, unfinished, written
-from toolkeep.keep import LOCAL_AGENT, Keep
+from toolkeep.frameworks._toolset import Offered, unfinished, written
+from toolkeep.keep.keep import LOCAL_AGENT, Keep
 from toolkeep.validation.validate import Arguments
 
 try:
@@ -33,14 +33,14 @@ _FINISHED: Final = ("stop", "tool_call", None)
 
 
 class _Unread:
-    """Takes arguments as they were written: the keep reads them."""
+    """Passes arguments through unparsed: the keep validates them."""
 
     def validate_json(self, given: str | bytes | bytearray, **_: Any) -> dict[str, Any]:
-        """The text, unread."""
+        """Pass the text through."""
         return {_RAW: given}
 
     def validate_python(self, given: Any, **_: Any) -> dict[str, Any]:
-        """The data, unread."""
+        """Pass the data through."""
         return {_RAW: given}
 
 
@@ -61,11 +61,11 @@ class KeepToolset(AbstractToolset[Any]):  # type: ignore[misc, unused-ignore]
 
     @property
     def id(self) -> str | None:
-        """The id that durable runs know it by."""
+        """Its id in durable runs."""
         return self._id
 
     async def get_tools(self, ctx: "RunContext[Any]") -> "dict[str, ToolsetTool[Any]]":  # noqa: ARG002 -- its face
-        """The tools by name."""
+        """Return the tools by name."""
         return {
             offer.name: ToolsetTool(
                 toolset=self,
@@ -85,7 +85,7 @@ class KeepToolset(AbstractToolset[Any]):  # type: ignore[misc, unused-ignore]
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: "RunContext[Any]", tool: "ToolsetTool[Any]"
     ) -> Any:
-        """Make the call; raises pydantic-ai's `ToolFailed` where it was refused or failed."""
+        """Make the call; raises pydantic-ai's `ToolFailed` if it is refused or fails."""
         own = (tool.tool_def.metadata or {}).get("toolkeep", name)
         reply = await self._offered.call(own, _arguments(tool_args, ctx))
         if reply.is_error:
@@ -106,7 +106,7 @@ def _arguments(given: dict[str, Any], ctx: "RunContext[Any]") -> Arguments:
 
 
 def _cut(ctx: "RunContext[Any]") -> str:
-    """Why the response that holds the call was not finished; empty where it was."""
+    """Why the response that holds the call was truncated; empty if it was not."""
     for message in reversed(ctx.messages or []):
         if isinstance(message, ModelResponse):
             if getattr(message, "state", "complete") != "complete":

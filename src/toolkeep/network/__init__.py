@@ -1,1 +1,1 @@
-"""The way out: which hosts may be reached, at which addresses, and for how much."""
+"""Egress control: which hosts may be contacted, at which addresses, within which budget."""

@@ -1,4 +1,4 @@
-"""How much of the network one call may use, counted as it is used (DEF-6)."""
+"""Network budget of one call: requests and bytes, counted as they are used (DEF-6)."""
 
 from toolkeep.definitions.constraints import NetworkBounds
 from toolkeep.limits import NETWORK_BYTES, NETWORK_REQUESTS
@@ -6,7 +6,7 @@ from toolkeep.network.errors import NetworkRefused
 
 
 class Budget:
-    """Requests and bytes, both ways together; what would pass a bound is refused before it moves."""
+    """Requests and bytes in both directions; what would exceed the budget is refused before it is sent."""
 
     def __init__(self, bounds: NetworkBounds | None = None) -> None:
         self.max_requests = bounds.max_requests if bounds else NETWORK_REQUESTS
@@ -15,13 +15,14 @@ class Budget:
         self.bytes = 0
 
     def take_request(self) -> None:
-        """Count one request, whether it will be let through or not: refused ones cost work too."""
+        """Count one request, refused ones included: they cost work too."""
         if self.requests >= self.max_requests:
             raise NetworkRefused(f"this call has made its {self.max_requests} requests")
         self.requests += 1
 
     def take_bytes(self, count: int) -> None:
-        """Count bytes that are about to be passed on."""
+        """Count bytes that are about to be relayed."""
+        # Checked before the bytes move: a check afterwards would let one large chunk through.
         if self.bytes + count > self.max_bytes:
             raise NetworkRefused(f"this call has moved its {self.max_bytes} bytes")
         self.bytes += count

@@ -1,34 +1,35 @@
-"""Why something on the network was not done, in words that a model may read.
+"""Network errors, in words that a model may read.
 
-A reason names hosts as the caller named them, never what they resolve to: that tells of the network here.
+A reason names hosts as the caller named them, never the addresses that they resolve to: those would reveal
+the internal network.
 """
 
 
 class NetworkError(Exception):
-    """The root: something was not reached, or gave no usable answer."""
+    """Root: a host was not reached, or gave no usable answer."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
         self.was_sent = False
-        """Whether a request had gone out whole by then, and may have been carried out."""
+        """Whether the request was sent completely, and may have been executed: then it is not retried."""
 
 
 class NetworkRefused(NetworkError):
-    """It may not be reached: not granted, not public, over the budget, or asked for in a way to deceive."""
+    """The host is not allowed: not granted, not public, over budget, or requested in a deceptive way."""
 
 
 class HostUnreachable(NetworkError):
-    """It may be reached, and could not be."""
+    """The host is granted but the connection failed."""
 
 
 class HostTooSlow(HostUnreachable):
-    """It may be reached, and took too long."""
+    """The host is granted but timed out."""
 
 
 class AnswerUnusable(NetworkError):
-    """It was reached, and what it said is no answer to work with."""
+    """The host answered, but not usably."""
 
 
 class AnswerTooBig(AnswerUnusable):
-    """It was reached, and said too much."""
+    """The host's answer exceeds the size limit."""

@@ -1,9 +1,11 @@
-"""The host that a URL or host argument names, in one canonical form, and the scope of a network grant.
+"""Parses the host of a URL or host argument into one canonical form; host scopes of network grants.
 
-In comes text that a model wrote; out goes a `Host`, or `HostRefused`. The tool will read the same text with a
-parser of its own, so whatever parsers read differently is refused here and never repaired.
-Not protected against: where a name resolves to (the sandbox sees to that), names that look like others (mixed
-scripts), names completed by a resolver's search list, redirects, and public suffixes (`*.co.uk` is a scope).
+Input: text that a model wrote. Output: a `Host`, or `HostRefused`. The tool parses the same text with its own
+parser. Whatever parsers read differently is refused, never repaired: otherwise policy would check one host
+and the tool contact another.
+
+Not protected: where a name resolves to (see `resolve`), look-alike names (mixed scripts), names completed by
+a resolver's search list, redirects, and public suffixes (`*.co.uk` is a scope).
 """
 
 import re
@@ -15,20 +17,21 @@ from typing import Final
 
 import msgspec
 
-from toolkeep.wording import echo
+from toolkeep.text.display import echo
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443}
-"""The schemes that can be read, and the port that each means when the URL says none."""
+"""Supported schemes and their default ports."""
 
 MAX_NAME_CHARS: Final = 253
-"""The longest name that fits the 255 bytes DNS gives it (RFC 1035 section 2.3.4)."""
+"""Longest name that fits into 255 bytes of DNS wire format (RFC 1035 section 2.3.4)."""
 
 MAX_LABEL_CHARS: Final = 63
+"""Longest label of a DNS name (RFC 1035 section 2.3.4)."""
 
 MAX_PORT: Final = 65_535
 
 WEB_PORTS: Final = frozenset(DEFAULT_PORTS.values())
-"""What a scope without a port covers: 80 and 443."""
+"""Ports of a scope without a port: 80 and 443."""
 
 _AUTHORITY_END = re.compile(r"[/?#]")
 _AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>.*))?")
@@ -50,19 +53,19 @@ class HostRefused(ValueError):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """What a call would talk to. Two texts that name the same host and port are equal but for the scheme."""
+    """Target of a call. Texts that name the same host and port are equal except for the scheme."""
 
     name: str
-    """Lower-case A-labels without a final dot, dotted IPv4, or IPv6 as in RFC 5952 without brackets."""
+    """Lower-case A-labels without a final dot, dotted IPv4, or RFC 5952 IPv6 without brackets."""
     port: int
-    """Always set for a URL; 0 where a host argument did not say one, and so the tool may choose any."""
+    """Always set for a URL; 0 if a host argument has none, so that the tool may use any."""
     scheme: str
     """Empty for a host argument."""
     is_address: bool
 
     @property
     def authority(self) -> str:
-        """As it stands in a URL, or in the header Host."""
+        """As in a URL, or in the Host header."""
         is_usual = self.port in (0, DEFAULT_PORTS.get(self.scheme))
         return _bracketed(self.name) if is_usual else f"{_bracketed(self.name)}:{self.port}"
 
@@ -73,22 +76,23 @@ class Host(msgspec.Struct, frozen=True):
 
 
 def read_url(text: str) -> Host:
-    """The host of an absolute http, https, ws or wss URL."""
+    """Host of an absolute http, https, ws or wss URL."""
     _refuse_hidden(text)
+    # Own parser instead of urllib's: that one accepts and repairs what tools' parsers read differently.
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()
     if not separator or scheme not in DEFAULT_PORTS:
         raise HostRefused("the URL must start with one of " + ", ".join(f"{s}://" for s in DEFAULT_PORTS))
     end = _AUTHORITY_END.search(rest)
     name, is_address, port = _read_authority(rest[: end.start()] if end else rest)
-    # `http://a#@b` is a to some readers and b to others; all agree once a slash stands first.
+    # `http://a#@b` is host a to some parsers and b to others; all agree if a slash comes first.
     if end and end.group() != "/":
         raise HostRefused(f"a / must stand between the host and {end.group()}")
     return Host(name, port or DEFAULT_PORTS[scheme], scheme, is_address)
 
 
 def read_host(text: str) -> Host:
-    """The host of an argument of form host: `name`, `name:port`, `[v6]` or `[v6]:port`."""
+    """Host of an argument: `name`, `name:port`, `[v6]` or `[v6]:port`."""
     _refuse_hidden(text)
     if "/" in text:
         raise HostRefused("a host is wanted, such as example.org or example.org:8443, without scheme or path")
@@ -97,7 +101,7 @@ def read_host(text: str) -> Host:
 
 
 def _refuse_hidden(text: str) -> None:
-    # Some readers strip these, some cut there, some send them on; a backslash is a slash to browsers alone.
+    # Some parsers strip these, some cut there, some pass them on; browsers take a backslash for a slash.
     if not text.isprintable() or " " in text:
         raise HostRefused("it holds a space, a control character or another that does not show")
     if "\\" in text:
@@ -105,9 +109,10 @@ def _refuse_hidden(text: str) -> None:
 
 
 def _read_authority(text: str) -> tuple[str, bool, int]:
-    """The name, whether it is an address, and the port (0 where none is said)."""
-    if "@" in text:  # before anything is echoed, for a password may stand here
+    """Name, whether it is an address, and port (0 if none)."""
+    if "@" in text:  # Before anything is echoed: it may hold a password.
         raise HostRefused("it holds an @ before the path; a user name or password is not taken there")
+    # `::1:8443` is an address to some parsers and an address with a port to others.
     if text.count(":") > 1 and "[" not in text:
         raise HostRefused("it holds several colons; an IPv6 address stands in brackets, such as [::1]:8443")
     match = _AUTHORITY.fullmatch(text)
@@ -123,26 +128,27 @@ def _read_authority(text: str) -> tuple[str, bool, int]:
 
 
 def _read_port(text: str) -> int:
-    # Readers differ about "", "+80", "080", "٨٠" and 65616, which some take modulo 65536.
+    # Parsers differ about "", "+80", "080", "٨٠" and 65616, which some take modulo 65536.
     if not _PORT.fullmatch(text) or int(text) > MAX_PORT:
         raise HostRefused(f"port {echo(text)} is not a plain number from 1 to {MAX_PORT}")
     return int(text)
 
 
 def _read_ipv6(text: str) -> str:
-    """RFC 5952; an IPv4-mapped address is the IPv4 address that it reaches, 6to4 and NAT64 stay IPv6."""
+    """RFC 5952. An IPv4-mapped address becomes the IPv4 address that it reaches; 6to4 and NAT64 stay IPv6."""
     try:
-        # The characters keep out zone ids, which name a network card of this machine.
+        # This excludes zone ids, which name a network interface of this machine.
         address = IPv6Address(text if _IPV6_CHARS.fullmatch(text) else "")
     except ValueError:
         raise HostRefused(f"{echo(text)} is not an IPv6 address") from None
+    # ::ffff:10.0.0.1 reaches 10.0.0.1, so it must compare equal to it in grants.
     return str(address.ipv4_mapped or address)
 
 
 def _read_name(text: str) -> tuple[str, bool]:
     """The canonical name, and whether it is an IPv4 address."""
     name = text.removesuffix(".")
-    if len(name) <= MAX_NAME_CHARS:  # the work of IDNA grows with the square of the length
+    if len(name) <= MAX_NAME_CHARS:  # IDNA takes quadratic time in the length.
         name = name.lower() if name.isascii() else _to_a_labels(name)
     if len(name) > MAX_NAME_CHARS:
         raise HostRefused(f"the host is longer than {MAX_NAME_CHARS} characters")
@@ -150,7 +156,7 @@ def _read_name(text: str) -> tuple[str, bool]:
         _check_label(label, name)
     if not _ENDS_IN_NUMBER.fullmatch(name):
         return name, False
-    if text.endswith("."):  # an address to browsers, a name to the resolver
+    if text.endswith("."):  # An address to browsers, a name to the resolver.
         raise HostRefused(f"the address {echo(name)} ends in a dot")
     return _read_ipv4(name), True
 
@@ -160,17 +166,18 @@ def _check_label(label: str, name: str) -> None:
         raise HostRefused(f"the host {echo(name)} has an empty part" if name else "it has no host")
     if len(label) > MAX_LABEL_CHARS:
         raise HostRefused(f"the host has a part longer than {MAX_LABEL_CHARS} characters")
-    # A hyphen in front would be an option to a program that gets the host as an argument.
+    # A leading hyphen would be an option to a program that gets the host as an argument.
     if not _LABEL.fullmatch(label):
         raise HostRefused(
             f"the part {echo(label)} of the host is not made of letters, digits, _ and inner hyphens alone"
         )
+    # An xn-- label that does not round-trip may be shown as another name than it resolves to.
     if label.startswith("xn--") and not _is_a_label(label):
         raise HostRefused(f"the part {echo(label)} of the host is not valid IDNA 2008")
 
 
 def _is_a_label(label: str) -> bool:
-    """Whether it stands for letters that are written as this label and as no other."""
+    """Whether it decodes to Unicode that encodes to exactly this label."""
     import idna
 
     try:
@@ -180,9 +187,9 @@ def _is_a_label(label: str) -> bool:
 
 
 def _to_a_labels(name: str) -> str:
-    """UTS 46, not transitional, where nothing but case is mapped and IDNA 2003 gives the same.
+    """UTS 46, non-transitional, only if nothing but case is mapped and IDNA 2003 gives the same.
 
-    Python's own sockets still follow IDNA 2003, to which `faß.de` is `fass.de`.
+    Python's own sockets still use IDNA 2003, to which `faß.de` is `fass.de`.
     """
     import idna
 
@@ -199,10 +206,10 @@ def _to_a_labels(name: str) -> str:
 
 
 def _read_ipv4(name: str) -> str:
-    """`127.0.0.1`, also from `127.1`, `0x7f.1` and `2130706433`: browsers and sockets agree about these.
+    """`127.0.0.1`, also from `127.1`, `0x7f.1` and `2130706433`: browsers and sockets agree on these.
 
-    They do not about `0x`, zero to one and a name to the other. A leading zero makes a part octal to both and
-    decimal or an error to others, so it is refused too.
+    They disagree on `0x`, which is zero to one and a name to the other. A part with a leading zero is octal
+    to some and decimal or an error to others, so it is refused.
     """
     try:
         return socket.inet_ntoa(socket.inet_aton(name if _IPV4.fullmatch(name) else ""))
@@ -213,7 +220,7 @@ def _read_ipv4(name: str) -> str:
 
 
 class ScopeForm(Enum):
-    """What the text of a scope names."""
+    """Kinds of scopes."""
 
     NOTHING = "nothing"
     HOST = "host"
@@ -224,26 +231,26 @@ class ScopeForm(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostScope:
-    """How far a grant of `net.read` or `net.write` goes.
+    """Scope of a `net.read` or `net.write` grant.
 
-    `example.org` and `192.0.2.1` are that host; `*.example.org` is every name below it and not itself;
-    `10.0.0.0/8` and `2001:db8::/32` are addresses, never names that resolve to them; an IPv6 network holds
-    no IPv4 address, mapped or not. All cover ports 80 and 443; `example.org:8443` covers that port alone and
-    `example.org:*` every port, which a host argument without a port needs. IPv6 takes a port behind brackets:
-    `[2001:db8::/32]:8443`. `*.*` is every name of two parts or more, but for those that only a network inside
-    knows, and no address. `*` and no text cover nothing.
+    `example.org` and `192.0.2.1` match that host; `*.example.org` matches every name below it, not itself;
+    `10.0.0.0/8` and `2001:db8::/32` match addresses, never names that resolve to them; an IPv6 network
+    matches no IPv4 address, mapped or not. All cover ports 80 and 443; `example.org:8443` covers only that
+    port and `example.org:*` every port, which a host argument without a port needs. IPv6 needs brackets
+    before a port: `[2001:db8::/32]:8443`. `*.*` matches every name of two or more labels except internal
+    ones, and no address. `*` and the empty text match nothing.
     """
 
     form: ScopeForm
     name: str = ""
-    """The host, or the name that all others are below."""
+    """The host, or the parent of all matching names."""
     network: IPv4Network | IPv6Network | None = None
     ports: frozenset[int] | None = WEB_PORTS
-    """None is every port."""
+    """None means every port."""
 
     @classmethod
     def read(cls, text: str) -> "HostScope":
-        """From the text form; ValueError says what is wrong."""
+        """Parse the text form; ValueError says what is wrong."""
         if text in ("", "*"):
             return cls(form=ScopeForm.NOTHING, ports=frozenset())
         try:
@@ -253,18 +260,20 @@ class HostScope:
 
     def contains(self, host: Host) -> bool:
         """Whether the grant covers this host and port."""
+        # Port 0 (a host argument without one) is in no set: only a grant of every port covers it.
         if self.ports is not None and host.port not in self.ports:
             return False
         if self.form is ScopeForm.HOST:
             return host.name == self.name
         if self.form is ScopeForm.BELOW:
+            # With the dot: `evilexample.org` must not match `*.example.org`.
             return not host.is_address and host.name.endswith("." + self.name)
         if self.form is ScopeForm.ANY_NAME:
             return not host.is_address and _is_public_name(host.name)
         return self.network is not None and host.is_address and ip_address(host.name) in self.network
 
     def covers(self, other: "HostScope") -> bool:
-        """Whether everything that another scope contains is contained here."""
+        """Whether this scope contains everything that another contains."""
         if self.ports is not None and (other.ports is None or not other.ports <= self.ports):
             return False
         if self.form is ScopeForm.ANY_NAME:
@@ -303,12 +312,12 @@ _ANY_NAME: Final = "*.*"
 _INSIDE: Final = (
     "localhost", "local", "home.arpa", "intranet", "internal", "private", "corp", "home", "lan",
 )  # fmt: skip
-"""Names that lead elsewhere in every network, or to this machine (RFC 6761; RFC 6762 with appendix G; RFC
-8375). Under `internal` clouds answer for themselves."""
+"""Special-use and internal names (RFC 6761, RFC 6762 appendix G, RFC 8375). Clouds serve instance metadata
+under `internal`."""
 
 
 def _is_public_name(name: str) -> bool:
-    """Whether a name may be one of the public internet; a single part is for the resolver to complete."""
+    """Whether a name may be public; a single label is completed by the resolver's search list."""
     return "." in name and not f".{name}".endswith(tuple(f".{inside}" for inside in _INSIDE))
 
 
@@ -337,7 +346,7 @@ def _read_scope(text: str) -> HostScope:
 
 
 def _split_ports(text: str) -> tuple[str, frozenset[int] | None]:
-    """The target, and the ports behind it; an IPv6 target has them only behind brackets."""
+    """Target and ports; an IPv6 target has a port only after brackets."""
     target, colon, port = text.rpartition(":")
     if not colon or text.endswith("]") or (":" in target and not target.endswith("]")):
         return text, WEB_PORTS

@@ -1,9 +1,8 @@
-"""`multipart/form-data` (RFC 7578): the fields of a call, one part each, and files among them.
+"""Encodes `multipart/form-data` bodies (RFC 7578), files included.
 
-Comes in: an object of fields, and how those are written that are not plain text. Goes out: bytes that no
-field can break out of: the boundary is drawn when everything else is known and stands nowhere in it, names
-are escaped as browsers escape them, and names of files are cleaned. What cannot be written is
-`ArgumentUnfit`.
+Input: an object of fields, and how those that are not plain text are encoded. Output: bytes that no field can
+break out of: the boundary is random, drawn last, and occurs in no part; field names are escaped as browsers
+do; file names are sanitized. Values that cannot be encoded raise `ArgumentUnfit`.
 """
 
 import base64
@@ -16,30 +15,31 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from toolkeep.network.placing import ArgumentUnfit
-from toolkeep.wording import echo, echo_name
+from toolkeep.network.parameter_styles import ArgumentUnfit
+from toolkeep.text.display import echo, echo_name
 
 MULTIPART: Final = "multipart/form-data"
 PartKind = Literal["text", "json", "file"]
 MEDIA_TYPE: Final = re.compile(r"[a-z]{1,20}/[a-z0-9][a-z0-9!#$&^_.+-]{0,99}")
 _KEYS: Final = frozenset({"kind", "content_type", "whole"})
 _FILE_NAME_CHARS: Final = 128
+"""Characters of a file name that are sent. File systems take 255 bytes, and a letter may have two."""
 _NOT_IN_NAMES: Final = re.compile(r"[^\w .()+,@=-]")
 _FILE_KEYS: Final = frozenset({"content", "text", "file_name"})
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """How one field is written."""
+    """How one field is encoded."""
 
     kind: PartKind = "text"
     content_type: str = ""
-    """Of a file, or of text where the server wants it said."""
+    """Of a file, or of text if the server wants it stated."""
     whole: bool = False
-    """Whether a list is one part, and not one for each item."""
+    """Whether a list is one part instead of one per item."""
 
     @classmethod
     def read(cls, data: Any) -> "Part":
-        """From an object with kind, content_type and whole; ValueError says what is wrong."""
+        """Parse an object with kind, content_type and whole; ValueError says what is wrong."""
         if (
             not isinstance(data, Mapping)
             or set(data) - _KEYS
@@ -55,14 +55,14 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A body, and the content type that goes with it."""
+    """A body and its content type."""
 
     body: bytes
     content_type: str
 
 
 def write_multipart(fields: Any, parts: Mapping[str, Part]) -> Written:
-    """The fields of an object as a form with files."""
+    """Encode the fields of an object."""
     if not isinstance(fields, dict):
         raise ArgumentUnfit("the body must be an object")
     written = [
@@ -70,6 +70,7 @@ def write_multipart(fields: Any, parts: Mapping[str, Part]) -> Written:
         for name, given in fields.items()
         for part, value in _values(given, parts.get(name))
     ]
+    # Drawn after all parts are encoded: a part cannot contain a boundary that did not exist.
     boundary = _boundary(written)
     between = b"--" + boundary + b"\r\n"
     body = b"".join(between + part + b"\r\n" for part in written) + b"--" + boundary + b"--\r\n"
@@ -77,7 +78,8 @@ def write_multipart(fields: Any, parts: Mapping[str, Part]) -> Written:
 
 
 def file_bytes(value: Any, name: str) -> bytes:
-    """The bytes of a file argument: `content` in base64, or `text` as it is."""
+    """Bytes of a file argument: `content` in base64, or `text` as is."""
+    # A path is not accepted here: the host would read a file that policy never checked.
     if not isinstance(value, dict) or set(value) - _FILE_KEYS or ("content" in value) == ("text" in value):
         raise ArgumentUnfit(f"'{echo_name(name)}' is a file: give either content (base64) or text")
     given = value.get("content", value.get("text"))
@@ -92,13 +94,14 @@ def file_bytes(value: Any, name: str) -> bytes:
 
 
 def clean_file_name(name: Any) -> str:
-    """A name without folders, control characters and whatever else could be taken for more than a name."""
+    """A file name without folders, control characters or other special characters."""
+    # Both separators: the server may run on Windows, where `..\..\x` is a path.
     last = re.split(r"[/\\]", name)[-1] if isinstance(name, str) else ""
     return _NOT_IN_NAMES.sub("_", last).strip(". ")[:_FILE_NAME_CHARS].strip(". ") or "file"
 
 
 def _values(given: Any, stated: Part | None) -> Iterator[tuple[Part, Any]]:
-    """The parts of a field: none for null, one for each item of a list unless it is one whole."""
+    """Parts of a field: none for null, one per list item unless `whole`."""
     is_list = isinstance(given, list) and not (stated and stated.whole)
     for value in given if is_list else [given]:
         if value is None:
@@ -138,12 +141,12 @@ def _encoded(text: str, name: str) -> bytes:
 
 
 def _escaped(name: str) -> str:
-    """A name between quotes, as HTML's forms write it; no other control character is sent either."""
+    """A name between quotes, percent-encoded as HTML forms do. A quote or CRLF would end the header."""
     return re.sub(r'[\x00-\x1f\x7f"]', lambda char: f"%{ord(char[0]):02X}", name)
 
 
 def _boundary(written: list[bytes]) -> bytes:
-    """A line that stands in none of the parts; nobody who wrote them could know it."""
+    """A random boundary that occurs in no part; whoever wrote the parts could not guess it."""
     while True:
         boundary = secrets.token_hex(16).encode()
         if not any(boundary in part for part in written):

@@ -1,1 +1,1 @@
-"""MAY THIS ACTOR DO IT: a checked call becomes a permitted one, or is refused."""
+"""Authorization stage: grants, protected paths and Cedar policies decide whether an agent may make a call."""

@@ -1,7 +1,10 @@
-"""The door of policy: a checked call becomes a `PermittedCall`, or a refusal. Nothing else makes one.
+"""Authorization stage (policy decision point): the only place that makes a `PermittedCall`.
 
-Three questions, each to be answered with yes: may this agent touch what the call would touch, is none of it
-protected, and do the policies permit the call. The answer leaves a proof, either way.
+Three checks, all of which must pass (deny by default; without any policy file the grant alone decides): the
+agent's grant covers every resource that the call touches, none of them is protected, and the Cedar policies
+permit the call. Either way the result carries a `Decision` (the proof that is audited).
+
+It does not confine the tool: a capability is checked here and enforced by the sandbox.
 """
 
 import os
@@ -12,7 +15,6 @@ from typing import Any, Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from toolkeep import clock
 from toolkeep.calls import (
     CheckedCall,
     Decision,
@@ -21,19 +23,21 @@ from toolkeep.calls import (
     RegisteredTool,
     ToolCall,
     TouchedThing,
+    refuse,
 )
-from toolkeep.canonical import canonical_hash
 from toolkeep.definitions.capability import Capability
 from toolkeep.errors import Code
+from toolkeep.host import clock
+from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.limits import HELD_PLACES
-from toolkeep.policy.engine import AgentEntity, CallFacts, Finding, Verdict
-from toolkeep.policy.folders import Protected, Written
-from toolkeep.policy.holdings import Holdings, requirement_contains
-from toolkeep.policy.places import NoRoom, Place, Share
-from toolkeep.policy.policies import Policies
-from toolkeep.policy.rulebook import Rulebook
-from toolkeep.policy.settings import Example, Grant, PolicySource
-from toolkeep.policy.touched import (
+from toolkeep.policy.active_policies import ActivePolicies
+from toolkeep.policy.cedar_engine import AgentEntity, CallFacts, Finding, Verdict
+from toolkeep.policy.effective_grant import EffectiveGrant, requirement_contains
+from toolkeep.policy.path_grants import ProtectedPaths, Written
+from toolkeep.policy.policy_set import Policies
+from toolkeep.policy.policy_settings import Example, Grant, PolicySource
+from toolkeep.policy.resolved_path import DescriptorQuota, QuotaExceeded, ResolvedPath
+from toolkeep.policy.touched_resources import (
     ANY_SCOPE,
     FS_WRITE,
     PROCESS_SPAWN,
@@ -42,56 +46,65 @@ from toolkeep.policy.touched import (
     TouchRefused,
     whole_scope,
 )
-from toolkeep.refusals import refuse
 from toolkeep.sandbox.import_guard import writable_folders
-from toolkeep.sandbox.trusted import THIS_PROCESS, TrustedPaths, search_path
-from toolkeep.wording import HIDDEN
+from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths, search_path
+from toolkeep.text.display import HIDDEN
 
 _PLANS: Final = 10_000
-"""Tools whose plan is kept."""
+"""Size of the cache of touch plans, by definition hash."""
 
 ANYTHING: Final = "*"
-"""Stands in `context.hosts` and the like for a tool that needs what policy grants, and does not say what."""
+"""Wildcard in `context.hosts`, `context.roots` and so on: the tool requires a capability without naming a
+scope."""
 
-_ELSEWHERE: Final = "Do without it, or ask the operator."
-_OTHERWISE: Final = "Name something else."
+_ASK_OPERATOR: Final = "Do without it, or ask the operator."
+_NAME_ANOTHER: Final = "Name something else."
 
 
 Check = Callable[[RegisteredTool, Mapping[str, Any]], CheckedCall | Refusal]
 
 
 class Agent:
-    """A declared agent and what it holds."""
+    """A declared agent (the Cedar principal) with its effective grant."""
 
     def __init__(self, name: str, grant: Grant, *, base: str, search: str, written: Written) -> None:
-        self.holdings = Holdings(grant, base=base, search=search, written=written)
+        self.effective_grant = EffectiveGrant(grant, base=base, search=search, written=written)
         self.written = [
             os.path.realpath(os.path.join(base, held.scope))
             for held in grant.capabilities
             if held.kind == "fs.write" and held.scope not in ANY_SCOPE
         ]
-        """The folders that it may write, as they were when it was declared."""
+        """Real paths of the folders that it may write, resolved when the agent was declared."""
         self.entity = AgentEntity(
-            id=name, permissions=self.holdings.permissions, capabilities=self.holdings.capabilities
+            id=name,
+            permissions=self.effective_grant.permissions,
+            capabilities=self.effective_grant.capabilities,
         )
-        self.share = Share(HELD_PLACES)
-        """How much its calls may hold open."""
+        self.share = DescriptorQuota(HELD_PLACES)
+        """Quota of descriptors that its calls may hold open, so that one agent cannot exhaust those of the
+        host."""
         self._bound = ("", "")
 
     def grant_hash(self, policy_set_hash: str) -> str:
-        """What an approval is bound to beside the call: what the agent holds, under which policies."""
+        """Hash of the grant and the policy set.
+
+        An approval is bound to it, so a yes given under other rules is void.
+        """
         bound = self._bound  # read once: another thread may decide by other policies
         if bound[0] != policy_set_hash:
-            bound = self._bound = (policy_set_hash, canonical_hash([policy_set_hash, self.holdings.hash]))
+            bound = self._bound = (
+                policy_set_hash,
+                canonical_hash([policy_set_hash, self.effective_grant.hash]),
+            )
         return bound[1]
 
 
 class Authorizer:
-    """Decides about calls: capabilities of declared agents, and the rulebook."""
+    """Policy decision point: checks capabilities of declared agents, then evaluates the active policies."""
 
     def __init__(
         self,
-        rulebook: Rulebook,
+        active_policies: ActivePolicies,
         *,
         agents: Mapping[str, Grant],
         project: str,
@@ -102,17 +115,19 @@ class Authorizer:
         trusted: TrustedPaths = THIS_PROCESS,
         now: Callable[[], str] = clock.now,
     ) -> None:
-        """Grants are relative to `project`, arguments to the working folder, where the tools run.
+        """Relative scopes of grants start from `project`.
 
-        `examples` must hold before anything is permitted; `check` says whether their arguments are valid;
-        what is `trusted` may not be written.
+        Relative path arguments from the working folder, where tools run.
+
+        All `examples` must hold before anything is permitted; `check` validates their arguments. Paths in
+        `trusted` may not be written.
         """
-        self.rulebook = rulebook
+        self.active_policies = active_policies
         self._examples = tuple(examples)
         self._check_arguments = check
         self._project = project
         self._search = search_path()
-        self._protected = Protected(state_folder, trusted)
+        self._protected = ProtectedPaths(state_folder, trusted)
         self._tools = tools
         self._now = now
         self._lock = threading.Lock()
@@ -122,49 +137,56 @@ class Authorizer:
             self.declare(name, grant)
 
     def declare(self, name: str, grant: Grant) -> None:
-        """Let an agent call tools, with what it holds from now on; ValueError for a scope that cannot be."""
+        """Declare an agent, or replace its grant; raises ValueError for a scope that cannot be parsed."""
         agent = Agent(name, grant, base=self._project, search=self._search, written=self._written)
         with self._lock:
+            # Copy and swap: a call on another thread reads the old mapping or the new one, never one that
+            # changes.
             self._agents = {**self._agents, name: agent}
 
     def _written(self) -> Iterator[str]:
-        """The folders that tools of any agent may write, here or in another process with the same agents."""
+        """Every folder that tools of any agent may write, here or in another process with the same agents."""
         yield from writable_folders()
         for agent in self._agents.values():
             yield from agent.written
 
     def use(self, sources: Sequence[PolicySource]) -> None:
-        """Decide by other policies; raises `PoliciesRefused`. Examples belong to the ones before."""
-        self.rulebook.swap(sources, self._tools(), self._agents)
+        """Swap the policy set; raises `PoliciesRefused`. The examples of the old set are dropped with it."""
+        self.active_policies.swap(sources, self._tools(), self._agents)
         self._examples = ()
 
     @property
     def hides_tools(self) -> bool:
-        """Whether any policy keeps an agent from knowing of a tool."""
-        return self.rulebook.hides_tools
+        """Whether any policy forbids the action `see` (tool visibility)."""
+        return self.active_policies.hides_tools
 
     def sees(self, agent: str, tool: RegisteredTool) -> bool:
-        """Whether an agent may know of a tool."""
-        if not self.rulebook.hides_tools:
+        """Whether the agent may see the tool: in lists, in search and in suggestions.
+
+        An undeclared agent sees none.
+        """
+        if not self.active_policies.hides_tools:
             return True
         declared = self._agents.get(agent)
-        return declared is not None and self.rulebook.engine.may_see(declared.entity, tool).is_allowed
+        return declared is not None and self.active_policies.engine.may_see(declared.entity, tool).is_allowed
 
     def authorize(self, request: ToolCall, checked: CheckedCall) -> PermittedCall | Refusal:
-        """Permit a call, or say who or what stands against it."""
+        """Permit a call, or refuse it with the reason."""
+        # Fail closed: an unusable policy set denies every call. To skip only the broken policy could skip a
+        # forbid.
         if problem := self.problem():
             message = f"No call is permitted: {problem}"
             return self._denied(
                 checked, refuse(request, Code.POLICIES_INVALID, message, "Tell the operator.")
             )
-        return self._judge(request, checked)
+        return self._evaluate(request, checked)
 
     def problem(self) -> str:
-        """Why nothing at all is permitted: policies that cannot be used, or decide an example otherwise."""
-        return self.rulebook.problem(self._tools, self._agents) or self._failing_example()
+        """Why every call is denied: the policies cannot be used, or an example is decided otherwise."""
+        return self.active_policies.problem(self._tools, self._agents) or self._failing_example()
 
     def findings(self, request: ToolCall, checked: CheckedCall) -> list[Finding]:
-        """What each policy by itself says of a call, whatever it would touch."""
+        """Evaluate each policy alone, for `explain`, whatever the capability check says."""
         agent = self._agents.get(request.agent)
         touched: list[Touched] = []
         if agent is None:
@@ -176,19 +198,24 @@ class Authorizer:
                 if capability.scope not in ANY_SCOPE:
                     touched.append(whole_scope(capability, self._project, self._search))
             for one in touched:
-                one.root = agent.holdings.root_of(one) or ""
+                one.root = agent.effective_grant.root_of(one) or ""
         except TouchRefused:
             pass
         try:
             facts = self._facts(request, checked, self._plan(checked.registered), touched)
-            return self.rulebook.engine.each(agent.entity, checked.registered, facts)
+            return self.active_policies.engine.each(agent.entity, checked.registered, facts)
         finally:
             _close(touched)
 
-    def _judge(self, request: ToolCall, checked: CheckedCall, base: str = "") -> PermittedCall | Refusal:
-        """Permit a call or not, by policies that are known to be usable; its paths start from `base`."""
+    def _evaluate(self, request: ToolCall, checked: CheckedCall, base: str = "") -> PermittedCall | Refusal:
+        """Check capabilities, then evaluate policies, which are known to be usable.
+
+        Relative paths start from `base`.
+        """
         agent = self._agents.get(request.agent)
         if agent is None:
+            # An undeclared agent has no grant, so it gets no default one: whoever may choose a name would
+            # choose a new one.
             message = f"Agent '{request.agent}' is not declared"
             return refuse(request, Code.AGENT_UNKNOWN, message, "Ask the operator.")
         touched: list[Touched] = []
@@ -199,8 +226,8 @@ class Authorizer:
             return self._decided(request, checked, agent, plan, touched)
         except TouchRefused as refused:
             _close(touched)
-            return self._denied(checked, _of_touch(request, checked.registered, refused))
-        except NoRoom:
+            return self._denied(checked, _touch_refusal(request, checked.registered, refused))
+        except QuotaExceeded:
             message = f"The calls of agent '{request.agent}' hold {HELD_PLACES} files and folders already"
             return refuse(request, Code.QUEUE_FULL, message, "Try again when some of them have ended.")
         except BaseException:
@@ -208,7 +235,13 @@ class Authorizer:
             raise
 
     def authorize_again(self, call: PermittedCall) -> PermittedCall | Refusal:
-        """The same after time has passed: nothing it touches is another thing, and policy still says yes."""
+        """Authorize again after a wait (TOCTOU).
+
+        The touched files are the same, and policies still permit the call.
+
+        A person may take minutes to approve. Without this the approved path could be swapped, or the grant
+        revoked, meanwhile.
+        """
         if (refusal := self.unchanged(call)) is not None:
             return refusal
         again = self.authorize(call.request, call.checked)
@@ -218,10 +251,13 @@ class Authorizer:
             _close(again.touched)
             return _changed(call, "", "what the call would touch is no longer the same")
         _close(again.touched)
-        return replace(again, touched=call.touched)  # what was held all the time
+        return replace(again, touched=call.touched)  # the descriptors held since the first check
 
     def unchanged(self, call: PermittedCall) -> Refusal | None:
-        """A refusal where something that the call would touch was replaced since it was permitted."""
+        """Refuse if a touched path was replaced since it was permitted (TOCTOU).
+
+        Called right before execution.
+        """
         try:
             for one in call.touched:
                 one.check_unchanged()
@@ -242,15 +278,17 @@ class Authorizer:
         return plan
 
     def _touched(self, plan: TouchPlan, checked: CheckedCall, agent: Agent, base: str) -> list[Touched]:
+        """Resolve what a call touches; check protection, the tool's requirements and the grant."""
         touched = plan.touched(checked.arguments, base or os.getcwd(), self._search)
-        holdings = agent.holdings
+        effective_grant = agent.effective_grant
         try:
             for one in touched:
                 one.count(agent.share)
                 self._check(one, plan, agent, is_whole=False)
             for capability in list(plan.wholes(touched)):
+                # A requirement without a scope means "whatever the agent holds": known only from its grant.
                 if capability.scope in ANY_SCOPE:
-                    _check_any(capability, plan, holdings)
+                    _check_any(capability, plan, effective_grant)
                     continue
                 whole = whole_scope(capability, self._project, self._search)
                 touched.append(whole)
@@ -262,34 +300,43 @@ class Authorizer:
         return touched
 
     def _check(self, one: Touched, plan: TouchPlan, agent: Agent, *, is_whole: bool) -> None:
-        holdings = agent.holdings
-        if isinstance(one.thing, Place):
+        effective_grant = agent.effective_grant
+        # Protection comes before grants: no grant, policy or approval lets a tool touch the state or the
+        # trusted paths, from which it could approve its own calls.
+        if isinstance(one.thing, ResolvedPath):
             writes, name = one.kind == FS_WRITE, agent.entity.id
             objection = self._protected.objection(one.thing, writes=writes, is_whole=is_whole, agent=name)
             if objection:
                 raise TouchRefused(one.pointer, objection)
+        # Least privilege: a call stays inside what its definition declares, even where the agent holds more.
+        # A hijacked argument must not use the agent's other grants.
         if not is_whole and not self._is_required(one, plan.required):
             raise TouchRefused(one.pointer, f"'{one.named}' is outside what the tool says that it needs")
-        root = holdings.root_of(one)
+        root = effective_grant.root_of(one)
         if root is None:
             raise TouchRefused(one.pointer, f"the agent does not hold {one.kind} of '{one.named}'")
-        one.root, one.folder = root, holdings.folder_of(root, one.kind)
+        one.root, one.folder = root, effective_grant.folder_of(root, one.kind)
+        # Only now: "does not exist" is told only to an agent that may read there. Earlier it would reveal
+        # which files exist outside its grant.
         if one.objection:
             raise TouchRefused(one.pointer, one.objection, can_be_mended=True)
 
-    def _held(
-        self, plan: TouchPlan, holdings: Holdings, touched: list[Touched]
+    def _whole_grants(
+        self, plan: TouchPlan, effective_grant: EffectiveGrant, touched: list[Touched]
     ) -> tuple[tuple[str, str], ...]:
-        """What a call takes as a whole: what it does not name, and programs where it may be any."""
+        """Capabilities that the call takes without naming a resource.
+
+        The agent's whole scope of that kind.
+        """
         if plan.touches_nothing:
             return ()
         kinds = [capability.kind for capability in plan.wholes(touched) if capability.scope in ANY_SCOPE]
-        if Capability(PROCESS_SPAWN) in plan.required:  # any program, and what it starts in turn
+        if Capability(PROCESS_SPAWN) in plan.required:  # any program, and those it starts
             kinds.append(PROCESS_SPAWN)
         found: list[tuple[str, str]] = []
         for kind in dict.fromkeys(kinds):
-            found += [(kind, scope) for scope in holdings.hosts(kind)]
-            for place in holdings.places(kind):
+            found += [(kind, scope) for scope in effective_grant.hosts(kind)]
+            for place in effective_grant.places(kind):
                 with place:
                     writes = kind == FS_WRITE
                     if objection := self._protected.objection(place, writes=writes, is_whole=True):
@@ -298,6 +345,10 @@ class Authorizer:
         return tuple(found)
 
     def _is_required(self, one: Touched, required: Iterable[Capability]) -> bool:
+        """Whether the resource lies inside the tool's declared requirements.
+
+        Without one of that kind the grant decides.
+        """
         same = [capability for capability in required if capability.kind == one.kind]
         where = {"base": self._project, "search": self._search}
         return not same or any(requirement_contains(capability, one, **where) for capability in same)
@@ -307,6 +358,7 @@ class Authorizer:
     def _facts(
         self, request: ToolCall, checked: CheckedCall, plan: TouchPlan, touched: list[Touched]
     ) -> CallFacts:
+        """The Cedar context of a call, with resources in canonical form."""
         if plan.touches_nothing:
             return CallFacts(
                 arguments=checked.arguments, session=request.session, conversation=request.conversation
@@ -314,7 +366,7 @@ class Authorizer:
         held: dict[str, set[str]] = {"fs": set(), "net": set(), "process": set(), "db": set()}
         canonical: dict[str, str] = {}
         for capability in plan.wholes(touched):
-            if capability.scope in ANY_SCOPE:  # anything: a policy that lists what is allowed must not be met
+            if capability.scope in ANY_SCOPE:  # fails every allowlist: the call may touch anything
                 held[capability.kind.partition(".")[0]].add(ANYTHING)
         for one in touched:
             area = one.kind.partition(".")[0]
@@ -340,28 +392,29 @@ class Authorizer:
         plan: TouchPlan,
         touched: list[Touched],
     ) -> PermittedCall | Refusal:
-        engine = self.rulebook.engine
+        engine = self.active_policies.engine
         facts = self._facts(request, checked, plan, touched)
         verdict = engine.decide(agent.entity, checked.registered, facts)
         decision = self._decision(checked, verdict, touched, engine.policies)
         if not verdict.is_allowed:
             _close(touched)
-            return replace(_by_policy(request, verdict, engine.policies), decision=decision)
+            return replace(_policy_refusal(request, verdict, engine.policies), decision=decision)
         return PermittedCall(
             request=request,
             checked=checked,
             tool=checked.registered,
             decision=decision,
             touched=tuple(touched),
-            held=self._held(plan, agent.holdings, touched),
+            held=self._whole_grants(plan, agent.effective_grant, touched),
             asks=verdict.asks,
             grant_hash=agent.grant_hash(decision.policy_set_hash),
         )
 
     def _failing_example(self) -> str:
-        """The first example that the policies decide otherwise; once all hold, they are not asked again.
+        """The first example that fails; once all hold, they are not evaluated again.
 
-        Those of tools that are not here are left to `toolkeep policy check`: a program may do without some.
+        Examples of tools that are not registered are left to `toolkeep policy check`: a program may omit some
+        tools.
         """
         if not self._examples:
             return ""
@@ -373,7 +426,7 @@ class Authorizer:
         return ""
 
     def example_problem(self, example: Example) -> str:
-        """What is wrong with an example; empty where it holds."""
+        """Why an example fails; empty if it holds."""
         tool = next((tool for tool in self._tools() if tool.name == example.tool), None)
         if tool is None or self._check_arguments is None:
             return f"{example.place}: there is no tool '{example.tool}'"
@@ -381,8 +434,8 @@ class Authorizer:
         if isinstance(checked, Refusal):
             return f"{example.place}: the arguments are not valid: {checked.errors[0].message}"
         request = ToolCall(id="example", tool=tool.name, arguments=None, agent=example.agent)
-        # From the project, as grants are: whether an example holds must not depend on where one stands.
-        outcome = self._judge(request, checked, self._project)
+        # Relative to the project, like grants: the result must not depend on the current working directory.
+        outcome = self._evaluate(request, checked, self._project)
         decision: Decision | None = outcome.decision
         said = "it is allowed" if isinstance(outcome, PermittedCall) else outcome.errors[0].message
         if isinstance(outcome, PermittedCall):
@@ -399,27 +452,27 @@ class Authorizer:
     def _decision(
         self, checked: CheckedCall, verdict: Verdict, touched: Iterable[Touched], policies: Policies
     ) -> Decision:
-        """The proof; `policies` are those that decided, whatever is in force by now."""
+        """The audited decision. `policies` is the set that decided, even if another one is active by now."""
         return Decision(
             decision="allow" if verdict.is_allowed else "deny",
             policies=verdict.policies,
             policy_set_hash=policies.hash,
-            # A hash gives a secret away that can be guessed, and policies read arguments of sensitive tools.
+            # The hash covers argument values: a secret with little entropy could be guessed from it offline.
             request_hash="" if checked.registered.arguments.secrecy.has_secrets else verdict.request_hash,
             spared_by=verdict.spared_by or UNSET,
             capabilities=checked.registered.capability_names,
-            touches=tuple([_told(one, checked) for one in touched]),
+            touches=tuple([_audit_text(one, checked) for one in touched]),
             decided_at=self._now(),
         )
 
     def _denied(self, checked: CheckedCall, refusal: Refusal) -> Refusal:
-        """A refusal before any policy was asked, with its proof."""
+        """A refusal before any policy was evaluated, with its decision for the audit log."""
         nothing = Verdict(is_allowed=False)
-        policies = self.rulebook.engine.policies
+        policies = self.active_policies.engine.policies
         return replace(refusal, decision=self._decision(checked, nothing, (), policies))
 
 
-def _by_policy(request: ToolCall, verdict: Verdict, policies: Policies) -> Refusal:
+def _policy_refusal(request: ToolCall, verdict: Verdict, policies: Policies) -> Refusal:
     if verdict.errors:
         message = f"The policies could not be applied: {verdict.errors[0]}"
     elif verdict.policies:
@@ -427,19 +480,21 @@ def _by_policy(request: ToolCall, verdict: Verdict, policies: Policies) -> Refus
         message = f"Policy '{first.id}' forbids it" + (f": {first.reason}" if first.reason else "")
     else:
         message = f"No policy permits agent '{request.agent}' to make this call of '{request.tool}'"
-    return refuse(request, Code.NOT_PERMITTED, message, _ELSEWHERE)
+    return refuse(request, Code.NOT_PERMITTED, message, _ASK_OPERATOR)
 
 
-def _check_any(capability: Capability, plan: TouchPlan, holdings: Holdings) -> None:
-    """A tool that needs "what policy grants", and names nothing, needs that something is granted."""
+def _check_any(capability: Capability, plan: TouchPlan, effective_grant: EffectiveGrant) -> None:
+    """Check a requirement without a scope: the agent must hold something of that kind."""
+    # The argument exists but its value cannot be located in the call: deny, since any resource could be
+    # named.
     if capability.kind in plan.unread:
         raise TouchRefused("", f"what the call would touch of {capability.kind} cannot be told from it")
-    if not holdings.holds(capability.kind):
+    if not effective_grant.holds(capability.kind):
         raise TouchRefused("", f"the agent holds no {capability.kind}")
 
 
-def _told(one: Touched, checked: CheckedCall) -> str:
-    """What is touched, as the log may hold it: what a secret argument names is not said (AUD-5)."""
+def _audit_text(one: Touched, checked: CheckedCall) -> str:
+    """A touched resource as the audit log may hold it: redacted if an argument may be secret (AUD-5)."""
     is_secret = bool(one.pointer) and checked.registered.arguments.secrecy.has_secrets
     return f"{one.kind}:{HIDDEN if is_secret else one.shown}"
 
@@ -449,11 +504,11 @@ def _close(touched: Iterable[TouchedThing]) -> None:
         one.close()
 
 
-def _of_touch(request: ToolCall, tool: RegisteredTool, refused: TouchRefused) -> Refusal:
+def _touch_refusal(request: ToolCall, tool: RegisteredTool, refused: TouchRefused) -> Refusal:
     reason = refused.reason[0].upper() + refused.reason[1:]
-    mend = _OTHERWISE if refused.can_be_mended else _ELSEWHERE
+    mend = _NAME_ANOTHER if refused.can_be_mended else _ASK_OPERATOR
     if tool.arguments.secrecy.has_secrets:  # the reason may quote an argument
-        reason, mend = "An argument names something that may not be touched", _ELSEWHERE
+        reason, mend = "An argument names something that may not be touched", _ASK_OPERATOR
     return refuse(request, Code.NOT_PERMITTED, reason, mend, path=refused.pointer)
 
 

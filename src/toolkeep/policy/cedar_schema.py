@@ -1,8 +1,8 @@
-"""The Cedar schema of one tool: what never changes, and the record of its own arguments.
+"""Builds the Cedar schema of one tool: fixed entity types, and a record for its arguments.
 
-In comes the JSON Schema of its parameters; out goes the `Shape` that Cedar can express of it, and the whole
-schema as JSON. What Cedar cannot express, and what is secret, is left out of the record. One schema a tool:
-a schema for all of them at once takes seconds to read.
+In comes the JSON Schema of the parameters; out goes the `Shape` that Cedar can express, and the whole schema
+as JSON. Secret arguments and those that Cedar cannot express are left out of the record. One schema per tool:
+Cedar takes seconds to parse one for all tools.
 """
 
 import contextlib
@@ -12,22 +12,22 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from toolkeep.definitions.frozen import objects_in
 from toolkeep.definitions.parameter import TOUCHES_KEY, Touches, is_secret
 from toolkeep.definitions.vocabulary import TouchForm
-from toolkeep.pointers import referred
+from toolkeep.json_values.frozen import objects_in
+from toolkeep.json_values.pointers import referred
 
 LONGS: Final = (-(2**63), 2**63 - 1)
-"""The integers that Cedar can hold."""
+"""Range of Cedar's `Long`."""
 
 DEPTH: Final = 8
-"""How deep records and sets may be nested; policies that look deeper are not written."""
+"""Maximum nesting of records and sets; nobody writes policies that read deeper."""
 
 ATTRIBUTES: Final = 1_000
-"""Attributes in the record of one tool, those of records inside it counted. Real tools need at most 100."""
+"""Maximum number of attributes for one tool, nested ones included. Real tools need at most 100."""
 
 STEPS: Final = 10_000
-"""Subschemas looked at for one tool: references that fan out end here."""
+"""Maximum number of subschemas visited for one tool, against exponential fan-out of references."""
 
 CALL: Final = "call"
 SEE: Final = "see"
@@ -60,13 +60,13 @@ CONTEXT_ATTRIBUTES: Final[dict[str, Any]] = {
     "session": _STRING,
     "conversation": _STRING,
 }
-"""The context of a call beside its arguments."""
+"""Context attributes other than `arguments`."""
 
 ENTITY_TYPES: Final = ("Agent", "Tool", "Category", "Source", "Action")
 
 
 class Kind(Enum):
-    """What Cedar can hold."""
+    """The JSON types that Cedar can represent."""
 
     TEXT = "string"
     WHOLE = "integer"
@@ -81,22 +81,23 @@ _KINDS: Final = {kind.value: kind for kind in Kind}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What Cedar can express of one JSON Schema."""
+    """The Cedar type of one JSON Schema."""
 
     kind: Kind
     is_certain: bool = True
-    """Whether Cedar can hold every value that the JSON Schema allows."""
+    """Whether Cedar can represent every value that the JSON Schema allows; otherwise the attribute is
+    optional."""
     is_nullable: bool = False
     is_touched: bool = False
-    """Whether policies see its canonical form only."""
+    """Whether it names a resource, so that policies see its canonical form only."""
     is_command: bool = False
-    """Whether it is a command line, as one text or as a list of words: policies see it as it was written."""
+    """Whether it is a command line (string or argv): policies see it as written."""
     element: "Shape | None" = None
     attributes: Mapping[str, "Shape"] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
 
     def to_cedar(self) -> dict[str, Any]:
-        """The type in a Cedar schema."""
+        """The Cedar schema type in JSON."""
         if self.kind is Kind.RECORD:
             attributes = {
                 name: {**shape.to_cedar(), "required": name in self.required}
@@ -108,7 +109,7 @@ class Shape:
         return dict(_PLAIN[self.kind])
 
     def only(self, names: AbstractSet[str]) -> "Shape":
-        """A record with these of its attributes."""
+        """The record reduced to these attributes."""
         attributes = {name: inside for name, inside in self.attributes.items() if name in names}
         return Shape(kind=Kind.RECORD, attributes=attributes, required=self.required & names)
 
@@ -124,7 +125,7 @@ NO_ARGUMENTS: Final = Shape(kind=Kind.RECORD)
 
 
 def cedar_schema(arguments: Shape = NO_ARGUMENTS) -> dict[str, Any]:
-    """The Cedar schema of tools whose arguments have this shape."""
+    """The Cedar schema for tools whose arguments have this shape."""
     context = {"arguments": arguments.to_cedar(), **CONTEXT_ATTRIBUTES}
     return {
         "": {
@@ -149,22 +150,21 @@ def _action(context: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_shape(parameters: Mapping[str, Any]) -> Shape:
-    """The record that Cedar can express of a tool's parameters.
+    """The Cedar record type of a tool's parameters.
 
-    References are followed where they are pointers from the root, which is what a compiled schema holds;
-    what another reference leads to is left out.
+    References are followed if they are local JSON Pointers, as in a compiled schema; others are left out.
     """
     shape = _Reader(parameters).read([parameters], depth=0, followed=frozenset())
     return shape if shape is not None and shape.kind is Kind.RECORD else NO_ARGUMENTS
 
 
 def is_expressible(name: str) -> bool:
-    """Whether a JSON key can be the name of an attribute: Cedar keeps some for itself."""
+    """Whether a JSON key can be an attribute name: Cedar reserves the prefix `__`."""
     return not name.startswith("__") and is_unicode(name)
 
 
 def is_unicode(text: str) -> bool:
-    """Whether text has no lone surrogate, which Cedar cannot hold."""
+    """Whether the text has no lone surrogate, which Cedar cannot represent."""
     if text.isascii():
         return True
     try:
@@ -183,7 +183,7 @@ class _Inexpressible(Exception):
 
 @dataclass(slots=True)
 class _Parts:
-    """The schemas that all speak about one value."""
+    """The subschemas that all apply to one value."""
 
     schemas: list[Mapping[str, Any]] = field(default_factory=list)
     followed: Refs = frozenset()
@@ -194,7 +194,7 @@ class _Parts:
 
 
 class _Reader:
-    """Reads one JSON Schema, as far as its budget goes."""
+    """Converts one JSON Schema, within a budget."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -204,7 +204,7 @@ class _Reader:
         self._secret_names = frozenset(self._find_secret_names())
 
     def read(self, schemas: Sequence[Any], *, depth: int, followed: Refs) -> Shape | None:
-        """The shape of values that satisfy all of the schemas; None where there is none."""
+        """The Cedar type of values that satisfy all schemas; None if there is none."""
         parts = _Parts(followed=followed)
         try:
             for schema in schemas:
@@ -217,7 +217,7 @@ class _Reader:
             return None
 
     def _gather(self, schema: Any, parts: _Parts) -> None:
-        """The schema, and those inside it that apply to the same value."""
+        """Collect the schema and its subschemas that apply to the same value."""
         self._steps -= 1
         if self._steps < 0 or not isinstance(schema, dict) or is_secret(schema):
             raise _Inexpressible
@@ -229,11 +229,15 @@ class _Reader:
             self._gather(inside, parts)
         for keyword in ("anyOf", "oneOf"):
             self._choose(schema.get(keyword, ()), parts)
+        # Secrecy or a touch mark that depends on the value cannot be decided here: hide the argument from
+        # policies.
         if any(_is_marked(part) for test in _conditional(schema) for part in self._reached(test, _applied)):
             raise _Inexpressible
 
     def _follow(self, reference: Any, parts: _Parts) -> None:
         target = self._look_up(reference)
+        # A nested `$id` changes the base URI of references, so that `#/…` may mean another target than the
+        # one found.
         if self._has_bases or reference in parts.followed:
             raise _Inexpressible
         parts.followed |= {reference}
@@ -246,7 +250,7 @@ class _Reader:
             raise _Inexpressible from None
 
     def _choose(self, alternatives: Sequence[Any], parts: _Parts) -> None:
-        """One alternative beside null says what the value is; of several each only narrows it."""
+        """A single non-null alternative determines the type; several only narrow it."""
         others = [schema for schema in alternatives if not _is_null(schema)]
         if len(others) < len(alternatives):
             parts.is_nullable = True
@@ -258,7 +262,7 @@ class _Reader:
     def _reached(
         self, schema: Any, inside: Callable[[dict[str, Any]], Iterable[Any]]
     ) -> Iterator[dict[str, Any]]:
-        """A schema and those that it leads to: by its references, and by what `inside` gives of each."""
+        """The schemas reachable through `$ref` and through what `inside` yields for each."""
         waiting, seen = [schema], set()
         while waiting:
             here = waiting.pop()
@@ -268,11 +272,11 @@ class _Reader:
                 seen.add(id(here))
                 yield here
                 waiting.extend(inside(here))
-                with contextlib.suppress(_Inexpressible):  # what it leads to is nowhere
+                with contextlib.suppress(_Inexpressible):  # a dangling reference
                     waiting.append(self._look_up(str(here.get("$ref", "#/"))))
 
     def _find_secret_names(self) -> Iterator[str]:
-        """The properties that some part of the schema calls secret, whatever the other parts say."""
+        """Names of properties that any part of the schema marks secret, whatever the other parts say."""
         for part in objects_in(self._root):
             properties = part.get("properties")
             for name, schema in properties.items() if isinstance(properties, dict) else ():
@@ -281,7 +285,8 @@ class _Reader:
 
     def _shape(self, kind: Kind, parts: _Parts, depth: int) -> Shape | None:
         marks = parts.values(TOUCHES_KEY)
-        # A program's path in the place of its command line would hide every word from policies but the first.
+        # Canonicalizing a command line would leave only the program's path and hide its arguments from
+        # policies.
         is_command = bool(marks) and all(map(_is_command, marks))
         is_touched = bool(marks) and not is_command
         is_nullable = parts.is_nullable or any("null" in _listed(types) for types in parts.values("type"))
@@ -299,10 +304,10 @@ class _Reader:
         return _nullable(shape) if shape is not None and is_nullable else shape
 
     def _words(self, parts: _Parts, depth: int) -> Shape | None:
-        """A command as a list of words: one text, because a set would lose their order."""
+        """An argv list as one string, because a Cedar set has no order."""
         words = self._set(parts, depth, is_touched=False)
         element = None if words is None else words.element
-        if element != Shape(kind=Kind.TEXT):  # numbers, nulls, and words that touch something themselves
+        if element != Shape(kind=Kind.TEXT):  # not numbers, nulls, or words that name resources
             return None
         return Shape(kind=Kind.TEXT, is_command=True)
 
@@ -315,12 +320,14 @@ class _Reader:
             return None
         if is_touched:
             element = Shape(kind=Kind.TEXT, is_certain=False, is_touched=True)
-        # A record inside a set that lacks an attribute would be another member: the set is left out then.
+        # A record in a set that loses an attribute becomes another member, so such a set may have to be
+        # omitted.
         is_certain = element.is_certain and not element.is_nullable and element.kind is not Kind.RECORD
         return Shape(kind=Kind.SET, element=element, is_certain=is_certain)
 
     def _record(self, parts: _Parts, depth: int) -> Shape | None:
         patterns = [schema for by_name in parts.values("patternProperties") for schema in by_name.values()]
+        # Any property name may match a secret pattern, so no attribute is certain not to be secret.
         if any(is_secret(part) for schema in patterns for part in self._reached(schema, dict.values)):
             return None
         schemas: dict[str, list[Any]] = {}
@@ -356,7 +363,7 @@ def _nullable(shape: Shape) -> Shape:
 
 
 def _types(parts: _Parts) -> set[str]:
-    """The types that all parts allow, null aside; empty where they are silent or contradict each other."""
+    """The types that all subschemas allow except null; empty if they are silent or contradict each other."""
     declared = [_widened(types) for types in parts.values("type")]
     if not declared:
         listed = parts.values("enum") + [[value] for value in parts.values("const")]
@@ -366,7 +373,7 @@ def _types(parts: _Parts) -> set[str]:
 
 
 def _widened(types: Any) -> set[str]:
-    """Every integer is a number."""
+    """In JSON Schema every integer is a number."""
     names = set(_listed(types))
     return names | {"integer"} if "number" in names else names
 
@@ -387,10 +394,10 @@ def _is_null(schema: Any) -> bool:
 
 
 def _is_bounded(parts: _Parts) -> bool:
-    """Whether every integer that the parts allow is one that Cedar can hold."""
+    """Whether every allowed integer fits into Cedar's `Long`."""
     types = parts.values("type")
     if not types or any("number" in _listed(declared) for declared in types):
-        return False  # 1.0 is left as it is
+        return False  # 1.0 may come as a float, which is no Long
     for values in parts.values("enum"):
         if all(type(value) is int and LONGS[0] <= value <= LONGS[1] for value in values):
             return True
@@ -406,17 +413,17 @@ def _is_marked(schema: Mapping[str, Any]) -> bool:
 def _is_command(mark: Any) -> bool:
     try:
         return Touches.read(mark).form is TouchForm.ARGV
-    except ValueError:  # no mark at all: canonical, and so not seen
+    except ValueError:  # an unreadable mark: treated as touched, so never shown raw
         return False
 
 
 def _conditional(schema: Mapping[str, Any]) -> list[Any]:
-    """The schemas inside one that apply to the same value, or not, by what else it is."""
+    """Subschemas that apply to the same value conditionally."""
     return [schema[word] for word in ("not", "if", "then", "else") if word in schema] + _dependent(schema)
 
 
 def _applied(schema: Mapping[str, Any]) -> list[Any]:
-    """All schemas inside one that may apply to the same value."""
+    """All subschemas that may apply to the same value."""
     return [schema[word] for word in ("allOf", "anyOf", "oneOf") if word in schema] + _conditional(schema)
 
 

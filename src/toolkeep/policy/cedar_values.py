@@ -1,8 +1,8 @@
-"""The arguments of a call as Cedar sees them.
+"""Converts the arguments of a call into a Cedar record.
 
-In come arguments that satisfy the tool's schema; out goes a record that satisfies its Cedar schema. Files,
-hosts and databases appear in canonical form, commands as they were written. What Cedar cannot hold is left
-out, and its place is told: a policy that reads such a place cannot judge the call.
+In come arguments that satisfy the tool's JSON Schema; out goes a record that satisfies its Cedar schema.
+Paths, hosts and databases appear in canonical form, commands as written. What Cedar cannot represent is
+omitted and reported: a policy that reads it must deny, because an allowlist would pass on a missing value.
 """
 
 import re
@@ -13,47 +13,47 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final
 
-from toolkeep.pointers import pointer
+from toolkeep.json_values.pointers import pointer
 from toolkeep.policy.cedar_schema import LONGS, Kind, Shape, cedar_schema, is_unicode, read_shape
 
 Path = tuple[str, ...]
-"""A place in the arguments; an item of an array by its index in decimal."""
+"""A path in the arguments; array items by their decimal index."""
 
 VALUES: Final = 5_000
-"""Values in the arguments that policies read. Cedar takes up to 0.1 ms for each, and
-nothing else runs meanwhile."""
+"""Maximum number of values that policies read. Cedar takes up to 0.1 ms for each, and holds the GIL
+meanwhile."""
 
 _FRACTION: Final = 4
 _DECIMALS: Final = (Decimal(LONGS[0]).scaleb(-_FRACTION), Decimal(LONGS[1]).scaleb(-_FRACTION))
-"""What Cedar's decimal can hold: 64 bits, of which four digits are behind the point."""
+"""Range of Cedar's `decimal`: 64 bits with four fractional digits."""
 
 
 _SHORT: Final = re.compile(r"-?[0-9]{1,14}\.[0-9]{1,4}")
 
 
-class _Lost(Exception):
-    """Cedar cannot hold the value."""
+class _NotRepresentable(Exception):
+    """Cedar cannot represent the value."""
 
 
 class ArgumentShape:
-    """Made once a tool; turns the arguments of each call into a record."""
+    """Converter for one tool, made once."""
 
     def __init__(self, parameters: Mapping[str, Any], only: AbstractSet[str] | None = None) -> None:
-        """`only` names the arguments that matter; all do where it is None."""
+        """`only` names the arguments that policies read; None means all."""
         shape = read_shape(parameters)
         self.shape: Shape = shape if only is None else shape.only(only)
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        """The Cedar schema of the tool as JSON."""
+        """The tool's Cedar schema in JSON format."""
         return cedar_schema(self.shape)
 
     def record(
         self, arguments: Mapping[str, Any], canonical: Mapping[str, str], lost: list[Path] | None = None
     ) -> dict[str, Any]:
-        """Arguments that are read as a Cedar record in JSON; `lost` collects the places that are left out.
+        """The arguments as a Cedar record in JSON; `lost` collects the paths that are omitted.
 
-        `canonical` holds the canonical form of what is touched, by JSON Pointer.
+        `canonical` holds the canonical form of touched resources, by JSON Pointer.
         """
         lost = [] if lost is None else lost
         if _is_large(arguments):
@@ -75,13 +75,13 @@ def _record(
         elif inside is not None or not known.is_nullable:
             try:
                 record[name] = _value(known, inside, place, canonical, lost)
-            except _Lost:
+            except _NotRepresentable:
                 lost.append(place)
     return record
 
 
 def _is_large(arguments: Mapping[str, Any]) -> bool:
-    """Whether arguments hold more values than Cedar can be asked about, all of them together."""
+    """Whether the arguments exceed `VALUES`; stops counting there."""
     count, waiting = 0, list(arguments.values())
     while waiting and count <= VALUES:
         here = waiting.pop()
@@ -92,12 +92,13 @@ def _is_large(arguments: Mapping[str, Any]) -> bool:
 
 
 def _value(shape: Shape, value: Any, path: Path, canonical: Mapping[str, str], lost: list[Path]) -> Any:
-    # Types are compared exactly: True is an int in Python, and no Long in Cedar.
+    # Exact types: True is an int in Python but not a Long in Cedar, and 1 would then equal true in a policy.
     kind, given = shape.kind, type(value)
+    # A touched argument is seen in canonical form only: `docs/../.env` must not pass `like "docs/*"`.
     if kind is Kind.TEXT and given is str:
         return _text(canonical.get(pointer(path)) if shape.is_touched else value)
     if shape.is_command and isinstance(value, list) and all(type(word) is str for word in value):
-        return _text(shlex.join(value))  # quoted, so that no two lists of words give the same text
+        return _text(shlex.join(value))  # quoted, so that ["a b"] and ["a", "b"] differ
     if kind is Kind.WHOLE and given is int and LONGS[0] <= value <= LONGS[1]:
         return value
     if kind is Kind.TRUTH and given is bool:
@@ -108,36 +109,39 @@ def _value(shape: Shape, value: Any, path: Path, canonical: Mapping[str, str], l
         return _set(shape.element, value, path, canonical)
     if kind is Kind.RECORD and isinstance(value, dict):
         return _record(shape, value, path, canonical, lost)
-    raise _Lost
+    raise _NotRepresentable
 
 
 def _text(text: str | None) -> str:
     if text is None or not is_unicode(text):
-        raise _Lost
+        raise _NotRepresentable
     return text
 
 
 def _set(element: Shape, items: list[Any], path: Path, canonical: Mapping[str, str]) -> list[Any]:
-    """Whole or not at all: a policy that asks `containsAll` must not be shown a part."""
+    """Convert all items or none: `containsAll` over a partial set would pass an item that was dropped."""
     lost: list[Path] = []
     members = [_value(element, item, (*path, str(i)), canonical, lost) for i, item in enumerate(items)]
     if lost:
-        raise _Lost
+        raise _NotRepresentable
     return members
 
 
 def _decimal(value: float) -> str:
-    """The number as Cedar writes it; what a person would have to round is lost."""
+    """A number as Cedar's `decimal`.
+
+    Numbers that would need rounding are lost, since a rounded one could pass a limit.
+    """
     if type(value) is int:
         if not _DECIMALS[0] <= value <= _DECIMALS[1]:
-            raise _Lost
+            raise _NotRepresentable
         return f"{value}.0"
     text = repr(value)
-    if _SHORT.fullmatch(text):  # most numbers; 2 × faster than to work with decimals
+    if _SHORT.fullmatch(text):  # most numbers; 2 × faster than Decimal
         return text
     exact = Decimal(text)
     exponent = exact.as_tuple().exponent
     if not isinstance(exponent, int) or exponent < -_FRACTION or not _DECIMALS[0] <= exact <= _DECIMALS[1]:
-        raise _Lost
+        raise _NotRepresentable
     text = f"{exact:f}"
     return text if "." in text else f"{text}.0"

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from toolkeep.providers.growing import GrowingCalls
+from toolkeep.providers.model_turn import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.profiles import Profile
-from toolkeep.providers.reading import inside, items, word
 from toolkeep.providers.replies import Blob, Reply
-from toolkeep.providers.turns import ModelCall, Turn, from_object, name_in, settled
+from toolkeep.providers.response_reader import inside, items, word
+from toolkeep.providers.stream_assembly import GrowingCalls
 from toolkeep.providers.vendor import CALLERS, Messages, Shown, Vendor, texts
 
 _EXECUTABLE: Final = "tool_use"
@@ -40,7 +40,7 @@ def shape(shown: Shown) -> dict[str, Any]:
 
 
 def _marked(tools: Messages) -> Messages:
-    """The last tool that is loaded closes the part that is cached."""
+    """The last loaded tool marks the end of the cached prefix."""
     loaded = [number for number, tool in enumerate(tools) if not tool.get("defer_loading")]
     if not loaded:
         return tools
@@ -80,7 +80,7 @@ class Stream:
         self._is_over = False
 
     def feed(self, event: dict[str, Any]) -> None:
-        """Take the next event; those of the SDK's own helpers say nothing new."""
+        """Feed the next event; those of the SDK's helpers add nothing."""
         kind = event.get("type")
         if kind == "content_block_start":
             self._start(event.get("index"), inside(event, "content_block"))
@@ -109,7 +109,7 @@ class Stream:
 
 
 def write(replies: Sequence[Reply]) -> Messages:
-    """One message of the user with a result for each call."""
+    """One user message with a result for each call."""
     return [{"role": "user", "content": [_result(reply) for reply in replies]}] if replies else []
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from toolkeep.providers.growing import GrowingCalls
+from toolkeep.providers.model_turn import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.profiles import Profile
-from toolkeep.providers.reading import inside, items, word
 from toolkeep.providers.replies import Blob, Reply
-from toolkeep.providers.turns import ModelCall, Turn, from_object, name_in, settled
+from toolkeep.providers.response_reader import inside, items, word
+from toolkeep.providers.stream_assembly import GrowingCalls
 from toolkeep.providers.vendor import Messages, Shown, Vendor
 
 _EXECUTABLE: Final = "tool_use"
@@ -62,7 +62,7 @@ class Stream:
         self._calls = GrowingCalls(frozenset((_EXECUTABLE,)))
 
     def feed(self, event: dict[str, Any]) -> None:
-        """Take the next event."""
+        """Feed the next event."""
         for kind, said in event.items():
             index = said.get("contentBlockIndex") if isinstance(said, dict) else None
             block = self._calls.at(index)
@@ -86,7 +86,7 @@ class Stream:
 
 
 def write(replies: Sequence[Reply]) -> Messages:
-    """One message of the user with a result for each call."""
+    """One user message with a result for each call."""
     content = [{"toolResult": _result(reply)} for reply in replies]
     return [{"role": "user", "content": content}] if content else []
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from toolkeep.limits import COHERE_STRICT_FIELDS
-from toolkeep.providers.chat import calls_in, shape
-from toolkeep.providers.growing import GrowingCalls
+from toolkeep.providers.chat_completions import calls_in, shape
+from toolkeep.providers.model_turn import Turn, name_in, settled
 from toolkeep.providers.profiles import Profile
-from toolkeep.providers.reading import inside, word
 from toolkeep.providers.replies import Reply
-from toolkeep.providers.turns import Turn, name_in, settled
+from toolkeep.providers.response_reader import inside, word
+from toolkeep.providers.stream_assembly import GrowingCalls
 from toolkeep.providers.vendor import Messages, Vendor
 
 _EXECUTABLE: Final = "TOOL_CALL"

@@ -1,32 +1,32 @@
-"""Schemas that are put together from others, taken apart: `allOf` merged, a composed root made plain.
+"""Flatten composed schemas: merge `allOf`, and make a composed root plain.
 
-A schema in which every reference is a local pointer comes in. What cannot be merged without changing what it
-says raises `CannotMerge`; a root is always made plain, and what that weakens is noted.
+In: a schema whose references are local pointers. Raises `CannotMerge` where merging would change its meaning;
+a root is always made plain, and what that weakens is noted.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from toolkeep.definitions.frozen import objects_in
-from toolkeep.pointers import look_up
-from toolkeep.providers.losses import Losses
+from toolkeep.json_values.frozen import objects_in
+from toolkeep.json_values.pointers import look_up
+from toolkeep.providers.schema_losses import Losses
 
 MOST_STEPS: Final = 64
-"""References followed from one place; a longer chain is a loop."""
+"""References followed from one place; a longer chain is a cycle."""
 
 MOST_MERGES: Final = 256
-"""Parts of one `allOf`, all levels together."""
+"""Subschemas of one `allOf` over all levels: nesting multiplies them."""
 
 _ANNOTATIONS: Final = frozenset(("title", "description", "default", "examples", "example", "$comment"))
 _ROOT_UNIONS: Final = ("anyOf", "oneOf")
 
 
 class CannotMerge(ValueError):
-    """The parts of an `allOf` cannot be said in one schema."""
+    """The subschemas of an `allOf` cannot be merged into one."""
 
 
 def resolved(schema: Any, root: dict[str, Any]) -> Any:
-    """What a chain of references leads to, with what stands beside them where that only describes."""
+    """The target of a chain of references, with annotations beside them."""
     beside: dict[str, Any] = {}
     for _ in range(MOST_STEPS):
         if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
@@ -45,7 +45,7 @@ def resolved(schema: Any, root: dict[str, Any]) -> Any:
 def merged(
     schema: dict[str, Any], root: dict[str, Any], budget: "Iterator[int] | None" = None
 ) -> dict[str, Any]:
-    """The schema without `allOf`; raises `CannotMerge`, also where that would take too many steps."""
+    """The schema without `allOf`; raises `CannotMerge`, also if that takes too many steps."""
     budget = iter(range(MOST_MERGES)) if budget is None else budget
     if next(budget, None) is None:
         raise CannotMerge("its parts refer to each other too often")
@@ -145,7 +145,8 @@ def _without_reference(schema: dict[str, Any], root: dict[str, Any], losses: Los
 def _with_members(
     schema: dict[str, Any], parts: list[Any], root: dict[str, Any], *, is_union: bool
 ) -> dict[str, Any]:
-    """The schema with the properties of its parts; of alternatives only what all require is required."""
+    """The schema with the properties of its subschemas; of alternatives, only what all require is
+    required."""
     properties: dict[str, Any] = dict(schema.get("properties", {}))
     needed: list[set[str]] = []
     for part in (_plain_part(one, root) for one in parts):

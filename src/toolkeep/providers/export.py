@@ -1,6 +1,7 @@
-"""Definitions out: an agent's tools in the shape of one provider, with what was lost and left out.
+"""Export definitions: an agent's tools in the format of one provider, with what was lost or omitted.
 
-One bad tool is left out with its reason and never sinks the request. The same tools give the same bytes.
+A tool that cannot be exported is omitted with its reason and never fails the request. The same tools give the
+same bytes, so that the provider's cache hits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,20 +10,20 @@ from typing import Any
 import msgspec
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.frozen import thaw
-from toolkeep.definitions.secret_parts import has_secret
+from toolkeep.definitions.secret_subschemas import has_secret
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Code, Problem
-from toolkeep.providers.fitting import fitted
-from toolkeep.providers.losses import Loss, Losses, NotExpressible
-from toolkeep.providers.names import alias_of
+from toolkeep.json_values.frozen import thaw
+from toolkeep.providers.aliases import alias_of
+from toolkeep.providers.anthropic_strict import StrictCost, packed, strict_form
 from toolkeep.providers.profiles import Profile
+from toolkeep.providers.schema_adaptation import fitted
+from toolkeep.providers.schema_losses import Loss, Losses, NotExpressible
 from toolkeep.providers.strict.codec import StrictCodec
-from toolkeep.providers.subset import StrictCost, packed, strict_form
 from toolkeep.providers.vendor import CALLERS, Shown, Vendor
 
 EXAMPLES = "examples"
-"""Where a definition's metadata holds examples of its arguments."""
+"""The metadata key for examples of arguments."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +31,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     strict: bool = False
     loaded: tuple[str, ...] | None = None
-    """The tools that a model is told of at once; the others it finds by the provider's search."""
+    """The tools that the model sees at once; the others it finds by the provider's search."""
     cache: bool = False
     """Whether to mark where the provider may cache."""
 
@@ -50,7 +51,7 @@ class Omitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exported(list[dict[str, Any]]):
-    """The tools as the provider's request takes them, with what is to be known about them."""
+    """The tools in the provider's format, with notes about them."""
 
     def __init__(
         self,
@@ -64,20 +65,20 @@ class Exported(list[dict[str, Any]]):
         super().__init__(tools)
         self.provider = provider
         self.losses = tuple(losses)
-        """What became of everything that the provider cannot be told as it is written."""
+        """What happened to everything that the provider cannot express as written."""
         self.omitted = tuple(omitted)
-        """The tools that are not among them."""
+        """The tools that were left out."""
         self.aliases = aliases
-        """The name of each tool by the one that the provider knows."""
+        """The name of each tool by the provider's name."""
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """One tool, ready to be shaped."""
+    """One tool, prepared for a provider."""
 
     shown: Shown
     losses: tuple[Loss, ...]
     strict_schema: dict[str, Any] | None = None
-    """Its form inside a strict subset, if it has one and the budgets let it be used."""
+    """Its strict form, if it has one and the budgets allow it."""
     strict_losses: tuple[Loss, ...] = ()
     cost: StrictCost | None = None
 
@@ -132,7 +133,7 @@ def _schema(
 
 
 def _subset(definition: ToolDefinition, profile: Profile) -> Any:
-    """The form inside the subset with what it lost, or why there is none."""
+    """The form inside the subset with its losses, or why there is none."""
     noted = Losses(definition.name)
     try:
         return strict_form(definition, profile, noted), noted
@@ -143,7 +144,7 @@ def _subset(definition: ToolDefinition, profile: Profile) -> Any:
 def _examples(
     tool: RegisteredTool | ToolDefinition, vendor: Vendor, losses: Losses
 ) -> tuple[dict[str, Any], ...]:
-    """The examples of the metadata that are valid calls; a sensitive tool shows none."""
+    """The examples in the metadata that are valid calls; none for a sensitive tool."""
     definition = tool if isinstance(tool, ToolDefinition) else tool.definition
     given = thaw(definition.metadata.get(EXAMPLES))
     if not isinstance(given, list) or not given:

@@ -1,16 +1,16 @@
-"""Gemini's generateContent: JSON Schema in `parametersJsonSchema`, calls and answers as parts."""
+"""Gemini's generateContent: JSON Schema in `parametersJsonSchema`, calls and results as parts."""
 
 import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from toolkeep.definitions.public import public_schema
+from toolkeep.definitions.redacted_schema import public_schema
 from toolkeep.limits import RESPONSE_BYTES
-from toolkeep.providers.growing import add_call, lasting
+from toolkeep.providers.model_turn import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.profiles import Profile
-from toolkeep.providers.reading import either, inside, items, word
 from toolkeep.providers.replies import Reply
-from toolkeep.providers.turns import ModelCall, Turn, from_object, name_in, settled
+from toolkeep.providers.response_reader import either, inside, items, word
+from toolkeep.providers.stream_assembly import add_call, lasting
 from toolkeep.providers.vendor import Messages, Shown, Vendor
 
 _EXECUTABLE: Final = frozenset(("STOP",))
@@ -66,7 +66,7 @@ class Stream:
         self._stop = ""
 
     def feed(self, event: dict[str, Any]) -> None:
-        """Take the next response."""
+        """Feed the next response."""
         candidate = _first_candidate(event)
         for part in items(inside(candidate, "content"), "parts"):
             call = either(part, "functionCall", "function_call")
@@ -98,7 +98,7 @@ class Stream:
 
 
 def _first_candidate(event: dict[str, Any]) -> dict[str, Any]:
-    """The candidate that counts; a stream may have the others in responses of their own."""
+    """The first candidate; a stream may have others in responses of their own."""
     return next((one for one in items(event, "candidates") if one.get("index") in (0, None)), {})
 
 
@@ -116,25 +116,25 @@ _SNAKE: Final = ("string_value", "number_value", "bool_value", "null_value")
 
 
 class PartialCall:
-    """A call whose arguments come one by one, each under its path (Vertex AI)."""
+    """A call whose arguments arrive one by one, each with its path (Vertex AI)."""
 
     def __init__(self, begun: ModelCall) -> None:
         self._begun = begun
         self._fault = ""
         self._arguments: dict[str, Any] = dict(begun.arguments) if isinstance(begun.arguments, dict) else {}
         self._open: dict[str, list[str]] = {}
-        """Text that goes on, by its path."""
+        """Text that continues, by its path."""
         self._chars = 0
 
     def go_on(self, said: ModelCall) -> None:
-        """What comes next names the call again, or nothing."""
+        """Check that the next response names the same call, or none."""
         if said.name not in ("", self._begun.name) or said.id not in ("", self._begun.id):
             self._fail("another call began before it ended")
         if said.arguments:
             self._fail("its pieces do not fit together")
 
     def add(self, pieces: Any) -> None:
-        """The next pieces."""
+        """Add the next pieces."""
         for piece in pieces if isinstance(pieces, (list, tuple)) else [pieces]:
             if isinstance(piece, dict):
                 self._add(piece)
@@ -168,7 +168,7 @@ class PartialCall:
         self._fault = self._fault or reason
 
     def call(self) -> ModelCall:
-        """The call as it stands."""
+        """The call so far."""
         fault = self._fault or ("a part of it was not ended" if self._open else "")
         begun = self._begun
         return ModelCall(id=begun.id, name=begun.name, arguments=self._arguments, unfinished=fault)
@@ -186,7 +186,7 @@ def _value_of(piece: dict[str, Any]) -> Any:
 
 
 def _steps(path: str) -> list[str | int]:
-    """The names and numbers of `$.a['b'][0]`; none where it says anything else."""
+    """The keys and indexes of `$.a['b'][0]`; empty for any other path."""
     found: list[str | int] = []
     at = 1
     while path[:1] == "$" and at < len(path):
@@ -203,7 +203,7 @@ def _steps(path: str) -> list[str | int]:
 
 
 def _put(root: dict[str, Any], steps: list[str | int], value: Any) -> bool:
-    """Put a value where nothing is yet; whether there was such a place."""
+    """Set a value where there is none yet; returns whether that was possible."""
     place: Any = root
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         is_last = following is None
@@ -225,7 +225,7 @@ def _put(root: dict[str, Any], steps: list[str | int], value: Any) -> bool:
 
 
 def write(replies: Sequence[Reply]) -> Messages:
-    """One content with as many responses as there were calls."""
+    """One content with a response for each call."""
     parts = [{"functionResponse": _response(reply)} for reply in replies]
     return [{"role": "user", "parts": parts}] if parts else []
 

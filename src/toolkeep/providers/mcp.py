@@ -1,31 +1,32 @@
-"""MCP: tools of a list, calls of `tools/call` and their results, in both eras.
+"""MCP: tools of a list, calls of `tools/call` and their results, in both protocol generations.
 
-What a client sees of a schema is its public form; secrets stay here.
+A client sees the public form of a schema, without secrets.
 """
 
 import base64
+import binascii
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from toolkeep.calls import ToolResult, json_text
-from toolkeep.definitions.public import public_schema
+from toolkeep.definitions.redacted_schema import public_schema
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Danger, SideEffect
-from toolkeep.providers.content import is_content
+from toolkeep.providers.model_turn import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.profiles import Profile
-from toolkeep.providers.reading import inside
 from toolkeep.providers.replies import METADATA_KEY, Reply
-from toolkeep.providers.turns import ModelCall, Turn, from_object, name_in, settled
+from toolkeep.providers.response_reader import inside
 from toolkeep.providers.vendor import Messages, Shown, Vendor
 
 _OPEN_WORLD: Final = frozenset(
     (SideEffect.NET_READ, SideEffect.NET_WRITE, SideEffect.READS, SideEffect.WRITES)
 )
-"""A class alone does not say that the network is not among it."""
+"""An effect class does not exclude the network."""
 
 
 def for_mcp(definition: ToolDefinition) -> dict[str, Any]:
-    """What a definition's metadata says for MCP alone: `title`, `content`, `mime_type`, `task`."""
+    """What a definition's metadata says for MCP only: `title`, `content`, `mime_type`, `task`."""
     said = definition.metadata.get(METADATA_KEY)
     return said if isinstance(said, dict) else {}
 
@@ -33,7 +34,7 @@ def for_mcp(definition: ToolDefinition) -> dict[str, Any]:
 def tool_data(
     name: str, definition: ToolDefinition, schema: dict[str, Any], *, is_modern: bool
 ) -> dict[str, Any]:
-    """One tool of a list, under this name and with this schema of its arguments."""
+    """One tool of a list, with this name and argument schema."""
     data: dict[str, Any] = {
         "name": name,
         "title": title(definition),
@@ -47,13 +48,13 @@ def tool_data(
 
 
 def title(definition: ToolDefinition) -> str:
-    """What a person reads: `read_file` is Read file, unless the definition says otherwise."""
+    """The title for people: `read_file` is Read file, unless the definition says otherwise."""
     said = for_mcp(definition).get("title")
     return said if isinstance(said, str) and said else definition.name.replace("_", " ").strip().capitalize()
 
 
 def output_schema(definition: ToolDefinition, *, is_modern: bool) -> dict[str, Any] | None:
-    """The schema of structured content; the older era has it for objects only."""
+    """The schema of structured content; older protocol versions allow objects only."""
     schema = definition.output_schema
     if schema is None or definition.gives_bytes or for_mcp(definition).get("content"):
         return None
@@ -63,7 +64,7 @@ def output_schema(definition: ToolDefinition, *, is_modern: bool) -> dict[str, A
 
 
 def annotations(definition: ToolDefinition) -> dict[str, Any]:
-    """Hints from side effects and danger; what is not declared is unknown, and counts as the worse."""
+    """Hints from side effects and danger; what is not declared counts as the worse."""
     effects = definition.effects
     may_write = effects is None or definition.has_write_effects
     is_tame = effects is not None and definition.danger_level.rank < Danger.MEDIUM.rank
@@ -76,14 +77,14 @@ def annotations(definition: ToolDefinition) -> dict[str, Any]:
 
 
 def result_data(result: ToolResult, definition: ToolDefinition | None, *, is_modern: bool) -> dict[str, Any]:
-    """What a model gets: the value, or an error that it can do something about."""
+    """The result for a model: the value, or an error that it can act on."""
     data: dict[str, Any]
     if result.error is not None:
         data = {"content": [text(result.error.text)], "isError": True}
     elif result.status == "ok" and definition is not None and result.truncation is None:
         data = _value_data(result.value, definition, result.hash, is_modern=is_modern)
     else:
-        # A part of an object satisfies no output schema: a client that checks would refuse it as a fault.
+        # A truncated object matches no output schema: a client that checks would report a fault.
         is_cut = result.truncation is not None and result.value is None
         data = {"content": [text(result.text)], "isError": is_cut}
     data["_meta"] = {"toolkeep/call": result.call_id}
@@ -115,7 +116,7 @@ def _blob(value: bytes, mime_type: object, digest: str) -> dict[str, Any]:
 
 
 def text(words: str) -> dict[str, str]:
-    """A block of text."""
+    """A text block."""
     return {"type": "text", "text": words}
 
 
@@ -124,7 +125,7 @@ def _shaper(*, is_modern: bool) -> Callable[[Shown], dict[str, Any]]:
 
 
 def read(request: dict[str, Any]) -> Turn:
-    """The call of a `tools/call` request, or of its params alone."""
+    """The call of a `tools/call` request, or of its params only."""
     params = inside(request, "params") or request
     call_id = request.get("id") if isinstance(request.get("id"), (str, int)) else ""
     call = ModelCall(
@@ -158,3 +159,52 @@ def _vendor(name: str, *, is_modern: bool) -> Vendor:
 
 MODERN: Final = _vendor("mcp", is_modern=True)
 BEFORE: Final = _vendor("mcp-2025-11-25", is_modern=False)
+
+
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-~]*")
+
+
+def is_content(value: Any) -> bool:
+    """Whether a value is a list of content blocks."""
+    return isinstance(value, list) and all(map(_is_block, value))
+
+
+def _is_block(block: Any) -> bool:
+    if not isinstance(block, dict) or not all(isinstance(block.get(key, {}), dict) for key in _ABOUT):
+        return False
+    match block:
+        case {"type": "text", "text": str()}:
+            return True
+        case {"type": "image" | "audio", "data": str(data), "mimeType": str()}:
+            return _is_base64(data)
+        case {"type": "resource_link", "uri": str(uri), "name": str()}:
+            return _is_uri(uri)
+        case {"type": "resource", "resource": {"uri": str(uri), **held}}:
+            return _is_uri(uri) and _is_held(held)
+    return False
+
+
+_ABOUT: Final = ("annotations", "_meta")
+
+
+def _is_held(held: dict[Any, Any]) -> bool:
+    """Whether a resource holds text or bytes."""
+    match held:
+        case {"text": str()}:
+            return "blob" not in held
+        case {"blob": str(blob)}:
+            return _is_base64(blob)
+    return False
+
+
+def _is_uri(text: str) -> bool:
+    """Whether it looks like a URI: a scheme, and no invisible characters."""
+    return _URI.fullmatch(text) is not None
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return False
+    return True

@@ -1,9 +1,9 @@
-"""Mistral's chat API: arguments come as text or as an object."""
+"""Mistral's chat API: arguments arrive as text or as an object."""
 
 from collections.abc import Sequence
 from typing import Final
 
-from toolkeep.providers.chat import ChatStream, reader, shape
+from toolkeep.providers.chat_completions import ChatStream, reader, shape
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.replies import Reply
 from toolkeep.providers.vendor import Messages, Vendor

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from toolkeep.providers.chat import id_in, shape
-from toolkeep.providers.growing import add_call, lasting
+from toolkeep.providers.chat_completions import id_in, shape
+from toolkeep.providers.model_turn import ModelCall, Turn, from_object, name_in, settled
 from toolkeep.providers.profiles import Profile
-from toolkeep.providers.reading import inside, items, word
 from toolkeep.providers.replies import Reply
-from toolkeep.providers.turns import ModelCall, Turn, from_object, name_in, settled
+from toolkeep.providers.response_reader import inside, items, word
+from toolkeep.providers.stream_assembly import add_call, lasting
 from toolkeep.providers.vendor import Messages, Vendor
 
 _EXECUTABLE: Final = frozenset(("stop",))
@@ -37,7 +37,7 @@ class Stream:
         self._stop = ""
 
     def feed(self, event: dict[str, Any]) -> None:
-        """Take the next response; calls come whole."""
+        """Feed the next response; calls arrive whole."""
         for item in items(inside(event, "message"), "tool_calls"):
             function = inside(item, "function")
             call = ModelCall(

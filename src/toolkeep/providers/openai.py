@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from toolkeep.providers.chat import ChatStream, reader, shape, write
+from toolkeep.providers.chat_completions import ChatStream, reader, shape, write
 from toolkeep.providers.profiles import Profile
 from toolkeep.providers.vendor import Vendor
 
 EXECUTABLE: Final = frozenset(("tool_calls", "stop"))
-"""`stop` ends the calls of a response in which a tool was forced by its name."""
+"""`stop` completes the calls of a response in which a tool was forced by name."""
 
 ROOT_FORBIDS: Final = ("oneOf", "anyOf", "allOf", "enum", "const", "not")
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from toolkeep.definitions.public import public_schema
-from toolkeep.providers.growing import GrowingCalls
+from toolkeep.definitions.redacted_schema import public_schema
+from toolkeep.providers.model_turn import ModelCall, Turn, from_text, name_in, settled
 from toolkeep.providers.openai import ROOT_FORBIDS
 from toolkeep.providers.profiles import Profile
-from toolkeep.providers.reading import inside, items, word
 from toolkeep.providers.replies import Blob, Reply
-from toolkeep.providers.turns import ModelCall, Turn, from_text, name_in, settled
+from toolkeep.providers.response_reader import inside, items, word
+from toolkeep.providers.stream_assembly import GrowingCalls
 from toolkeep.providers.vendor import CALLERS, Messages, Shown, Vendor, texts
 
 _DONE: Final = "completed"
@@ -70,7 +70,7 @@ class Stream:
         self._calls = GrowingCalls(frozenset((_DONE,)))
 
     def feed(self, event: dict[str, Any]) -> None:
-        """Take the next event."""
+        """Feed the next event."""
         kind, index, item = event.get("type"), event.get("output_index"), inside(event, "item")
         if kind == "response.output_item.added" and _is_call(item):
             self._calls.begin(index, call_id=name_in(item.get("call_id")), name=name_in(item.get("name")))
@@ -83,7 +83,7 @@ class Stream:
             self._calls.end(_stop_of(inside(event, "response")) or "unknown")
 
     def _end(self, index: Any, item: dict[str, Any]) -> None:
-        """The whole call; one that is not what it was written as is never executed."""
+        """The whole call; one that differs from its streamed deltas is never executed."""
         call = _call(item)
         growing = self._calls.at(index) or self._calls.begin(index, call_id=call.id, name=call.name)
         if growing.id not in ("", call.id) or growing.name not in ("", call.name):

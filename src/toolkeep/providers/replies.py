@@ -12,12 +12,12 @@ import msgspec
 from toolkeep.calls import ToolResult
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.limits import RESULT_BLOB_BYTES, RESULT_CHARS
-from toolkeep.providers.turns import ModelCall
+from toolkeep.providers.model_turn import ModelCall
 
 ERROR_LINE: Final = "ERROR: this call did not succeed."
 PENDING_LINE: Final = "PENDING: this call is not finished."
 METADATA_KEY: Final = "mcp"
-"""What of a definition's metadata says how its output is to be read: `content`, `mime_type`."""
+"""The metadata key that says how an output is read: `content`, `mime_type`."""
 
 
 class Blob(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Blob(msgspec.Struct, frozen=True):
 
     @property
     def is_image(self) -> bool:
-        """Whether models that see can look at it."""
+        """Whether a vision model can see it."""
         return self.mime_type in ("image/png", "image/jpeg", "image/gif", "image/webp")
 
     @property
@@ -51,18 +51,18 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     is_pending: bool = False
     blobs: tuple[Blob, ...] = ()
     value: Any = None
-    """The value, where it is an object."""
+    """The value, if it is an object."""
     result: ToolResult | None = None
     definition: ToolDefinition | None = None
 
     @property
     def flagged_text(self) -> str:
-        """The text for a provider that has no flag for errors."""
+        """The text for a provider without an error flag."""
         return f"{ERROR_LINE}\n{self.text}" if self.is_error else self.text
 
 
 def reply_to(call: ModelCall, result: ToolResult, definition: ToolDefinition | None) -> Reply:
-    """The answer to a call, from what became of it."""
+    """The answer to a call, from its result."""
     if result.error is not None:
         return Reply(call=call, text=result.error.text, is_error=True, result=result, definition=definition)
     if result.status == "pending":
@@ -114,7 +114,7 @@ def _of_bytes(data: bytes, mime_type: Any, digest: str) -> tuple[str, tuple[Blob
 
 
 def _of_content(blocks: list[Any], digest: str) -> tuple[str, tuple[Blob, ...]]:
-    """Blocks as MCP has them: text together, images and other bytes each."""
+    """MCP content blocks: text joined, images and other bytes separate."""
     words: list[str] = []
     blobs: list[Blob] = []
     for block in blocks:

@@ -1,4 +1,4 @@
-"""vLLM, which speaks OpenAI's chat form and holds a model to strict schemas by constrained decoding."""
+"""vLLM, which uses OpenAI's chat format and enforces strict schemas by constrained decoding."""
 
 from dataclasses import replace
 from typing import Final

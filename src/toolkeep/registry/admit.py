@@ -1,7 +1,7 @@
-"""A definition becomes a registered tool: everything about it is checked and its schemas are compiled.
+"""Turn a definition into a registered tool: check every rule and compile its schemas.
 
-All problems come at once (DEF-12). By hand every lapse refuses; from elsewhere the rules for authors only
-warn, and the warnings stay with the tool.
+All problems are reported at once (DEF-12). For a definition written by hand every problem refuses; for an
+import the author rules only warn, and the warnings stay with the tool.
 """
 
 import time
@@ -11,34 +11,34 @@ from typing import Any
 import msgspec
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.check import problems_of
+from toolkeep.definitions.definition_rules import problems_of
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import ToolState
 from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem, SchemaBroken, SchemaRefused
 from toolkeep.limits import DEFAULT_LIMITS, Limits
-from toolkeep.policy.settings import KNOWN_PERMISSIONS
-from toolkeep.validation.compiler import NO_FORMATS, Compilation, Formats, compile_arguments, compile_output
-from toolkeep.validation.nearest import nearest_name
-from toolkeep.validation.secrecy import Display
-from toolkeep.wording import echo_name
+from toolkeep.policy.policy_settings import KNOWN_PERMISSIONS
+from toolkeep.text.display import echo_name
+from toolkeep.text.nearest import nearest_name
+from toolkeep.validation.compile import NO_FORMATS, Compilation, Formats, compile_arguments, compile_output
+from toolkeep.validation.secret_values import Display
 
 
-class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
-    """Who brings a tool, and what follows from that."""
+class AdmissionContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The provider of a tool, and what follows from it."""
 
     provider: str = "code"
     is_built_in: bool = False
     is_custom: bool = False
     held_back: str = ""
-    """Why it is quarantined, where it is."""
+    """Why it is quarantined, if it is."""
     suspicion: str = ""
-    """What in the words of an import a person should look at first."""
+    """What a person should review first in the text of an import."""
     problems: tuple[Problem, ...] = ()
-    """What is wrong with how it is brought, whatever its definition says."""
+    """Problems of the provider, whatever the definition says."""
     warnings: tuple[Problem, ...] = ()
 
 
-BY_CODE = Circumstances()
+BY_CODE = AdmissionContext()
 
 
 def admit(
@@ -49,7 +49,7 @@ def admit(
     shows_values: bool = True,
     formats: Formats | None = None,
     permissions: Iterable[str] = (),
-    circumstances: Circumstances = BY_CODE,
+    circumstances: AdmissionContext = BY_CODE,
 ) -> RegisteredTool:
     """The registered tool; raises the `DefinitionError` that its problems call for.
 
@@ -58,7 +58,7 @@ def admit(
     began = time.perf_counter()
     by_hand = definition.source.is_by_hand
     problems, warnings = problems_of(definition)
-    # One that is held back may name what exists once its file is accepted.
+    # A quarantined tool may name permissions that exist once its file is accepted.
     is_refused = by_hand and not circumstances.held_back
     (problems if is_refused else warnings).extend(_unknown_permissions(definition, permissions))
     display = Display(is_sensitive=definition.sensitive, shows_values=shows_values)
@@ -94,7 +94,7 @@ def admit(
 
 
 def _unknown_permissions(definition: ToolDefinition, added: Iterable[str]) -> Iterator[Problem]:
-    """Permissions that nobody can hold, so that the tool could never be called (POL-3)."""
+    """Permissions that nobody can hold: the tool could never be called (POL-3)."""
     if not definition.required_permissions:
         return
     known = {*KNOWN_PERMISSIONS, *added}
@@ -114,7 +114,7 @@ def _unknown_permissions(definition: ToolDefinition, added: Iterable[str]) -> It
 def check_definition(
     definition: ToolDefinition, *, limits: Limits = DEFAULT_LIMITS, permissions: Iterable[str] = ()
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
-    """Everything that would refuse the definition, and what would only warn; nothing is registered."""
+    """The problems that would refuse the definition, and the warnings; registers nothing."""
     try:
         return (), admit(definition, limits=limits, permissions=permissions).warnings
     except DefinitionError as error:

@@ -1,4 +1,4 @@
-"""`Registry`: what code that works with tools needs of a keep. Depend on it, and test with a twin."""
+"""`Registry`: what code that works with tools needs of a keep. Depend on it, and test with the fake."""
 
 from typing import Any, Protocol
 
@@ -8,19 +8,22 @@ from toolkeep.validation.validate import Arguments
 
 
 class Registry(Protocol):
-    """Tools by name, and the check of their calls. A `Keep` is one; `toolkeep.testing` has a twin of it."""
+    """Tools by name, and validation of their calls.
+
+    A `Keep` is one; `toolkeep.testing` has an in-memory fake.
+    """
 
     def register(self, *tools: Any) -> None:
         """Add tools, all or none."""
 
     def unregister(self, name: str) -> None:
-        """Take a tool out."""
+        """Remove a tool."""
 
     def enable(self, name: str) -> None:
-        """Let a tool answer."""
+        """Enable a tool."""
 
     def disable(self, name: str) -> None:
-        """Keep a tool from answering."""
+        """Disable a tool."""
 
     def get(self, name: str) -> RegisteredTool:
         """The tool of that name; raises `UnknownTool`."""
@@ -41,12 +44,12 @@ class Registry(Protocol):
         """Tools by category, then by name."""
 
     def search(self, text: str, *, limit: int = 5) -> list[RegisteredTool]:
-        """The enabled tools that fit the words best."""
+        """The enabled tools that match the words best."""
 
     def try_validate_arguments(
         self, name: str, arguments: Arguments, *, agent: str = "local"
     ) -> CheckedCall | Refusal:
-        """Check a call; never raises."""
+        """Validate a call; never raises."""
 
     def validate_arguments(self, name: str, arguments: Arguments, *, agent: str = "local") -> dict[str, Any]:
         """The parsed arguments; raises `ArgumentsRefused`."""

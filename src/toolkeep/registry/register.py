@@ -1,7 +1,8 @@
-"""The door of the registry: whatever is given becomes registered tools, or says why not.
+"""Register tools: turn whatever is given into registered tools, or report why not.
 
-What the host registers itself is all or none and raises. What providers offer is taken one by one: a broken
-tool or provider is skipped, counted and named, and the rest load (REG-4).
+What the host registers itself is all or nothing, and raises. What providers offer is registered one by one: a
+broken tool or provider is skipped, counted and named, and the rest load (REG-4). One bad plugin must not take
+away the user's other tools.
 """
 
 import time
@@ -11,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from toolkeep.authoring.code_reference import isolation_problems
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.reference import isolation_problems
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.version_order import fold
 from toolkeep.definitions.vocabulary import Tier
 from toolkeep.errors import DefinitionError, DuplicateTool, ProviderFailed, ToolkeepError
 from toolkeep.events import (
@@ -29,38 +31,37 @@ from toolkeep.events import (
     ToolDefinitionValidatedEvent,
 )
 from toolkeep.limits import DEFAULT_LIMITS, EXECUTION_SECONDS, OUTPUT_BYTES, SLOW_COMPILATION_MS, Limits
-from toolkeep.registry.admit import Circumstances, admit
-from toolkeep.registry.given import Offer, define, let_pass, located, name_of, names_of
-from toolkeep.registry.providers import CODE, CORE, OURS, PROJECT, ToolProvider
+from toolkeep.registry.admit import AdmissionContext, admit
+from toolkeep.registry.coerce import Offer, coerce_tool, located, name_of, names_of, pass_through
 from toolkeep.registry.registry import ToolRegistry
 from toolkeep.registry.tiers import check_custom, includes_built_in
-from toolkeep.registry.versions import fold
-from toolkeep.validation.compiler import Formats
+from toolkeep.registry.tool_provider import CODE, CORE, OURS, PROJECT, ToolProvider
+from toolkeep.validation.compile import Formats
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A tool, or a whole provider, that was left out."""
+    """A tool, or a whole provider, that was skipped."""
 
     provider: str
     tool: str
-    """Empty where the whole provider was left out."""
+    """Empty if the whole provider was skipped."""
     error: ToolkeepError
 
 
 class StartUp(msgspec.Struct, frozen=True):
-    """What came of loading the providers."""
+    """The result of loading the providers."""
 
     tool_count: int
     skipped: tuple[Skipped, ...] = ()
     elapsed_ms: float = 0.0
     held_back: tuple[str, ...] = ()
-    """Configuration files that do not count until a person accepts them."""
+    """Configuration files that have no effect until a person accepts them."""
     unmatched: tuple[tuple[str, str], ...] = ()
-    """What the configuration disables and no tool is called, with the place that says so."""
+    """What the configuration disables although no tool has that name, with its position."""
 
 
 class Registrar:
-    """Checks what is given, compiles it and hands it to the registry."""
+    """Checks and compiles what is given, and adds it to the registry."""
 
     def __init__(
         self,
@@ -84,10 +85,10 @@ class Registrar:
         self._permissions = frozenset(permissions)
         self._loaded: set[str] = set()
         self._missed: set[str] = set()
-        """Names of skipped tools of others than the project, which may not take them over."""
+        """Names of skipped tools that do not belong to the project, which may not take them over."""
 
     def register(self, given: Sequence[Any]) -> None:
-        """Register everything or nothing; raises what is wrong with the first that cannot be."""
+        """Register everything or nothing; raises the problems of the first that cannot be registered."""
         try:
             self._registry.add_all([self._admit(one, provider=CODE) for one in given])
         except ToolkeepError as error:
@@ -101,9 +102,9 @@ class Registrar:
         own: Sequence[ToolProvider] = (),
         failed: Sequence[ProviderFailed] = (),
     ) -> StartUp:
-        """Register what the providers offer, lower priority first.
+        """Register what the providers offer, lowest priority number first.
 
-        `own` are those of toolkeep itself, with names of ours; `failed` could not even be made.
+        `own` are toolkeep's own, with reserved names; `failed` could not even be constructed.
         """
         began = time.perf_counter()
         failures = list(failed)
@@ -129,7 +130,7 @@ class Registrar:
     def _strangers(
         self, providers: Sequence[ToolProvider], failures: list[ProviderFailed]
     ) -> Iterator[tuple[int, str, ToolProvider]]:
-        """Providers of others, each under a name that is its own."""
+        """Providers of others, each with a unique name."""
         for priority, name, provider in _known(providers, failures):
             if name.casefold() in OURS or name in self._loaded:
                 whose = "toolkeep's own" if name.casefold() in OURS else "that of another provider"
@@ -142,7 +143,7 @@ class Registrar:
         try:
             offered = list(provider.get_tool_definitions())
         except BaseException as error:  # noqa: BLE001 -- one failing provider never stops the others
-            let_pass(error)
+            pass_through(error)
             failure = error if isinstance(error, ToolkeepError) else _broken(provider_name, error)
             skipped.append(self._skip_provider(provider_name, failure))
             return
@@ -155,7 +156,7 @@ class Registrar:
             except DefinitionError as error:
                 skipped.append(self._skip(provider_name, name, located(given, error), aliases))
             except BaseException as error:  # noqa: BLE001 -- one broken tool never stops the others
-                let_pass(error)
+                pass_through(error)
                 failure = error if isinstance(error, ToolkeepError) else _broken(provider_name, error, name)
                 skipped.append(self._skip(provider_name, name, failure, aliases))
         is_whole = getattr(provider, "lists_whole_set", False) is True
@@ -180,15 +181,15 @@ class Registrar:
         return Skipped(provider, name, error)
 
     def admit(self, given: Any, *, provider: str) -> RegisteredTool:
-        """The tool, checked and compiled but not registered; raises what is wrong with it."""
+        """The tool, checked and compiled but not registered; raises its problems."""
         return self._admit(given, provider=provider)
 
     def _admit(self, given: Any, *, provider: str) -> RegisteredTool:
-        definition, runner = define(given, self._services)
+        definition, runner = coerce_tool(given, self._services)
         offer = given if isinstance(given, Offer) else None
         if offer and offer.is_custom:
             check_custom(self._tier, definition)
-        circumstances = Circumstances(
+        circumstances = AdmissionContext(
             provider=provider,
             is_built_in=provider == CORE,
             is_custom=bool(offer and offer.is_custom),
@@ -243,36 +244,36 @@ class Registrar:
 
 
 def _suspicion(definition: ToolDefinition, offer: Offer | None) -> str:
-    """What a person should look at first: every import is read, whoever brings it."""
+    """What a person should review first. Every import is scanned, whichever provider brings it."""
     if definition.source.is_by_hand:
         return ""
     if offer and offer.suspicion:
         return offer.suspicion
-    from toolkeep.definitions.suspicion import held_back_for, suspicions_of
+    from toolkeep.definitions.injection_scan import quarantine_reasons, scan_for_injection
 
-    return held_back_for(suspicions_of(definition))
+    return quarantine_reasons(scan_for_injection(definition))
 
 
 def tools_of_tier(tools: Iterable[Any], tier: Tier) -> list[Any]:
-    """Of built-in tools, those that the tier includes."""
+    """The built-in tools that the tier includes."""
     return [tool for tool in tools if includes_built_in(tier, name_of(tool))]
 
 
 def _known(
     providers: Sequence[ToolProvider], failures: list[ProviderFailed]
 ) -> Iterator[tuple[int, str, ToolProvider]]:
-    """Priority, name and provider of those that can say them; why not, of the others."""
+    """Priority, name and provider of those that state them; the reason for the others."""
     for provider in providers:
         name = type(provider).__name__
         try:
             name = str(provider.name)
             yield int(provider.priority), name, provider
         except BaseException as error:  # noqa: BLE001 -- one failing provider never stops the others
-            let_pass(error)
+            pass_through(error)
             failures.append(_broken(name, error))
 
 
 def _broken(provider: str, error: BaseException, tool: str = "") -> ProviderFailed:
-    """A bug in other people's code: its type is named, its words may hold anything and are not."""
+    """A bug in foreign code: its type is reported, its message may hold anything and is not."""
     what = f"could not make {tool!r}" if tool else "could not list its tools"
     return ProviderFailed(provider, f"{what}: {type(error).__name__}", hint="see the provider's own logs")

@@ -1,6 +1,6 @@
-"""The tools of one keep, in memory. Readers see whole snapshots; writers replace the snapshot.
+"""The tools of one keep, in memory. Readers see whole snapshots; writers swap in a new snapshot.
 
-A tool answers unless it is quarantined, disabled by the configuration, switched off by a person, or its
+A tool is enabled unless it is quarantined, disabled by the configuration, switched off by a person, or its
 definition says `enabled: false`, in this order.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.canonical import canonical_bytes
-from toolkeep.definitions.data import definition_data
+from toolkeep.definitions.tool import definition_data
+from toolkeep.definitions.version_order import fold, split_version
 from toolkeep.definitions.vocabulary import Category, Tier, ToolState
 from toolkeep.errors import NotAccepted, StaysDisabled, ToolkeepError, UnknownTool
 from toolkeep.events import (
@@ -23,10 +23,10 @@ from toolkeep.events import (
     ToolSwitched,
     ToolUnregistered,
 )
+from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.registry.snapshot import EMPTY, Draft, is_import, with_state
-from toolkeep.registry.state import MemoryState, Pin, RegistryState, accepted, pin_key, with_switch
-from toolkeep.registry.versions import fold, split_version
-from toolkeep.validation.nearest import nearest_name
+from toolkeep.stores.registry_state import MemoryState, Pin, RegistryState, accepted, pin_key, with_switch
+from toolkeep.text.nearest import nearest_name
 
 SWITCHED_OFF = "it was switched off"
 SAID_BY_DEFINITION = "its definition says enabled: false"
@@ -35,15 +35,15 @@ NEW = "it is new since the tools of its upstream were accepted"
 
 
 class LockedSets(msgspec.Struct, frozen=True):
-    """What a project's toolkeep.lock says; it holds back and never lets in."""
+    """What a project's toolkeep.lock says. It can only hold tools back, never let one in."""
 
     origins: frozenset[str] = frozenset()
-    """The upstreams of the project, where it has a lock."""
+    """The upstreams of the project, if it has a lock."""
     hashes: Mapping[tuple[str, str], str] = {}
     """Definition hashes by origin and folded name."""
 
     def disagreement(self, pin: Pin) -> str:
-        """Why a pinned tool may not answer, where the lock says something else."""
+        """Why a pinned tool is held back, if the lock says something else."""
         if pin.origin not in self.origins:
             return ""
         if pin.key not in self.hashes:
@@ -56,7 +56,7 @@ class LockedSets(msgspec.Struct, frozen=True):
 
 
 class ToolRegistry:
-    """Registered tools by name, alias and version; look-up ignores case."""
+    """Registered tools by name, alias and version; lookup ignores case."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ToolRegistry:
         locked: LockedSets | None = None,
     ) -> None:
         self.snapshot = EMPTY
-        """Replaced as a whole, never changed: hold it to see one moment."""
+        """Swapped as a whole, never changed: keep a reference for a consistent view."""
         self._lock = threading.Lock()
         self._bus = bus or Bus()
         self._state = state or MemoryState()
@@ -76,7 +76,7 @@ class ToolRegistry:
         self._closed = {_switch_key(name): why for name, why in (closed or {}).items()}
         """What the configuration disables, by `name` or `name@version`, with the reason."""
         self._remembered = dict(self._state.switches())
-        """The switches of the state, as this process last saw them."""
+        """The persistent switches, as this process last read them."""
         self._switches = dict(self._remembered)
         self._pins = {pin.key: pin for pin in self._state.pins()}
         self._locked = locked or LockedSets()
@@ -86,9 +86,9 @@ class ToolRegistry:
         return self.add_all([tool])[0]
 
     def add_all(self, tools: Sequence[RegisteredTool], *, is_trial: bool = False) -> list[RegisteredTool]:
-        """Register tools, all or none, and return what is held now; a trial only raises what would be raised.
+        """Register tools, all or none, and return what is registered now; with `trial`, only raise.
 
-        The same definition again is no change; another of the same name and version is refused.
+        The same definition again is no change; another one of the same name and version is refused.
         """
         with self._lock:
             for tried in self._tried_imports(tools):
@@ -106,7 +106,7 @@ class ToolRegistry:
     def exchange(
         self, name: str, tools: Sequence[RegisteredTool], *, provider: str, is_trial: bool = False
     ) -> None:
-        """Put versions in the place of all that a provider has under a name, in one go; none takes it out."""
+        """Atomically replace all versions that a provider has under a name; no versions remove the tool."""
         with self._lock:
             before = self.snapshot.versions(name)
             draft = Draft(self.snapshot, self._tier)
@@ -130,9 +130,10 @@ class ToolRegistry:
     def add_each(
         self, tools: Sequence[RegisteredTool], *, is_whole: bool = False
     ) -> list[RegisteredTool | ToolkeepError]:
-        """Register those that can be, and return for each what is held now, or why it is not.
+        """Register those that can be; returns for each what is registered now, or the error.
 
-        `is_whole`: they are all that their upstreams offer, so that one under a new name waits for a person.
+        `is_whole`: they are everything that their upstreams offer, so one under a new name waits for
+        approval.
         """
         with self._lock:
             tried = self._tried_imports(tools)
@@ -146,7 +147,7 @@ class ToolRegistry:
         return [tool if isinstance(tool, ToolkeepError) else next(outcomes) for tool in tried]
 
     def remove(self, name: str) -> None:
-        """Take out a tool, or one `name@version`; raises for an unknown or a built-in one."""
+        """Remove a tool, or one `name@version`; raises for an unknown or built-in one."""
         version = split_version(name)[1]
         with self._lock:
             tool = self.get(name)
@@ -156,15 +157,15 @@ class ToolRegistry:
         self._bus.tell(ToolUnregistered(tool_name=tool.name, version=version))
 
     def enable(self, name: str, *, remember: bool = False) -> None:
-        """Let a tool answer, or one `name@version`; raises where something stronger keeps it from it."""
+        """Enable a tool, or one `name@version`; raises if something stronger disables it."""
         self._switch(name, enabled=True, remember=remember)
 
     def disable(self, name: str, *, remember: bool = False) -> None:
-        """Keep a tool from answering, all of its versions or one `name@version`."""
+        """Disable a tool, all of its versions or one `name@version`."""
         self._switch(name, enabled=False, remember=remember)
 
     def accept(self, name: str, definition_hash: str) -> RegisteredTool:
-        """Take the changed definition of a quarantined import: pin it, move its version, let it answer."""
+        """Accept the changed definition of a quarantined import: pin it, bump its version, enable it."""
         with self._lock:
             key = self._key(name)
             tool = self.snapshot.families[key][0]
@@ -185,12 +186,12 @@ class ToolRegistry:
         return taken
 
     def follow(self) -> None:
-        """Take over the switches and pins that other processes remembered, and tell what changed."""
+        """Apply the switches and pins that other processes stored, and publish what changed."""
         with self._lock:
             before, earlier = self.snapshot, self._pins
             remembered = dict(self._state.switches())
             for switch, enabled in remembered.items():
-                if self._remembered.get(switch) is not enabled:  # what only this process switched stays so
+                if self._remembered.get(switch) is not enabled:  # what only this process switched stays
                     self._switches = with_switch(self._switches, switch, enabled=enabled)
             self._remembered = remembered
             self._pins = {pin.key: pin for pin in self._state.pins()}
@@ -205,7 +206,7 @@ class ToolRegistry:
                     self._bus.tell(told)
 
     def _followed(self, tool: RegisteredTool, earlier: Mapping[tuple[str, str], Pin]) -> RegisteredTool:
-        """A tool as the state has it now; nothing is written here, because others may just do that."""
+        """A tool according to the stored state; writes nothing, because another process may be writing."""
         key = pin_key(tool) if is_import(tool) else None
         before, now = earlier.get(key) if key else None, self._pins.get(key) if key else None
         if _moment(before) == _moment(now):
@@ -224,7 +225,7 @@ class ToolRegistry:
         return self._pins.get(pin_key(tool)) if is_import(tool) else None
 
     def find(self, name: str) -> RegisteredTool | None:
-        """The tool of that name or alias, in any case, or of that `name@version`."""
+        """The tool of that name or alias, ignoring case, or of that `name@version`."""
         return self.snapshot.find(name)
 
     def get(self, name: str) -> RegisteredTool:
@@ -241,7 +242,7 @@ class ToolRegistry:
         return found
 
     def versions(self, name: str) -> tuple[RegisteredTool, ...]:
-        """Every version of a tool, newest first; empty where there is none."""
+        """Every version of a tool, newest first; empty if there is none."""
         return self.snapshot.versions(name)
 
     def all(
@@ -251,7 +252,7 @@ class ToolRegistry:
         category: Category | None = None,
         capability: str | None = None,
     ) -> list[RegisteredTool]:
-        """Tools by category, then by name: all, or those that fit what is asked for.
+        """Tools by category, then by name: all, or those that match the filters.
 
         `capability` is a kind, `fs.read`, or a kind with its scope, `fs.read:./docs`.
         """
@@ -267,7 +268,7 @@ class ToolRegistry:
         ]
 
     def unmatched(self) -> dict[str, str]:
-        """What the configuration closes and no tool is called, with where it says so."""
+        """What the configuration disables although no tool has that name, with its position."""
         known = {
             key for family in self.snapshot.families.values() for t in family for key in _closing_keys(t)
         }
@@ -286,7 +287,7 @@ class ToolRegistry:
         return fold(self.get(split_version(name)[0]).name)
 
     def _tried_imports(self, tools: Sequence[RegisteredTool]) -> list[RegisteredTool | ToolkeepError]:
-        """The tools, or why one cannot be registered: an import that is refused must leave no pin."""
+        """The tools, or why one cannot be registered: a refused import must leave no pin."""
         if not any(map(is_import, tools)):
             return list(tools)
         trial = Draft(self.snapshot, self._tier)
@@ -294,7 +295,7 @@ class ToolRegistry:
         return [outcome if isinstance(outcome, ToolkeepError) else tool for tool, outcome in outcomes]
 
     def _settled(self, tools: Sequence[RegisteredTool], *, is_whole: bool) -> list[RegisteredTool]:
-        """The tools in the states in which they enter; imports that are new are pinned, or wait."""
+        """The tools in their initial states; new imports are pinned, or wait for approval."""
         sealed = {origin for origin, _ in self._pins} if is_whole else frozenset()
         arrived = [tool for tool in reversed(tools) if _arrives(tool)]
         sealed = sealed | self._locked.origins
@@ -305,7 +306,7 @@ class ToolRegistry:
         return [self._settle(tool) for tool in tools]
 
     def _settle(self, tool: RegisteredTool) -> RegisteredTool:
-        """The tool in the state in which it enters."""
+        """The tool in its initial state."""
         if tool.state is ToolState.QUARANTINED:
             return tool
         if is_import(tool):
@@ -321,7 +322,7 @@ class ToolRegistry:
         return self._in_its_state(tool)
 
     def _in_its_state(self, tool: RegisteredTool) -> RegisteredTool:
-        """The tool as configuration, switches and its own definition have it."""
+        """The tool in the state that configuration, switches and its own definition give it."""
         name = fold(tool.name)
         both = f"{name}@{tool.version}", name
         for key in _closing_keys(tool):
@@ -403,24 +404,24 @@ def _tried(draft: Draft, tool: RegisteredTool) -> RegisteredTool | ToolkeepError
 
 
 def _closing_keys(tool: RegisteredTool) -> list[str]:
-    """How a configuration may name a tool to close it: each name, with and without its version."""
+    """The keys by which a configuration may disable a tool: each name, with and without its version."""
     names = [fold(name) for name in (tool.name, *tool.definition.aliases)]
     return [*(f"{name}@{tool.version}" for name in names), *names]
 
 
 def _switch_key(name: str) -> str:
-    """`name` or `name@version`, the name folded; versions know case."""
+    """`name` or `name@version` with the name folded; versions are case-sensitive."""
     base, at, version = name.partition("@")
     return f"{fold(base)}{at}{version}"
 
 
 def _arrives(tool: RegisteredTool) -> bool:
-    """Whether it is an import that its provider lets in."""
+    """Whether it is an import that its provider did not quarantine."""
     return is_import(tool) and tool.state is not ToolState.QUARANTINED
 
 
 def _pin(tool: RegisteredTool, *, waits: bool) -> Pin:
-    """The pin of a new import: accepted as it first came, or waiting for a person."""
+    """The pin of a new import: trusted on first use, or waiting for approval."""
     origin, name = pin_key(tool)
     definition = definition_data(tool.definition)
     if waits or tool.suspicion:
@@ -451,7 +452,7 @@ def _why_it_waits(pin: Pin, tool: RegisteredTool, disagreement: str) -> str:
 
 
 def _met(pin: Pin, tool: RegisteredTool) -> Pin:
-    """The pin after the definition arrived again: the same, or another that waits to be accepted."""
+    """The pin after the definition arrived again: the same, or with a change that waits for approval."""
     pending_hash = "" if tool.definition_hash == pin.definition_hash else tool.definition_hash
     if pin.pending_hash == pending_hash:
         return pin
@@ -464,7 +465,7 @@ def _moment(pin: Pin | None) -> tuple[str, ...]:
 
 
 def _is_pinned(pin: Pin, tool: RegisteredTool) -> bool:
-    """Whether a pin is about this very definition, whichever version we gave it."""
+    """Whether a pin is about this very definition, whichever version we assigned."""
     arrived = tool.definition.replace(version=pin.definition.get("version", tool.version))
     return pin.definition_hash in (tool.definition_hash, arrived.hash)
 

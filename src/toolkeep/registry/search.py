@@ -1,11 +1,11 @@
-"""Finds tools by words (REG-6), so that an agent can be given the few that matter among ten thousand.
+"""Full-text search for tools (REG-6), so that an agent is given the few that matter among ten thousand.
 
-A text that nobody vouches for and a snapshot of tools come in, the tools that fit best go out. Searched are
-names, aliases, descriptions, usage, categories and parameters; of a secret parameter the name alone (VAL-6).
-The text is only ever cut into words and looked up: there is no query language.
+In: an untrusted text and a snapshot of tools. Out: the tools that match best. Indexed are names, aliases,
+descriptions, usage, categories and parameters; of a secret parameter the name only (VAL-6). The text is only
+split into words and looked up: there is no query language to inject into.
 
-The index is our own, in plain Python: at 10,000 tools it answers a sentence in a quarter of the time that
-SQLite's FTS5 takes, with as many hits; to build it takes twice as long, under two seconds.
+The index is our own, in plain Python: at 10,000 tools it answers a sentence in a quarter of the time of
+SQLite's FTS5, with as many hits; building it takes twice as long, under two seconds.
 """
 
 import re
@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.parameter import is_secret
+from toolkeep.json_values.pointers import look_up
 from toolkeep.limits import (
     INDEXED_CHARS,
     INDEXED_PARAMETER_TEXTS,
@@ -30,26 +31,28 @@ from toolkeep.limits import (
     QUERY_WORK,
     WORD_CHARS,
 )
-from toolkeep.pointers import look_up
-from toolkeep.validation.keywords import all_schemas, children
 from toolkeep.validation.references import applied_in_place
+from toolkeep.validation.schema_keywords import all_schemas, children
 
 _NAME_WEIGHT: Final = 4.0
 _DESCRIPTION_WEIGHT: Final = 4.0
 _PARAMETER_WEIGHT: Final = 1.0
 
 _SATURATION: Final = 1.2
-"""BM25's k1: how soon more of the same word stops counting."""
+"""BM25's k1: how soon repetitions of a word stop counting."""
 
 _LENGTH_SHARE: Final = 0.4
-"""BM25's b: how much a long text counts against a tool; 0.75, as is usual, finds fewer by their names."""
+"""BM25's b: the penalty of long texts; with the usual 0.75, fewer tools are found by their names."""
 
 _USUAL_WORDS: Final = 60
-"""The length of an ordinary tool. BM25 takes the mean; fixed, no tool changes the weights of another."""
+"""The length of an ordinary tool.
+
+BM25 uses the mean; a constant keeps one tool from changing another's weights.
+"""
 
 
 class ToolSearch:
-    """Finds tools by words. The index follows from the snapshot that is searched; threads may share it."""
+    """Finds tools by words. The index is built from the snapshot that is searched; it is thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,9 +61,9 @@ class ToolSearch:
         """The snapshot that the index holds."""
 
     def find(self, text: str, tools: Mapping[str, RegisteredTool], *, limit: int = 5) -> list[RegisteredTool]:
-        """The tools that fit the text, best first, equals by name; the one of that very name leads.
+        """The tools that match the text, best first, ties by name; a tool of exactly that name comes first.
 
-        `tools` never changes: another snapshot is another object, and only its differences are indexed.
+        `tools` is immutable: another snapshot is another object, and only the differences are indexed.
         """
         wanted = text[:QUERY_CHARS].strip()
         with self._lock:
@@ -76,14 +79,14 @@ class ToolSearch:
         if self._tools is tools:
             return
         index = self._index
-        # An update that is interrupted leaves an empty index, never half of one.
+        # An interrupted update leaves an empty index, never half of one.
         self._index, self._tools = _Index(), None
         index.update(tools)
         self._index, self._tools = index, tools
 
 
 class _Row(NamedTuple):
-    """What the index knows of a tool."""
+    """An indexed tool."""
 
     number: int
     definition_hash: str
@@ -91,7 +94,7 @@ class _Row(NamedTuple):
 
 
 class _Postings:
-    """The tools that have a word, by ascending number, and how much it weighs in each."""
+    """The tools that contain a word, by ascending number, and its weight in each."""
 
     __slots__ = ("numbers", "weights")
 
@@ -115,7 +118,7 @@ class _Index:
         self._by_folded_name: dict[str, str] = {}
 
     def update(self, tools: Mapping[str, RegisteredTool]) -> None:
-        """Hold exactly these tools; those that are unchanged cost next to nothing."""
+        """Index exactly these tools; unchanged ones cost next to nothing."""
         for name in [name for name, row in self._rows.items() if not _is_held(row, tools.get(name))]:
             self._remove(name)
         for name, tool in tools.items():
@@ -125,7 +128,7 @@ class _Index:
         self._by_folded_name = aliases | {name.casefold(): name for name in tools}
 
     def named(self, text: str) -> str | None:
-        """The tool of that name or alias, in any case."""
+        """The tool of that name or alias, ignoring case."""
         return self._by_folded_name.get(text.casefold())
 
     def best(self, text: str, limit: int) -> list[str]:
@@ -139,7 +142,7 @@ class _Index:
         return [name for _, name in sorted(best)[:limit]]
 
     def _telling_words(self, text: str) -> Iterator[_Postings]:
-        """The words of the text that some tool has, rarest first, as many as the work allows."""
+        """The words of the text that some tool contains, rarest first, within the work limit."""
         known = {word: self._postings[word] for word in _words(text) if word in self._postings}
         rarest = sorted((len(postings.numbers), word) for word, postings in known.items())[:QUERY_WORDS]
         work = 0
@@ -188,7 +191,7 @@ def _is_held(row: _Row, tool: RegisteredTool | None) -> bool:
 
 
 def _weights(tool: RegisteredTool) -> dict[str, float]:
-    """The words of a tool, each with its weight by BM25 before rarity."""
+    """The words of a tool with their BM25 weights before rarity."""
     counts: dict[str, float] = {}
     length = 0
     for field_weight, text in _fields(tool):
@@ -212,7 +215,7 @@ def _fields(tool: RegisteredTool) -> Iterator[tuple[float, str]]:
 
 
 def _parameter_texts(root: dict[str, Any]) -> Iterator[str]:
-    """Names and descriptions of parameters at every level; definitions where they are referred to."""
+    """Names and descriptions of parameters at every level; definitions where they are referenced."""
     secrets = _secret_names(root)
     waiting, met = deque([root]), {id(root)}
     while waiting:
@@ -235,7 +238,7 @@ def _parameter_texts(root: dict[str, Any]) -> Iterator[str]:
 
 
 def _secret_names(root: dict[str, Any]) -> set[str]:
-    """Properties that are secret somewhere; they are treated so everywhere."""
+    """Properties that are secret anywhere count as secret everywhere."""
     if not any(map(is_secret, all_schemas(root))):
         return set()
     return {
@@ -247,7 +250,7 @@ def _secret_names(root: dict[str, Any]) -> set[str]:
 
 
 def _is_marked(schema: object, root: dict[str, Any]) -> bool:
-    """Whether a schema, or one that speaks about the same value, is secret."""
+    """Whether a schema, or another one for the same value, is secret."""
     waiting, met = [schema], set[int]()
     while waiting:
         part = waiting.pop()
@@ -260,7 +263,7 @@ def _is_marked(schema: object, root: dict[str, Any]) -> bool:
 
 
 _ONE_BY_ONE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-"""Kana, Han and Hangul, which are searched by the character: spaces do not tell their words apart."""
+"""Kana, Han and Hangul are indexed by character: their words are not separated by spaces."""
 
 _WORD = re.compile(rf"[{_ONE_BY_ONE}]|[^\W_{_ONE_BY_ONE}]{{1,{WORD_CHARS}}}")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

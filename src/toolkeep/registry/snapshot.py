@@ -1,6 +1,7 @@
-"""Every tool at one moment. Readers hold a snapshot; writers make a `Draft` of the next and swap it in.
+"""An immutable view of all tools. Readers hold a snapshot; writers build a `Draft` of the next and swap it
+in.
 
-Nothing of a snapshot changes after it is made, so a reader that keeps one never sees half an update.
+A snapshot never changes, so a reader that keeps one never sees half an update.
 """
 
 from collections.abc import Callable
@@ -8,19 +9,19 @@ from collections.abc import Callable
 import msgspec
 
 from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.version_order import fold, precedence, split_version
 from toolkeep.definitions.vocabulary import Tier, ToolState
 from toolkeep.errors import BuiltInProtected, DuplicateTool
 from toolkeep.limits import VERSIONS
-from toolkeep.registry.providers import PROJECT
 from toolkeep.registry.tiers import check_count
-from toolkeep.registry.versions import fold, precedence, split_version
+from toolkeep.registry.tool_provider import PROJECT
 
 Family = tuple[RegisteredTool, ...]
 """The versions of one name, newest first."""
 
 
 class Snapshot:
-    """The tools by name, alias and version; look-up ignores case."""
+    """The tools by name, alias and version; lookup ignores case."""
 
     __slots__ = ("_ordered", "answering", "custom_count", "families", "names")
 
@@ -34,16 +35,16 @@ class Snapshot:
         self.families = families
         """Versions by folded name."""
         self.names = names
-        """Folded names and aliases, each to the folded name that it stands for."""
+        """Folded names and aliases, mapped to folded names."""
         self.answering = answering
-        """By exact name, the newest enabled version: what a call finds at once."""
+        """By exact name, the newest enabled version: the fast path of a call."""
         self.custom_count = custom_count
         self._ordered: tuple[RegisteredTool, ...] | None = None
 
     def find(self, name: str) -> RegisteredTool | None:
-        """The tool of that name or alias, in any case, or of that name and version.
+        """The tool of that name or alias, ignoring case, or of that name and version.
 
-        Of several versions the newest enabled one; where none is enabled, the newest.
+        Of several versions the newest enabled one; if none is enabled, the newest.
         """
         if found := self.answering.get(name):
             return found
@@ -58,7 +59,7 @@ class Snapshot:
         return self.families.get(self.names.get(fold(name), ""), ())
 
     def all(self) -> tuple[RegisteredTool, ...]:
-        """One version of every tool, as `find` gives it: by category, then by name."""
+        """One version of every tool, as `find` returns it: by category, then by name."""
         if self._ordered is None:
             heads = map(_head, self.families.values())
             self._ordered = tuple(sorted(heads, key=lambda t: (t.definition.category.number, t.name)))
@@ -76,7 +77,7 @@ def _head(family: Family) -> RegisteredTool:
 
 
 class Draft:
-    """The next snapshot while it is made; belongs to one writer."""
+    """The next snapshot while it is built; used by one writer."""
 
     def __init__(self, snapshot: Snapshot, tier: Tier) -> None:
         self._families = dict(snapshot.families)
@@ -90,7 +91,8 @@ class Draft:
         return Snapshot(self._families, self._names, self._answering, self._custom)
 
     def add(self, tool: RegisteredTool) -> RegisteredTool:
-        """The tool, or the one that already holds the same definition; raises where a name is taken."""
+        """The tool, or the one with the same definition that is registered already; raises if a name is
+        taken."""
         key = fold(tool.name)
         self._let_go_of_the_projects(tool)
         family = self._families.get(key, ())
@@ -113,7 +115,7 @@ class Draft:
         self._put(key, tuple(map(change, self._families[key])))
 
     def remove(self, key: str, version: str = "") -> None:
-        """Take a tool out, with all of its versions or one of them; raises for a built-in."""
+        """Remove a tool, with all of its versions or one of them; raises for a built-in."""
         family = self._families.pop(key)
         if family[0].is_built_in:
             raise BuiltInProtected(family[0].name, action="removed")
@@ -140,7 +142,8 @@ class Draft:
             self._answering[head.name] = head
 
     def _let_go_of_the_projects(self, tool: RegisteredTool) -> None:
-        """A project's tools keep no name from others: a clone could block or replace its user's own."""
+        """Remove a project's tool whose name another provider wants: a cloned project could otherwise block
+        or replace the user's own tools."""
         for name in (tool.name, *tool.definition.aliases):
             family = self._families.get(self._names.get(fold(name), ""), ())
             if family and family[0].provider != tool.provider and _gives_way(family[0]):
@@ -159,7 +162,7 @@ def _gives_way(tool: RegisteredTool) -> bool:
 
 
 def is_import(tool: RegisteredTool) -> bool:
-    """Whether the definition was taken over from elsewhere, so that there is only what it says now."""
+    """Whether the definition is an import, of which only the current version exists."""
     return not tool.definition.source.is_by_hand
 
 
@@ -168,7 +171,7 @@ def _origin(tool: RegisteredTool) -> tuple[str, str]:
 
 
 def _same(family: Family, tool: RegisteredTool) -> RegisteredTool | None:
-    """The version that says the same; an agent-tool class is also the same only as itself (DEF-10)."""
+    """The version with the same definition; an agent-tool class is only equal to itself (DEF-10)."""
     for held in family:
         is_same_runner = type(held.runner) is type(tool.runner) or held.runner is None or tool.runner is None
         is_same = held.definition_hash == tool.definition_hash and held.provider == tool.provider

@@ -15,34 +15,36 @@ BUILT_INS: Final = (
 """The built-in tools that tiers count, in the order in which tiers include them."""
 
 
-class Allowance(msgspec.Struct, frozen=True, kw_only=True):
+class TierLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one tier includes."""
 
     built_in: int
-    """How many of `BUILT_INS`."""
+    """The number of `BUILT_INS`."""
     custom: int | None
-    """How many custom definitions; None for any number."""
+    """The number of custom definitions; None for no limit."""
     isolation: Isolation
-    """The strongest level that a custom definition may ask for."""
+    """The strongest isolation that a custom definition may require."""
     has_own_formats: bool = False
-    """Whether `format` checks of one's own can be registered."""
+    """Whether custom `format` checks can be registered."""
 
 
 ALLOWANCES: Final = {
-    Tier.CORE: Allowance(built_in=5, custom=0, isolation=Isolation.STANDARD),
-    Tier.WRITER_PRO: Allowance(built_in=5, custom=10, isolation=Isolation.STANDARD),
-    Tier.TEAMS: Allowance(built_in=8, custom=50, isolation=Isolation.STRICT),
-    Tier.ENTERPRISE: Allowance(built_in=8, custom=None, isolation=Isolation.RESTRICTED, has_own_formats=True),
+    Tier.CORE: TierLimits(built_in=5, custom=0, isolation=Isolation.STANDARD),
+    Tier.WRITER_PRO: TierLimits(built_in=5, custom=10, isolation=Isolation.STANDARD),
+    Tier.TEAMS: TierLimits(built_in=8, custom=50, isolation=Isolation.STRICT),
+    Tier.ENTERPRISE: TierLimits(
+        built_in=8, custom=None, isolation=Isolation.RESTRICTED, has_own_formats=True
+    ),
 }
 
 
 def includes_built_in(tier: Tier, name: str) -> bool:
-    """Whether a built-in tool is part of the tier; those that tiers do not count are part of all."""
+    """Whether a built-in tool is part of the tier; tools that tiers do not count are part of all."""
     return name not in BUILT_INS or BUILT_INS.index(name) < ALLOWANCES[tier].built_in
 
 
 def check_count(tier: Tier, held: int) -> None:
-    """Raise `LicenseRequired` where one more custom definition is too many."""
+    """Raise `LicenseRequired` if one more custom definition is too many."""
     allowed = ALLOWANCES[tier].custom
     if allowed is not None and held >= allowed:
         needed = next(t for t in Tier if (more := ALLOWANCES[t].custom) is None or more > held)
@@ -51,7 +53,7 @@ def check_count(tier: Tier, held: int) -> None:
 
 
 def check_custom(tier: Tier, definition: ToolDefinition) -> None:
-    """Raise `LicenseRequired` where a custom definition asks for more than the tier includes."""
+    """Raise `LicenseRequired` if a custom definition requires more than the tier includes."""
     asked = definition.constraints.isolation
     if asked.rank > ALLOWANCES[tier].isolation.rank:
         needed = next(t for t in Tier if ALLOWANCES[t].isolation.rank >= asked.rank)
@@ -70,7 +72,7 @@ def needed_tier(definition: ToolDefinition, *, is_built_in: bool) -> Tier:
 
 
 def check_formats(tier: Tier) -> None:
-    """Raise `LicenseRequired` where `format` checks of one's own are not part of the tier."""
+    """Raise `LicenseRequired` if custom `format` checks are not part of the tier."""
     if not ALLOWANCES[tier].has_own_formats:
         needed = next(t for t in Tier if ALLOWANCES[t].has_own_formats)
         raise LicenseRequired("a format check of your own", tier=tier.value, needed=needed.value)

@@ -1,1 +1,1 @@
-"""MAKE IT COMPARABLE: raw output is checked, normalised and hashed."""
+"""Results stage: raw output is validated, normalized and hashed."""

@@ -1,7 +1,8 @@
-"""The door of results: checked output, or a refusal, becomes the `ToolResult` that the caller gets (EXE-2).
+"""Result stage: a `CheckedOutput` or a refusal becomes the `ToolResult` for the caller (EXE-2).
 
-Text beyond the caller's limit is cut at a character and says where the rest is; objects, arrays and bytes are
-never cut, they come by reference.
+Text beyond the caller's limit is truncated at a character boundary and names a reference to the whole.
+Objects, arrays and bytes are never truncated, because half an object is another value; they are returned by
+reference.
 """
 
 import time
@@ -15,30 +16,31 @@ from toolkeep.calls import (
     ToolCall,
     ToolResult,
     Truncation,
+    refuse,
 )
 from toolkeep.errors import Code
-from toolkeep.refusals import refuse
 
 
 class BodyStore(Protocol):
-    """Where whole outputs are kept, by their hash."""
+    """Content-addressed store of whole outputs."""
 
     def put(self, body: bytes) -> str:
-        """Keep a body; its SHA-256."""
+        """Store a body; returns its SHA-256."""
 
 
 def normalize(output: CheckedOutput, bodies: BodyStore) -> ToolResult | Refusal:
-    """The result of a call that worked; a refusal where it is too long to give and too secret to keep."""
+    """The result of a successful call; a refusal if it is too long to return and too secret to store."""
     raw = output.raw
     call = raw.call
     request, tool, approved = call.request, call.tool, call.approved
     value, truncation = output.value, None
     if len(output.body) > call.output_bytes:
+        # No reference: to store the output would put a secret that the tool may echo beside the log (AUD-5).
         if tool.arguments.secrecy.has_secrets:
             message = f"Tool '{tool.name}' gave {len(output.body)} bytes, at most {call.output_bytes} fit"
             return refuse(request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
         value, truncation = _cut(output, bodies)
-    # The first by position: more than 15 by name go through a dict, which takes eight times as long.
+    # The first by position: with more than 15 keyword arguments CPython builds a dict, eight times as slow.
     return ToolResult(
         "ok",
         tool.name,
@@ -75,7 +77,7 @@ def refused(
     isolation: str = "",
     enforced: tuple[str, ...] = (),
 ) -> ToolResult:
-    """The result of a call that was refused or failed, at whichever stage."""
+    """The result of a call that was refused or failed at any stage."""
     return ToolResult(
         status="error",
         error=refusal,
@@ -88,7 +90,7 @@ def refused(
 
 
 def pending(request: ToolCall, permitted: PermittedCall, value: Any, argument_hash: str) -> ToolResult:
-    """The result of a call that the client has to execute."""
+    """The result of a call that the client executes itself."""
     return ToolResult(
         status="pending",
         value=value,
@@ -113,12 +115,12 @@ def _about(request: ToolCall, tool: RegisteredTool | None) -> dict[str, Any]:
 
 
 def _total_ms(request: ToolCall) -> float:
-    """How long the call took, to the microsecond."""
+    """Elapsed time of the call, in microsecond precision."""
     return (time.monotonic_ns() - request.began_ns) // 1000 / 1000
 
 
 def _cut(output: CheckedOutput, bodies: BodyStore) -> tuple[Any, Truncation]:
-    """As much of the value as fits, and where the whole is."""
+    """Truncate the value, and store the whole."""
     limit = output.raw.call.output_bytes
     reference = f"sha256:{bodies.put(output.body)}"
     truncation = Truncation(full_bytes=len(output.body), reference=reference)
@@ -126,12 +128,13 @@ def _cut(output: CheckedOutput, bodies: BodyStore) -> tuple[Any, Truncation]:
         return None, truncation
     note = f"\n[cut: {{}} of {_utf8_bytes(output.value)} bytes shown; the whole is {reference}]"
     room = max(0, limit - len(note) - 10)
+    # Sliced before encoding: only as much as can fit is encoded of a huge text.
     shown = output.value[:room].encode()[:room].decode(errors="ignore")
     return shown + note.format(len(shown.encode())), truncation
 
 
 def _utf8_bytes(text: str) -> int:
-    """How long a text is as UTF-8, some of it at a time: it may be a hundred megabytes."""
+    """Length in UTF-8, encoded in portions: the text may have a hundred megabytes."""
     if text.isascii():
         return len(text)
     return sum(len(text[start : start + _PORTION].encode()) for start in range(0, len(text), _PORTION))

@@ -1,1 +1,1 @@
-"""Confine what runs a tool: system call filters, file and network limits, and the workers they hold."""
+"""Sandbox, host side: isolation levels, plans, seccomp filters, zygotes, the worker pool."""

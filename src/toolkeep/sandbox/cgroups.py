@@ -1,9 +1,10 @@
-"""A cgroup for each worker that may start processes: the kernel counts the memory of all of them together.
+"""cgroup v2 memory and pids limits for workers that may start processes.
 
-Only where a cgroup v2 with the memory controller was given to this user; nothing is taken that belongs to the
-service manager, and this process itself is never moved. All groups of this process lie in one folder that it
-holds locked: a folder whose lock is free was left by a process that is gone, and is swept away. Workers reach
-none of these files: above `standard` they are not there, at `standard` they are read-only.
+The kernel charges all processes of a worker to one group. Used only where a cgroup with the memory controller
+is delegated to this user; nothing of the service manager's is taken, and this process is never moved. All
+groups of this process lie in one folder that it holds locked (flock): a folder whose lock is free was left by
+a dead process and is removed. Workers cannot reach these files: above `standard` they are not mounted, at
+`standard` /sys is read-only.
 """
 
 import contextlib
@@ -19,46 +20,47 @@ from pathlib import Path
 from typing import Final
 
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
-from toolkeep.sandbox.processes import host_pid
+from toolkeep.sandbox.proc_stats import host_pid
 
 _PREFIX: Final = "toolkeep-"
 _BELOW: Final = Path("/sys")
-"""Workers at `standard` see this read-only; a cgroup that is mounted elsewhere could be theirs to write."""
+"""Workers at `standard` see /sys read-only; a cgroup mounted elsewhere might be writable for them, and they
+could raise their own limit."""
 
 _EXCEEDED: Final = frozenset({"oom_kill", "oom_group_kill"})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 
 class NoCgroup(Exception):
-    """No cgroup can be used here; says why."""
+    """No cgroup can be used here; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What all processes of a worker may take together."""
+    """Limits for all processes of one worker together."""
 
     memory_bytes: int
     processes: int
 
     def settings(self) -> Iterator[tuple[str, str]]:
-        """The files that say so, and what is written into them."""
+        """Control files and their values."""
         yield "memory.max", str(self.memory_bytes)
-        yield "memory.oom.group", "1"  # all or none: a tool that lost one process would answer nonsense
+        yield "memory.oom.group", "1"  # Kill all or none: a tool that lost one process would return nonsense.
 
 
-_WHERE_THERE: Final = {"memory.swap.max": "0"}
-"""For kernels that swap; where they do not, the file is absent."""
+_OPTIONAL_SETTINGS: Final = {"memory.swap.max": "0"}
+"""Without a swap limit, memory.max would only push pages to swap. Absent on kernels without swap."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Cgroup:
     """The cgroup of one worker."""
 
     folder: Path
-    groups: "Groups"
+    groups: "Cgroups"
 
     def is_exceeded(self) -> bool:
-        """Whether the kernel ended it for its memory."""
+        """Whether the OOM killer ended it."""
         try:
             events = _read(self.folder, "memory.events")
         except OSError:
@@ -66,36 +68,39 @@ class Group:
         counts = dict(line.split() for line in events.splitlines())
         return any(int(counts.get(name, 0)) for name in _EXCEEDED)
 
-    def attend(self, *, closely: bool) -> None:
-        """Nothing to do: the kernel always does."""
+    def set_active(self, *, is_active: bool) -> None:
+        """No-op: the kernel always enforces."""
 
     def taken_bytes(self) -> int:
-        """How much memory it takes now."""
+        """Current memory use."""
         return int(_read(self.folder, "memory.current"))
 
     def release(self) -> None:
-        """Remove it; its processes are dead, or dying."""
+        """Remove the group; its processes are dead or dying."""
         self.groups.remove(self)
 
 
-class Groups:
-    """The cgroups that this process makes."""
+class Cgroups:
+    """The cgroups of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._home: _Home | None = None
         self._left: set[Path] = set()
-        """Groups that were still dying when they were to be removed."""
+        """Groups whose processes were still exiting when they should have been removed."""
 
-    def hold(self, pidfd: int, bounds: Bounds) -> Group:
-        """Put a process into a group of its own. It must have started nothing yet.
+    def add(self, pidfd: int, bounds: Bounds) -> Cgroup:
+        """Move a process into its own group. It must not have started children yet.
 
-        It cannot have ended and left its number to another: it waits for this, and only death ends it.
+        Its pid cannot have been reused: the worker blocks on a pipe until this is done, and the pidfd tells
+        whether it died.
         """
         group = self._made(bounds)
         try:
             _write(group.folder, "cgroup.procs", str(host_pid(pidfd)))
+            # Checked again after the write: had the worker died in between, the pid could have been another
+            # process.
             host_pid(pidfd)
         except OSError as error:
             group.release()
@@ -103,70 +108,71 @@ class Groups:
         return group
 
     def open(self) -> None:
-        """Find a place for groups; raises NoCgroup. Done by the first `hold` where it was not before."""
+        """Find a place for groups; raises NoCgroup. The first `add` does it if it was not done before."""
         with self._lock:
-            self._found_home()
+            self._get_home()
 
-    def _found_home(self) -> "_Home":
+    def _get_home(self) -> "_Home":
         if self._home is None:
-            self._home = _Home.found()
+            self._home = _Home.find()
         return self._home
 
-    def _made(self, bounds: Bounds) -> Group:
+    def _made(self, bounds: Bounds) -> Cgroup:
         try:
             self.tidy()
             with self._lock:
-                folder = self._found_home().folder / str(next(self._numbers))
+                folder = self._get_home().folder / str(next(self._numbers))
                 folder.mkdir()
         except OSError as error:
             raise _failure(error) from error
         except NoCgroup as error:
             raise SandboxBroken(f"no cgroup for a worker: {error}") from error
-        group = Group(folder, self)
+        group = Cgroup(folder, self)
         try:
-            self._bound(folder, bounds)
+            self._write_limits(folder, bounds)
         except OSError as error:
             group.release()
             raise _failure(error) from error
         return group
 
-    def _bound(self, folder: Path, bounds: Bounds) -> None:
+    def _write_limits(self, folder: Path, bounds: Bounds) -> None:
+        """Write the limits before a process is moved in; otherwise it could allocate unbounded meanwhile."""
         for name, value in bounds.settings():
             _write(folder, name, value)
-        for name, value in {**_WHERE_THERE, "pids.max": str(bounds.processes)}.items():
+        for name, value in {**_OPTIONAL_SETTINGS, "pids.max": str(bounds.processes)}.items():
             with contextlib.suppress(FileNotFoundError):
                 _write(folder, name, value)
 
-    def remove(self, group: Group) -> None:
-        """Remove a group now, or soon if its processes are not quite gone."""
-        if not _is_removed(group.folder):
+    def remove(self, group: Cgroup) -> None:
+        """Remove a group now, or later if its processes have not quite exited."""
+        if not _try_remove(group.folder):
             with self._lock:
                 self._left.add(group.folder)
 
     def tidy(self) -> bool:
-        """Remove what could not be removed before; whether nothing is left."""
+        """Remove groups that could not be removed before; returns whether none is left."""
         with self._lock:
-            self._left = {folder for folder in self._left if not _is_removed(folder)}
+            self._left = {folder for folder in self._left if not _try_remove(folder)}
             return not self._left
 
     def close(self) -> None:
-        """Leave nothing behind, as far as processes are gone; the next keep sees to the rest."""
+        """Remove what can be removed; the next keep sweeps the rest."""
         self.tidy()
         with self._lock:
-            if self._home is not None and self._home.is_left():
+            if self._home is not None and self._home.try_remove():
                 self._home = None
 
 
 class _Home:
-    """The folder that holds all groups of this process, locked for as long as it lives."""
+    """The folder that holds all groups of this process, locked while the process lives."""
 
     def __init__(self, folder: Path, lock: int) -> None:
         self.folder = folder
         self._lock = lock
 
     @classmethod
-    def found(cls) -> "_Home":
-        """Make it in the first place that can be used, and sweep that place."""
+    def find(cls) -> "_Home":
+        """Create it in the first usable place, after sweeping that place."""
         reasons = []
         for base in _bases():
             try:
@@ -184,7 +190,7 @@ class _Home:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _give_controllers(folder)  # fails if another process swept it before it was locked
+            _give_controllers(folder)  # Fails if another process swept it before it was locked.
         except BaseException:
             os.close(lock)
             with contextlib.suppress(OSError):
@@ -192,24 +198,24 @@ class _Home:
             raise
         return cls(folder, lock)
 
-    def is_left(self) -> bool:
-        """Remove it, unless something is in it."""
-        if not _is_removed(self.folder):
+    def try_remove(self) -> bool:
+        """Remove the folder; False if something is in it."""
+        if not _try_remove(self.folder):
             return False
         os.close(self._lock)
         return True
 
 
-# --- where ---------------------------------------------------------------------------------------
+# --- where cgroups can be created -----------------------------------------------------------------
 
 
 def _bases() -> Iterator[Path]:
-    """Where groups may be made: in our own cgroup, beside it, or at the root of all."""
+    """Candidate parents: our own cgroup, its parent, or the root cgroup."""
     seen: set[Path] = set()
     for root, own in _mounted():
         for folder in (own, own.parent, root):
             is_inside = folder == root or root in folder.parents
-            # A slice is the service manager's, even where a user may write it.
+            # A slice belongs to the service manager (systemd), even where the user may write to it.
             if is_inside and folder not in seen and folder.suffix != ".slice":
                 seen.add(folder)
                 if folder != root or own == root or _is_root_of_all(root):
@@ -217,7 +223,7 @@ def _bases() -> Iterator[Path]:
 
 
 def _mounted() -> Iterator[tuple[Path, Path]]:
-    """Each mount of cgroup v2 below /sys, and our own folder in it."""
+    """Each cgroup v2 mount below /sys, and our own folder in it."""
     own = next((line[3:] for line in _lines("/proc/self/cgroup") if line.startswith("0::")), None)
     for line in _lines("/proc/self/mountinfo"):
         fields, _, kind = line.partition(" - ")
@@ -233,7 +239,7 @@ def _is_root_of_all(folder: Path) -> bool:
 
 
 def _give_controllers(base: Path) -> None:
-    """Let the groups in a folder have the memory controller, and the one of processes if there is one."""
+    """Enable the memory controller, and pids if available, for child groups."""
     if "memory" not in _read(base, "cgroup.controllers").split():
         raise NoCgroup("it has no memory controller")
     if not os.access(base / "cgroup.procs", os.W_OK):
@@ -247,7 +253,7 @@ def _give_controllers(base: Path) -> None:
 
 
 def _sweep(base: Path) -> None:
-    """Remove what processes that are gone left here; whoever lives holds the lock of his folder."""
+    """Remove folders of dead processes; a living one holds the flock on its folder."""
     for folder in base.glob(f"{_PREFIX}*"):
         try:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -256,17 +262,17 @@ def _sweep(base: Path) -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for group in (*(path for path in folder.iterdir() if path.is_dir()), folder):
-                _is_removed(group)
+                _try_remove(group)
         except OSError:
             continue
         finally:
             os.close(lock)
 
 
-# --- files ---------------------------------------------------------------------------------------
+# --- control files --------------------------------------------------------------------------------
 
 
-def _is_removed(folder: Path) -> bool:
+def _try_remove(folder: Path) -> bool:
     try:
         folder.rmdir()
     except FileNotFoundError:
@@ -281,7 +287,7 @@ def _read(folder: Path, name: str) -> str:
 
 
 def _write(folder: Path, name: str, value: str) -> None:
-    """Write a file of the kernel's, which must be there."""
+    """Write an existing control file; O_CREAT would hide a typo or a missing controller."""
     file = os.open(folder / name, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(file, value.encode("ascii"))

@@ -1,9 +1,9 @@
-"""What can go wrong with the sandbox.
+"""Errors of the sandbox.
 
 ToolkeepError
-├── SandboxUnavailable   this machine cannot give a level; says what is missing and what to do
-├── SandboxBroken        a zygote or a worker could not be started or prepared
-└── SandboxExhausted     no process, descriptor, memory or place in the pool is left
+├── SandboxUnavailable   this machine cannot provide a level; says what is missing and what to do
+├── SandboxBroken        a zygote or a worker could not be started or confined
+└── SandboxExhausted     no process, descriptor, memory or pool slot is left
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from toolkeep.errors import Code, ToolkeepError
 
 
 class SandboxUnavailable(ToolkeepError):
-    """A level that this machine cannot give. It is never weakened in silence (SBX-1)."""
+    """This machine cannot provide the level. It is never weakened silently (SBX-1)."""
 
     def __init__(self, level: str, *, missing: Sequence[str], hint: str) -> None:
         lacking = ", ".join(missing)
@@ -24,7 +24,7 @@ class SandboxUnavailable(ToolkeepError):
 
 
 class SandboxBroken(ToolkeepError):
-    """A protection could not be put on, so that nothing was run."""
+    """A protection could not be applied, so nothing was run (fail closed)."""
 
     def __init__(self, reason: str) -> None:
         hint = "see what `toolkeep doctor` says about this machine"
@@ -32,7 +32,7 @@ class SandboxBroken(ToolkeepError):
 
 
 class SandboxExhausted(ToolkeepError):
-    """The machine or the pool has no room for another worker."""
+    """The machine or the pool has no capacity for another worker."""
 
     def __init__(self, reason: str) -> None:
         hint = "raise the limits on processes, open files or memory, or run fewer calls at once"

@@ -1,8 +1,9 @@
-"""What must be executable so that a program can be started: itself, and what the kernel loads it by.
+"""Files that need the execute right to start a program: the program, its loader, its interpreter.
 
-A script names an interpreter in its first line, a binary its loader. `env` in a first line finds a program by
-its name, so that this one is needed too. Whoever may write a script chooses what it names: that is shown to
-workers, so that nothing counts which the kernel would not load, a secret or a folder least of all.
+A script names an interpreter in its shebang line, an ELF binary its dynamic loader. `env` in a shebang finds
+a program by name, which is needed too. Whoever may write a script chooses what it names, and that path is
+shown to workers. So only regular executable files count: a shebang like `#!/home/user/.ssh/id_rsa` must not
+grant a secret, nor one that names a folder a whole tree.
 """
 
 import functools
@@ -15,9 +16,10 @@ from typing import Final
 
 _SEARCH: Final = "/usr/bin:/bin"
 _DEPTH: Final = 4
-"""A script may name a script; the kernel follows as many."""
+"""A script's interpreter may be a script; the kernel follows this many."""
 
 _LINE_BYTES: Final = 256
+"""Bytes of a file that the kernel reads to find its `#!` line (BINPRM_BUF_SIZE, since Linux 5.1)."""
 _INTERPRETER: Final = 3
 _HEADERS: Final = 64
 _ANY_EXECUTE: Final = 0o111
@@ -25,14 +27,15 @@ _ELF_64: Final = b"\x7fELF\x02\x01"
 
 
 def executables(program: str, depth: int = 0) -> Iterator[str]:
-    """The real paths of a program and of what it is loaded by."""
+    """Real paths of a program and of everything that the kernel loads to start it."""
     path = os.path.realpath(program)
     yield path
     try:
         status = os.stat(path)
+        # The cache key changes with the file, so a replaced program is read again.
         which = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         loaded_by = _loaded_by(path, which)
-    except OSError:  # it can be executed and not read: whatever loads it, it is not known
+    except OSError:  # Executable but not readable: its loader is unknown.
         return
     for loader in loaded_by:
         if depth < _DEPTH and _is_executable(loader):
@@ -40,22 +43,23 @@ def executables(program: str, depth: int = 0) -> Iterator[str]:
 
 
 def _is_executable(path: str) -> bool:
+    """Whether a path is a regular file with an execute bit."""
     try:
         mode = os.stat(path).st_mode
-    except (OSError, ValueError):  # it is not there, or no path
+    except (OSError, ValueError):  # Missing, or not a valid path.
         return False
     return stat.S_ISREG(mode) and bool(mode & _ANY_EXECUTE)
 
 
 def _loaded_by(path: str, which: tuple[int, ...]) -> list[str]:
-    """What a file names; which program `env` finds is looked for each time."""
+    """What a file names as its loader; `env` is resolved each time, because PATH contents change."""
     beginning, loader = _read(path, which)
     return [loader] if beginning.startswith(_ELF_64) else _interpreters(beginning)
 
 
 @functools.lru_cache(256)
 def _read(path: str, which: tuple[int, ...]) -> tuple[bytes, str]:  # noqa: ARG001 -- another file is read anew
-    """How a file begins, and its loader: remembered until it changes, because each call of a program asks."""
+    """First bytes of a file and its loader; cached until the file changes, because each call asks."""
     with open(path, "rb") as file:
         beginning = file.read(_LINE_BYTES)
         return beginning, _loader(file.fileno()) if beginning.startswith(_ELF_64) else ""
@@ -76,15 +80,16 @@ def _interpreters(beginning: bytes) -> list[str]:
 
 
 def _loader(descriptor: int) -> str:
-    """The loader that a 64-bit binary names; empty for one that needs none."""
+    """The dynamic loader that a 64-bit ELF binary names (PT_INTERP); empty if static."""
     try:
         start, size, count = struct.unpack("<Q14xHH", os.pread(descriptor, 26, 32))
+        # Bounded: the file is untrusted, and may claim 65,535 program headers of 4 KiB.
         for number in range(min(count, _HEADERS)):
             header = os.pread(descriptor, 56, start + number * size)
             kind, offset, length = struct.unpack("<I4xQ16xQ", header[:40])
             if kind == _INTERPRETER:
                 name = os.pread(descriptor, min(length, 4096), offset)
                 return name.rstrip(b"\0").decode("utf-8", "replace")
-    except (struct.error, OverflowError):  # it is cut short, or makes no sense
+    except (struct.error, OverflowError):  # Truncated or malformed.
         pass
     return ""

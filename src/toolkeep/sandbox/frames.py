@@ -1,7 +1,8 @@
-"""Reads what a worker says; all of it is hostile.
+"""Length-prefixed JSON frames from a worker; all of it is hostile input.
 
-Size, number and nesting of values are bounded before anything is parsed. A frame is four bytes of length,
-big-endian, and that many bytes of JSON. What is large is parsed by a thread (`aside`): other calls go on.
+A frame is a 4-byte big-endian length and that many bytes of JSON. Size, number of values and nesting depth
+are checked on the raw bytes before parsing, because parsing is where small input becomes large memory. Large
+frames are parsed in a thread (`in_thread_if_large`), so that other calls continue.
 """
 
 import asyncio
@@ -15,14 +16,14 @@ from toolkeep.limits import BRACKETS, LARGE_ANSWER_BYTES, OUTPUT_ESCAPES, OUTPUT
 
 HEADER_BYTES: Final = 4
 DEPTH: Final = 500
-"""Nesting of a reply: more than any result may have."""
+"""Nesting limit of a reply; more than any result may have."""
 
 _PORTION_BYTES: Final = 1 << 20
-"""Weighed at once: a hundred megabytes in one go hold the interpreter for as long as it takes, and a copy."""
+"""Bytes counted at once: 100 MB in one call would hold the GIL for its duration, and need a copy."""
 
 _STRING_QUOTES: Final = 2
 _MARKS: Final = OUTPUT_VALUES + 2 * BRACKETS
-"""Commas, colons and brackets that the values of one answer may have at most."""
+"""Maximum number of commas, colons and brackets in one reply."""
 
 _STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_MARKS: Final = bytes(byte for byte in range(256) if byte not in b'"[]{},:')
@@ -34,16 +35,16 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 class FrameRefused(Exception):
-    """The bytes are no frame that is worth parsing; says why."""
+    """The bytes are not an acceptable frame; the text says why."""
 
 
 def frame(body: bytes) -> bytes:
-    """A body with its length before it."""
+    """A body with its length prefix."""
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
 def parse(body: Buffer) -> dict[str, Any]:
-    """The JSON object in a frame, if it is small enough to look at."""
+    """The JSON object in a frame, after the limits were checked."""
     found = parse_value(body)
     if not isinstance(found, dict):
         raise FrameRefused("it is not a JSON object")
@@ -51,38 +52,39 @@ def parse(body: Buffer) -> dict[str, Any]:
 
 
 def parse_unambiguous(body: Buffer) -> dict[str, Any]:
-    """As `parse`; an object with a key twice, of which readers take different ones, is refused."""
+    """Like `parse`, but refuses duplicate keys, which parsers resolve differently."""
     found = parse(body)
-    # Each member has one colon, and data holds each key once: so what is missing stood there twice.
+    # Each member has one colon outside strings, and a dict holds each key once: a difference in counts means
+    # a duplicate.
     if _outside_strings(body).count(b":") != _members(found):
         raise FrameRefused("a key stands in it twice")
     return found
 
 
 def parse_value(body: Buffer) -> Any:
-    """Any JSON, if it is small enough to look at."""
-    weigh(body)
+    """Any JSON value, after the limits were checked."""
+    check_limits(body)
     return decode(body)
 
 
 def decode(body: Buffer) -> Any:
-    """Any JSON that was weighed."""
-    # Not `json`: that wants the whole body once more as text, and takes three times as long.
+    """Decode JSON that passed `check_limits`."""
+    # msgspec instead of `json`: that needs the body again as str, and takes three times as long.
     try:
         return _decode(body)
     except (ValueError, RecursionError) as error:
         raise FrameRefused("it is not JSON") from error
 
 
-async def aside(size: int, work: Callable[[], T]) -> T:
-    """What work on so many bytes of an answer gives: done by a thread where other calls would notice it."""
+async def in_thread_if_large(size: int, work: Callable[[], T]) -> T:
+    """Run work on an answer of this size: inline, or in a thread if it would delay other calls."""
     return work() if size <= LARGE_ANSWER_BYTES else await asyncio.to_thread(work)
 
 
-def weigh(body: Buffer) -> None:
-    """Count brackets and values on the raw bytes: to parse 10 MB of `[],` would take two seconds."""
+def check_limits(body: Buffer) -> None:
+    """Enforce limits on raw bytes: parsing 10 MB of `[],` would take two seconds."""
     if len(body) <= BRACKETS and _opened(bytes(body)) <= DEPTH:
-        return  # fewer than any limit, even if all of them stood outside strings
+        return  # Below every limit, even if all brackets stood outside strings.
     outside = _outside_strings(body)
     if _opened(outside) > BRACKETS:
         raise FrameRefused(f"it holds more than {BRACKETS} arrays and objects")
@@ -101,7 +103,7 @@ def _values(text: bytes) -> int:
 
 
 def _members(value: Any) -> int:
-    """How many members the objects in a value have together."""
+    """Number of members of all objects in a value."""
     count, waiting = 0, [value]
     while waiting:
         one = waiting.pop()
@@ -114,7 +116,7 @@ def _members(value: Any) -> int:
 
 
 def _outside_strings(body: Buffer) -> bytes:
-    """The brackets, commas and colons of JSON that stand in no string: a long text may hold any number."""
+    """The structural characters of JSON outside strings; a long string may contain any number of them."""
     outside = bytearray()
     quotes = escapes = 0
     for portion in _portions(body):
@@ -125,17 +127,19 @@ def _outside_strings(body: Buffer) -> bytes:
         if is_inside and b'"' not in portion:
             continue
         unescaped = portion.replace(b"\\\\", b"").replace(b'\\"', b"")
-        # Two quotes side by side change nothing for what is around them; without them it takes half.
+        # An empty string does not change what surrounds it; removing those halves the time.
         marks = unescaped.translate(None, _NO_MARKS).replace(b'""', b"")
         outside += b"".join(marks.split(b'"')[is_inside::2])
         quotes += unescaped.count(b'"')
-        if len(outside) > _MARKS:  # each string of valid JSON has a mark before it
+        # Stop early: each string of valid JSON follows a structural character, so more marks mean more
+        # values.
+        if len(outside) > _MARKS:
             raise FrameRefused(f"it holds more than {OUTPUT_VALUES} values")
     return bytes(outside)
 
 
 def _portions(body: Buffer) -> Iterator[bytes]:
-    """The bytes, some at a time; a backslash never stands apart from what it escapes."""
+    """Split the bytes; a backslash is never separated from what it escapes."""
     view, start = memoryview(body), 0
     while start < len(view):
         portion = bytes(view[start : start + _PORTION_BYTES])
@@ -146,8 +150,8 @@ def _portions(body: Buffer) -> Iterator[bytes]:
 
 
 def _depth(outside: bytes) -> int:
-    """How deep brackets are nested in text without strings; up to two levels may be left out."""
+    """Bracket nesting depth of text without strings; may be low by up to two levels."""
     brackets = outside.translate(None, b",:")
-    # The innermost ones are most of them: without them it takes a fifth of the time.
+    # Most brackets are innermost pairs; removing them first takes a fifth of the time.
     inner_gone = brackets.replace(b"[]", b"").replace(b"{}", b"")
     return max(accumulate(map(_STEPS.__getitem__, inner_gone)), default=0)

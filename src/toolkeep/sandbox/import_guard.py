@@ -1,16 +1,19 @@
-"""A finder that stands first in `sys.meta_path` and refuses modules that a tool may have written (SBX-6).
+"""Import guard: refuses modules that a confined tool may have written into a folder of `sys.path` (SBX-6).
 
-`watch(folder)` comes before any tool may write a folder: it records every module that can be imported from
-there now. From then on a module below that folder is imported only if it was there, with the same content,
-and never from cached bytecode. Installed code that imports a name gets the installed module of that name, not
-a file of that name among the work. This covers the imports of the host's own program too.
+A meta path finder that stands first in `sys.meta_path`. `watch(folder)` runs before any tool can write a
+folder and records every importable module there. From then on a module below that folder is imported only if
+it was recorded, with the same content, and never from cached bytecode. Installed code that imports a name
+gets the installed module, not a file of that name in a working folder. This covers imports of the host
+program too.
 
-Python looks for code in three ways, and each leads here: an import statement asks `sys.meta_path`, `pkgutil`
-and other finders ask the finder of a folder (`sys.path_hooks`), `importlib.metadata` asks for distributions.
+Python finds code in three ways, and each leads here: import statements ask `sys.meta_path`, `pkgutil` and
+others ask path entry finders (`sys.path_hooks`), `importlib.metadata` asks for distributions.
 
-It trusts the change time of a file, which no program can set. It does not cover files that the host loads by
-itself (`exec`, `runpy`, `imp`, a plug-in by its path), other interpreters of this process, nor an extension
-module that is replaced while it is loaded.
+Identity of a file is device, inode, size and times, which costs no reading; hashing every module at start-up
+took a second for a large project, for the same answer. The change time cannot be set by a program.
+
+Not covered: files that the host loads by path (`exec`, `runpy`, plug-ins), sub-interpreters, and an extension
+module that is replaced while it is being loaded.
 """
 
 import importlib.machinery
@@ -31,44 +34,45 @@ from types import FrameType, ModuleType
 from typing import Any, Final, NamedTuple
 
 from toolkeep.limits import PROTECTED_ENTRIES
-from toolkeep.sandbox.trusted import OURS, THIS_PROCESS, is_within, links_of
+from toolkeep.sandbox.trusted_paths import OURS, THIS_PROCESS, is_within, links_of
 
 log = logging.getLogger("toolkeep.sandbox")
 
 _SUFFIXES: Final = (*importlib.machinery.all_suffixes(), ".zip", ".egg", ".whl")
 _CACHE: Final = "__pycache__"
 _MACHINERY: Final = ("importlib", "importlib._bootstrap", "importlib._bootstrap_external", __name__)
-"""Modules whose frames stand between an import statement and this finder."""
+"""Modules whose frames lie between an import statement and this finder."""
 
 Identity = tuple[int, int, int, int, int]
-"""Device, inode, size, times of modification and change: another content has another change time."""
+"""Device, inode, size, mtime and ctime: changed content has a changed ctime."""
 
 
 def watch(folder: str) -> None:
-    """Guard imports from a folder that a tool is about to be able to write; ValueError if it holds too much.
+    """Guard imports from a folder that a tool is about to get write access to.
 
-    Only the first call for a folder records it: what is there later may be a tool's.
+    Raises ValueError if it holds too many modules. Only the first call for a folder records it: later content
+    may be a tool's.
     """
     _GUARD.watch(os.path.realpath(folder))
 
 
 def is_writable(path: str) -> bool:
-    """Whether a tool may write at a path of this process."""
+    """Whether a tool may write at a path."""
     return _GUARD.is_writable(os.path.realpath(path or os.curdir))
 
 
 def writable_folders() -> tuple[str, ...]:
-    """The folders that tools may write; another object after each one that is added."""
+    """Folders that tools may write; a new tuple after each addition."""
     return _GUARD.folders
 
 
 class _Recorded(NamedTuple):
-    """What is known of the watched folders; replaced as a whole, so that readers need no lock."""
+    """State of the watched folders; replaced as a whole (copy-on-write), so readers need no lock."""
 
     folders: tuple[str, ...] = ()
     files: "dict[str, Identity]" = {}  # noqa: RUF012 -- never changed, only replaced
     installed: tuple[str, ...] = ()
-    """The folders of `sys.path` that no tool may write."""
+    """Folders of `sys.path` that no tool may write."""
 
     def is_writable(self, path: str) -> bool:
         """Whether a tool may write at a path."""
@@ -76,8 +80,9 @@ class _Recorded(NamedTuple):
         return is_watched and not any(is_within(path, one.path) for one in THIS_PROCESS.host)
 
     def objection(self, path: str) -> str:
-        """Why a file may be a tool's work; empty for one that is not."""
+        """Why a file may be a tool's; empty if it is not."""
         real = os.path.realpath(path)
+        # Symlinks on the way count too: a tool could point an unchanged name at other code.
         for place in (*links_of(path), _file_of(real)):
             if self.is_writable(place) and _identity(place) != self.files.get(place, ()):
                 return "is new or changed" if place == real else "is reached by a link that is new or changed"
@@ -93,7 +98,7 @@ class _Refused(ImportError):
 
 
 class ImportGuard:
-    """The finder. There is one for the process."""
+    """The meta path finder; one for the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -101,7 +106,7 @@ class ImportGuard:
 
     def watch(self, folder: str) -> None:
         """Record what can be imported from a folder, and stand first from now on."""
-        if sys.meta_path[:1] != [self]:  # also where another finder was put first since
+        if sys.meta_path[:1] != [self]:  # Again each time: another finder may have been put first since.
             sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if finder is not self)]
         if sys.path_hooks[:1] != [_finder_of]:
             sys.path_hooks[:] = [_finder_of, *(hook for hook in sys.path_hooks if hook is not _finder_of)]
@@ -110,7 +115,7 @@ class ImportGuard:
         with self._lock:
             known = self._recorded
             if not any(is_within(folder, other) for other in known.folders):
-                # A folder that was watched before keeps its record: a tool may have written there since.
+                # A folder watched before keeps its record: a tool may have written there since.
                 new_files = _modules_below(folder, known.folders)
                 files = {**known.files, **new_files}
                 folders = (*known.folders, folder)
@@ -119,13 +124,14 @@ class ImportGuard:
                     path for path in sys.path if path and not new.is_writable(os.path.realpath(path))
                 ]
                 self._recorded = new._replace(installed=tuple(installed))
+                # Cached finders of that folder would bypass our path hook.
                 for path in list(sys.path_importer_cache):
                     if self.is_writable(os.path.realpath(path)):
                         sys.path_importer_cache.pop(path, None)
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders that are watched."""
+        """The watched folders."""
         return self._recorded.folders
 
     def is_writable(self, path: str) -> bool:
@@ -135,7 +141,7 @@ class ImportGuard:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module that the other finders find, where no tool can have written it."""
+        """The module that the other finders find, if no tool can have written it."""
         recorded = self._recorded
         try:
             found = self._found(name, path, target)
@@ -147,7 +153,7 @@ class ImportGuard:
         importer = _importer() if path is None else ""
         if importer and not recorded.is_writable(importer):
             # Installed code means an installed module. Without this, a file that a tool left in an earlier
-            # run would be there at the start, and be taken for `h11` or `yaml`.
+            # run would be recorded at start-up, and be imported as `h11` or `yaml`.
             if (installed := _installed(name, recorded)) is not None:
                 return installed
             if is_within(importer, OURS):
@@ -158,7 +164,7 @@ class ImportGuard:
             return self._instead(name, path, refused)
 
     def checked(self, spec: ModuleSpec | None) -> ModuleSpec | None:
-        """What the finder of a folder found; ImportError where a tool may have written it."""
+        """Check what a path entry finder found; ImportError if a tool may have written it."""
         recorded = self._recorded
         place = _place(spec)
         if spec is None or not place or not _touches(recorded, place):
@@ -169,10 +175,10 @@ class ImportGuard:
         return spec
 
     def find_distributions(self, context: Any = None) -> Iterable[Any]:  # noqa: ARG002 -- of the protocol
-        """None: it lets the finders that are asked next find no distribution where a tool may write.
+        """Returns none; wraps the other finders so that they find none where a tool may write.
 
-        A `*.dist-info` could name any installed function as an entry point: `keyring` and others call what
-        they find under a group, so that a tool would choose what runs in the host without bringing code.
+        A forged `*.dist-info` could register any installed function as an entry point. `keyring` and others
+        call what they find in a group, so a tool would choose what runs in the host without bringing code.
         """
         for finder in sys.meta_path:
             find = getattr(finder, "find_distributions", None)
@@ -190,7 +196,7 @@ class ImportGuard:
         return None
 
     def _instead(self, name: str, path: Sequence[str] | None, refused: "_Refused") -> ModuleSpec:
-        """The module of the same name that the refused one stood in front of, or ImportError."""
+        """The installed module of the same name that the refused one shadowed, or ImportError."""
         log.warning("a module was not imported", extra={"module_name": name, "reason": str(refused)})
         installed = _installed(name, self._recorded) if path is None else None
         if installed is None:
@@ -202,21 +208,21 @@ _GUARD: Final = ImportGuard()
 
 
 def _installed(name: str, recorded: _Recorded) -> ModuleSpec | None:
-    """The module of a name in a folder that no tool may write; none that a link there leads to elsewhere."""
+    """The module of a name in a folder that no tool may write; not one that a symlink leads elsewhere."""
     spec = PathFinder.find_spec(name, list(recorded.installed))
     return None if spec is not None and _touches(recorded, _place(spec)) else spec
 
 
 class _FolderFinder(FileFinder):
-    """The finder of a folder that a tool may write, for those who ask it directly."""
+    """Path entry finder of a folder that a tool may write, for code that asks it directly."""
 
     def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The module in this folder, where no tool can have written it."""
+        """The module in this folder, if no tool can have written it."""
         return _GUARD.checked(super().find_spec(fullname, target))
 
 
 def _finder_of(path: str) -> _FolderFinder:
-    """A hook of `sys.path_hooks`; ImportError leaves a folder to the next hook."""
+    """Path hook; ImportError leaves a folder to the next hook."""
     if not os.path.isdir(path) or not is_writable(path):
         raise ImportError("no tool may write there", path=path)
     return _FolderFinder(
@@ -228,7 +234,7 @@ def _finder_of(path: str) -> _FolderFinder:
 
 
 class _Distributions:
-    """What a finder finds of the installed distributions in the folders that no tool may write."""
+    """Wraps `find_distributions` of another finder: only folders that no tool may write."""
 
     def __init__(self, find: Callable[[Any], Iterable[Any]]) -> None:
         self._find = find
@@ -236,36 +242,38 @@ class _Distributions:
     def __call__(self, context: Any = None) -> Iterable[Any]:
         from importlib.metadata import DistributionFinder
 
-        context = context or DistributionFinder.Context()  # else of its class in `importlib_metadata`
+        # Otherwise a Context of the `importlib_metadata` backport.
+        context = context or DistributionFinder.Context()
         folders = [path for path in context.path if not is_writable(path)]
         return self._find(type(context)(**{**vars(context), "path": folders}))
 
 
 class _SourceOnly(SourceFileLoader):
-    """Compiles the recorded source: cached bytecode beside it may be a tool's, whatever its source says."""
+    """Compiles the recorded source: cached bytecode beside it may be a tool's, whatever the source says."""
 
     def __init__(self, fullname: str, path: str, identity: Identity) -> None:
         super().__init__(fullname, path)
         self._identity = identity
 
     def path_stats(self, path: Any) -> Any:  # noqa: ARG002 -- of the protocol
-        """Say that there is nothing to compare bytecode with, so that none is read or written."""
+        """Claim that the source has no stat result, so that importlib neither reads nor writes bytecode."""
         raise OSError("bytecode is not used here")
 
     def get_data(self, path: str) -> bytes:
-        """What a file holds; of the source, what was recorded, even if it changes in this moment."""
+        """Content of a file; the source must still be the recorded one."""
         with open(path, "rb") as file:
             body = file.read()
-            # After reading: a change before it shows in the change time, one after it comes too late.
+            # fstat on the open descriptor, after reading: an earlier change shows in ctime, a later one was
+            # not read. Checking before reading would leave a TOCTOU window.
             if path == self.path and _of_status(os.fstat(file.fileno())) != self._identity:
                 raise _Refused(self.name, path, "is new or changed")
             return body
 
 
 def _objection_to_loading(spec: ModuleSpec, recorded: _Recorded) -> str:
-    """Why the loader of an unchanged file would run something else; empty where it would not."""
+    """Why loading an unchanged file would run something else; empty if it would not."""
     if isinstance(spec.loader, ExtensionFileLoader):
-        # It may load libraries from anywhere beside it, by its RPATH.
+        # Its RPATH may load libraries from anywhere beside it.
         folder = next(one for one in recorded.folders if is_within(os.path.realpath(spec.origin or ""), one))
         known = {path: one for path, one in recorded.files.items() if _is_library(path)}
         below = {path: one for path, one in _modules_below(folder, ()).items() if _is_library(path)}
@@ -273,7 +281,7 @@ def _objection_to_loading(spec: ModuleSpec, recorded: _Recorded) -> str:
         return f"may load {changed}, which is new or changed" if changed else ""
     if type(spec.loader) in (SourceFileLoader, _SourceOnly):
         return ""
-    # The loader of somebody else, such as that of pytest, has a cache of bytecode of its own.
+    # A third-party loader, such as pytest's, has its own bytecode cache.
     stem = f"{os.path.splitext(os.path.basename(spec.origin or ''))[0]}."
     for entry in _entries(os.path.join(os.path.dirname(os.path.realpath(spec.origin or "")), _CACHE)):
         if entry.name.startswith(stem) and _identity(entry.path) != recorded.files.get(entry.path):
@@ -286,8 +294,10 @@ def _is_library(path: str) -> bool:
 
 
 def _without_bytecode(spec: ModuleSpec, recorded: _Recorded) -> None:
-    """Load the source that was judged, and nothing beside it: also where a link leads to a source elsewhere,
-    because Python looks for its bytecode beside the link."""
+    """Load only the checked source, no bytecode.
+
+    Also for a symlink to a source elsewhere: Python looks for its bytecode beside the link.
+    """
     real = os.path.realpath(spec.origin or "")
     identity = recorded.files.get(real) or _identity(real)
     if type(spec.loader) is SourceFileLoader and identity is not None:
@@ -296,24 +306,24 @@ def _without_bytecode(spec: ModuleSpec, recorded: _Recorded) -> None:
 
 
 def _place(spec: ModuleSpec | None) -> str:
-    """The file that a module would be loaded from; empty where nothing of a file is run."""
+    """The file that a module would be loaded from; empty if no file is executed."""
     return spec.origin or "" if spec is not None and spec.has_location else ""
 
 
 def _touches(recorded: _Recorded, path: str) -> bool:
-    """Whether a file, or a link on the way to it, is where a tool may write."""
+    """Whether a file, or a symlink on the way to it, lies where a tool may write."""
     return any(map(recorded.is_writable, (*links_of(path), os.path.realpath(path))))
 
 
 def _file_of(path: str) -> str:
-    """The file itself, or the archive that it lies in."""
+    """The file itself, or the archive that contains it."""
     while not os.path.lexists(path) and path != "/":
         path = os.path.dirname(path)
     return path
 
 
 def _importer() -> str:
-    """The file of the code that imports; empty for code without one, which counts as work."""
+    """File of the importing code; empty for code without a file, which counts as writable."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 -- what else knows who imports
     while frame is not None and frame.f_globals.get("__name__") in _MACHINERY:
         frame = frame.f_back
@@ -321,11 +331,11 @@ def _importer() -> str:
     return os.path.realpath(file) if isinstance(file, str) else ""
 
 
-# --- what is there -------------------------------------------------------------------------------
+# --- recording modules ----------------------------------------------------------------------------
 
 
 def _modules_below(folder: str, left_out: Sequence[str]) -> dict[str, Identity]:
-    """The modules, and links, that can be imported from a folder at the moment."""
+    """Modules and symlinks that can be imported from a folder now."""
     skipped = (*left_out, *(one.path for one in THIS_PROCESS.host))
     found: dict[str, Identity] = {}
     left = [path for path in _import_folders(folder) if not any(is_within(path, one) for one in skipped)]
@@ -343,7 +353,7 @@ def _modules_below(folder: str, left_out: Sequence[str]) -> dict[str, Identity]:
 
 
 def _may_be_package(entry: os.DirEntry[str]) -> bool:
-    """Whether a folder may hold modules, their bytecode, or the libraries of an extension module."""
+    """Whether a folder may hold modules, bytecode, or libraries of an extension module."""
     is_name = entry.name.isidentifier() or entry.name.endswith(".libs")
     return is_name and entry.is_dir(follow_symlinks=False)
 
@@ -352,12 +362,12 @@ def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             yield from entries
-    except (FileNotFoundError, NotADirectoryError, PermissionError):  # nothing that could be imported
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # Nothing importable.
         return
 
 
 def _import_folders(folder: str) -> Iterable[str]:
-    """What of a folder modules are looked for in: whole folders of `sys.path`, and of packages."""
+    """Parts of a folder that imports search: entries of `sys.path` and package paths."""
     loaded = (getattr(module, "__path__", ()) for module in list(sys.modules.values()))
     named = {os.path.realpath(path or os.curdir) for path in (*sys.path, *_texts(loaded))}
     inside = {path for path in named if is_within(path, folder)}

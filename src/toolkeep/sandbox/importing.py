@@ -1,7 +1,8 @@
-"""Whether this process is a worker that imports a tool: its file then defines things and does nothing else.
+"""Detects that this process is a worker importing a tool, to stop a script without a main guard.
 
-A script without a main guard would open a keep there and call its own tool, which starts a worker that
-imports the script. `inside/load.py` says so, found by the name under which the worker runs it.
+Such a script would open a keep and call its own tool at import time, which starts a worker that imports the
+script again, without end. `sandbox/guest/load.py` holds the flag; it is found by the module name that the
+worker runs it under.
 """
 
 import sys
@@ -13,13 +14,13 @@ _LOADING: Final = "_toolkeep_inside.load"
 
 
 def note_keep() -> None:
-    """Remember that a keep was opened: if the import fails, that is why."""
+    """Record that a keep was opened: if the import fails, that explains it."""
     if (found := _running_import()) is not None:
         found.has_opened_keep = True
 
 
 def refuse_calls() -> None:
-    """Raise `CalledAtImport` while a tool is imported."""
+    """Raise `CalledAtImport` while a tool is being imported."""
     if _running_import() is not None:
         raise CalledAtImport
 

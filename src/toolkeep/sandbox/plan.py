@@ -1,7 +1,7 @@
-"""What a zygote and a worker get, as frozen data; describe first, then do.
+"""Plans of zygotes and workers as frozen data: describe first, then execute.
 
-A plan is checked when it is made: its paths are canonical, and a level has what it promises. It holds no
-secret and no argument.
+A plan is validated when it is created: paths are canonical, and a level has what it guarantees. It holds no
+secret and no argument, because a zygote's memory is copied into every worker.
 """
 
 import base64
@@ -13,21 +13,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkeep.limits import DEFAULT_MEMORY_BYTES, MIB
-from toolkeep.sandbox.bpf import Program
-from toolkeep.sandbox.levels import TREE_BOUNDS, Isolation, Mechanism
+from toolkeep.sandbox.isolation_levels import TREE_BOUNDS, Isolation, Mechanism
+from toolkeep.sandbox.seccomp_bpf import Program
 
 ORDINARY_ID: Final = 1_900_000_001
-"""Who workers are when the host is root: no range of ids that distributions or containers hand out has it."""
+"""Uid of workers when the host is root: outside every range that distributions or containers allocate, so
+that it owns no file."""
 
 SCRATCH: Final = "/box/scratch"
-"""The worker's own folder: its working directory, empty at first, gone with the worker."""
+"""The worker's own tmpfs: its working directory, empty at first, gone with the worker."""
 
 SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
     *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives"),
     *("/etc/localtime", "/etc/timezone", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/mime.types"),
 )
-"""What Python and its shared libraries need of a Linux system; what is absent is left out."""
+"""What Python and its shared libraries need of a Linux system; missing ones are skipped. No /etc as a whole:
+it holds host names, users and keys."""
 
 DEFAULT_ENVIRONMENT: Final = (
     ("HOME", SCRATCH),
@@ -38,7 +40,7 @@ DEFAULT_ENVIRONMENT: Final = (
 
 
 def interpreter_paths() -> tuple[str, ...]:
-    """The folders of the running interpreter that lie outside the system's."""
+    """Folders of the running interpreter outside the system folders."""
     places = {sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.__file__)}
     found = {os.path.realpath(place) for place in places}
     if any(path.startswith("/nix/store/") for path in found):
@@ -48,36 +50,36 @@ def interpreter_paths() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceLimits:
-    """How much a worker may take, each process of it by itself; enforced by the kernel."""
+    """Resource limits of a worker, per process; enforced by the kernel (rlimits, tmpfs options)."""
 
     memory_bytes: int = DEFAULT_MEMORY_BYTES
-    """Also for all its processes together."""
+    """Also the limit for all its processes together."""
     cpu_s: int = 60
     file_bytes: int = 64 * MIB
     open_files: int = 256
     processes: int = 64
     scratch_bytes: int = 64 * MIB
-    """Of the scratch folder, and as much again of /dev/shm; 0 for neither."""
+    """Size of the scratch tmpfs, and again of /dev/shm; 0 for neither."""
     scratch_files: int = 4096
     reserved_bytes: int = 0
-    """What each process of a program that stays may hold writable beyond its memory, and not use."""
+    """Extra writable address space that each process of a persistent program may reserve without using it."""
 
-    def to_json(self, *, stays: bool) -> dict[str, int]:
-        """What the kernel is told.
+    def to_json(self, *, is_persistent: bool) -> dict[str, int]:
+        """The limits as the guest applies them.
 
-        A program that stays brings its own idea of memory: engines of other languages reserve gigabytes of
-        addresses and use a few of them, so that what it can write to is bounded instead.
+        Persistent programs get RLIMIT_DATA instead of RLIMIT_AS: runtimes such as V8 or the JVM reserve
+        gigabytes of address space and use little of it.
         """
         limits = asdict(self)
         reserved = limits.pop("reserved_bytes")
-        if stays:
+        if is_persistent:
             limits["data_bytes"] = limits.pop("memory_bytes") + reserved
         return limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZygotePlan:
-    """What a zygote and all its workers see: one zygote for each set of folders."""
+    """What a zygote and all its workers see; one zygote per set of folders."""
 
     level: Isolation
     code: tuple[str, ...] = ()
@@ -85,12 +87,12 @@ class ZygotePlan:
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     has_proc: bool = False
-    """Whether each worker sees its own processes in /proc, where this machine lets one be mounted."""
+    """Whether each worker gets a /proc of its own pid namespace, where the kernel allows mounting one."""
     ordinary_id: int = ORDINARY_ID
     warms: bool = True
-    """Whether it does beforehand what every worker of a tool would do; not worth it for a single one."""
+    """Whether it pre-imports what every worker needs; not worth it for a single worker."""
     preload: tuple[str, ...] = ()
-    """Modules of ours that are imported once for all workers; never one of a tool."""
+    """toolkeep's own modules to import once for all workers; never a tool's."""
     import_paths: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     """Where these modules are found, as for a worker."""
@@ -103,19 +105,24 @@ class ZygotePlan:
         for path in (*self.code, *self.read, *self.write, *self.import_paths, *self.packages):
             _check_canonical(path)
         if self.ordinary_id <= 0:
+            # Uid 0 in the sandbox would own root's files in every bind mount.
             raise ValueError("workers are never root")
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """All that is mounted, beside the system and the interpreter."""
+        """All mounted paths besides the system and the interpreter."""
         return (*self.code, *self.read, *self.write)
 
     def identities(self) -> tuple[tuple[int, int], ...]:
-        """Device and inode of each path as it is now; raises `NotThere`."""
+        """Device and inode of each path now; raises `NotThere`.
+
+        A mount refers to a folder, not to its name. Compared before each call, to notice a folder that was
+        moved away and replaced.
+        """
         return tuple(map(_identity, self.shown))
 
     def to_json(self) -> dict[str, Any]:
-        """The message that a zygote starts with."""
+        """The first message to a zygote."""
         is_standard = self.level is Isolation.STANDARD
         return {
             "system": SYSTEM,
@@ -135,24 +142,24 @@ class ZygotePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPlan:
-    """What one worker runs and what it may do; narrower than or equal to what its zygote sees."""
+    """What one worker runs and may do; at most what its zygote shows."""
 
     tool: str
-    """`module:function` or `/path/file.py:function`; empty for a worker that is told a program, and stays."""
+    """`module:function` or `/path/file.py:function`; empty for a persistent worker, which gets a program."""
     level: Isolation
     filter: Program | None
-    """The system call filter; strict and restricted demand one."""
+    """The seccomp filter; required at strict and restricted."""
     import_paths: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
-    """Folders of packages and files of modules that can be imported though the folder around is not shown."""
+    """Packages and modules that can be imported although their parent folder is not visible."""
     connects: bool = False
-    """Whether it has a way out to the network, which the host serves."""
+    """Whether it gets an egress proxy, served by the host."""
     may_spawn: bool = False
-    """Whether it may start processes; at standard all may."""
-    stays: bool = False
-    """Whether it runs a program for many calls, on pipes of its own, instead of a tool for one."""
+    """Whether it may start processes; at standard every worker may."""
+    is_persistent: bool = False
+    """Whether it is persistent: it runs a program for many calls, instead of a tool for one."""
     memory_by: Mechanism = Mechanism.MEMORY_LIMIT
-    """What bounds its memory; a limit for each process is enough only if there is one."""
+    """What bounds its memory; a per-process rlimit is enough only for a single process."""
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     environment: tuple[tuple[str, str], ...] = DEFAULT_ENVIRONMENT
 
@@ -161,6 +168,7 @@ class WorkerPlan:
             raise ValueError("isolation none needs no worker")
         if self.filter is None and self.level is not Isolation.STANDARD:
             raise ValueError(f"isolation {self.level} needs a system call filter")
+        # RLIMIT_AS counts per process: a tool that forks 64 children could take 64 times its limit.
         if self.has_processes != (self.memory_by in TREE_BOUNDS):
             raise ValueError(
                 "the memory of several processes is bounded by a cgroup or a watch, and only theirs"
@@ -169,23 +177,25 @@ class WorkerPlan:
             raise ValueError("a way out is for strict workers: restricted has none, standard needs none")
         for path in (*self.import_paths, *self.packages):
             _check_canonical(path)
-        if self.stays and not self.has_processes:
+        if self.is_persistent and not self.has_processes:
             raise ValueError("a program that stays is started, which takes a level that starts processes")
         place, _, name = self.tool.rpartition(":")
-        if self.stays == bool(self.tool):
+        if self.is_persistent == bool(self.tool):
             raise ValueError("a worker has a tool, or is told a program and stays")
-        if not self.stays and (not place or not name):
+        if not self.is_persistent and (not place or not name):
             raise ValueError(f"{self.tool!r} names no function: write module:function")
 
     @property
     def has_processes(self) -> bool:
-        """Whether a worker can be more than one process."""
+        """Whether a worker can have more than one process."""
         return self.may_spawn or self.level is Isolation.STANDARD
 
     def to_json(self) -> dict[str, Any]:
         """The message that prepares a zygote for such workers."""
         has_scratch = self.level is not Isolation.RESTRICTED
-        limits = self.limits.to_json(stays=self.stays) | ({} if has_scratch else {"scratch_bytes": 0})
+        limits = self.limits.to_json(is_persistent=self.is_persistent) | (
+            {} if has_scratch else {"scratch_bytes": 0}
+        )
         return {
             "tool": self.tool,
             "import_paths": self.import_paths,
@@ -193,36 +203,35 @@ class WorkerPlan:
             "environment": dict(self.environment),
             "has_rules": self.level is not Isolation.STANDARD,
             "connects": self.connects,
-            "stays": self.stays,
+            "stays": self.is_persistent,
             "filter": base64.b64encode(self._filter_code()).decode("ascii"),
             "limits": limits,
         }
 
     def _filter_code(self) -> bytes:
-        """The filter as each worker installs it: each is the first process of a pid namespace of its own."""
+        """The filter as installed: each worker is PID 1 of its own pid namespace."""
         return self.filter.for_process(1) if self.filter else b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What one call may reach: a worker is told just before it narrows itself, and nobody else is."""
+    """What one call may access. Only its worker is told, just before it confines itself."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
-    """What may only be read though it lies in a folder that may be written; with a slash at its end, only
-    held in its place."""
+    """Read-only paths inside writable folders; with a trailing slash, only pinned against rename."""
     hidden: tuple[str, ...] = ()
-    """Folders inside granted ones that are not to be seen."""
+    """Folders inside granted ones that must not be visible."""
     run: tuple[str, ...] = ()
-    """Programs, and what they are loaded by; folders of them too."""
+    """Programs and their loaders, or folders of them."""
 
     def __post_init__(self) -> None:
         for path in (*self.read, *self.write, *self.frozen, *self.hidden, *self.run):
             _check_canonical(path.rstrip("/"))
 
     def to_json(self) -> dict[str, Any]:
-        """What the worker is told."""
+        """The message to the worker."""
         return asdict(self)
 
 
@@ -231,7 +240,7 @@ NOTHING: Final = Grant()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How to make the workers of one key."""
+    """How to make a worker for one key: zygote plan, worker plan, grant."""
 
     zygote: ZygotePlan
     worker: WorkerPlan
@@ -242,6 +251,8 @@ class Recipe:
             raise ValueError("a worker has the level of its zygote")
         if self.grant.run and not self.worker.has_processes:
             raise ValueError("a worker that may start no processes is granted no program")
+        # A worker can only narrow what its zygote mounted. A path outside would silently be missing in the
+        # call.
         shown = {"read": (*self.zygote.read, *self.zygote.write), "write": self.zygote.write}
         for kind, path in self._granted():
             if not _is_within(path, shown[kind]):
@@ -253,11 +264,11 @@ class Recipe:
 
 
 class NotThere(ValueError):
-    """A path that leads elsewhere by now, or nowhere. It names a place of the machine: not for a model."""
+    """A path that is missing or leads elsewhere now. The text names a host path: not for a model."""
 
 
 def _check_canonical(path: str) -> None:
-    """A path that leads where it says; a link could be changed between the check and the mount."""
+    """Require a canonical path: a symlink in it could be changed between this check and the mount."""
     if not path.startswith("/") or path == "/" or os.path.realpath(path) != path:
         raise NotThere(f"{path!r} is not a canonical path to a folder or file")
     if not Path(path).exists():

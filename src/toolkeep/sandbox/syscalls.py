@@ -1,8 +1,7 @@
-"""The numbers of Linux's system calls on x86_64 and aarch64, up to Linux 6.18.
+"""Linux system call numbers on x86_64 and aarch64, up to Linux 6.18.
 
-Comes in: nothing. Goes out: an `Architecture`, which a filter is assembled for.
-A filter sees numbers only, and a wrong one would allow or refuse another call than its table says, so the
-tests compare every number with the kernel's own headers where these are installed.
+Output: an `Architecture`, the target of the seccomp assembler. A wrong number would silently allow or refuse
+another call, so tests compare every number with the kernel's headers where installed.
 """
 
 import platform
@@ -15,16 +14,16 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """One kind of processor, as the kernel tells it to a filter."""
+    """One CPU architecture, as seccomp sees it."""
 
     name: str
-    """What `platform.machine()` says."""
+    """As in `platform.machine()`."""
     audit: int
-    """AUDIT_ARCH_…: what the kernel writes into `seccomp_data.arch` for a native call."""
+    """AUDIT_ARCH_…: value of `seccomp_data.arch` for a native call."""
     numbers: Mapping[str, int] = field(repr=False, compare=False)
-    """The number of each system call by its name."""
+    """System call numbers by name."""
     has_x32: bool
-    """Whether a second table of numbers, that of the x32 ABI, answers to the same `audit` value."""
+    """Whether the x32 ABI, a second number table, has the same `audit` value."""
 
 
 def _numbered(runs: Mapping[int, str]) -> Mapping[str, int]:
@@ -43,7 +42,7 @@ _SINCE_424: Final = """
     lsm_set_self_attr lsm_list_modules mseal setxattrat getxattrat listxattrat removexattrat
     open_tree_attr file_getattr file_setattr
 """
-"""From number 424 on every architecture uses the same table."""
+"""From 424 on all architectures share one table."""
 
 _X86_64: Final = """
     read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sigaction
@@ -118,7 +117,7 @@ _GENERIC_SINCE_260: Final = """
     renameat2 seccomp getrandom memfd_create bpf execveat userfaultfd membarrier mlock2 copy_file_range
     preadv2 pwritev2 pkey_mprotect pkey_alloc pkey_free statx io_pgetevents rseq kexec_file_load
 """
-"""244 to 259 are other architectures' own, and 403 to 423 are for 32 bits only."""
+"""244 to 259 are architecture-specific, 403 to 423 are for 32-bit only."""
 
 X86_64: Final = Architecture(
     name="x86_64",
@@ -138,7 +137,7 @@ ARCHITECTURES: Final = (X86_64, AARCH64)
 
 
 def this_machine() -> Architecture | None:
-    """Say what this process runs on; None where no filter can be made, so that the caller refuses."""
+    """The architecture of this process; None if unsupported, so that the caller refuses the level."""
     if platform.system() != "Linux" or sys.maxsize < 2**32:
         return None
     return next((known for known in ARCHITECTURES if known.name == platform.machine()), None)

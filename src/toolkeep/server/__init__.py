@@ -1,27 +1,28 @@
-"""The keep over HTTP: an API with a document of itself, MCP, health and metrics, for whoever has a token.
+"""HTTP server for a keep: REST API with an OpenAPI document, MCP, web interface, health and metrics.
 
-`__all__` is public, and the modules below are internal. A name is loaded when it is first used. Needs the
-extra `server`.
+`__all__` is public; the modules below are internal. A name is imported when it is first used. Needs the extra
+`server`.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from toolkeep import _lazy_exports
 
 if TYPE_CHECKING:
     from toolkeep.limits import ServerLimits
-    from toolkeep.server.assemble import make_app, start_metrics, start_traces
-    from toolkeep.server.calls import ask_elsewhere
-    from toolkeep.tokens import MemoryTokens, Scope, Tokens
+    from toolkeep.server.api.call_routes import defer_to_inbox
+    from toolkeep.server.app_factory import make_app, start_metrics, start_traces
+    from toolkeep.stores.api_tokens import MemoryTokens, Scope, Tokens
 
 _HOMES = {
-    "MemoryTokens": "tokens",
-    "Scope": "tokens",
+    "MemoryTokens": "stores.api_tokens",
+    "Scope": "stores.api_tokens",
     "ServerLimits": "limits",
-    "Tokens": "tokens",
-    "ask_elsewhere": "server.calls",
-    "make_app": "server.assemble",
-    "start_metrics": "server.assemble",
-    "start_traces": "server.assemble",
+    "Tokens": "stores.api_tokens",
+    "defer_to_inbox": "server.api.call_routes",
+    "make_app": "server.app_factory",
+    "start_metrics": "server.app_factory",
+    "start_traces": "server.app_factory",
 }
 
 __all__ = [
@@ -29,22 +30,11 @@ __all__ = [
     "Scope",
     "ServerLimits",
     "Tokens",
-    "ask_elsewhere",
+    "defer_to_inbox",
     "make_app",
     "start_metrics",
     "start_traces",
 ]
 
-
-if not TYPE_CHECKING:  # a type checker that saw it would believe every name to be there
-
-    def __getattr__(name):
-        if name in _HOMES:
-            value = getattr(importlib.import_module(f"toolkeep.{_HOMES[name]}"), name)
-            globals()[name] = value
-            return value
-        raise AttributeError(f"module 'toolkeep.server' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+    __getattr__, __dir__ = _lazy_exports(globals(), _HOMES)

@@ -1,39 +1,39 @@
-"""What every action of the server works with."""
+"""Shared state of the request handlers."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from toolkeep.keep import Keep
+from toolkeep.keep.keep import Keep
 from toolkeep.limits import ServerLimits
-from toolkeep.server.auth import Caller, Recognizer
-from toolkeep.server.statistics import Statistics
-from toolkeep.tokens import Scope, Tokens
+from toolkeep.server.api.health import Health
+from toolkeep.server.api.open_calls import RunningCalls
+from toolkeep.server.api.statistics import Statistics
+from toolkeep.server.http.bearer_auth import BearerAuth, Caller
+from toolkeep.stores.api_tokens import Scope, Tokens
 
 if TYPE_CHECKING:
-    from toolkeep.server.calls import OpenCalls
-    from toolkeep.server.health import Health
     from toolkeep.telemetry.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A keep, who may use it, and what is under way."""
+    """A keep, its tokens, and the state of the server."""
 
     keep: Keep
     tokens: Tokens
-    recognizer: Recognizer
+    authenticator: BearerAuth
     limits: ServerLimits
-    calls: "OpenCalls"
-    health: "Health"
+    calls: RunningCalls
+    health: Health
     statistics: Statistics = field(default_factory=Statistics)
     metrics: "Metrics | None" = None
     has_traces: bool = False
     issuers: tuple[str, ...] = ()
-    """Authorization servers that give out tokens for this one."""
+    """Authorization servers that issue tokens for this server."""
     base: str = ""
-    """The address under which clients know the server, if not as they say."""
+    """Public base URL; if empty, taken from the (checked) `Host` header."""
 
 
 def sees_as(caller: Caller) -> str | None:
-    """The agent whose view of the tools a caller has; None for all of them."""
+    """The agent whose tools a caller sees; None (all tools) with the scope `admin`."""
     return None if caller.has_scope(Scope.ADMIN) else caller.agent

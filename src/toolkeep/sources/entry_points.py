@@ -1,18 +1,22 @@
-"""Providers of other packages, found through entry points; only those that the configuration names run."""
+"""Providers of other packages, found through entry points.
+
+Only those that the configuration names are loaded: an installed package must not run code or bring tools
+without being asked for.
+"""
 
 import importlib.metadata
 from typing import Any
 
 from toolkeep.errors import ProviderFailed
-from toolkeep.registry.given import let_pass
-from toolkeep.registry.providers import ToolProvider
-from toolkeep.validation.nearest import nearest_name
+from toolkeep.registry.coerce import pass_through
+from toolkeep.registry.tool_provider import ToolProvider
+from toolkeep.text.nearest import nearest_name
 
 GROUP = "toolkeep.providers"
 
 
 def load_provider(name: str) -> ToolProvider:
-    """The provider of that name, made; `ProviderFailed` where there is none or it cannot be made."""
+    """Construct the provider of that name; `ProviderFailed` if there is none or it fails."""
     points = importlib.metadata.entry_points(group=GROUP)
     found = [point.name for point in points]
     if name not in found:
@@ -29,7 +33,7 @@ def load_provider(name: str) -> ToolProvider:
         wrong = _wrong_with(provider)
         named = None if wrong else _Named(name, provider)
     except BaseException as error:
-        let_pass(error)
+        pass_through(error)
         raise ProviderFailed(name, f"cannot be loaded: {type(error).__name__}") from error
     if named is None:
         raise ProviderFailed(name, wrong or "", hint="see toolkeep's ToolProvider")

@@ -1,10 +1,10 @@
-"""A backup of a keep's state while the keep goes on, in one file; and the way back.
+"""Online backup of a keep's state into one tar file, and restore.
 
-What comes first decides what a restored keep knows: the log is cut at one moment, together with its keys and
-its newest checkpoint, under the lock that everybody appends under. The databases follow, each as a snapshot
-of its own: a claim or a used-up approval may then be newer than the log, and never older, so that nothing
-that ran can run twice. A backup holds the keep's private keys: who has it can sign for the log, and who can
-write to it can replace all of it. It protects against the loss of a disk.
+The order decides what a restored keep knows. First a snapshot of the log with its keys and newest checkpoint,
+under the lock of the log. The databases follow, each a snapshot of its own: a claim or a used approval may
+then be newer than the log, never older, so that no call can run twice. A backup holds the private keys:
+whoever reads it can sign for the log, and whoever writes it can replace everything. It protects against disk
+loss. Not included: OAuth tokens of upstream servers (`sign-ins/`) and a PostgreSQL store.
 """
 
 import contextlib
@@ -23,21 +23,26 @@ from typing import IO, Any, Final
 import msgspec
 
 from toolkeep.errors import BackupRefused, ToolkeepError
-from toolkeep.files import is_there
-from toolkeep.storage.atomic import sync_folder
-from toolkeep.storage.database import check_not_empty
-from toolkeep.storage.folder import check_private, make_private
-from toolkeep.storage.segments import segment_ends, segment_path, standing_still
+from toolkeep.host.files import is_there
+from toolkeep.storage.atomic_files import sync_folder
+from toolkeep.storage.log.segments import segment_ends, segment_path, shared_lock
+from toolkeep.storage.sqlite.database import check_not_empty
+from toolkeep.storage.state_folder import check_private, make_private
 
 FORMAT: Final = 1
 DATABASES: Final = ("state.db", "store.db", "tokens.db", "ledger.db", "approvals.db", "bodies.db")
 _MANIFEST: Final = "manifest.json"
-_SMALL: Final = re.compile(r"keys/[A-Za-z0-9._-]{1,64}|audit/(checkpoint|checkpoints\.jsonl|resume\.json)")
+_SMALL: Final = re.compile(
+    r"keys/[A-Za-z0-9._-]{1,64}|audit/(format|checkpoint|checkpoints\.jsonl|resume\.json)"
+)
 _NAME: Final = re.compile(
     rf"{'|'.join(map(re.escape, DATABASES))}|{_SMALL.pattern}|audit/segments/\d{{8}}\.jsonl"
 )
 _CHUNK_BYTES: Final = 1 << 20
+"""Bytes of a file that are in memory at once while it is unpacked; a database may have gigabytes."""
 _MANIFEST_BYTES: Final = 16 << 20
+"""Maximum size of the manifest, which is read whole. A file takes some 150 bytes of it, so 100,000 segments
+of the log fit."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +54,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup says of itself."""
+    """The list of contents of a backup."""
 
     format: int
     made_at: str
@@ -57,7 +62,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_backup(folder: Path, target: Path) -> Manifest:
-    """Write a backup of a state folder to a file that does not exist yet; readable by this user alone."""
+    """Write a backup of a state folder to a new file, readable by this user alone."""
     if not is_there(folder):
         raise BackupRefused(str(folder), "holds nothing yet", hint="there is a state after the first call")
     check_private(folder)
@@ -66,13 +71,13 @@ def make_backup(folder: Path, target: Path) -> Manifest:
 
 
 def check_backup(source: Path) -> Manifest:
-    """Read a backup whole, as if to restore it; raises `BackupRefused` where something is wrong with it."""
-    with _scratch(source, or_elsewhere=True) as scratch:  # backups often lie where nobody may write
+    """Verify a backup by unpacking all of it; raises `BackupRefused` where anything is wrong."""
+    with _scratch(source, or_elsewhere=True) as scratch:  # backups are often on read-only media
         return _unpack(source, scratch / "state")
 
 
 def restore_backup(source: Path, folder: Path, *, replaces: bool = False) -> Path | None:
-    """Put a checked backup where a state folder is or will be; where what was there was moved to, if any."""
+    """Verify a backup and put it in place of a state folder; where the old state was moved to, if any."""
     has_state = is_there(folder) and any(folder.iterdir())
     if has_state and not replaces:
         hint = "say --replace to move it aside, or set TOOLKEEP_HOME to another folder"
@@ -88,7 +93,7 @@ def restore_backup(source: Path, folder: Path, *, replaces: bool = False) -> Pat
         for made in (unpacked, *filter(Path.is_dir, unpacked.rglob("*"))):
             sync_folder(made)
         aside = _move_aside(folder) if has_state else None
-        unpacked.rename(folder)  # an empty folder gives way
+        unpacked.rename(folder)  # replaces an empty folder, in one step
     sync_folder(folder.parent)
     return aside
 
@@ -97,12 +102,12 @@ def restore_backup(source: Path, folder: Path, *, replaces: bool = False) -> Pat
 
 
 def _write(folder: Path, file: IO[bytes], scratch: Path) -> Manifest:
-    cut, small = _cut(folder)
+    sizes, small = _log_snapshot(folder)
     members: list[Member] = []
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, data in small.items():
             members.append(_add_bytes(archive, name, data))
-        for name, size in cut.items():
+        for name, size in sizes.items():
             with (folder / name).open("rb") as source:
                 members.append(_add(archive, name, source, size))
         for name in DATABASES:
@@ -117,10 +122,10 @@ def _write(folder: Path, file: IO[bytes], scratch: Path) -> Manifest:
     return manifest
 
 
-def _cut(folder: Path) -> tuple[dict[str, int], dict[str, bytes]]:
-    """How long each segment is, and the small files that belong to exactly that, of one moment."""
+def _log_snapshot(folder: Path) -> tuple[dict[str, int], dict[str, bytes]]:
+    """The length of each segment, and the small files that belong to it: one snapshot under the lock."""
     audit = folder / "audit"
-    with standing_still(audit) if is_there(audit) else contextlib.nullcontext():
+    with shared_lock(audit) if is_there(audit) else contextlib.nullcontext():
         ends = segment_ends(audit)
         sizes = {str(segment_path(audit, number).relative_to(folder)): end for number, end in ends.items()}
         found = [*(folder / "keys").glob("*"), *(folder / "audit").glob("*")]
@@ -129,7 +134,10 @@ def _cut(folder: Path) -> tuple[dict[str, int], dict[str, bytes]]:
 
 
 def _snapshot(database: Path, copy: Path) -> Path:
-    """A database as it is at one moment, whoever writes to it meanwhile."""
+    """A snapshot of a database, while others write to it.
+
+    SQLite's backup API: a plain copy could mix pages of two transactions, or miss the write-ahead log.
+    """
     import sqlite3
 
     check_not_empty(database)
@@ -164,7 +172,7 @@ def _add(archive: tarfile.TarFile, name: str, source: IO[bytes], size: int) -> M
 
 
 class _Hashing:
-    """Reads so much of a file, and knows the hash of what was read."""
+    """Reads the first bytes of a file and hashes them."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file = file
@@ -183,7 +191,7 @@ class _Hashing:
 
 
 def _unpack(source: Path, folder: Path) -> Manifest:
-    """The files of a backup in a new folder, each of them what the backup says, and all together sound."""
+    """Unpack a backup into a new folder: every file matches the manifest, databases and log verify."""
     folder.mkdir(mode=0o700)
     try:
         with tarfile.open(source, mode="r:") as archive:
@@ -204,6 +212,7 @@ def _read_members(archive: tarfile.TarFile, folder: Path, source: Path) -> Manif
     for info in archive:
         if info.name == _MANIFEST and _is_plain(info, _MANIFEST_BYTES):
             manifest = _read_manifest(archive, info, source)
+        # Names from our own list alone, and each once: a hostile archive could write `../` or a link.
         elif not _is_plain(info, most) or not _NAME.fullmatch(info.name) or info.name in found:
             raise _broken(source, "holds something that no backup holds")
         else:
@@ -216,7 +225,7 @@ def _read_members(archive: tarfile.TarFile, folder: Path, source: Path) -> Manif
 
 
 def _is_plain(info: tarfile.TarInfo, most: int) -> bool:
-    """Whether it is a file that holds what its size says, and not one that only claims to."""
+    """Whether it is a regular file; a sparse one could claim terabytes and fill the disk."""
     return info.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not info.sparse and info.size <= most
 
 
@@ -227,12 +236,13 @@ def _read_manifest(archive: tarfile.TarFile, info: tarfile.TarInfo, source: Path
     except msgspec.DecodeError as error:
         raise _broken(source, "does not say in words that are known what it holds") from error
     if manifest.format != FORMAT:
-        raise _broken(source, "was made by a newer toolkeep")
+        reason = f"has format {manifest.format}, and this toolkeep knows none above {FORMAT}"
+        raise BackupRefused(str(source), reason, hint="use the toolkeep that wrote it, or a later one")
     return manifest
 
 
 def _extract(archive: tarfile.TarFile, info: tarfile.TarInfo, folder: Path) -> Member:
-    """One file, written by us under a name that we know; nothing else of the archive counts."""
+    """Write one file under a known name; owner, mode and links of the archive are ignored."""
     path = folder / info.name
     for parent in (folder / "keys", folder / "audit", folder / "audit" / "segments"):
         if parent in path.parents:
@@ -266,7 +276,7 @@ def _check_databases(manifest: Manifest, folder: Path, source: Path) -> None:
 def _check_log(folder: Path, source: Path) -> None:
     if not is_there(folder / "audit" / "segments"):
         return
-    from toolkeep.storage.verify import verify
+    from toolkeep.storage.log.verify_folder import verify
 
     try:
         report = verify(folder)
@@ -285,7 +295,7 @@ def _broken(source: Path, reason: str) -> BackupRefused:
 
 @contextlib.contextmanager
 def _scratch(beside: Path, *, or_elsewhere: bool = False) -> Iterator[Path]:
-    """A folder for this user alone, on the same disk as what it is for; elsewhere only if that will do."""
+    """A private temporary folder, on the same file system as the target, so that a rename is atomic."""
     try:
         made = tempfile.mkdtemp(prefix=".toolkeep-", dir=beside.absolute().parent)
     except OSError as error:
@@ -301,7 +311,7 @@ def _scratch(beside: Path, *, or_elsewhere: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _new_file(target: Path) -> Iterator[IO[bytes]]:
-    """A file that was not there before, durable in the end, and gone again where that fails."""
+    """A new file, durable when this ends, and removed again where it fails."""
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError as error:
@@ -335,7 +345,10 @@ def _move_aside(folder: Path) -> Path:
 
 
 def _users(folder: Path) -> list[int]:
-    """Processes of this user that hold a file of the folder open, as far as that can be seen."""
+    """Processes that have a file of the folder open, as far as this user can see.
+
+    Their open files would stay in the state that was moved aside, and their writes would be lost.
+    """
     real = os.path.realpath(folder)
     others = [process for process in Path("/proc").glob("[0-9]*") if int(process.name) != os.getpid()]
     return sorted(

@@ -1,7 +1,7 @@
-"""The keys of a keep, in `keys/`: the log's Ed25519 key, and the key under which secrets are hashed (AUD-5).
+"""The keys of a keep, in `keys/`: the log's Ed25519 key, and the HMAC key for secrets (AUD-5).
 
-Each is made on first use, exactly once however many processes come first, readable by this user alone. Who
-can read this folder can sign for the log: that a history was forked with its key, only a witness notices.
+Each is made on first use, once, however many processes start together, and is readable by this user alone.
+Whoever can read this folder can sign for the log: only a witness notices a history forked with its key.
 """
 
 import os
@@ -9,14 +9,16 @@ import secrets
 from pathlib import Path
 
 from toolkeep.audit.checkpoint import parse_size
-from toolkeep.audit.note import Algorithm, Signer, VerifierKey
+from toolkeep.audit.signed_note import Algorithm, Signer, VerifierKey
 from toolkeep.errors import StateUnusable
-from toolkeep.files import is_there
-from toolkeep.storage.atomic import sync_folder, write_once, write_whole
-from toolkeep.storage.folder import check_private, make_private
+from toolkeep.host.files import is_there
+from toolkeep.storage.atomic_files import sync_folder, write_once, write_whole
+from toolkeep.storage.state_folder import check_private, make_private
 
 _ORIGIN_BYTES = 8
+"""Random bytes in the name of a log: 64 bits, so that no two logs of a witness share a name."""
 _KEY_BYTES = 32
+"""Size of an Ed25519 seed (RFC 8032), and of an HMAC-SHA256 key: as long as the hash (RFC 2104 section 3)."""
 
 
 class Keys:
@@ -27,13 +29,13 @@ class Keys:
         self._file = self.folder / "log.key"
         self._next = self.folder / "log.next"
         self.signed = self.folder / "log.signed"
-        """The newest checkpoint that `checkpoints` remembers to have signed."""
+        """The newest signed checkpoint, remembered outside the log; see `checkpoint_files`."""
         self._checkpoint = folder / "audit" / "checkpoint"
         self._signer: Signer | None = None
         self._read_from: tuple[int, int] | None = None
 
     def signer(self) -> Signer:
-        """The log's key; its name is the log's origin. Read anew after another process changed it."""
+        """The log's key; its name is the log's origin. Read again after another process rotated it."""
         try:
             status = self._file.stat()
         except FileNotFoundError:
@@ -47,7 +49,10 @@ class Keys:
         return self._signer
 
     def _make_first(self) -> None:
-        """Make the log's key, unless the log has been signed: another key would be that of another log."""
+        """Make the log's key, unless the log was signed before.
+
+        A new key for a signed log would let whoever deletes the old one continue it under their own.
+        """
         was_signed = is_there(self.signed) or is_there(self._checkpoint)
         if was_signed and not self.has_key():
             hint = "bring it back from a backup, or move the whole folder away to begin anew"
@@ -62,53 +67,53 @@ class Keys:
         return (self._signer or self.signer()).name
 
     def public_key(self) -> VerifierKey:
-        """The public half of the log's key; `str()` of it is what others are given."""
+        """The public half of the log's key; publish its `str()`."""
         return self.signer().verifier
 
     def has_key(self) -> bool:
-        """Whether there is a key of the log already; asking makes none."""
+        """Whether the log has a key. Asking makes none."""
         return is_there(self._file)
 
     def secret_key(self) -> bytes:
-        """The key for the HMAC that stands for a secret; 32 random bytes."""
+        """The HMAC key under which secrets are recorded; 32 random bytes."""
         path = self.folder / "secrets.key"
         if not is_there(path):
             make_private(self.folder)
             write_once(path, secrets.token_bytes(_KEY_BYTES))
         check_private(self.folder)
         key = path.read_bytes()
-        if len(key) != _KEY_BYTES:  # a secret under a short key could be guessed
+        if len(key) != _KEY_BYTES:  # with a short key, secrets could be guessed offline
             raise StateUnusable(str(path), "is no key", hint="bring it back from a backup, or move it away")
         return key
 
     def prepare_next(self, index: int) -> Signer:
-        """Make the key that follows, before record `index` announces it. It does not sign yet."""
-        following = _new_key(self.signer().name)
-        write_whole(self._next, f"{index}\n{following.to_text()}".encode())
-        return following
+        """Make the next key, before record `index` announces it. It does not sign yet."""
+        next_key = _new_key(self.signer().name)
+        write_whole(self._next, f"{index}\n{next_key.to_text()}".encode())
+        return next_key
 
-    def following(self) -> tuple[int, Signer] | None:
-        """The key that follows and the index of its announcement, while a rotation is under way."""
+    def next_key(self) -> tuple[int, Signer] | None:
+        """The next key and the index of its announcement, while a rotation is under way."""
         try:
             index, _, key = _text(self._next).partition("\n")
         except FileNotFoundError:
             return None
         return parse_size(index), Signer.parse(key)
 
-    def promote_next(self, following: Signer) -> None:
-        """The key that follows is the log's key from now on; the one before is gone."""
-        write_whole(self._file, following.to_text().encode())
+    def promote_next(self, next_key: Signer) -> None:
+        """Make the next key the log's key; the old one is gone."""
+        write_whole(self._file, next_key.to_text().encode())
         self.drop_next()
 
     def drop_next(self) -> None:
-        """Forget the key that would have followed, and keys that a process left which was stopped."""
+        """Remove the next key, and temporary key files of killed processes."""
         for left in (self._next, *self.folder.glob(".log.*")):
             left.unlink(missing_ok=True)
         sync_folder(self.folder)
 
 
 def _text(file: Path) -> str:
-    """What a file says; whatever else is in it, `parse` refuses by its own name."""
+    """The text of a file; `parse` refuses invalid contents by name."""
     return file.read_text(errors="replace")
 
 

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from toolkeep.errors import FileUnreadable
-from toolkeep.files import read_ordinary
+from toolkeep.host.files import read_ordinary
 from toolkeep.limits import DEFINITION_FILE_BYTES
-from toolkeep.registry.locking import LOCK_FILE, Lock, read_lock, write_lock
-from toolkeep.storage.atomic import write_whole
+from toolkeep.registry.lockfile import LOCK_FILE, Lock, read_lock, write_lock
+from toolkeep.storage.atomic_files import write_whole
 
 
 def read_lock_file(project: Path) -> Lock | None:
-    """The lock of a project; None where it has none."""
+    """The lock file of a project, parsed; None where it has none."""
     raw = lock_bytes(project)
     return None if raw is None else read_lock(raw, str(project / LOCK_FILE))
 
@@ -21,7 +21,7 @@ def lock_bytes(project: Path) -> bytes | None:
 
 
 def write_lock_file(project: Path, lock: Lock) -> Path:
-    """Write the lock, as a whole or not at all."""
+    """Write the lock file atomically."""
     path = project / LOCK_FILE
     try:
         write_whole(path, write_lock(lock), mode=0o644)

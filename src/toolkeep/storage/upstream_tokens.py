@@ -1,7 +1,7 @@
-"""Tokens of upstream servers in the state folder: a file for each, which nobody else can read.
+"""OAuth tokens of upstream servers in the state folder: a private file for each.
 
-They stand in no project, and no tool may look into the folder. Whoever can read the files of this user can
-read them: they are not encrypted.
+They are in no project, and no tool may open the folder. They are not encrypted: a program that can read this
+user's files can read them.
 """
 
 import os
@@ -13,37 +13,50 @@ from typing import Final
 import msgspec
 
 from toolkeep.errors import StateUnusable
-from toolkeep.files import is_there
-from toolkeep.sign_ins import Kept
-from toolkeep.storage.atomic import sync_folder, write_whole
-from toolkeep.storage.folder import check_private, make_private
+from toolkeep.host.files import is_there
+from toolkeep.storage.atomic_files import sync_folder, write_whole
+from toolkeep.storage.state_folder import check_private, make_private, newer_format
+from toolkeep.stores.sign_ins import SIGN_IN_VERSION, StoredSignIn
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _FILE_BYTES: Final = 256 * 1024
+"""Maximum size of a stored sign-in: several times two tokens of 16 KiB with scopes, client id and secret."""
 
 
-class FileTokens:
-    """What is kept of sign-ins, shared by every process of a keep."""
+class _Versioned(msgspec.Struct):
+    version: int = SIGN_IN_VERSION
+
+
+class FileSignIns:
+    """Stored sign-ins, shared by every process of a keep."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is the state folder of the keep."""
         self._state = folder
         self._folder = folder / "sign-ins"
 
-    def get(self, upstream: str) -> Kept | None:
-        """What is kept of a sign-in; raises `StateUnusable` where others may read or write it."""
+    def get(self, upstream: str) -> StoredSignIn | None:
+        """A stored sign-in; raises `StateUnusable` where other users may read or write it."""
         path = self._path(upstream)
         if not is_there(self._folder):
             return None
         check_private(self._folder)
         raw = self._raw(path)
+        if raw is None:
+            return None
         try:
-            return None if raw is None else msgspec.json.decode(raw, type=Kept)
+            # Alone first: the rest of a later version may have another shape.
+            version = msgspec.json.decode(raw, type=_Versioned).version
+            if version > SIGN_IN_VERSION:
+                raise newer_format(path, version, SIGN_IN_VERSION)
+            return msgspec.json.decode(raw, type=StoredSignIn)
         except msgspec.DecodeError:
-            raise self._unusable(path) from None  # without its words, which hold what is secret
+            raise self._unusable(path) from None  # without its message, which quotes the secret
 
     def _raw(self, path: Path) -> bytes | None:
         try:
+            # No link, and no waiting for a pipe; owner and mode are checked on the opened file, so that
+            # nobody can swap it between check and use.
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
@@ -58,15 +71,15 @@ class FileTokens:
         finally:
             os.close(descriptor)
 
-    def put(self, upstream: str, kept: Kept) -> None:
-        """Keep it, instead of what was kept before."""
+    def put(self, upstream: str, kept: StoredSignIn) -> None:
+        """Store a sign-in, replacing the one before."""
         path = self._path(upstream)
         make_private(self._state)
         make_private(self._folder)
         write_whole(path, msgspec.json.encode(kept))
 
     def forget(self, upstream: str) -> bool:
-        """Keep nothing; says whether there was something."""
+        """Delete a sign-in; whether there was one."""
         try:
             self._path(upstream).unlink()
         except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""Events in; logs out. May fail, never blocks a call."""
+"""Telemetry: events as logs, metrics, spans and webhooks. May fail, never blocks a call."""

@@ -1,11 +1,13 @@
 """Events as log records (OBS-1): a short message, snake_case fields in `extra`, correlation ids.
 
-Each event has one line in `_LINES`. A record that no handler would read is not made.
+Each event has one entry in `_LINES`. A record that no handler would read is not created.
 """
 
+import json
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
 
 from toolkeep import events
 from toolkeep.events import Event
@@ -17,7 +19,7 @@ _STORE = logging.getLogger("toolkeep.store")
 _POLICY = logging.getLogger("toolkeep.policy")
 _EXECUTION = logging.getLogger("toolkeep.execution")
 
-logging.getLogger("toolkeep").addHandler(logging.NullHandler())  # silent unless the host listens
+logging.getLogger("toolkeep").addHandler(logging.NullHandler())  # silent unless the host configures logging
 
 
 def _all_fields(event: Event) -> dict[str, Any]:
@@ -127,7 +129,7 @@ _LINES: dict[type[Event], _Line] = {
 
 
 class LogListener:
-    """Writes events to the standard library's loggers below `toolkeep`."""
+    """Event listener that logs to the standard library's loggers below `toolkeep`."""
 
     def __init__(self, *, validation_failure_level: int = logging.WARNING) -> None:
         failed = _LINES[events.ValidationFailed]._replace(level=validation_failure_level)
@@ -135,17 +137,18 @@ class LogListener:
 
     @property
     def is_timed(self) -> bool:
-        """Whether calls that pass are logged too, as things stand now."""
+        """Whether passing validations would be logged at the current level."""
         return _is_heard(_VALIDATION, logging.DEBUG)
 
     def __call__(self, event: Event) -> None:
-        """Write one event, if anyone reads it."""
+        """Log one event if a handler would read it."""
         line = self._lines.get(type(event))
         if line is None or not _is_heard(line.logger, line.level):
             return
         fields = dict(line.fields(event))
         record = (line.message, fields) if "%(" in line.message else (line.message,)
         line.logger.log(line.level, *record, extra=fields)
+        # Arguments, even redacted, are logged only at debug level (VAL-6).
         if isinstance(event, events.ValidationFailed) and _VALIDATION.isEnabledFor(logging.DEBUG):
             errors = [error.to_dict() for error in event.refusal.errors]
             details = {**fields, "errors": errors, "arguments": event.arguments()}
@@ -153,7 +156,7 @@ class LogListener:
 
 
 def _is_heard(logger: logging.Logger, level: int) -> bool:
-    """Whether any handler would do something: a record that nobody reads costs 8 µs."""
+    """Whether any handler would emit it: a record that nobody reads costs 8 µs."""
     if not logger.isEnabledFor(level):
         return False
     here: logging.Logger | None = logger
@@ -163,3 +166,32 @@ def _is_heard(logger: logging.Logger, level: int) -> bool:
                 return True
         here = here.parent if here.propagate else None
     return False
+
+
+_PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "taskName", "asctime"}
+
+
+class JsonFormatter(logging.Formatter):
+    """JSON formatter for log collectors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a record as one JSON line."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {
+            "timestamp": time,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        fields = {name: value for name, value in vars(record).items() if name not in _PLAIN}
+        line |= {name: value for name, value in fields.items() if name not in line}
+        if isinstance(record.args, dict):
+            line |= {name: value for name, value in record.args.items() if name not in line}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> str:
+    """Timestamps in the format of `timestamp`."""
+    return value.isoformat(timespec="milliseconds") if isinstance(value, datetime) else str(value)

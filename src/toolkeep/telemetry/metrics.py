@@ -1,7 +1,8 @@
 """Events as Prometheus metrics (OBS-1), with the names that dashboards know.
 
-A tool's children are bound when it is registered, so that counting a call is an addition; what a model
-invents is counted as `unknown`, and a tool that is gone keeps no label. Needs the extra `server`.
+Label children are bound when a tool is registered, so counting a call is one addition. Unregistered tool
+names are counted as `unknown`: a model could invent names without end (label cardinality). A removed tool
+keeps no label. Needs the extra `server`.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +22,7 @@ _STATUSES: Final = ("ok", "pending", "error")
 
 
 class _Bound:
-    """What is counted of one tool."""
+    """The bound metrics of one tool."""
 
     __slots__ = ("calls", "failed", "passed", "seconds", "validation")
 
@@ -34,10 +35,10 @@ class _Bound:
 
 
 class Metrics:
-    """Counts what one keep does; subscribe it with `timed=True`."""
+    """Metrics of one keep; subscribe it with `timed=True`."""
 
     def __init__(self, tool_names: Iterable[str], size: Callable[[], int]) -> None:
-        """`tool_names` are those of every version registered so far; `size` is how many tools there are."""
+        """`tool_names` are the names of all registered versions; `size` returns the number of tools."""
         self.registry = registry = CollectorRegistry()
         self.registrations = Counter(
             "acode_tool_registrations", "Definitions registered.", ["tool_name"], registry=registry
@@ -93,11 +94,11 @@ class Metrics:
             count(event)
 
     def page(self) -> bytes:
-        """Everything, as Prometheus reads it."""
+        """All metrics in Prometheus text format."""
         return generate_latest(self.registry)
 
     def label(self, tool_name: str) -> str:
-        """The name of a registered tool; `unknown` for any other."""
+        """The label of a tool; `unknown` if it is not registered."""
         return tool_name if tool_name in self._bound else UNKNOWN
 
     def _register(self, name: str) -> None:
@@ -109,6 +110,7 @@ class Metrics:
         self._register(event.tool_name)
 
     def _unregistered(self, event: events.ToolUnregistered) -> None:
+        # With a version, others of the tool remain, and so do its labels.
         if event.version or self._bound.pop(event.tool_name, None) is None:
             return
         self.registrations.remove_by_labels({"tool_name": event.tool_name})

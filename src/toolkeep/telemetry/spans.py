@@ -1,7 +1,7 @@
-"""Calls as OpenTelemetry spans, and definitions as its instruments (OBS-1), by the GenAI and MCP conventions.
+"""OpenTelemetry spans for calls and instruments for definitions (OBS-1), by the GenAI and MCP conventions.
 
-Only the API is used: which SDK collects, and whether any does, is the deployer's. No argument, result or
-secret is ever an attribute. Needs the extra `server`.
+Uses only the API: the deployer chooses the SDK, if any. No argument, result or secret is ever an attribute,
+because traces leave the machine. Needs the extra `server`.
 """
 
 import contextlib
@@ -24,22 +24,22 @@ UNKNOWN: Final = "unknown"
 
 
 class Setting(NamedTuple):
-    """What a span of a call says of where the call came from."""
+    """The origin of a call, for its span."""
 
     method: str = ""
-    """The MCP method that asked for it; empty where none did."""
+    """The MCP method that caused it; empty if none."""
     attributes: Mapping[str, Any] = {}
 
 
-class Keeper(Protocol):
-    """What is observed."""
+class ObservedKeep(Protocol):
+    """The observed keep."""
 
     def tools(self) -> list[RegisteredTool]:
-        """Every tool."""
+        """All tools."""
 
 
 class CallSpans:
-    """Opens a span for every call; `setting` says where a call came from."""
+    """Creates a span for every call; `setting` returns its origin."""
 
     def __init__(self, setting: Callable[[], Setting] = Setting) -> None:
         self._tracer = trace.get_tracer(SCOPE)
@@ -47,7 +47,10 @@ class CallSpans:
 
     @contextlib.contextmanager
     def around(self, call: ToolCall, tool_name: str) -> Iterator[Callable[[ToolResult], None]]:
-        """A span around one call; hand it the result. `tool_name` is `unknown` for what is not registered."""
+        """Context manager for the span of one call; yields a function that takes the result.
+
+        `tool_name` is `unknown` for unregistered tools.
+        """
         setting = self._setting()
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": "execute_tool",
@@ -67,20 +70,21 @@ class CallSpans:
 
 
 def _tell(span: Span, result: ToolResult) -> None:
-    """What became of the call."""
+    """Set status attributes on the span."""
     if not span.is_recording():
         return
     span.set_attribute("toolkeep.call.status", result.status)
     if result.isolation:
         span.set_attribute("toolkeep.call.isolation", result.isolation)
     if result.code is not None:
+        # The code and never the message, which may quote arguments.
         span.set_attribute("error.type", result.code.value)
         span.set_status(Status(StatusCode.ERROR))
 
 
 @contextlib.contextmanager
 def continued(carrier: Mapping[str, str]) -> Iterator[None]:
-    """Go on with the trace that a request carries, where it carries one."""
+    """Continue the trace of an incoming request (trace context propagation)."""
     token = context.attach(propagate.extract(carrier))
     try:
         yield
@@ -89,9 +93,9 @@ def continued(carrier: Mapping[str, str]) -> Iterator[None]:
 
 
 class DefinitionInstruments:
-    """The instruments about definitions; subscribe it to a keep's events."""
+    """OpenTelemetry instruments for definitions; subscribe it to a keep's events."""
 
-    def __init__(self, keep: Keeper) -> None:
+    def __init__(self, keep: ObservedKeep) -> None:
         meter = metrics.get_meter(SCOPE)
         _observed.add(keep)
         _observe_categories()
@@ -106,7 +110,7 @@ class DefinitionInstruments:
         )
 
     def __call__(self, event: Event) -> None:
-        """Note one event."""
+        """Record one event."""
         match event:
             case events.ToolDefinitionValidatedEvent():
                 self._duration.record(event.validation_duration_s, {"category": event.category})
@@ -116,13 +120,13 @@ class DefinitionInstruments:
                 self._created.add(1, {"category": event.category})
 
 
-_observed: Final["WeakSet[Keeper]"] = WeakSet()
+_observed: Final["WeakSet[ObservedKeep]"] = WeakSet()
 """The keeps of this process whose definitions are counted."""
 
 
 @functools.cache
 def _observe_categories() -> None:
-    """One instrument for all keeps: an SDK takes the first of a name and leaves the others unasked."""
+    """One gauge for all keeps: an SDK keeps the first instrument of a name and ignores later ones."""
     metrics.get_meter(SCOPE).create_observable_gauge(
         "tools.definitions.by_category", [_by_category], description="Definitions per category."
     )

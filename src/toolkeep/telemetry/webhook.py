@@ -1,10 +1,9 @@
-"""Events to a webhook, as CloudEvents 1.0, signed (STO-2). Never in the way of a call.
+"""Webhook delivery of events as signed CloudEvents 1.0 (STO-2). Never blocks a call.
 
-Comes in: events, which wait in a bounded queue; a thread posts them one after the other, in their order.
-What is not taken is tried again with growing pauses and given up in the end; what finds the queue full is
-lost, and counted. The target is vetted like that of any tool: over TLS, and every address public. The
-signature is that of Standard Webhooks: HMAC-SHA256 over id, time and body. It proves who sent an event, not
-that none is missing.
+Events enter a bounded queue; a thread posts them in order. Failed deliveries are retried with growing backoff
+and finally dropped; events that find the queue full are dropped and counted. The target is vetted like a
+tool's host: TLS, public addresses only (SSRF). The signature is that of Standard Webhooks: HMAC-SHA256 over
+id, timestamp and body. It authenticates the sender, but does not prove that no event is missing.
 """
 
 import asyncio
@@ -34,12 +33,12 @@ from toolkeep.limits import (
     WEBHOOK_QUEUE,
     WEBHOOK_SECONDS,
 )
+from toolkeep.network.allowlist import HostAllowlist
 from toolkeep.network.budget import Budget
-from toolkeep.network.endpoint import Request
 from toolkeep.network.errors import NetworkError
-from toolkeep.network.fetching import fetch
+from toolkeep.network.fetch import fetch
 from toolkeep.network.hosts import HostScope, read_url
-from toolkeep.network.reaching import HostReach
+from toolkeep.network.http_endpoint import Request
 
 log = logging.getLogger("toolkeep.webhook")
 
@@ -55,13 +54,13 @@ TYPES: Final[dict[str, type[Event]]] = {
         events.ApprovalDecided,
     )
 }
-"""The events that a webhook may be sent."""
+"""Event types that can be sent to a webhook."""
 
 _PREFIX: Final = "whsec_"
 
 
 class Webhook:
-    """Posts events to one URL until it is closed. A listener for `Keep.subscribe`."""
+    """Webhook sender for one URL. A listener for `Keep.subscribe`."""
 
     def __init__(
         self,
@@ -73,6 +72,7 @@ class Webhook:
         pauses: Sequence[float] = WEBHOOK_PAUSES,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        # Events name agents and tools, and the signature does not encrypt them.
         if read_url(url).scheme != "https":
             raise ValueError("a webhook must begin with https://")
         self._url = url
@@ -86,10 +86,10 @@ class Webhook:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self.lost = 0
-        """Events that nobody will get: the queue was full, or the target took none for too long."""
+        """Number of dropped events: the queue was full, or all retries failed."""
 
     def __call__(self, event: Event) -> None:
-        """Put an event into the queue, if it is one to be sent; never waits."""
+        """Enqueue an event if its type is selected; never blocks."""
         if not isinstance(event, self._types) or self._is_over.is_set():
             return
         event_id = str(uuid.uuid4())
@@ -101,19 +101,20 @@ class Webhook:
         self._start()
 
     def close(self) -> None:
-        """Send what waits, once each and not for long, and end."""
+        """Flush the queue, one attempt each within a time limit, and stop."""
         self._is_over.set()
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
-            with contextlib.suppress(queue.Full):  # then it ends by the clock
+            with contextlib.suppress(queue.Full):  # then the join times out
                 self._waiting.put_nowait(None)
             thread.join(WEBHOOK_CLOSE_SECONDS)
 
     def _start(self) -> None:
-        """A thread, made by the first event: who only lists tools has none."""
+        """Start the thread with the first event, so that a keep that sends none has none."""
         with self._lock:
             if self._thread is None and not self._is_over.is_set():
+                # A daemon: an unreachable webhook must not keep the interpreter from exiting.
                 thread = threading.Thread(target=self._run, name="toolkeep-webhook", daemon=True)
                 thread.start()
                 self._thread = thread
@@ -129,7 +130,7 @@ class Webhook:
             return None
 
     def _deliver(self, event_id: str, body: bytes) -> None:
-        """Post until it is taken, with growing pauses; at the end of all, once."""
+        """Post with retries and backoff; after `close` only once."""
         for pause_s in (*self._pauses, None):
             reason = self._post(event_id, body)
             if not reason:
@@ -141,18 +142,19 @@ class Webhook:
         self._lose(reason)
 
     def _post(self, event_id: str, body: bytes) -> str:
-        """Why an event was not taken; empty where it was."""
+        """Post once; returns the reason of failure, empty on success."""
         try:
             return asyncio.run(self._ask(event_id, body))
         except (NetworkError, TimeoutError) as error:
             return str(error) or "no answer in time"
-        except Exception as error:  # noqa: BLE001 -- telemetry may fail, and never ends a thread silently
+        except Exception as error:  # noqa: BLE001 -- no failure may end the thread silently
             return type(error).__name__
 
     async def _ask(self, event_id: str, body: bytes) -> str:
         host = read_url(self._url)
         shown = f"[{host.name}]:{host.port}" if ":" in host.name else f"{host.name}:{host.port}"
-        reach = HostReach(writes=(HostScope.read(shown),))
+        # An allowlist of one host: a redirect or a DNS answer cannot lead the request elsewhere.
+        reach = HostAllowlist(writes=(HostScope.read(shown),))
         headers = signed_headers(self._key, event_id, int(self._clock()), body)
         request = Request(method="POST", url=self._url, headers=headers, body=body)
         budget = Budget(NetworkBounds(max_requests=1, max_bytes=len(body) + WEBHOOK_ANSWER_BYTES))
@@ -166,7 +168,7 @@ class Webhook:
 
 
 def cloud_event(event: Event, event_id: str, source: str) -> bytes:
-    """An event as CloudEvents has it, in JSON."""
+    """An event in CloudEvents JSON format."""
     data: dict[str, Any] = msgspec.to_builtins(event)
     told = getattr(event, "timestamp", None) or datetime.now(UTC)
     envelope = {
@@ -183,7 +185,7 @@ def cloud_event(event: Event, event_id: str, source: str) -> bytes:
 
 
 def signing_key(secret: str) -> bytes:
-    """The key in a secret: `whsec_` and base64, or any text as it is."""
+    """The HMAC key of a secret: `whsec_` and base64, or any text as is."""
     if not secret.startswith(_PREFIX):
         return secret.encode()
     try:
@@ -193,7 +195,7 @@ def signing_key(secret: str) -> bytes:
 
 
 def signed_headers(key: bytes, event_id: str, at: int, body: bytes) -> tuple[tuple[str, str], ...]:
-    """The headers by which a receiver knows who sent a body, and when."""
+    """Signature headers; id and timestamp are signed too, so that a receiver can detect replays."""
     mac = hmac.digest(key, f"{event_id}.{at}.".encode() + body, hashlib.sha256)
     return (
         ("Content-Type", "application/cloudevents+json"),

@@ -4,8 +4,8 @@ import json
 import logging
 from typing import Any
 
-from toolkeep.definitions.context import ToolContext
-from toolkeep.definitions.contract import InvokeResult
+from toolkeep.authoring.agent_tool_class import InvokeResult
+from toolkeep.definitions.tool_context import ToolContext
 
 
 class HelloWorldTool:
@@ -22,7 +22,7 @@ class HelloWorldTool:
 
     @property
     def name(self) -> str:
-        """The name under which the tool is called."""
+        """The name of the tool."""
         return self.TOOL_NAME
 
     @staticmethod
@@ -65,7 +65,7 @@ class HelloWorldTool:
 
 
 def _name_in(arguments_json: str) -> str | None:
-    """The name without blanks around it; None where there is no text of that name."""
+    """The name, stripped; None if it is no text."""
     try:
         name = json.loads(arguments_json)["name"]
     except (ValueError, KeyError, TypeError):

@@ -21,12 +21,12 @@ import jsonschema_rs
 import msgspec
 
 from toolkeep.limits import FANOUT, KIB, PATTERN_BYTES, PATTERN_CACHE_BYTES, PATTERNS, SCHEMA_NODES
-from toolkeep.validation.keywords import ASSERTED_FORMATS, Schema, all_schemas, is_leaf, types_of
+from toolkeep.validation.call_size import Size
 from toolkeep.validation.references import applied_in_place, is_alone
-from toolkeep.validation.size import Size
+from toolkeep.validation.schema_keywords import ASSERTED_FORMATS, Schema, all_schemas, is_leaf, types_of
 
 _ROUNDS = 64
-"""Levels of nesting looked ahead; arguments are not nested deeper."""
+"""Levels of nesting that the analysis looks ahead; arguments are never nested deeper."""
 
 _CONTAINER_OPTION_STEPS = 5
 """Comparing a value with one object or array of an enum (0.4 µs); plain options are hashed."""
@@ -48,6 +48,9 @@ digit for a type check, 0.25 for a limit, 0.85 for multipleOf)."""
 _FRACTION_STEPS = 40
 """Dividing a number by a fraction (`multipleOf: 0.01`): 3 µs for an amount of money, 11 for 17 digits."""
 
+_WHOLE_STEPS = 8
+"""Dividing a number with a fraction by a whole one (`multipleOf: 3`): 0.8 µs."""
+
 _FRACTION_EXPONENT_STEPS = 3
 """The same for each power of ten of either, which the engine multiplies out (0.15 to 0.28 µs): a number took
 100 µs under 5e-324."""
@@ -62,7 +65,10 @@ _OPTIONS_PER_ERROR = 10
 """Options of an enum that cost as much to list in an error as another error does."""
 
 _MOST_PLACES = 10_000
-"""Places that are weighed, each as often as it is reached. Real tools need at most 376."""
+"""Places that are weighed, counted each time they are reached.
+
+Real tools need at most 376; without the limit a small schema with many references takes minutes to analyze.
+"""
 
 _NAME_ERRORS = 60
 """An error about a property's name copies the whole object, once for each bad name."""
@@ -72,7 +78,7 @@ PAIR_STEPS = 2
 
 
 class TooCostly(ValueError):
-    """The schema would let a call cost too much, or never end."""
+    """The schema would let a call cost too much, or never terminate."""
 
     def __init__(self, reason: str, mend: str) -> None:
         super().__init__(reason)
@@ -80,7 +86,7 @@ class TooCostly(ValueError):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What one value, and one character, of a call can cost at the most."""
+    """The most that one value, and one character, of a call can cost."""
 
     fanout: int
     steps: int
@@ -89,16 +95,16 @@ class Cost(msgspec.Struct, frozen=True):
     number_steps: int
     exponent_steps: int
     errors: int
-    """How many errors one value can have; an error that lists many allowed values counts more."""
+    """The errors that one value can have; an error that lists many allowed values counts more."""
     matches_keys: bool
-    """Whether patterns are tried on the names of properties."""
+    """Whether patterns are matched against property names."""
     compares_items: bool
-    """Whether the items of an array are compared with each other."""
+    """Whether array items are compared with each other."""
     has_alternatives: bool
     """Whether one error can hold the errors of several alternatives."""
 
     def work(self, size: Size) -> int:
-        """The steps that checking a call of that size takes at the most."""
+        """An upper bound of the steps that validating a call of this size takes."""
         pairs = size.wide_integers * size.wide_digits * PAIR_STEPS if self.compares_items else 0
         return (
             size.values * self.steps
@@ -127,7 +133,7 @@ _NOTHING = _Weight(0, 0, 0, 0, 0, 0, 0)
 
 
 def measure(root: dict[str, Any], *, fanout: int = FANOUT) -> Cost:
-    """The cost of a closed schema; `TooCostly` where there is no acceptable bound."""
+    """The cost of a closed schema; raises `TooCostly` where there is no acceptable bound."""
     analysis = _Analysis(root, fanout)
     worst = analysis.worst(root)
     return Cost(
@@ -139,7 +145,7 @@ def measure(root: dict[str, Any], *, fanout: int = FANOUT) -> Cost:
 
 
 class _Analysis:
-    """The places of a schema as a graph; its weights are raised until nothing grows any more."""
+    """The places of a schema as a graph, whose weights are raised until a fixed point is reached."""
 
     def __init__(self, root: dict[str, Any], fanout: int) -> None:
         self.root = root
@@ -151,12 +157,12 @@ class _Analysis:
         self._places = 0
         self._own: dict[int, _Weight] = {}
         self._inside: dict[int, list[tuple[_Weight, list[int]]]] = {}
-        """Of the places that hold others."""
+        """For each place that holds others."""
         self._count(root)
         self._explore(root)
 
     def _count(self, root: Schema) -> None:
-        """Bound the schemas themselves, and their patterns, before anything is multiplied."""
+        """Bound the number of schemas and patterns before anything is multiplied."""
         patterns: set[str] = set()
         for count, schema in enumerate(all_schemas(root)):
             if count == SCHEMA_NODES:
@@ -174,7 +180,7 @@ class _Analysis:
             raise TooCostly(f"has {len(patterns)} patterns, at most {PATTERNS} are allowed", "use fewer")
 
     def _explore(self, root: dict[str, Any]) -> None:
-        """Find every place that a value can stand at, and what applies there."""
+        """Find every place where a value can stand, and the schemas applied there."""
         waiting: list[dict[str, Any]] = [root]
         while waiting:
             schema = waiting.pop()
@@ -214,11 +220,12 @@ class _Analysis:
             if not grown:
                 break
             weights.update(raised)
-            waiting = {holder for place in grown for holder in holders[place]}  # the others stay as they are
+            # the others cannot have changed
+            waiting = {holder for place in grown for holder in holders[place]}
         return weights[id(root)]
 
     def _holders(self) -> dict[int, list[int]]:
-        """For each place those that it is part of."""
+        """For each place, the places that contain it."""
         holders: dict[int, list[int]] = {place: [] for place in self._own}
         for holder, insides in self._inside.items():
             for _, parts in insides:
@@ -227,7 +234,7 @@ class _Analysis:
         return holders
 
     def _raise(self, place: int, weights: dict[int, _Weight]) -> _Weight:
-        totals = {self._own[place]}  # most of the others are alike
+        totals = {self._own[place]}  # most of the others are equal
         for constant, parts in self._inside[place]:
             total = constant
             for part in parts:
@@ -236,7 +243,7 @@ class _Analysis:
         return _Weight(*map(max, zip(*totals, strict=True)))
 
     def _expand(self, schema: Schema, above: frozenset[int], group: list[dict[str, Any]]) -> None:
-        """Add every schema that is applied to the same value, as often as it is."""
+        """Add every schema applied to the same value, as often as it is applied."""
         if not isinstance(schema, dict):
             return
         if id(schema) in above:
@@ -259,12 +266,12 @@ class _Analysis:
 _WEIGHS_MORE = frozenset(("$ref", "uniqueItems"))
 _COUNTED = frozenset(("anyOf", "oneOf", "pattern", "patternProperties", "propertyNames", "uniqueItems"))
 _KINDS_OF_PLACES = 2
-"""Under a name that is not listed, and in an array: those that every schema speaks of."""
+"""Under a name that is not listed, and in an array: the kinds that every schema covers."""
 
 
 def _own_weight(schema: dict[str, Any]) -> _Weight:
-    """One schema by itself, applied to one value."""
-    if _WEIGHED.isdisjoint(schema):  # as most
+    """The weight of one schema alone, applied to one value."""
+    if _WEIGHED.isdisjoint(schema):  # the common case
         return _NUMBER if "number" in (types_of(schema) or ()) else _PLAIN
     containers = sum(isinstance(o, (dict, list)) for o in (*schema.get("enum", ()), schema.get("const")))
     required = len(schema.get("required", ())) + sum(map(len, schema.get("dependentRequired", {}).values()))
@@ -285,7 +292,7 @@ _WEIGHED = frozenset(
          "required", *_DIGIT_STEPS,
     )
 )  # fmt: skip
-"""Keywords that add to what a type alone weighs."""
+"""Keywords that cost more than a type check."""
 
 
 def _digit_steps(schema: dict[str, Any]) -> int:
@@ -301,13 +308,16 @@ def _digit_steps(schema: dict[str, Any]) -> int:
 
 
 def _number_steps(schema: dict[str, Any]) -> tuple[int, int]:
-    """What a number costs beyond a step, and what each power of ten of a fraction far from one does."""
+    """What a number costs beyond one step, and what each power of ten of a fraction far from one costs."""
     numbers = exponents = 0
     divisor = schema.get("multipleOf")
     if isinstance(divisor, (int, float)):
         is_whole = float(divisor).is_integer() if abs(divisor) < _WIDEST else True
-        numbers += 0 if is_whole else _FRACTION_STEPS + _FRACTION_EXPONENT_STEPS * _decimals(divisor)
-        exponents += 1 if is_whole else _FRACTION_EXPONENT_STEPS
+        if is_whole:
+            numbers, exponents = _WHOLE_STEPS, 1
+        else:
+            numbers = _FRACTION_STEPS + _FRACTION_EXPONENT_STEPS * _decimals(divisor)
+            exponents = _FRACTION_EXPONENT_STEPS
     numbers += _BOUND_STEPS * sum(_digits(schema.get(bound)) > 0 for bound in _BOUNDS)
     for option in _listed(schema):
         if digits := _digits(option):
@@ -318,16 +328,17 @@ def _number_steps(schema: dict[str, Any]) -> tuple[int, int]:
 
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _WIDEST = 1e18
+"""Numbers up to here fit 64 bits, where arithmetic takes constant time."""
 _BITS_PER_DIGIT = 3
 
 
 def _decimals(divisor: float) -> int:
-    """The powers of ten that make a fraction whole, about."""
+    """Roughly the powers of ten that make a fraction an integer."""
     return max(0, -math.frexp(divisor)[1]) // _BITS_PER_DIGIT
 
 
 def _digits(number: Any) -> int:
-    """The digits of a number beyond 64 bits; none of others."""
+    """The digits of a number beyond 64 bits; 0 for others."""
     if not isinstance(number, (int, float)) or abs(number) < _WIDEST:
         return 0
     bits = number.bit_length() if isinstance(number, int) else math.frexp(number)[1]
@@ -335,7 +346,7 @@ def _digits(number: Any) -> int:
 
 
 def _listed(schema: dict[str, Any]) -> Iterator[Any]:
-    """The values that a schema allows, and all values inside them."""
+    """The values that a schema lists, and all values inside them."""
     waiting = [*schema.get("enum", ()), schema.get("const")]
     while waiting:
         value = waiting.pop()
@@ -345,14 +356,14 @@ def _listed(schema: dict[str, Any]) -> Iterator[Any]:
 
 
 class _Place(NamedTuple):
-    """What applies to one child of a value: schemas, patterns tried on its name, further steps."""
+    """What is applied to one child of a value: schemas, patterns matched against its name, further steps."""
 
     schemas: list[Schema]
     patterns: tuple[str, ...] = ()
     steps: int = 0
 
     def constant_and_parts(self) -> tuple[_Weight, list[int]]:
-        """What the place costs in itself, and the schemas that it adds to that."""
+        """The constant cost of the place, and the schemas that add to it."""
         parts = [id(schema) for schema in self.schemas if isinstance(schema, dict)]
         trivial = len(self.schemas) - len(parts)
         if not trivial and not self.steps and not self.patterns:
@@ -393,9 +404,9 @@ _ANY_NAME = ("additionalProperties", "unevaluatedProperties", "propertyNames")
 _ANY_ITEM = ("items", "contains", "unevaluatedItems", "additionalItems")
 
 
-@lru_cache(maxsize=1000)  # the patterns are other people's
+@lru_cache(maxsize=1000)  # bounded: imported schemas bring patterns without end
 def pattern_steps(pattern: str) -> int:
-    """The steps of matching one character, from the size that the pattern compiles to."""
+    """The steps of matching one character, derived from the compiled size of the pattern."""
     size = KIB // 2
     while size < PATTERN_BYTES and not _compiles(pattern, size):
         size *= 2

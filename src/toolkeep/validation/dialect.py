@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from toolkeep.definitions.parameter import SECRET_KEY, is_secret
-from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, Schema, all_schemas
+from toolkeep.validation.schema_keywords import LISTS, MAPS, SINGLE, Schema, all_schemas
 
 
 class Dialect(Enum):
@@ -32,7 +32,7 @@ _LATER_THAN_DRAFT_07 = frozenset(
 
 
 def dialect_of(schema: dict[str, Any]) -> Dialect | None:
-    """The dialect that `$schema` declares, 2020-12 where it is silent, None for any other."""
+    """The dialect that `$schema` declares; 2020-12 where it is missing, None for an unknown one."""
     declared = schema.get("$schema")
     if declared is None:
         return Dialect.DRAFT_2020_12
@@ -45,7 +45,7 @@ def dialect_of(schema: dict[str, Any]) -> Dialect | None:
 
 
 def upgrade(schema: dict[str, Any], dialect: Dialect) -> Schema:
-    """The schema in keywords that the rest of validation knows; it accepts exactly the same values."""
+    """The schema in the keywords that the rest of validation knows; it accepts exactly the same values."""
     if dialect is Dialect.DRAFT_07:
         return _upgrade_draft_07(schema)
     if any("dependencies" in part for part in all_schemas(schema)):
@@ -76,7 +76,10 @@ _DEFINITIONS = ("$defs", "definitions")
 
 
 def _mark(schema: dict[str, Any]) -> dict[str, Any]:
-    """What no reference hides from us: that a value is secret."""
+    """Keep the secret mark beside a draft-07 `$ref`, which hides all its siblings.
+
+    A mark that is dropped here would put the secret into refusals and the log.
+    """
     return {SECRET_KEY: True} if is_secret(schema) else {}
 
 
@@ -96,7 +99,7 @@ def _split(dependencies: dict[str, Any], rewrite: Callable[[Schema], Schema]) ->
 
 
 def _inside(keyword: str, value: Any, rewrite: Callable[[Schema], Schema]) -> Any:
-    """What a keyword holds, the schemas in it rewritten."""
+    """The value of a keyword with the schemas in it rewritten."""
     if keyword in MAPS and isinstance(value, dict):
         return {name: rewrite(schema) for name, schema in value.items()}
     if (keyword in LISTS or keyword == "items") and isinstance(value, list):

@@ -3,7 +3,7 @@
 In comes a schema, references resolved; out goes a decoder that parses and checks in one go, in little more
 than the time of a parser alone, or nothing. Whatever the decoder reads, the schema accepts, with the same
 value; what it does not read proves nothing and goes through the engine. It skips properties that the schema
-does not list: the caller counts members, as it does for keys that stand twice (`members.py`).
+does not list: the caller counts members, as it does for keys that stand twice (`member_count.py`).
 """
 
 from collections.abc import Callable, Mapping
@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Literal, NotRequired, Required, TypedD
 
 import msgspec
 
-from toolkeep.pointers import look_up
-from toolkeep.validation.keywords import Schema, types_of
+from toolkeep.json_values.pointers import look_up
+from toolkeep.validation.schema_keywords import Schema, types_of
 
 Decode = Callable[[bytes], dict[str, Any]]
 

@@ -3,13 +3,14 @@
 from typing import Any
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.public import public_schema
-from toolkeep.pointers import look_up
-from toolkeep.validation.keywords import Schema, types_of
+from toolkeep.definitions.redacted_schema import public_schema
+from toolkeep.json_values.pointers import look_up
+from toolkeep.validation.schema_keywords import Schema, types_of
 
 _DEPTH = 8
+"""Levels of nesting in an example; a recursive schema ends there."""
 _MOST = 50
-"""Characters and items of an example; a schema that wants more gets none."""
+"""Characters and items of an example. A schema that demands more gets no example."""
 
 _FORMATS = {
     "date": "2026-01-31",
@@ -25,7 +26,8 @@ _FORMATS = {
 
 
 def example_call(tool: RegisteredTool) -> dict[str, Any] | None:
-    """Arguments that would pass, with what is required and nothing more; None where types do not suffice."""
+    """The smallest arguments that pass; None where types alone do not determine them."""
+    # An enum or const of a sensitive tool may itself be the secret.
     if tool.definition.sensitive:
         return None
     schema, told = tool.arguments, public_schema(tool.arguments.schema)
@@ -35,14 +37,14 @@ def example_call(tool: RegisteredTool) -> dict[str, Any] | None:
 
 
 class _Example:
-    """Makes the examples of one schema, each once: a part may be referred to from many places."""
+    """Builds the examples of one schema, each once: many places may reference the same subschema."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
         self._made: dict[tuple[int, int], Any] = {}
 
     def value(self, schema: Schema, depth: int) -> Any:
-        """A value that a part of the schema may take."""
+        """A value that matches a subschema."""
         if not isinstance(schema, dict) or depth == 0:
             return None
         key = (id(schema), depth)

@@ -1,8 +1,8 @@
-"""Everything that the engine objects to in a refused call, bounded in work at any size (VAL-5, VAL-7).
+"""Collect what the engine objects to in a refused call, with bounded work at any size (VAL-5, VAL-7).
 
-The engine collects errors eagerly, about 10 µs each with what is made of them; a large call is therefore
-searched part by part, and where a part cannot be taken apart its first error stands for it, or its place
-alone. All parts together have one allowance: fifty parts that are each affordable took seconds.
+The engine collects errors eagerly, at about 10 µs each including the report. A large call is therefore
+searched part by part; where a part cannot be split, its first error stands for it, or only its place. All
+parts share one budget: fifty parts that were each within a budget of their own took seconds.
 """
 
 import math
@@ -14,31 +14,31 @@ import jsonschema_rs
 import msgspec
 from jsonschema_rs import ValidationErrorKind as Kind
 
+from toolkeep.json_values.pointers import look_up
 from toolkeep.limits import FIRST_ERROR_WORK, REPORT_WORK
-from toolkeep.pointers import look_up
-from toolkeep.validation.closing import COMPOSERS
-from toolkeep.validation.compiler import CompiledSchema, compile_schema
-from toolkeep.validation.keywords import Schema
+from toolkeep.validation.close_objects import COMPOSERS
+from toolkeep.validation.compile import CompiledSchema, compile_schema
+from toolkeep.validation.schema_keywords import Schema
 
 Place = tuple["str | int", ...]
 
 _SEARCH_DEPTH = 3
-"""Levels that a large call is taken apart; each checks its values once more."""
+"""Levels at which a large call is split. Each level validates its values once more."""
 
 _LENGTHS = ("minProperties", "maxProperties")
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One objection of the engine: where, and its structured kind."""
+    """One error of the engine: its place and its structured kind."""
 
     place: Place
     kind: Kind | None
-    """None where finding out would take too long."""
+    """None where finding it would take too long."""
     base: Place = ()
-    """Where the searched part began; the places inside `kind` count from there."""
+    """Where the searched part begins; the places inside `kind` are relative to it."""
 
     def alternatives(self) -> "list[list[Fault]]":
-        """The faults of each alternative, where the kind is about alternatives."""
+        """The faults of each alternative, for `anyOf` and `oneOf`."""
         return [
             [Fault((*self.base, *error.instance_path), error.kind, self.base) for error in branch]
             for branch in getattr(self.kind, "context", ())
@@ -46,9 +46,9 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 def find_faults(compiled: CompiledSchema, value: Any, *, limit: int, weight: float = math.inf) -> list[Fault]:
-    """The faults of a call that was found invalid, at least one, about `limit` at the most.
+    """The faults of an invalid call: at least one, at most about `limit`.
 
-    `weight` is no less than what the value weighs, where that is known: the bytes of its text.
+    `weight` is an upper bound of the value's weight where one is known: the bytes of its text.
     """
     search = _Search(compiled, limit, weight)
     search.look(compiled.schema, compiled.validator, value, (), _SEARCH_DEPTH)
@@ -58,18 +58,18 @@ def find_faults(compiled: CompiledSchema, value: Any, *, limit: int, weight: flo
 
 
 def first_fault(compiled: CompiledSchema, value: Any) -> list[Fault]:
-    """One fault of a call that was found invalid."""
+    """One fault of an invalid call."""
     search = _Search(compiled, 1)
     search.first(compiled.validator, value, ())
     return search.faults
 
 
 _CHARS_PER_VALUE = 64
-"""Characters of text that cost as much to copy into an error as another value does."""
+"""Characters that cost as much to copy into an error as one more value."""
 
 
 def weigh(value: Any, limit: int) -> int:
-    """How much there is to copy, in values, counted up to `limit`."""
+    """How much an error about the value copies, in values, counted up to `limit`."""
     total = 1
     stack = [value]
     while stack and total <= limit:
@@ -102,11 +102,11 @@ class _Search:
         place: Place,
         depth: int,
     ) -> None:
-        """Collect what is wrong with the value at one place."""
+        """Collect the faults of the value at one place."""
         if (errors := self._most_errors(value)) <= self._errors_left:
             before = len(self.faults)
             self._collect(validator, value, place)
-            # An error about alternatives holds those of each of them, which nobody has counted.
+            # An error about alternatives holds the errors of each of them, which were not counted.
             found = len(self.faults) - before
             self._errors_left -= errors if self.compiled.cost.has_alternatives else found
             return
@@ -121,10 +121,10 @@ class _Search:
             self.first(validator, value, place)
 
     def _most_errors(self, value: Any) -> int:
-        """How many errors a value can have at the most, counted up to what is left."""
+        """An upper bound of the errors of a value, counted up to the rest of the budget."""
         each = self.compiled.cost.errors
         affordable = self._errors_left // each
-        if self.weight <= affordable:  # no part weighs more than the whole, and nothing need be counted
+        if self.weight <= affordable:  # no part weighs more than the whole, so no count is needed
             return each * int(self.weight)
         return each * weigh(value, affordable)
 
@@ -143,8 +143,8 @@ class _Search:
             self.faults.append(Fault((*place, *error.instance_path), error.kind, place))
 
     def _collect_object(self, shape: dict[str, Any], value: dict[str, Any], place: Place) -> None:
-        """What is wrong with a large object as such, found out on small ones that have the same faults: the
-        engine copies an object into every error about it."""
+        """The faults of a large object itself, found on small objects with the same faults: the engine copies
+        an object into every error about it."""
         dialect, most = self.compiled.dialect, 2 * self.limit
         missing = _missing(shape, value, most)
         self._collect(compile_schema(missing, dialect), dict.fromkeys(missing["dependentRequired"]), place)
@@ -162,8 +162,8 @@ class _Search:
         self._collect(_listing(shape, self.compiled), names, place)
 
     def _collect_array(self, shape: dict[str, Any], value: list[Any], place: Place) -> None:
-        """What is wrong with a large array as such, found out on a small one that has the same faults: the
-        engine copies the value it is asked about."""
+        """The faults of a large array itself, found on a small array with the same faults: the engine copies
+        the value into the error."""
         lengths: dict[str, Any] = {key: shape[key] for key in ("minItems", "maxItems") if key in shape}
         self._collect(compile_schema(lengths, self.compiled.dialect), [None] * len(value), place)
         if shape.get("uniqueItems"):
@@ -172,7 +172,7 @@ class _Search:
                 self._collect(unique, [None, None], place)
 
     def first(self, validator: jsonschema_rs.Validator, value: Any, place: Place) -> None:
-        """The first error alone, or only the place where even that would take long."""
+        """The first error only, or only the place where even that would take long."""
         if not self._affords_first(value):
             self.faults.append(Fault(place, None, place))
             return
@@ -182,8 +182,8 @@ class _Search:
             self.faults.append(Fault((*place, *error.instance_path), error.kind, place))
 
     def _affords_first(self, value: Any) -> bool:
-        """Whether the first error is few: the engine copies the value into it, and where there are
-        alternatives, into the errors of each of them."""
+        """Whether the first error is within the budget: the engine copies the value into it and, with
+        alternatives, into the errors of each."""
         if self.compiled.cost.has_alternatives:
             errors = self._most_errors(value)
             if errors > self._errors_left:
@@ -198,7 +198,7 @@ class _Search:
 
 
 def _simple(part: Schema, root: dict[str, Any]) -> dict[str, Any]:
-    """The schema behind references that stand alone."""
+    """The schema behind bare references."""
     for _ in range(10):
         if not isinstance(part, dict):
             return {}
@@ -231,7 +231,7 @@ def _members(
 
 
 def _missing(part: dict[str, Any], value: dict[str, Any], most: int) -> dict[str, Any]:
-    """What an object's schema demands and the object lacks, of each kind about so much at the most."""
+    """What an object's schema requires and the object lacks, at most about `most` of each kind."""
     required = islice((name for name in part.get("required", ()) if name not in value), most)
     dependent: dict[str, list[str]] = {}
     for name, needs in part.get("dependentRequired", {}).items():
@@ -243,7 +243,7 @@ def _missing(part: dict[str, Any], value: dict[str, Any], most: int) -> dict[str
 
 
 def _listing(part: dict[str, Any], compiled: CompiledSchema) -> jsonschema_rs.Validator:
-    """Which names an object's schema lists, with nothing about their values."""
+    """A validator for the property names that a schema lists, without their values."""
     names = {name: schema is not False for name, schema in part.get("properties", {}).items()}
     others = part.get("additionalProperties", not compiled.closes_objects)
     listing = {"properties": names, "additionalProperties": others if isinstance(others, bool) else True}

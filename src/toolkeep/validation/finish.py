@@ -1,25 +1,25 @@
-"""What is done to arguments that passed: defaults filled in, and `1.0` made an int where one was asked for.
+"""Finish validated arguments: fill in defaults, and turn `1.0` into an int where the schema wants an integer.
 
-Runs after validation (VAL-9), so that a default never hides a fault. Built once from the schema; a
-default that does not satisfy its own schema is never applied.
+Runs after validation (VAL-9): a default that was filled in before could hide a fault. Built once from the
+schema; a default that violates its own schema is never applied.
 """
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from toolkeep.definitions.frozen import thaw
+from toolkeep.json_values.frozen import thaw
+from toolkeep.json_values.pointers import look_up
 from toolkeep.limits import SCHEMA_NODES
-from toolkeep.pointers import look_up
-from toolkeep.validation.closing import WORDS, in_place
+from toolkeep.validation.close_objects import WORDS, in_place
 from toolkeep.validation.cost import TooCostly
-from toolkeep.validation.keywords import Schema, scalars_of, types_of
+from toolkeep.validation.schema_keywords import Schema, scalars_of, types_of
 
 _FEW = 8
 
 
 class Finisher:
-    """The finishing of the values at one place of a schema."""
+    """Finishes the values at one place of a schema."""
 
     __slots__ = (
         "defaults", "few_integers", "fillers", "holders", "is_integer", "is_only_integers", "items", "known",
@@ -29,26 +29,27 @@ class Finisher:
     def __init__(self) -> None:
         self.is_integer = False
         self.is_only_integers = False
-        """Whether all that is finished here are whole numbers in an object."""
+        """Whether only integer properties of an object are finished here."""
         self.defaults: tuple[tuple[str, Any], ...] = ()
-        """Plain defaults, which can be shared."""
+        """Immutable defaults, which calls can share."""
         self.fillers: tuple[tuple[str, Any], ...] = ()
-        """Objects and arrays, of which each call gets its own."""
+        """Objects and arrays: each call gets its own copy, or one call could change the default of the
+        next."""
         self.holders: dict[str, dict[str, Any]] = {}
-        """The schemas that state the defaults of either kind."""
+        """The schemas that state the defaults."""
         self.few_integers: tuple[str, ...] = ()
         self.many_integers: frozenset[str] = frozenset()
         """The properties that are integers, in one or the other."""
         self.nested: dict[str, Finisher] = {}
         self.others: Finisher | None = None
-        """What stands under names that are not listed."""
+        """What is finished under names that are not listed."""
         self.known: frozenset[str] = frozenset()
         self.items: Finisher | None = None
         self.positions: tuple[Finisher | None, ...] = ()
 
     @property
     def is_needed(self) -> bool:
-        """Whether this place has anything to finish itself."""
+        """Whether this place itself has anything to finish."""
         return bool(
             self.is_integer or self.defaults or self.fillers or self.few_integers or self.many_integers
         )
@@ -56,8 +57,8 @@ class Finisher:
     def finish_object(self, value: dict[str, Any]) -> None:
         """Finish an object in place.
 
-        Where a schema lists many properties, what the call holds is looped over instead: a schema may list
-        a thousand and a call hold ten thousand empty objects.
+        If the schema lists many properties, loop over those of the call instead: a schema may list a thousand
+        and a call hold ten thousand empty objects.
         """
         for name in self.few_integers:
             number = value.get(name)
@@ -76,7 +77,7 @@ class Finisher:
 
     def _finish_inside(self, value: dict[str, Any]) -> None:
         if self.others is not None:
-            known = self.known  # taking one set from the other would look at all of the schema's names
+            known = self.known  # a set difference would visit all names of the schema
             for name in [name for name in value if name not in known]:
                 value[name] = self.others.finish(value[name])
         for name in value if len(value) < len(self.nested) else self.nested:
@@ -84,7 +85,7 @@ class Finisher:
                 value[name] = self.nested[name].finish(value[name])
 
     def children(self, value: Any) -> Iterator[tuple["Finisher", Any]]:
-        """What a value holds that is finished itself, and by what."""
+        """The children of a value that are finished, with their finishers."""
         if isinstance(value, dict):
             if self.others is not None:
                 yield from ((self.others, inside) for name, inside in value.items() if name not in self.known)
@@ -98,7 +99,7 @@ class Finisher:
                 yield from ((self.items, inside) for inside in value[len(self.positions) :])
 
     def inside(self) -> Iterator["Finisher"]:
-        """The finishers of what stands directly inside."""
+        """The finishers of the direct children."""
         yield from self.nested.values()
         yield from (place for place in (self.others, self.items, *self.positions) if place is not None)
 
@@ -138,7 +139,7 @@ class Finisher:
         if items is None:
             return
         if items.is_only_integers and not start:
-            # The rows of a table: one loop a column takes a third of the time.
+            # Rows of a table: one loop for each column takes a third of the time.
             for name in items.few_integers:
                 for row in values:
                     if row.__class__ is dict and row.get(name).__class__ is float:
@@ -156,8 +157,8 @@ def make_finisher(
 ) -> Finisher | None:
     """The finisher of a tool's arguments, or None where there is nothing to finish.
 
-    `never_applied` holds the ids of the schemas whose default is not applied; `mends_integers` is
-    False for arguments in which a whole number surely is an int.
+    `never_applied` holds the ids of the schemas whose default is not applied; `mends_integers` is False for
+    arguments whose integers are ints already.
     """
     maker = _Maker(root, never_applied, mends_integers=mends_integers)
     finisher = maker.make(root)
@@ -183,9 +184,9 @@ class _Maker:
         return finisher
 
     def _place(self, schemas: list[Schema], *, adds: bool) -> Finisher:
-        """The finisher of a place where these schemas apply; it is filled later, as it may lead to itself.
+        """The finisher of a place where these schemas apply; filled in later, because it may be recursive.
 
-        `adds` says whether defaults may be added: nothing above looks at what is there.
+        `adds` says whether defaults may be added: no schema above depends on which properties exist.
         """
         different = {id(schema): schema for schema in schemas if isinstance(schema, dict)}
         key = (frozenset(different), adds)
@@ -245,7 +246,7 @@ class _Maker:
                 yield name, holder
 
     def prune(self) -> None:
-        """Cut off the places below which there is nothing to finish."""
+        """Remove the places below which there is nothing to finish."""
         needed = self._needed()
         for finisher in self._made.values():
             kept = {name: inside for name, inside in finisher.nested.items() if id(inside) in needed}
@@ -268,7 +269,7 @@ class _Maker:
             finisher.is_only_integers = not any(rest) and not finisher.is_integer
 
     def _needed(self) -> set[int]:
-        """The places that have anything to finish, themselves or below."""
+        """The places that have something to finish, themselves or below."""
         needed = {id(finisher) for finisher in self._made.values() if finisher.is_needed}
         holding = [(id(finisher), _inside_ids(finisher)) for finisher in self._made.values()]
         while more := {holder for holder, inside in holding if holder not in needed and needed & inside}:
@@ -282,14 +283,14 @@ _LOOKING = frozenset(
         "maxProperties", "propertyNames", "patternProperties", "uniqueItems", "contains", "const", "enum",
     )
 )  # fmt: skip
-"""Keywords that look at what is there, at a place or below it: a default could make the call invalid."""
+"""Keywords that depend on which properties exist: adding a default could make a valid call invalid."""
 
 _SPEAKING = frozenset(("properties", "additionalProperties", "unevaluatedProperties"))
 """Where two parts of a place say one of these, the default of one may be none to the other."""
 
 
 def _holder_of_default(schema: Schema, root: dict[str, Any]) -> dict[str, Any] | None:
-    """The property itself or the definition that it only refers to, whichever states a default."""
+    """The property itself, or the definition that it only references, whichever states a default."""
     if isinstance(schema, dict) and "$ref" in schema and schema.keys() <= _ONLY_REFERS:
         schema = look_up(root, schema["$ref"][1:])
     return schema if isinstance(schema, dict) and "default" in schema else None
@@ -299,7 +300,7 @@ _ONLY_REFERS = WORDS | {"$ref"}
 
 
 def _stays(schema: Schema) -> bool:
-    """Whether a value is surely left as it is."""
+    """Whether a value certainly stays unchanged."""
     scalars = scalars_of(schema)
     return bool(scalars) and "integer" not in scalars
 

@@ -1,8 +1,8 @@
-"""Is this schema safe, and does it keep our rules? Everything that is wrong with it at once.
+"""Decide whether a schema is safe and follows the rules; report all problems at once.
 
-A schema as written comes in; problems (which refuse it), warnings, and the schema with its references
-resolved go out. The rules for authors refuse what is written by hand and warn about what is imported
-(DEF-2). Nothing here compiles or fetches anything that a schema names.
+In: a schema as written. Out: problems (which refuse it), warnings, and the schema with references resolved.
+Author rules refuse definitions written by hand and only warn about imported ones (DEF-2). Nothing that a
+schema names is compiled or fetched here.
 """
 
 import re
@@ -13,16 +13,19 @@ import jsonschema_rs
 import msgspec
 import orjson
 
-from toolkeep.canonical import canonical_bytes
-from toolkeep.definitions.frozen import thaw
+from toolkeep.definitions.argument_roles import ArgumentMarks
 from toolkeep.definitions.parameter import FLOW_KEY, SECRET_KEY, TOUCHES_KEY, Touches
-from toolkeep.definitions.roles import ArgumentMarks
 from toolkeep.definitions.vocabulary import Role
 from toolkeep.errors import Code, Problem
+from toolkeep.json_values.canonical import canonical_bytes
+from toolkeep.json_values.frozen import thaw
+from toolkeep.json_values.pointers import pointer
 from toolkeep.limits import Limits
-from toolkeep.pointers import pointer
+from toolkeep.text.display import echo
+from toolkeep.text.nearest import nearest_name
 from toolkeep.validation.dialect import Dialect, dialect_of, upgrade
-from toolkeep.validation.keywords import (
+from toolkeep.validation.references import BadReference, resolve_references
+from toolkeep.validation.schema_keywords import (
     DECLARES_TYPE,
     KNOWN,
     Schema,
@@ -30,28 +33,28 @@ from toolkeep.validation.keywords import (
     every_schema,
     types_of,
 )
-from toolkeep.validation.references import BadReference, resolve_references
-from toolkeep.wording import echo
 
 _Parts: TypeAlias = list[tuple[str, dict[str, Any]]]
-"""A schema and every one inside it, with its JSON Pointer."""
+"""A schema and every subschema, with its JSON Pointer."""
 
 SNAKE_CASE = re.compile(r"[a-z_][a-z0-9_]*")
 _OUR_KEYWORDS = frozenset((FLOW_KEY, SECRET_KEY, TOUCHES_KEY))
+_NAMES = {True: sorted(_OUR_KEYWORDS), False: sorted(KNOWN)}
+"""The keywords that a typo may stand for: ours begin with `x-`."""
 
 
 class Inspection(msgspec.Struct):
-    """What was found out about a schema."""
+    """The findings about a schema."""
 
     problems: list[Problem]
     warnings: list[Problem]
     dialect: Dialect = Dialect.DRAFT_2020_12
     resolved: dict[str, Any] | None = None
-    """The schema with every reference a pointer; None where it cannot be read at all."""
+    """The schema with every reference a local pointer; None if it cannot be read."""
 
 
 class _Notes:
-    """Collects findings about one schema, each under the field of the definition that holds it."""
+    """Collects findings about one schema, under the field of the definition that holds it."""
 
     def __init__(self, field: str, *, by_hand: bool) -> None:
         self.field = field
@@ -67,17 +70,18 @@ class _Notes:
         self.warnings.append(problem)
 
     def author(self, path: str, message: str, mend: str) -> None:
-        """A rule for authors: refuses by hand, warns from elsewhere."""
+        """An author rule: refuses definitions written by hand, warns about imported ones."""
         (self.refuse if self.by_hand else self.warn)(path, message, mend)
 
 
 def inspect_schema(
     schema: dict[str, Any], *, field: str, by_hand: bool, limits: Limits, is_arguments: bool
 ) -> Inspection:
-    """Look at one schema of a definition: its parameters, or its output."""
-    schema = thaw(schema)  # the engine takes plain lists only
+    """Inspect one schema of a definition: its parameters, or its output."""
+    schema = thaw(schema)  # the engine accepts plain lists and dicts only
     notes = _Notes(field, by_hand=by_hand)
     inspection = Inspection(notes.problems, notes.warnings)
+    # First, because every later step is superlinear in a hostile schema.
     if not _is_small(schema, notes, limits):
         return inspection
     dialect = _dialect(schema, notes)
@@ -136,7 +140,7 @@ def _dialect(schema: dict[str, Any], notes: _Notes) -> Dialect | None:
 
 
 def _is_well_formed(schema: dict[str, Any], dialect: Dialect, notes: _Notes) -> bool:
-    """Against the dialect's own meta-schema; one finding tells the place."""
+    """Validate against the dialect's meta-schema; one finding names the place."""
     try:
         jsonschema_rs.meta.validate({**schema, "$schema": dialect.value})
     except jsonschema_rs.ValidationError as error:
@@ -155,30 +159,18 @@ def _is_well_formed(schema: dict[str, Any], dialect: Dialect, notes: _Notes) -> 
 
 
 def _keywords(parts: _Parts, notes: _Notes) -> None:
-    """Unknown keywords are kept and mean nothing; one that looks like a slip is pointed out (VAL-1)."""
+    """Keep unknown keywords, which mean nothing, and warn about likely typos (VAL-1)."""
     for path, part in parts:
         for keyword in () if KNOWN.issuperset(part) else part:
             if keyword in KNOWN or keyword in _OUR_KEYWORDS:
                 continue
-            if near := _near_miss(keyword, _OUR_KEYWORDS if keyword.startswith("x-") else KNOWN):
+            if near := nearest_name(keyword, _NAMES[keyword.startswith("x-")]):
                 notes.warn(f"{path}/{keyword}", "is no keyword and means nothing", f"did you mean {near!r}?")
         if TOUCHES_KEY in part:
             try:
                 Touches.read(part[TOUCHES_KEY])
             except ValueError as error:
                 notes.refuse(f"{path}/{TOUCHES_KEY}", str(error), "use a kind such as 'fs.read'")
-
-
-def _near_miss(keyword: str, among: frozenset[str]) -> str | None:
-    from rapidfuzz.distance import OSA
-
-    folded = keyword.replace("_", "").replace("-", "").lower()
-    for known in sorted(among):
-        if len(known) > 3 and (
-            known.lower() == folded or OSA.distance(known, keyword, score_cutoff=2) <= min(2, len(known) // 4)
-        ):
-            return known
-    return None
 
 
 def _root(schema: dict[str, Any], notes: _Notes) -> None:
@@ -190,7 +182,8 @@ def _root(schema: dict[str, Any], notes: _Notes) -> None:
 
 
 def _roles(schema: dict[str, Any], parts: _Parts, notes: _Notes) -> None:
-    """Roles are declared on parameters; a credential, or what is touched, is never content or an option."""
+    """Check roles: only on parameters, and never a weaker one on a credential or a resource that the call
+    touches."""
     declared = [(path, part[FLOW_KEY]) for path, part in parts if FLOW_KEY in part]
     if not declared:
         return
@@ -207,7 +200,7 @@ def _roles(schema: dict[str, Any], parts: _Parts, notes: _Notes) -> None:
         if path not in owners:
             notes.refuse(place, "stands on no parameter", "declare the role on the parameter itself")
         elif not role.carries_authority and (why := marks.why_authority(owners[path])):
-            # Otherwise one yes for the session would let the call reach any path, host or program.
+            # Otherwise one remembered approval would let the call reach any path, host or program.
             notes.refuse(place, f"cannot be {role.value}: {why}", "leave it out; the argument stays bound")
 
 
@@ -240,7 +233,7 @@ def _property(name: str, schema: Schema, above: str, parent: dict[str, Any], not
 
 
 def _lapses(name: str, schema: Schema, parent: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What an author should have said about a property, and what to do."""
+    """What an author must add to a property, and how."""
     if schema is True or (isinstance(schema, dict) and DECLARES_TYPE.isdisjoint(schema)):
         yield "declares no type", 'add "type", "enum", "const", "$ref" or a combinator'
         return

@@ -15,7 +15,7 @@ _MEANT: Final = {".": r"[^\n\r\u2028\u2029]", r"\b": r"(?-u:\b)", r"\B": r"(?-u:
 
 
 @lru_cache(maxsize=1000)  # the patterns are other people's
-def as_meant(pattern: str) -> str:
+def to_ecma262(pattern: str) -> str:
     """The pattern for the engine. One that sets flags is not of ECMA-262, and stays as it is."""
     if any(piece.startswith("(?") for piece in _PIECES.findall(pattern)):
         return pattern

@@ -1,14 +1,14 @@
-"""Every reference inside one schema becomes a plain pointer; a reference that leaves it is refused.
+"""Turn every reference inside a schema into a plain pointer; refuse references that leave it.
 
-Ids, anchors and embedded resources are resolved here, once, so that everything after this file meets only
-`{"$ref": "#/pointer"}`. Nothing is ever fetched.
+Ids, anchors and embedded resources are resolved here, once. All later code sees only `{"$ref": "#/pointer"}`.
+Nothing is ever fetched: a reference that a stranger wrote must not make the host open a file or a connection.
 """
 
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
-from toolkeep.pointers import look_up, pointer
-from toolkeep.validation.keywords import LISTS, MAPS, SINGLE, Schema, all_schemas, children, is_leaf
+from toolkeep.json_values.pointers import look_up, pointer
+from toolkeep.validation.schema_keywords import LISTS, MAPS, SINGLE, Schema, all_schemas, children, is_leaf
 
 _ROOT = "toolkeep:/schema"
 _DROPPED = frozenset(("$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema", "$vocabulary"))
@@ -18,7 +18,7 @@ _TOUCHED = _DROPPED.union(_REFERENCES)
 
 
 class BadReference(ValueError):
-    """A reference that is not local, leads nowhere, or cannot be told apart from another."""
+    """A reference that is not local, leads nowhere, or is ambiguous."""
 
     def __init__(self, path: str, reason: str, mend: str) -> None:
         super().__init__(reason)
@@ -26,7 +26,7 @@ class BadReference(ValueError):
 
 
 def resolve_references(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with every reference a pointer from its root; parts without any are not copied."""
+    """The schema with every reference a pointer from its root; subschemas without references are shared."""
     if all(map(_TOUCHED.isdisjoint, all_schemas(schema))):
         return schema
     resolved = _rewrite(schema, _ROOT, "", _Index(schema))
@@ -39,7 +39,7 @@ def is_alone(schema: dict[str, Any]) -> bool:
 
 
 def applied_in_place(schema: dict[str, Any], root: dict[str, Any]) -> list[Schema]:
-    """The schemas directly inside one that apply to the same value as it does, references followed."""
+    """The subschemas directly inside that apply to the same value, references followed."""
     applied: list[Schema] = []
     if is_alone(schema):
         return applied
@@ -57,13 +57,13 @@ def applied_in_place(schema: dict[str, Any], root: dict[str, Any]) -> list[Schem
 
 
 class _Index:
-    """The embedded resources of a schema and their anchors, each with its pointer from the root."""
+    """The embedded resources of a schema and their anchors, with pointers from the root."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
         self.resources = {_ROOT: ""}
         self.places: set[str] = set()
-        """The pointers to every schema that stands under a keyword for schemas."""
+        """The pointers to every subschema."""
         self.anchors: dict[tuple[str, str], str] = {}
         self.dynamic: dict[str, int] = {}
         self._add(schema, _ROOT, "")
@@ -88,7 +88,7 @@ class _Index:
     def pointer_of(self, reference: str, base: str, path: str) -> str:
         """The pointer from the root that a reference stands for."""
         if base == _ROOT and reference.startswith("#/") and "%" not in reference:
-            return reference[1:]  # as nearly always
+            return reference[1:]  # the common case
         address, fragment = urldefrag(
             urljoin(base, reference) if not reference.startswith("#") else reference
         )
@@ -151,6 +151,7 @@ def _target(keyword: str, reference: str, base: str, path: str, index: _Index) -
         found = look_up(index.schema, target)
     except KeyError:
         raise BadReference(path, "leads nowhere", "define it under $defs") from None
+    # A pointer into `default` or `enum` would turn data that was never checked into a schema.
     if not isinstance(found, bool) and target not in index.places:
         raise BadReference(path, "does not lead to a schema", "put what it refers to under $defs")
     return target

@@ -1,7 +1,7 @@
-"""A JSON Patch that would make a refused call valid, where a lossless fix is unambiguous.
+"""A JSON Patch that would make a refused call valid, if a lossless fix is unambiguous.
 
-It is offered, never applied: nothing is coerced. What is offered was tried on a copy and found valid.
-Places whose values are hidden get no repair that would show them.
+It is offered, never applied: a tool must not run with arguments that nobody sent. The patch was tried on a
+copy and found valid. Places with hidden values get no repair that would reveal them.
 """
 
 import re
@@ -11,14 +11,13 @@ from typing import Any
 
 from jsonschema_rs import ValidationErrorKind as Kind
 
-from toolkeep.definitions.frozen import thaw
+from toolkeep.json_values.frozen import thaw
+from toolkeep.json_values.pointers import pointer, steps_of
 from toolkeep.limits import MATCHED_CHARS
-from toolkeep.pointers import pointer, steps_of
-from toolkeep.validation.compiler import CompiledSchema
+from toolkeep.text.nearest import is_slip, nearest_or_none
+from toolkeep.validation.compile import CompiledSchema
 from toolkeep.validation.faults import Fault
-from toolkeep.validation.nearest import is_slip, probable_name
-from toolkeep.validation.parse import parse_json_fully
-from toolkeep.validation.reasons import NotStrictJson
+from toolkeep.validation.parse import NotStrictJson, parse_json_fully
 from toolkeep.validation.report import value_at
 
 Operation = dict[str, Any]
@@ -26,6 +25,7 @@ Operation = dict[str, Any]
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?")
 _MOST_OPERATIONS = 10
+"""A call with more faults was not a slip, and a long patch is no help."""
 
 
 def repair_of(
@@ -33,13 +33,13 @@ def repair_of(
     value: Any,
     faults: Sequence[Fault],
 ) -> tuple[Operation, ...] | None:
-    """The patch, or None where there is no sure one."""
+    """The patch, or None where no fix is certain."""
     if len(faults) > _MOST_OPERATIONS:
         return None
     operations: list[Operation] = []
     for fault in faults:
         if isinstance(fault.kind, Kind.Required):
-            continue  # a renamed property may be the one that is missing
+            continue  # a renamed property may be the missing one
         mended = list(_operations(compiled, value, fault))
         if not mended:
             return None
@@ -53,12 +53,12 @@ def repair_of(
 
 
 def _adds_values(operation: Operation) -> bool:
-    """Whether what was a text is an object or array now, which may cost more to check than the call did."""
+    """Whether a string became an object or array, which may cost more to validate than the call did."""
     return isinstance(operation.get("value"), (dict, list))
 
 
 def apply_patch(value: Any, operations: Sequence[Operation]) -> Any:
-    """The value with `replace` and `move` operations carried out on a copy; None where one does not fit."""
+    """Apply `replace` and `move` operations to a copy of the value; None where one does not apply."""
     document = [thaw(value)]
     for operation in operations:
         try:
@@ -74,7 +74,7 @@ def apply_patch(value: Any, operations: Sequence[Operation]) -> Any:
 
 
 def _target(document: list[Any], path: str) -> tuple[Any, Any]:
-    """The container and key that a pointer leads to."""
+    """The container and key that a pointer addresses."""
     here: Any = document
     steps = ["0", *steps_of(path)]
     for index, step in enumerate(steps):
@@ -105,7 +105,7 @@ def _renames(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[Ope
     free = [name for name in known if name not in given]
     unexpected = getattr(fault.kind, "unexpected", ())
     for name in unexpected if len(unexpected) <= _MOST_OPERATIONS else ():
-        near = probable_name(name, free) if name not in known else None
+        near = nearest_or_none(name, free) if name not in known else None
         if near is not None and is_slip(name, near):
             free.remove(near)
             yield {
@@ -116,7 +116,7 @@ def _renames(compiled: CompiledSchema, value: Any, fault: Fault) -> Iterator[Ope
 
 
 def _replacements(fault: Fault, value: Any) -> Iterator[Any]:
-    """Every value of the right kind that says the same as the wrong one."""
+    """Every value of an accepted type that means the same as the wrong one."""
     kind = fault.kind
     if isinstance(kind, Kind.Type):
         for name in kind.types:

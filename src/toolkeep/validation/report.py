@@ -1,8 +1,8 @@
-"""Faults become violations that a model can mend: each with a pointer, what is expected, and what to do.
+"""Turn faults into violations that a model can fix: each with a pointer, what is expected, and what to do.
 
-Path and code are worked out at once, words when they are read. Built from the engine's structured kinds,
-never from its English, and from the call itself; what is secret stays out (`Secrecy` decides). At most
-`limits.errors`, in schema order.
+Path and code are computed at once, texts when they are read. They are built from the engine's structured
+error kinds and from the call, never from the engine's messages, which may quote values; secrets are left out
+(`SecretFilter` decides). At most `limits.errors`, in schema order.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,16 +14,16 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from toolkeep.calls import Violation, Words
 from toolkeep.definitions.parameter import is_secret
 from toolkeep.errors import Code
+from toolkeep.json_values.pointers import pointer as pointer_of
 from toolkeep.limits import ECHOED_CHARS, LISTED_NAMES
-from toolkeep.pointers import pointer as pointer_of
-from toolkeep.validation.compiler import CompiledSchema
+from toolkeep.text.display import HIDDEN, echo, echo_name, listing, type_name
+from toolkeep.text.nearest import nearest_or_none
+from toolkeep.validation.compile import CompiledSchema
 from toolkeep.validation.faults import Fault, Place
-from toolkeep.validation.hint import describe
-from toolkeep.validation.keywords import Schema
-from toolkeep.validation.mishap import log_mishap
-from toolkeep.validation.nearest import probable_name
-from toolkeep.validation.patterns import as_meant
-from toolkeep.wording import HIDDEN, echo, echo_name, listing, type_name
+from toolkeep.validation.patterns import to_ecma262
+from toolkeep.validation.schema_keywords import Schema
+from toolkeep.validation.secret_values import log_internal_error
+from toolkeep.validation.signature_hint import describe
 
 _LIMITS: dict[type[Kind], tuple[str, str]] = {
     Kind.Minimum: ("be", "at least {}"),
@@ -52,7 +52,7 @@ def violations_of(
     value: Any,
     faults: Sequence[Fault],
 ) -> tuple[Violation, ...]:
-    """What to tell the model about the faults of one call. Nobody else may change the value from now on."""
+    """The violations to report for the faults of one call. The value must not change from now on."""
     report = _Report(_Wording(compiled, value))
     for fault in without_echoes(faults):
         report.explain(fault, alternatives=3)
@@ -62,14 +62,14 @@ def violations_of(
 
 
 def value_at(value: Any, place: Place) -> Any:
-    """What a call holds at a place."""
+    """The value at a place of the call."""
     for step in place:
         value = value[step]
     return value
 
 
 def without_echoes(faults: Sequence[Fault]) -> Iterable[Fault]:
-    """Leave out what only repeats: closing `oneOf` adds an `anyOf` that fails along with it."""
+    """Drop duplicates: closing `oneOf` adds an `anyOf` that fails together with it."""
     if len(faults) == 1:
         return faults
     rivals = [fault for fault in faults if type(fault.kind) in _ALTERNATIVES]
@@ -95,7 +95,7 @@ def _ranks(names: Iterable[str]) -> dict[str | int, int]:
 
 
 Say = Callable[["_Wording", Place, Any], Words]
-"""From a place, and what the engine or the schema says about it, to words."""
+"""From a place, and what the engine or the schema says about it, to a text."""
 
 
 class _Report:
@@ -106,10 +106,10 @@ class _Report:
     def __init__(self, wording: "_Wording") -> None:
         self.wording = wording
         self.found: dict[object, tuple[Place, Violation]] = {}
-        """By their paths; by themselves where that path has another one already."""
+        """By path; by violation where that path has another one already."""
 
     def violations(self, most: int) -> tuple[Violation, ...]:
-        """What was found, in schema order."""
+        """The violations in schema order."""
         if len(self.found) == 1:
             ((_, violation),) = self.found.values()
             return (violation,)
@@ -118,8 +118,8 @@ class _Report:
         return tuple([violation for _, violation in ordered][:most])
 
     def _order(self, place: Place, ranks: dict[Place, dict[str | int, int]]) -> list[tuple[int, str]]:
-        """Where a place stands in the schema: known properties in their order, then the others by name."""
-        if len(place) == 1 and place[0] in ranks[()]:  # as most
+        """The position of a place in the schema: known properties in order, then others by name."""
+        if len(place) == 1 and place[0] in ranks[()]:  # the common case
             return [(ranks[()][place[0]], "")]
         keys: list[tuple[int, str]] = []
         for depth, step in enumerate(place):
@@ -134,14 +134,14 @@ class _Report:
         return keys
 
     def misfit(self, place: Place) -> None:
-        """For a value that fits no alternative though each part is known, or that is too large for more."""
+        """A value that matches no alternative though each part is known, or that is too large to say more."""
         self._add(place, Code.CONSTRAINT, _Wording.misfit)
 
     def explain(self, fault: Fault, *, alternatives: int) -> None:
-        """One fault as one or more violations."""
+        """Add one or more violations for a fault."""
         kind, place = fault.kind, fault.place
         words = _Wording.BY_KIND.get(type(kind))
-        if words is not None:  # as most
+        if words is not None:  # the common case
             self._add(place, Code.WRONG_TYPE if type(kind) is Kind.Type else Code.CONSTRAINT, words, kind)
         elif kind is None:
             self.misfit(place)
@@ -158,7 +158,7 @@ class _Report:
         path = self.wording.pointer(place)
         violation = Violation.worded_later(path, code, partial(self.wording.worded, words, place, about))
         _, first = self.found.setdefault(path, (place, violation))
-        if first is not violation and first != violation:  # which takes the words of both
+        if first is not violation and first != violation:  # the comparison makes the texts of both
             self.found.setdefault(violation, (place, violation))
 
     def _unknown(self, place: Place, unexpected: Iterable[str]) -> None:
@@ -168,7 +168,7 @@ class _Report:
             self._add((*place, name), Code.CONSTRAINT, _Wording.stranger, known)
 
     def _alternatives(self, fault: Fault, depth: int) -> None:
-        """The alternative that the value comes closest to speaks for all."""
+        """Report the alternative that the value comes closest to."""
         kind, place = fault.kind, fault.place
         if isinstance(kind, Kind.OneOfMultipleValid):
             self._add(place, Code.CONSTRAINT, _Wording.several)
@@ -196,9 +196,9 @@ class _Report:
 
 
 class _Wording:
-    """What is said about one call, worked out when it is read.
+    """The texts about one call, made when they are read.
 
-    It is all that a refusal holds on to: the schema, and a value that nobody else may change.
+    A refusal keeps only this: the schema, and a value that nothing else may change.
     """
 
     __slots__ = ("_described", "compiled", "root", "secrecy", "value")
@@ -217,8 +217,8 @@ class _Wording:
         return self.compiled.locator.names_at(place)
 
     def pointer(self, place: Place) -> str:
-        """The pointer to a place, its names as they may be shown."""
-        if len(place) == 1 and not self.secrecy.has_secrets:  # as most
+        """The pointer to a place, with hidden names replaced."""
+        if len(place) == 1 and not self.secrecy.has_secrets:  # the common case
             (step,) = place
             if type(step) is str and step.isidentifier() and step.isascii() and len(step) <= ECHOED_CHARS:
                 return f"/{step}"
@@ -230,11 +230,12 @@ class _Wording:
         )
 
     def worded(self, words: Say, place: Place, about: Any) -> Words:
-        """The words of one violation; some in any case: nobody trips over a refusal by reading it."""
+        """The text of one violation; a generic one if it cannot be made, because reading a refusal never
+        raises."""
         try:
             return words(self, place, about)
-        except Exception as error:  # noqa: BLE001 -- a call that is refused stays refused
-            log_mishap("a violation could not be worded", error)
+        except Exception as error:  # noqa: BLE001 -- a refused call stays refused
+            log_internal_error("a violation could not be worded", error)
             return _UNEXPLAINED
 
     def _words(self, place: Place, what: str, expected: str, suggestion: str) -> Words:
@@ -255,7 +256,10 @@ class _Wording:
         return f"item {place[-1]}" if isinstance(place[-1], int) else f"'{self._name(place)}'"
 
     def _name(self, place: Place) -> str:
-        """The last name of a place; of an object that is secret, the names that it gave itself are too."""
+        """The last name of a place.
+
+        Inside a secret object, names that the schema does not list are secret too.
+        """
         name = str(place[-1])
         if self.secrecy.has_secrets:
             above = place[:-1]
@@ -264,7 +268,7 @@ class _Wording:
         return echo_name(name)
 
     def _expected(self, place: Place) -> str:
-        """What the schema says about a place, as far as it may be said."""
+        """What the schema expects at a place, without secrets."""
         parts = self.compiled.locator.parts_at(place)
         if not parts:
             return "another value"
@@ -293,7 +297,7 @@ class _Wording:
         expected = f"one of {shown}" if len(allowed) > 1 else shown
         value = value_at(self.value, place)
         near = (
-            probable_name(value, [o for o in allowed if isinstance(o, str)])
+            nearest_or_none(value, [o for o in allowed if isinstance(o, str)])
             if isinstance(value, str)
             else None
         )
@@ -318,7 +322,7 @@ class _Wording:
     def _written(self, place: Place, meant: str) -> str:
         """A pattern as its author wrote it."""
         patterns = (part.get("pattern") for part in self.compiled.locator.parts_at(place))
-        return next((one for one in patterns if isinstance(one, str) and as_meant(one) == meant), meant)
+        return next((one for one in patterns if isinstance(one, str) and to_ecma262(one) == meant), meant)
 
     def _format(self, place: Place, kind: Kind) -> Words:
         name = echo_name(str(getattr(kind, "format", "")))
@@ -380,7 +384,7 @@ class _Wording:
 
     def stranger(self, at: Place, known: dict[str, Schema]) -> Words:
         given = value_at(self.value, at[:-1])
-        near = probable_name(str(at[-1]), [name for name in known if name not in given])
+        near = nearest_or_none(str(at[-1]), [name for name in known if name not in given])
         shown = self._name(at)
         names = listing(map(echo_name, known), len(known), LISTED_NAMES)
         expected = f"one of {names}" if known else "no properties"
@@ -418,12 +422,12 @@ class _Wording:
 
 
 def _is_wrong_kind(fault: Fault, place: Place) -> bool:
-    """Whether an alternative is about another type of value altogether."""
+    """Whether an alternative is about another type altogether."""
     return fault.place == place and isinstance(fault.kind, (Kind.Type, Kind.FalseSchema))
 
 
 def _wrong_tags(branch: Sequence[Fault]) -> int:
-    """How many fixed values differ: an alternative with the right tag is the one that was meant."""
+    """How many fixed values differ: the alternative with the right tag is the one that was meant."""
     return sum(isinstance(fault.kind, (Kind.Constant, Kind.Enum)) for fault in branch)
 
 

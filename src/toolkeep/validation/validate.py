@@ -1,11 +1,13 @@
-"""The door: arguments in, a `CheckedCall` or a `Refusal` out. Nothing else makes a `CheckedCall`.
+"""Validate the arguments of a call: a `CheckedCall` or a `Refusal` comes out. Nothing else makes a
+`CheckedCall`.
 
-Arguments are hostile. Strict JSON, within size, depth and work, exactly as the schema says; nothing is
-coerced. Whatever goes wrong inside is a refusal, never a pass. The common path (a small valid call) costs
-the parser, the engine and little more.
+Arguments are hostile. They must be strict JSON, within the limits on size, depth and work, and match the
+schema exactly; nothing is coerced. Any failure inside is a refusal, never a pass. The common path (a small
+valid call) costs little more than the parser and the engine.
 """
 
 import re
+from itertools import chain
 from typing import Any, Final
 
 import jiter
@@ -13,40 +15,42 @@ import jiter
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool, Unreadable
 from toolkeep.errors import Code
 from toolkeep.limits import BRACKETS, MATCHED_CHARS
-from toolkeep.validation.compiler import CompiledSchema
-from toolkeep.validation.diagnose import why_not_json
-from toolkeep.validation.filling import FillingPlan
+from toolkeep.validation.call_size import EXPONENT, Size, size_of, without_collector
+from toolkeep.validation.compile import CompiledSchema
+from toolkeep.validation.default_growth import FillingPlan
 from toolkeep.validation.finish import Finisher
-from toolkeep.validation.members import has_unique_keys
-from toolkeep.validation.memory import Caller, RefusalMemory
+from toolkeep.validation.member_count import has_unique_keys
 from toolkeep.validation.parse import (
-    Misfit,
+    NotStrictJson,
     Objection,
+    SchemaMismatch,
     Snapshot,
     as_bytes,
     check_numbers_and_depth,
     may_overflow,
     parse_json,
+    too_many_containers,
+    why_not_json,
 )
-from toolkeep.validation.reasons import NotStrictJson, too_many_containers
-from toolkeep.validation.size import EXPONENT, Size, size_of, without_collector
+from toolkeep.validation.refusal_history import Caller, RefusalHistory
 
 Arguments = bytes | str | bytearray | memoryview | dict[str, Any] | Unreadable
 
 _from_json = jiter.from_json
 _LARGE_BYTES: Final = 65_536
+"""From here on, pausing the garbage collector saves more than it costs."""
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 
 def validate(
     tool: RegisteredTool,
     arguments: Arguments,
-    refusals: RefusalMemory,
+    refusals: RefusalHistory,
     agent: str,
     conversation: str = "",
     correlation_id: str = "",
 ) -> CheckedCall | Refusal:
-    """Check the arguments of one call."""
+    """Validate the arguments of one call."""
     if isinstance(arguments, (bytes, str, bytearray)) and len(arguments) > _LARGE_BYTES:
         with without_collector():
             return _validate(tool, arguments, refusals, agent, conversation, correlation_id)
@@ -56,7 +60,7 @@ def validate(
 def _validate(
     tool: RegisteredTool,
     arguments: Arguments,
-    refusals: RefusalMemory,
+    refusals: RefusalHistory,
     agent: str,
     conversation: str,
     correlation_id: str,
@@ -67,14 +71,14 @@ def _validate(
         value = _directly(schema, arguments) if schema.decode is not None else None
         if value is None:
             value = _by_the_engine(schema, arguments)
-        if type(value) is not Misfit:
+        if type(value) is not SchemaMismatch:
             if refusals.rows:
                 refusals.forget(agent, tool.definition.name)
             return CheckedCall(tool, value)
         objection = value
-    except Exception as error:  # noqa: BLE001 -- whatever goes wrong is a refusal, never a pass
+    except Exception as error:  # noqa: BLE001 -- fail closed: an error here is a refusal, never a pass
         objection = _objection(error, arguments)
-    from toolkeep.validation.explain import explain
+    from toolkeep.validation.explain_refusal import explain
 
     return explain(
         tool, arguments, objection, refusals, Caller(str(agent), str(conversation), correlation_id)
@@ -102,7 +106,7 @@ def _directly(schema: CompiledSchema, arguments: Arguments) -> Any:
 
 
 def _by_the_engine(schema: CompiledSchema, arguments: Arguments) -> Any:
-    """The arguments, or what does not fit them; raises for what is not even JSON."""
+    """The arguments, or the value that violates the schema; raises if it is not strict JSON."""
     members = schema.members
     raw = size = None
     if type(arguments) is bytes:
@@ -118,7 +122,8 @@ def _by_the_engine(schema: CompiledSchema, arguments: Arguments) -> Any:
     else:
         value, size = _read(schema, raw)
     if not schema.is_valid(value):
-        return Misfit(value, size)
+        return SchemaMismatch(value, size)
+    # The parser did not look for duplicate keys; count members instead (see `member_count`).
     if raw is not None and members is not None:
         count = members.count(value)
         if raw.count(b":") != count and not has_unique_keys(raw, count):
@@ -131,7 +136,7 @@ def _by_the_engine(schema: CompiledSchema, arguments: Arguments) -> Any:
 
 
 def _check_filling(filling: FillingPlan, finisher: Finisher, raw: bytes | None, value: Any) -> None:
-    """Refuse what would be filled in without bound: an attacker sends ten thousand empty objects."""
+    """Refuse a call whose defaults would grow without bound: an attacker sends ten thousand empty objects."""
     if raw is not None and raw.count(b"{") <= filling.uncounted_objects:
         return
     if not filling.affords(finisher, value):
@@ -143,7 +148,7 @@ def _check_filling(filling: FillingPlan, finisher: Finisher, raw: bytes | None, 
 
 
 def _objection(error: Exception, arguments: Arguments) -> Objection:
-    """What an exception on the way means for the call."""
+    """The reason for a refusal, from an exception."""
     if isinstance(error, NotStrictJson):
         return error
     if isinstance(error, UnicodeEncodeError):
@@ -154,9 +159,9 @@ def _objection(error: Exception, arguments: Arguments) -> Objection:
 
 
 def _read(schema: CompiledSchema, raw: bytes) -> tuple[Any, Size | None]:
-    """Text that needs more than the parser: it is large, or the schema is open to anything.
+    """Parse a text that is large, or whose schema is open.
 
-    Duplicate keys are left to the count of members where there is one. Comes with the size, if counted.
+    Duplicate keys are left to the member count, if there is one. Returns the size too, if it was measured.
     """
     size = None
     is_large = len(raw) > schema.uncounted_bytes
@@ -172,7 +177,8 @@ def _read(schema: CompiledSchema, raw: bytes) -> tuple[Any, Size | None]:
 
 
 def _copy(schema: CompiledSchema, arguments: object) -> tuple[Any, Size]:
-    """Arguments that are Python data already: copied, so that nobody changes them after the check."""
+    """Copy arguments that are Python data: the caller could change the original between check and run
+    (TOCTOU)."""
     if type(arguments) is Unreadable:
         raise NotStrictJson(arguments.message, arguments.suggestion, code=arguments.code)
     limits = schema.limits
@@ -185,10 +191,11 @@ def _copy(schema: CompiledSchema, arguments: object) -> tuple[Any, Size]:
 
 
 def _is_heavy(schema: CompiledSchema, raw: bytes) -> bool:
-    """Whether a call must be counted exactly once it is parsed; raises where it is not even parsed.
+    """Whether a call must be measured exactly after parsing; raises if it is too big to parse.
 
-    The count on the raw bytes only admits: marks inside strings are counted too. Above it the exact count
-    decides, as long as the brackets alone do not make the call too big to parse.
+    The estimate from the raw bytes only admits, because it counts marks inside strings too. Above it the
+    exact measure decides, unless the brackets alone make the call too big to parse: each costs the parser a
+    container, and an attacker sends a million.
     """
     if len(raw) > schema.limits.argument_bytes:
         raise _too_big(schema)
@@ -204,7 +211,7 @@ def _is_heavy(schema: CompiledSchema, raw: bytes) -> bool:
 
 
 def _brackets_outside_strings(raw: bytes) -> int:
-    """The brackets that open containers, the text in strings left out."""
+    """The opening brackets outside strings."""
     # Without escapes every quote opens or closes a string, and splitting is ten times as fast.
     outside = _STRING.sub(b"", raw) if b"\\" in raw else b"".join(raw.split(b'"')[::2])
     return outside.count(b"[") + outside.count(b"{")
@@ -220,7 +227,7 @@ def _check_size(schema: CompiledSchema, total: int, value: Any) -> Size:
 
 
 def _check_lengths(schema: CompiledSchema, value: Any) -> None:
-    """Names that patterns are tried on, and strings that only a test from elsewhere looks at."""
+    """Refuse property names and strings that are too long to match patterns against."""
     if schema.cost.matches_keys or schema.limits_strings:
         name, text = _longest(value)
         if schema.cost.matches_keys and name > MATCHED_CHARS:
@@ -230,7 +237,7 @@ def _check_lengths(schema: CompiledSchema, value: Any) -> None:
 
 
 def _may_hold_long_text(raw: bytes) -> bool:
-    """Whether a name or a text could be too long to match; to look at each takes long for a megabyte."""
+    """Whether a name or string may be too long to match; a quick test, because visiting each takes long."""
     return b'\\"' in raw or max(map(len, raw.split(b'"'))) > MATCHED_CHARS
 
 
@@ -240,27 +247,26 @@ def _too_long(what: str) -> NotStrictJson:
 
 
 def _longest(value: Any) -> tuple[int, int]:
-    """The length of the longest property name, and of the longest text."""
+    """The lengths of the longest property name and of the longest string, level by level as in `size_of`."""
     name = text = 0
-    stack = [value]
-    while stack:
-        here = stack.pop()
-        if not here:
-            continue
-        if here.__class__ is dict:
-            name = max(name, *map(len, here))
-            stack.extend(here.values())
-        elif here.__class__ is list:
-            stack.extend(here)
-        elif here.__class__ is str:
-            text = max(text, len(here))
+    level = [value]
+    while level:
+        texts = [one for one in level if one.__class__ is str]
+        objects = [one for one in level if one.__class__ is dict]
+        arrays = [one for one in level if one.__class__ is list]
+        text = max(text, max(map(len, texts), default=0))
+        name = max(name, max(map(len, chain.from_iterable(objects)), default=0))
+        level = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(arrays)]
     return name, text
 
 
 def _look_where_the_engine_does_not(
     schema: CompiledSchema, raw: bytes, value: Any, size: Size | None
 ) -> Size | None:
-    """Untyped and recursive places: numbers beyond a float, nesting too deep; the size, if it was counted."""
+    """Check places that the engine does not: numbers beyond a float, and nesting depth.
+
+    Returns the size, if measured.
+    """
     depth = schema.limits.argument_depth
     may_be_deep = len(raw) > 2 * depth and raw.count(b"[") + raw.count(b"{") > depth
     if size is None and (may_be_deep or may_overflow(raw)):

@@ -1,1 +1,1 @@
-"""HOW A WASM MODULE IS CONFINED: mechanism only, knows no tool and no policy."""
+"""WASM sandbox on wasmtime: mechanism only, knows no tool and no policy."""

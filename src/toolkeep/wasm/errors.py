@@ -4,24 +4,24 @@ from enum import StrEnum
 
 
 class Ending(StrEnum):
-    """What the text of a `WasmEnded` is about."""
+    """Kinds of endings."""
 
     UNUSABLE = "unusable"
     """The module cannot be run at all; the text says why, and what to do."""
     FAILED = "failed"
-    """It ended by itself and says that it failed; the text is its own."""
+    """It exited and reported failure; the text is its own."""
     DIED = "died"
-    """It trapped, or passed a limit."""
+    """It trapped, or exceeded a limit."""
     STOPPED = "stopped"
-    """It was ended from outside: its time was up, or nobody waits for it any more."""
+    """It was stopped from outside: deadline or cancellation."""
     TOO_BIG = "too_big"
-    """It gave more than it may."""
+    """Its output exceeds the limit."""
     BROKEN = "broken"
-    """What it gave is no answer."""
+    """Its output is not an answer."""
 
 
 class WasmEnded(Exception):
-    """No result came; `text` is a clause of ours, but where the module itself says that it failed."""
+    """No result; `text` is ours, except for FAILED, where it is the module's."""
 
     def __init__(self, ending: Ending, text: str) -> None:
         super().__init__(text)

@@ -1,7 +1,7 @@
-"""From a file to a module that can be run: read once, checked, compiled, remembered.
+"""Loads WASM modules: read once, validated, compiled, cached.
 
-Comes in: the path of a file that nobody vouches for. Goes out: a `LoadedModule`, or `WasmEnded` that says
-what the file is instead. The bytes that are hashed are the bytes that are compiled.
+Input: the path of an untrusted file. Output: a `LoadedModule`, or `WasmEnded` with what the file is instead.
+The bytes that are hashed are the bytes that are compiled: reading twice would let the file change in between.
 """
 
 import hashlib
@@ -14,11 +14,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from toolkeep.limits import CACHED_MODULES, LISTED_NAMES, MODULE_BYTES
-from toolkeep.wasm.cache import CompiledModules
+from toolkeep.text.display import echo_name, listing
+from toolkeep.wasm.compiled_cache import CompiledModules
 from toolkeep.wasm.errors import Ending, WasmEnded
-from toolkeep.wasm.gate import WASI
+from toolkeep.wasm.open_file_limit import WASI
 from toolkeep.wasm.runtime import Runtime
-from toolkeep.wording import echo_name, listing
 
 if TYPE_CHECKING:
     from wasmtime import InstancePre, Module
@@ -28,7 +28,7 @@ log = logging.getLogger("toolkeep.wasm")
 _MAGIC: Final = b"\0asm"
 _MODULE: Final = _MAGIC + b"\x01\0\0\0"
 _LAYER: Final = slice(6, 8)
-"""Where a component says that it is one; a module has zeros there."""
+"""Layer field: non-zero for a component, zero for a module."""
 
 _Identity = tuple[int, int, int, int, int]
 
@@ -37,16 +37,16 @@ _BUILD: Final = "build it for wasm32-wasip1"
 
 
 class Form(StrEnum):
-    """How a module takes a call."""
+    """Calling convention of a module."""
 
     COMMAND = "command"
-    """A program of WASI: arguments on standard input, result on standard output."""
+    """WASI command: arguments on standard input, result on standard output."""
     LIBRARY = "library"
-    """Functions: `alloc` makes room for the arguments, `call` gives the result."""
+    """Library: `alloc` reserves memory for the arguments, `call` returns the result."""
 
 
 class LoadedModule(NamedTuple):
-    """A compiled module, and what is known about it."""
+    """A compiled module with its metadata."""
 
     sha256: str
     form: Form
@@ -56,7 +56,7 @@ class LoadedModule(NamedTuple):
 
 
 class Modules:
-    """The modules of a keep, compiled once as long as their files stay as they are."""
+    """Modules of a keep, compiled once per file content."""
 
     def __init__(self, runtime: Runtime, compiled: CompiledModules | None) -> None:
         self._runtime = runtime
@@ -66,16 +66,18 @@ class Modules:
         self._loaded: OrderedDict[str, tuple[_Identity, LoadedModule]] = OrderedDict()
 
     def load(self, path: str) -> LoadedModule:
-        """The module in a file; compiled by one thread, whoever else asks meanwhile."""
+        """The module in a file; compiled by one thread, however many ask."""
         with self._lock:
             loading = self._loading.setdefault(path, threading.Lock())
         with loading:
             descriptor = _open(path)
             with open(descriptor, "rb") as file:
+                # fstat of the descriptor that is read, not stat of the path: no TOCTOU between the two.
                 identity = _identity(descriptor)
                 held = self._loaded.get(path)
                 if held is not None and held[0] == identity:
                     return held[1]
+                # Bounded read: the file is untrusted, and compilation takes many times its size.
                 body = file.read(MODULE_BYTES + 1)
             loaded = self._load(body)
             with self._lock:
@@ -103,7 +105,7 @@ class Modules:
             return None
         try:
             return Module.deserialize(self._runtime.engine, compiled)
-        except WasmtimeError:  # for another processor, in a home that several machines share
+        except WasmtimeError:  # Compiled for another CPU, in a home shared by several machines.
             return None
 
     def _compile(self, sha256: str, body: bytes) -> "Module":
@@ -123,7 +125,7 @@ class Modules:
     def _linked(self, module: "Module") -> "InstancePre":
         from wasmtime import WasmtimeError
 
-        # Also where wasmtime has it: an older WASI, whose functions do not lead through ours.
+        # Also if wasmtime provides it: functions of an older WASI would bypass our limits.
         strange = [f"{one.module}.{one.name}" for one in module.imports if one.module != WASI]
         if strange:
             named = listing(map(echo_name, strange), len(strange), LISTED_NAMES)
@@ -140,6 +142,7 @@ def _unusable(text: str) -> WasmEnded:
 
 def _open(path: str) -> int:
     try:
+        # O_NONBLOCK: opening a FIFO would block the thread for good.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise _unusable("the file of its module does not exist; check the path under run.wasm") from error
@@ -152,7 +155,7 @@ def _open(path: str) -> int:
 
 
 def _identity(descriptor: int) -> _Identity:
-    """Another time of change is another file; nobody but root can set that back."""
+    """Identity with ctime, which only root can set back."""
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

@@ -1,8 +1,8 @@
-"""Runs a module once, in an instance that is made for this one run and gone after it.
+"""Runs a WASM module once, in a fresh instance.
 
-Comes in: a loaded module, the bytes of a request, the folders that it may open. Goes out: the bytes of its
-answer, or `WasmEnded`. The module reaches its own memory, these folders, the clocks and random numbers. It
-has no environment, no network, no processes, and no other file.
+Input: a loaded module, the request bytes, the preopened folders. Output: the answer bytes, or `WasmEnded`.
+The module can access its own memory, these folders, clocks and random numbers. It has no environment,
+network, processes or other files.
 """
 
 import ctypes
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from toolkeep.limits import STDERR_BYTES, TABLE_ELEMENTS, TABLES
 from toolkeep.wasm.errors import Ending, WasmEnded
-from toolkeep.wasm.gate import INSTANCES
 from toolkeep.wasm.modules import Form, LoadedModule
+from toolkeep.wasm.open_file_limit import INSTANCES
+from toolkeep.wasm.run_watch import Watch, of_thread
 from toolkeep.wasm.runtime import Runtime
-from toolkeep.wasm.watch import Watch, of_thread
 
 if TYPE_CHECKING:
     from wasmtime import Instance, Store, WasiConfig
@@ -25,20 +25,21 @@ log = logging.getLogger("toolkeep.wasm")
 _ERRNO_NO_SPACE: Final = 28
 _WORD: Final = 0xFFFFFFFF
 _LOGGED_CHARS: Final = 1000
+"""Characters of a trap's message in the log: it may hold a whole backtrace, with names from the module."""
 
 
 class OpenFolder(NamedTuple):
-    """A folder that a module may open."""
+    """A preopened folder."""
 
     path: str
-    """Where it lies: by its descriptor, so that it is the one that was checked."""
+    """By descriptor (/proc/self/fd/N), so that it is the folder that was checked."""
     guest: str
-    """How the module calls it."""
+    """Its name inside the module."""
     is_writable: bool
 
 
 class Bounds(NamedTuple):
-    """How far one run may go."""
+    """Limits of one run."""
 
     memory_bytes: int
     fuel: int
@@ -46,14 +47,14 @@ class Bounds(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a module gave, and the end of what it wrote to standard error."""
+    """Output of a module, and the tail of its standard error."""
 
     body: bytes
     stderr: bytes
 
 
 class _Stream:
-    """Takes what a module writes. It must never raise: wasmtime-py would print that and go on."""
+    """Receives what a module writes. Must never raise: wasmtime-py would print the error and go on."""
 
     def __init__(self) -> None:
         self.taken = bytearray()
@@ -63,7 +64,7 @@ class _Stream:
 
 
 class _Output(_Stream):
-    """Standard output; one that grows too long ends the run."""
+    """Standard output; exceeding the limit ends the run."""
 
     def __init__(self, most: int, watch: Watch) -> None:
         super().__init__()
@@ -74,6 +75,7 @@ class _Output(_Stream):
     def take(self, body: bytes) -> int | None:
         if len(self.taken) + len(body) > self._most:
             self.is_full = True
+            # Ends the run: a module that ignores the write error would spin until its deadline.
             self._watch.stop()
             return -_ERRNO_NO_SPACE
         self.taken += body
@@ -81,9 +83,10 @@ class _Output(_Stream):
 
 
 class _Errors(_Stream):
-    """Standard error; its end is kept."""
+    """Standard error; only the tail is kept."""
 
     def take(self, body: bytes) -> int | None:
+        # Cut before it is appended: one huge write must not be buffered whole.
         self.taken += body[-STDERR_BYTES:]
         del self.taken[:-STDERR_BYTES]
         return None
@@ -101,7 +104,7 @@ class Run:
         self._errors = _Errors()
 
     def answer(self, name: str, request: bytes, folders: Sequence[OpenFolder]) -> Answer:
-        """What the module gives for a request. Blocks; only its watch ends it early."""
+        """The module's answer. Blocks; only its watch ends it early."""
         from wasmtime import Store
 
         store = Store(self._runtime.engine)
@@ -111,14 +114,15 @@ class Run:
                 callback = self._limit(store)
                 store.set_wasi(self._wasi(name, request, folders))
                 body = self._guarded(store, request, has_folders=bool(folders))
-                del callback  # wasmtime holds its address, and Python must hold the rest until here
+                # wasmtime holds only its address; Python must keep it alive until here.
+                del callback
         finally:
             of_thread.watch = None
             store.close()
         return Answer(body, bytes(self._errors.taken))
 
     def _limit(self, store: "Store") -> Any:
-        """Put the limits on; gives what has to live as long as the store."""
+        """Apply the limits; returns what must live as long as the store."""
         from wasmtime import _ffi as ffi
 
         store.set_limits(
@@ -126,8 +130,10 @@ class Run:
             table_elements=TABLE_ELEMENTS,
             instances=INSTANCES,
             tables=TABLES + 1,
+            # One memory, so that memory_size bounds all of it.
             memories=1,
         )
+        # Fuel bounds CPU work deterministically; the epoch bounds wall-clock time and cancellation.
         store.set_fuel(self._bounds.fuel)
         store.set_epoch_deadline(1)
 
@@ -150,6 +156,7 @@ class Run:
         from wasmtime import _ffi as ffi
 
         wasi = WasiConfig()
+        # No environment, no inherited streams: WasiConfig starts empty, and nothing of the host is added.
         wasi.argv = [name]
         if self._module.form is Form.COMMAND:
             ffi.wasi_config_set_stdin_bytes(wasi.ptr(), ctypes.byref(ffi.bytes_to_capi(request)))
@@ -163,7 +170,7 @@ class Run:
         return wasi
 
     def _guarded(self, store: "Store", request: bytes, *, has_folders: bool) -> bytes:
-        """The answer, with every way in which wasmtime ends a run turned into ours."""
+        """The answer; every way in which wasmtime ends a run becomes a `WasmEnded`."""
         from wasmtime import ExitTrap, Trap, WasmtimeError
 
         try:
@@ -182,13 +189,13 @@ class Run:
             raise self._died(error) from error
 
     def _instance(self, store: "Store", *, has_folders: bool) -> "Instance":
-        """A fresh instance; where files can be opened, one whose open files are counted."""
+        """A fresh instance; with folders, one whose open files are counted."""
         if has_folders:
             return self._runtime.gate.instantiate(store, self._module.module)
         return self._module.linked.instantiate(store)
 
     def _check_going_on(self) -> None:
-        """Whatever a run ended with: why it was ended comes first."""
+        """Report first why a run was ended, whatever error it ended with."""
         if self._output.is_full:
             most = self._bounds.output_bytes
             raise WasmEnded(Ending.TOO_BIG, f"gave more than {most} bytes; let it give less, or write a file")
@@ -196,7 +203,7 @@ class Run:
             raise WasmEnded(Ending.STOPPED, "was stopped: its time was up, or nobody waited for it")
 
     def _left(self, code: int) -> bytes:
-        """The answer of a module that called `proc_exit`."""
+        """Answer of a module that called `proc_exit`."""
         if code:
             raise WasmEnded(Ending.FAILED, self._last_words() or f"it ended with the exit status {code}")
         if self._module.form is Form.LIBRARY:
@@ -229,10 +236,11 @@ class Run:
         return WasmEnded(Ending.DIED, "could not be started, or broke; the log says why")
 
     def _call(self, store: "Store", instance: "Instance", request: bytes) -> bytes:
-        """The contract of a library; every address that it gives is checked against its memory."""
+        """Call a library; every address that it returns is checked against its memory."""
         memory: Any = instance.exports(store)["memory"]
         if self._module.has_initialize:
             _function(store, instance, "_initialize")(store)
+        # The module chooses the address; masked to 32 bits and checked before the host writes there.
         place = _function(store, instance, "alloc")(store, len(request)) & _WORD
         if place + len(request) > memory.data_len(store):
             raise WasmEnded(Ending.BROKEN, "gave by alloc a place outside of its memory")
@@ -242,6 +250,7 @@ class Run:
         start, length = packed >> 32 & _WORD, packed & _WORD
         if start + length > memory.data_len(store):
             raise WasmEnded(Ending.BROKEN, "gave by call a place outside of its memory")
+        # Before the bytes are copied out of the module.
         if length > self._bounds.output_bytes:
             raise WasmEnded(Ending.TOO_BIG, f"gave more than {self._bounds.output_bytes} bytes")
         return bytes(memory.read(store, start, start + length))
@@ -252,5 +261,5 @@ def _function(store: "Store", instance: "Instance", name: str) -> Any:
 
 
 def _signed(word: int) -> int:
-    """An address as wasmtime-py takes it."""
+    """An address as wasmtime-py expects it."""
     return word - (1 << 32) if word >> 31 else word

@@ -1,6 +1,6 @@
-"""The engine: how modules are compiled, what they may import, and the thread whose ticks end runs.
+"""wasmtime engine: compilation settings, linker, and the epoch thread that interrupts runs.
 
-It trusts wasmtime: what a module can reach is what wasmtime lets it reach, inside the process of the host.
+Trusts wasmtime: the sandbox boundary lies inside the host process, with no kernel boundary behind it.
 """
 
 import threading
@@ -11,9 +11,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from toolkeep.wasm.errors import Ending, WasmEnded
-from toolkeep.wasm.gate import Gate
-from toolkeep.wasm.pause import define_pause
-from toolkeep.wasm.watch import TICK_SECONDS
+from toolkeep.wasm.open_file_limit import OpenFileLimit
+from toolkeep.wasm.poll_oneoff import define_poll_oneoff
+from toolkeep.wasm.run_watch import TICK_SECONDS
 
 if TYPE_CHECKING:
     from wasmtime import Engine
@@ -21,29 +21,30 @@ if TYPE_CHECKING:
 SETTINGS: Final[tuple[tuple[str, bool], ...]] = (
     ("consume_fuel", True),
     ("epoch_interruption", True),
-    # Traps by explicit checks: a handler of SIGSEGV that anybody installs after wasmtime's, such as Python's
-    # own faulthandler, would otherwise turn a module's bad address into the end of the host.
+    # Traps by explicit bounds checks instead of SIGSEGV: a signal handler installed after wasmtime's, such as
+    # Python's faulthandler, would turn a module's bad address into a crash of the host. Costs about a third
+    # of the speed in loops that mostly access memory.
     ("signals_based_traps", False),
-    # The same answer on every machine.
+    # Deterministic results on every machine.
     ("cranelift_nan_canonicalization", True),
     ("wasm_relaxed_simd", False),
-    # What tools do not need, and what store limits do not count.
+    # Attack surface that tools do not need, and memory that store limits do not count.
     ("wasm_threads", False),
     ("wasm_memory64", False),
     ("wasm_multi_memory", False),
     ("gc_support", False),
 )
-"""What every module is compiled with."""
+"""Compilation settings of every module."""
 
 _MAJOR: Final = "50"
-"""Epoch callbacks and standard input come from bindings that wasmtime-py does not promise to keep."""
+"""Epoch callbacks and standard input use bindings that wasmtime-py does not guarantee to keep."""
 
 _INSTALL: Final = "install it with: pip install 'toolkeep[wasm]'"
 _LINGER_TICKS: Final = 100
 
 
 class Runtime:
-    """wasmtime, made ready once for all modules of a keep."""
+    """wasmtime, set up once for all modules of a keep."""
 
     def __init__(self) -> None:
         self.version = _installed()
@@ -55,18 +56,18 @@ class Runtime:
         self.engine = Engine(config)
         self.linker = Linker(self.engine)
         self.linker.define_wasi()
-        define_pause(self.linker)
-        self.gate = Gate(self.engine, self.linker)
+        define_poll_oneoff(self.linker)
+        self.gate = OpenFileLimit(self.engine, self.linker)
         self._ticker = _Ticker(self.engine)
 
     @property
     def fingerprint(self) -> str:
-        """What compiled code depends on besides its module."""
+        """What compiled code depends on besides its module; part of the cache key."""
         return f"wasmtime {self.version}, {SETTINGS}"
 
     @contextmanager
     def ticking(self) -> Iterator[None]:
-        """As long as this is held, the epoch goes on."""
+        """While this is held, the epoch advances."""
         self._ticker.begin()
         try:
             yield
@@ -81,13 +82,14 @@ def _installed() -> str:
         found = version("wasmtime")
     except (ImportError, OSError, RuntimeError) as error:
         raise WasmEnded(Ending.UNUSABLE, f"wasmtime is not installed; {_INSTALL}") from error
+    # Another major version may change private bindings silently; refuse instead of running without limits.
     if found.partition(".")[0] != _MAJOR:
         raise WasmEnded(Ending.UNUSABLE, f"wasmtime {_MAJOR} is needed, not {found}; {_INSTALL}")
     return found
 
 
 class _Ticker:
-    """One thread for all runs; it lives while there are some, and a moment longer."""
+    """One thread for all runs; exits when there have been none for a while."""
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
@@ -110,6 +112,7 @@ class _Ticker:
         idle = 0
         while True:
             time.sleep(TICK_SECONDS)
+            # One epoch for all runs: each checks its own deadline at every tick.
             self._engine.increment_epoch()
             with self._lock:
                 idle = 0 if self._running else idle + 1

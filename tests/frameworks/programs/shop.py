@@ -6,7 +6,7 @@ from typing import Any
 from tests.providers.alike import records
 from toolkeep import Keep, ToolFailed, tool
 from toolkeep.approval.question import Answer, Question
-from toolkeep.records import MemoryRecord
+from toolkeep.stores.records import MemoryRecord
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

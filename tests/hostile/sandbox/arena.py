@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import pytest
 
-from toolkeep.attack.attempts.declare import Attempt
-from toolkeep.attack.baits import SETUID_PROGRAM
-from toolkeep.attack.catalog import KINDS, declared
-from toolkeep.attack.expected import LEVELS, levels_of
-from toolkeep.attack.staying import RESIDENT, is_for_residents
-from toolkeep.attack.suite import KindRuns, new_folder, run_kind
-from toolkeep.attack.verdicts import Outcome, Verdict, judge, judge_residents
-from toolkeep.sandbox.levels import Isolation
+from toolkeep.escape_suite.attempt_catalog import KINDS, declared
+from toolkeep.escape_suite.attempts.declare import Attempt
+from toolkeep.escape_suite.baits import SETUID_PROGRAM
+from toolkeep.escape_suite.confined_persistent import PERSISTENT, applies_to_persistent
+from toolkeep.escape_suite.expected import LEVELS, levels_of
+from toolkeep.escape_suite.suite import KindRuns, new_folder, run_kind
+from toolkeep.escape_suite.verdicts import Outcome, Verdict, judge, judge_persistent
+from toolkeep.sandbox.isolation_levels import Isolation
 
 IDENTITIES: Final = ("ordinary", "root")
 ORDINARY: Final = 1_900_000_101
@@ -52,7 +52,7 @@ def resident_cases() -> list[Any]:
         pytest.param(kind, attempt, id=attempt.name)
         for kind in KINDS
         for attempt in declared(kind).values()
-        if attempt.only_for in ("", "ordinary") and is_for_residents(attempt)
+        if attempt.only_for in ("", "ordinary") and applies_to_persistent(attempt)
     ]
 
 
@@ -83,7 +83,7 @@ def _verdicts(kind: str, identity: str) -> dict[tuple[str, Isolation], Verdict]:
 @functools.cache
 def _resident_verdicts(kind: str) -> dict[str, Verdict]:
     runs = _started()[kind, "ordinary"].result()
-    return {verdict.attempt: verdict for verdict in judge_residents([runs], "ordinary")}
+    return {verdict.attempt: verdict for verdict in judge_persistent([runs], "ordinary")}
 
 
 @functools.cache
@@ -98,7 +98,7 @@ def _started() -> dict[tuple[str, str], "Future[KindRuns]"]:
 
 def _host(kind: str, identity: str) -> KindRuns:
     folder = new_folder()
-    levels = LEVELS if identity == "root" else (*LEVELS, RESIDENT)
+    levels = LEVELS if identity == "root" else (*LEVELS, PERSISTENT)
     if os.geteuid() != 0 or identity == "root":
         return run_kind(kind, folder, levels=levels)
     _prepare_for_ordinary(folder)

@@ -9,23 +9,23 @@ import stat
 import sys
 from pathlib import Path
 
-from toolkeep.inside import kernel
+from toolkeep.sandbox.guest import linux
 
 
 def show(place: str) -> None:
     """Make a folder reachable for everyone."""
     closed = [parent for parent in reversed(Path(place).parents) if not parent.stat().st_mode & stat.S_IXOTH]
     if closed:
-        tree = kernel.clone_tree(place)
-        kernel.mount("tmpfs", str(closed[0]), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=755")
+        tree = linux.clone_tree(place)
+        linux.mount("tmpfs", str(closed[0]), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755")
         Path(place).mkdir(parents=True)
-        kernel.attach_tree(tree, place)
+        linux.attach_tree(tree, place)
 
 
 def main(user: int, command: list[str]) -> None:
     """Give up everything and run it."""
-    kernel.unshare(kernel.CLONE_NEWNS)
-    kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
     show(os.path.realpath(sys.base_prefix))
     os.setgroups([])
     os.setresgid(user, user, user)

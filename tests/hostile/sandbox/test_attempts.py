@@ -12,7 +12,7 @@ from tests.hostile.sandbox.arena import (
     demand_resident_containment,
     resident_cases,
 )
-from toolkeep.attack.attempts.declare import Attempt
+from toolkeep.escape_suite.attempts.declare import Attempt
 
 pytestmark = pytest.mark.spec("SBX-5")
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tests.hostile.sandbox.arena import IDENTITIES, ORDINARY
-from toolkeep.attack.attempts import files_read, files_write, network
-from toolkeep.attack.suite import new_folder
+from toolkeep.escape_suite.attempts import files_read, files_write, network
+from toolkeep.escape_suite.suite import new_folder
 
 SECRET = "KEY-of-somebody"
 BECOME = str(Path(__file__).resolve().parent / "as_ordinary.py")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from toolkeep.attack.catalog import KINDS, declared
-from toolkeep.attack.expected import LEVELS, NOT_PROMISED, STOPPED_AT
-from toolkeep.sandbox.levels import PROMISES, Guarantee, Isolation
+from toolkeep.escape_suite.attempt_catalog import KINDS, declared
+from toolkeep.escape_suite.expected import LEVELS, NOT_PROMISED, STOPPED_AT
+from toolkeep.sandbox.isolation_levels import PROMISES, Guarantee, Isolation
 
 pytestmark = pytest.mark.spec("SBX-5")
 

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from tests.config.projects import accept
+from tests.mcp_client.servers import opened
 from tests.network.inside.front import shown
-from tests.sources.mcp.servers import opened
 from toolkeep import Keep
 from toolkeep.cli.main import cli
 from toolkeep.network.hosts import read_url

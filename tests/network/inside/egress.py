@@ -1,4 +1,4 @@
-"""What a worker gets through its way out, and what it does not. Run by `tests/network/test_egress.py`."""
+"""What a worker gets through its way out, and what it does not. Run by `tests/network/test_egress_proxy.py`."""
 
 import asyncio
 import contextlib
@@ -14,13 +14,13 @@ from unittest.mock import patch
 from tests.network.hellos import client_hello, fragmented, with_extension
 from tests.network.world import LOCAL, METADATA, OTHER_PUBLIC, PRIVATE, PUBLIC, PUBLIC_6, World
 from toolkeep.definitions.constraints import NetworkBounds
-from toolkeep.network import client_hello as hello_module
-from toolkeep.network import dialing, heads, link, tunneling, vetting
-from toolkeep.network import egress as egress_module
+from toolkeep.network import dial, egress_proxy, relay, request_head, resolve
+from toolkeep.network import egress_proxy as egress_module
+from toolkeep.network import tls_client_hello as hello_module
+from toolkeep.network.allowlist import HostAllowlist
 from toolkeep.network.budget import Budget
-from toolkeep.network.egress import Contact, Egress
+from toolkeep.network.egress_proxy import Contact, EgressProxy
 from toolkeep.network.hosts import HostScope
-from toolkeep.network.reaching import HostReach
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -47,15 +47,15 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def way_out(
+async def egress_socket(
     *scopes: str, reads: tuple[str, ...] = (), max_seconds: float = 20, **bounds: int
-) -> AsyncIterator[Egress]:
+) -> AsyncIterator[EgressProxy]:
     """Leads to these scopes, for whatever; and to `reads`, to read from."""
     listener = socket.create_server((LOCAL, 0))
     budget = Budget(NetworkBounds(**{"max_requests": 100, "max_bytes": 1 << 20, **bounds}))
     writes, read = (tuple(map(HostScope.read, texts)) for texts in (scopes, reads))
-    reach = HostReach(reads=read, writes=writes)
-    async with Egress(listener, reach, max_seconds=max_seconds, budget=budget) as egress:
+    reach = HostAllowlist(reads=read, writes=writes)
+    async with EgressProxy(listener, reach, max_seconds=max_seconds, budget=budget) as egress:
         egress.port = listener.getsockname()[1]  # type: ignore[attr-defined]
         yield egress
 
@@ -102,7 +102,7 @@ async def shop(world: World, *addresses: str, answer: bytes = OK) -> Server:
 
 async def test_who_may_read_from_a_host_writes_nothing_to_it_in_plain_sight(world: World) -> None:
     server = await shop(world)
-    async with way_out(reads=("shop.example",)) as egress:
+    async with egress_socket(reads=("shop.example",)) as egress:
         assert status(await say(egress, get("http://shop.example/"))) == 200
         head = get("http://shop.example/").replace(b"GET", b"HEAD", 1)
         assert status(await say(egress, head)) == 200
@@ -115,7 +115,7 @@ async def test_who_may_read_from_a_host_writes_nothing_to_it_in_plain_sight(worl
 async def test_tls_takes_leave_to_write_since_nobody_looks_into_it(world: World) -> None:
     server = await shop(world)
     await world.serve(server, PUBLIC, 443, names=["shop.example"])
-    async with way_out(reads=("shop.example",)) as egress:
+    async with egress_socket(reads=("shop.example",)) as egress:
         answer = await say(egress, b"CONNECT shop.example:443 HTTP/1.1\r\nHost: shop.example:443\r\n\r\n")
         assert is_refused(answer, "takes net.write of 'shop.example"), answer
     assert [(one.method, bool(one.problem)) for one in egress.contacts] == [("CONNECT", True)]
@@ -123,7 +123,7 @@ async def test_tls_takes_leave_to_write_since_nobody_looks_into_it(world: World)
 
 async def test_who_may_write_to_a_host_may_read_from_it(world: World) -> None:
     await shop(world)
-    async with way_out("shop.example", reads=("other.example",)) as egress:
+    async with egress_socket("shop.example", reads=("other.example",)) as egress:
         assert status(await say(egress, get("http://shop.example/"))) == 200
         posted = get("http://shop.example/").replace(b"GET", b"DELETE", 1)
         assert status(await say(egress, posted)) == 200
@@ -134,7 +134,7 @@ async def test_who_may_write_to_a_host_may_read_from_it(world: World) -> None:
 
 async def test_a_granted_host_is_reached_and_the_contact_is_recorded(world: World) -> None:
     server = await shop(world)
-    async with way_out("shop.example") as egress:
+    async with egress_socket("shop.example") as egress:
         answer = await say(egress, get("http://shop.example/books?q=a%20b"))
     assert answer.endswith(b"\r\n\r\nhello"), answer
     assert server.heard == [b"GET /books?q=a%20b HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n"]
@@ -148,7 +148,7 @@ async def test_a_granted_host_is_reached_and_the_contact_is_recorded(world: Worl
 async def test_an_ordinary_client_gets_through_by_its_proxy_settings(world: World) -> None:
     server = await shop(world)
     await world.serve(server, PUBLIC, 443, names=["shop.example"])
-    async with way_out("shop.example") as egress:
+    async with egress_socket("shop.example") as egress:
         opener = opened_by_proxy(egress)
         for url in ("http://shop.example/a", "https://shop.example/a"):
             assert await asyncio.to_thread(lambda url=url: opener(url)) == b"hello"  # type: ignore[misc]
@@ -167,7 +167,7 @@ def opened_by_proxy(egress: Any) -> Callable[[str], bytes]:
 
 
 async def test_the_client_s_own_error_says_why_it_was_refused(world: World) -> None:
-    async with way_out("shop.example") as egress:
+    async with egress_socket("shop.example") as egress:
         for url in ("http://other.example/", "https://other.example/"):
             try:
                 await asyncio.to_thread(opened_by_proxy(egress), url)
@@ -180,7 +180,7 @@ async def test_the_client_s_own_error_says_why_it_was_refused(world: World) -> N
 async def test_a_body_is_passed_on_whole_also_in_chunks_and_behind_expect(world: World) -> None:
     server = await shop(world)
     post = b"POST http://shop.example/a HTTP/1.1\r\nHost: shop.example\r\n"
-    async with way_out("shop.example") as egress:
+    async with egress_socket("shop.example") as egress:
         assert status(await say(egress, post + b"Content-Length: 3\r\n\r\nabc")) == 200
         chunked = post + b"Transfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\nT: t\r\n\r\n"
         assert status(await say(egress, chunked)) == 200
@@ -198,7 +198,7 @@ async def test_headers_of_the_connection_stay_on_it_in_both_directions(world: Wo
     server = await shop(world, answer=kept)
     headers = ["Host: shop.example", "Connection: close, X-Mine", "X-Mine: 1", "Proxy-Authorization: s3cret",
                "Proxy-Connection: close", "Te: trailers", "Upgrade: h2c", "X-End: 1"]  # fmt: skip
-    async with way_out("shop.example") as egress:
+    async with egress_socket("shop.example") as egress:
         answer = await say(egress, get("http://shop.example/", *headers))
     assert server.heard == [b"GET / HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\nX-End: 1\r\n\r\n"]
     assert b"X-Hop" not in answer and b"Keep-Alive" not in answer and b"X-End: 1" in answer  # noqa: PT018 -- one thing
@@ -211,7 +211,9 @@ async def test_ipv6_is_reached_and_a_dead_address_is_passed_over(world: World) -
     world.name("four.example", ["2606:2800:220:1::99", PUBLIC])
     await world.serve(server, PUBLIC_6, 80)
     await world.serve(server, PUBLIC, 80)
-    async with way_out("six.example", "both.example", "four.example", f"[{PUBLIC_6}]", PUBLIC) as egress:
+    async with egress_socket(
+        "six.example", "both.example", "four.example", f"[{PUBLIC_6}]", PUBLIC
+    ) as egress:
         for host in ("six.example", "both.example", "four.example", f"[{PUBLIC_6}]", PUBLIC):
             assert status(await say(egress, get(f"http://{host}/"))) == 200, host
 
@@ -221,7 +223,7 @@ async def test_a_host_that_hangs_is_passed_over_before_it_gives_up(world: World)
     with full(OTHER_PUBLIC):
         world.name("slow.example", [OTHER_PUBLIC, PUBLIC])
         await world.serve(Server(), PUBLIC, 80)
-        async with way_out("slow.example") as egress:
+        async with egress_socket("slow.example") as egress:
             assert status(await say(egress, get("http://slow.example/"))) == 200
 
 
@@ -241,14 +243,14 @@ def full(address: str) -> Iterator[None]:
 
 async def test_an_address_that_is_slow_to_answer_is_waited_for_where_there_is_no_other(world: World) -> None:
     await shop(world)
-    with patch.object(dialing, "DIAL_NEXT_SECONDS", 0):
-        async with way_out("shop.example") as egress:
+    with patch.object(dial, "DIAL_NEXT_SECONDS", 0):
+        async with egress_socket("shop.example") as egress:
             assert status(await say(egress, get("http://shop.example/"))) == 200
 
 
 async def test_what_cannot_be_reached_is_no_refusal(world: World) -> None:
     world.name("closed.example", [OTHER_PUBLIC])
-    async with way_out("closed.example", "missing.example") as egress:
+    async with egress_socket("closed.example", "missing.example") as egress:
         assert status(await say(egress, get("http://closed.example/"))) == 502
         assert status(await say(egress, get("http://missing.example/"))) == 502
 
@@ -260,7 +262,7 @@ async def test_a_host_or_port_that_was_not_granted_is_refused_and_not_even_looke
     server = await shop(world)
     world.name("other.example", [PUBLIC])
     await world.serve(server, PUBLIC, 8080)
-    async with way_out("shop.example", "*.deep.example") as egress:
+    async with egress_socket("shop.example", "*.deep.example") as egress:
         for host in ("other.example", "shop.example:8080", "deep.example", "xshop.example", PUBLIC):
             assert is_refused(await say(egress, get(f"http://{host}/")), "not among the hosts"), host
             port = "" if ":" in host else ":443"
@@ -282,7 +284,7 @@ async def test_one_address_that_is_not_public_condemns_the_name(world: World) ->
     server = await shop(world)
     for address in (PRIVATE, LOCAL, METADATA):
         await world.serve(server, address, 80)
-    async with way_out("*.example.org", max_requests=1000) as egress:
+    async with egress_socket("*.example.org", max_requests=1000) as egress:
         for number, address in enumerate(NOT_PUBLIC):
             for kind, addresses in {
                 "alone": [address],
@@ -303,7 +305,7 @@ async def test_a_name_that_is_bound_anew_leads_nowhere_else(world: World) -> Non
     await world.serve(public, PUBLIC, 80)
     await world.serve(private, PRIVATE, 80)
     world.name("turn.example", [PUBLIC], [PRIVATE])
-    async with way_out("turn.example") as egress:
+    async with egress_socket("turn.example") as egress:
         assert status(await say(egress, get("http://turn.example/"))) == 200
         assert world.asked == ["turn.example"]
         assert is_refused(await say(egress, get("http://turn.example/")))
@@ -315,7 +317,7 @@ async def test_a_grant_of_any_name_leads_to_public_addresses_alone(world: World)
     server, private = await shop(world), Server()
     for address in (PRIVATE, METADATA, LOCAL):
         await world.serve(private, address, 80)
-    async with way_out("*.*") as egress:
+    async with egress_socket("*.*") as egress:
         assert status(await say(egress, get("http://shop.example/"))) == 200
         for address in (PRIVATE, METADATA, LOCAL):
             world.name("inside.example", [address])
@@ -351,7 +353,7 @@ async def test_addresses_that_are_not_public_are_refused_in_every_notation_even_
         PUBLIC,
     )
     world.name("localhost", [LOCAL])
-    async with way_out(*granted) as egress:
+    async with egress_socket(*granted) as egress:
         for host in hosts:
             for request in (
                 get(f"http://{host}/"),
@@ -370,7 +372,7 @@ async def test_who_stands_before_an_at_sign_is_not_the_host(world: World) -> Non
         "http://shop.example /", "http:shop.example/", "//shop.example/", "/", "http:///", "http://",
         "https://shop.example/", "ftp://shop.example/", "http://shop.example/a#b",
     )  # fmt: skip
-    async with way_out("shop.example", "10.0.0.0/8") as egress:
+    async with egress_socket("shop.example", "10.0.0.0/8") as egress:
         for url in urls:
             assert is_refused(await say(egress, get(url, "Host: shop.example"))), url
     assert server.heard == []
@@ -379,22 +381,22 @@ async def test_who_stands_before_an_at_sign_is_not_the_host(world: World) -> Non
 async def test_no_search_list_completes_a_name(world: World) -> None:
     world.name("missing.example.corp.example", [PUBLIC])
     await world.serve(Server(), PUBLIC, 80)
-    async with way_out("missing.example") as egress:
+    async with egress_socket("missing.example") as egress:
         assert status(await say(egress, get("http://missing.example/"))) == 502
     assert set(world.asked) == {"missing.example"}
 
 
 async def test_a_name_with_too_many_addresses_is_refused(world: World) -> None:
     await shop(world, PUBLIC, OTHER_PUBLIC)
-    with patch.object(vetting, "RESOLVED_ADDRESSES", 1):
-        async with way_out("shop.example") as egress:
+    with patch.object(resolve, "RESOLVED_ADDRESSES", 1):
+        async with egress_socket("shop.example") as egress:
             assert is_refused(await say(egress, get("http://shop.example/")), "more than 1 addresses")
 
 
 async def test_a_resolver_that_is_silent_is_not_waited_for(world: World) -> None:
     world.names["mute.example"] = []  # the resolver breaks on it, and says nothing
-    with patch.object(vetting, "RESOLVE_SECONDS", 0.2), quiet_loop():
-        async with way_out("mute.example") as egress:
+    with patch.object(resolve, "RESOLVE_SECONDS", 0.2), quiet_loop():
+        async with egress_socket("mute.example") as egress:
             assert status(await say(egress, get("http://mute.example/"))) == 504
 
 
@@ -413,7 +415,7 @@ async def test_a_redirect_is_an_answer_and_where_it_leads_is_vetted_anew(world: 
     await world.serve(private, PRIVATE, 80)
     away = b"HTTP/1.1 302 Found\r\nLocation: http://10.0.0.5/loot\r\nContent-Length: 0\r\n\r\n"
     await shop(world, answer=away)
-    async with way_out("shop.example", "10.0.0.0/8") as egress:
+    async with egress_socket("shop.example", "10.0.0.0/8") as egress:
         assert status(await say(egress, get("http://shop.example/"))) == 302
         try:
             await asyncio.to_thread(opened_by_proxy(egress), "http://shop.example/")
@@ -476,7 +478,7 @@ async def test_a_tunnel_carries_only_tls_that_names_its_host(world: World) -> No
         "too many records": fragmented(good, 1),
         "cut short": b"\x16\x03\x01\x00\x08\x01\x00\x00\x04\x03\x03\x00\x00",
     }
-    async with way_out("shop.example") as egress:
+    async with egress_socket("shop.example") as egress:
         for what, first in bad.items():
             assert await connect(egress, "shop.example:443", first) == DENIED, what
         assert heard == []
@@ -491,13 +493,13 @@ async def test_a_server_name_is_a_name_without_port_and_no_address(world: World)
     world.name("shop.ex", [PUBLIC])
     await world.serve(Server(), PUBLIC, 443)
     with_port = client_hello("shop.example").replace(b"shop.example", b"shop.ex:8443")
-    async with way_out("shop.ex", PUBLIC) as egress:
+    async with egress_socket("shop.ex", PUBLIC) as egress:
         assert await connect(egress, "shop.ex:443", with_port) == DENIED
         assert await connect(egress, f"{PUBLIC}:443", client_hello(PUBLIC)) == DENIED
 
 
 async def test_connect_needs_a_port_also_where_every_port_is_granted(world: World) -> None:
-    async with way_out("shop.example:*") as egress:
+    async with egress_socket("shop.example:*") as egress:
         answer = await say(egress, b"CONNECT shop.example HTTP/1.1\r\nHost: shop.example\r\n\r\n")
         assert is_refused(answer, "needs a port")
 
@@ -505,8 +507,8 @@ async def test_connect_needs_a_port_also_where_every_port_is_granted(world: Worl
 async def test_a_hello_that_never_ends_is_not_waited_for(world: World) -> None:
     world.name("shop.example", [PUBLIC])
     await world.serve(Server(), PUBLIC, 443)
-    with patch.object(tunneling, "HEAD_SECONDS", 0.2):
-        async with way_out("shop.example") as egress:
+    with patch.object(egress_proxy, "HEAD_SECONDS", 0.2):
+        async with egress_socket("shop.example") as egress:
             assert await connect(egress, "shop.example:443", client_hello("shop.example")[:-1]) == b""
     assert egress.contacts[0].problem == "the TLS ClientHello did not come in time"
 
@@ -514,7 +516,7 @@ async def test_a_hello_that_never_ends_is_not_waited_for(world: World) -> None:
 async def test_certificates_are_checked_by_the_client_end_to_end(world: World) -> None:
     world.name("shop.example", [PUBLIC])
     await world.serve(Server(), PUBLIC, 443, names=["other.example"])
-    async with way_out("shop.example") as egress:
+    async with egress_socket("shop.example") as egress:
         try:
             await asyncio.to_thread(opened_by_proxy(egress), "https://shop.example/")
         except urllib.error.URLError as error:
@@ -560,7 +562,7 @@ async def test_a_request_that_two_readers_understand_differently_is_refused(worl
         "no request": b"hello\r\n\r\n",
         "spaces": b"GET  http://shop.example/ HTTP/1.1\r\n" + host + b"\r\n",
     }
-    async with way_out("shop.example") as egress:
+    async with egress_socket("shop.example") as egress:
         for what, request in requests.items():
             assert is_refused(await say(egress, request)), what
     assert server.heard == []
@@ -569,7 +571,7 @@ async def test_a_request_that_two_readers_understand_differently_is_refused(worl
 async def test_a_broken_body_is_not_passed_on(world: World) -> None:
     server = await shop(world)
     head = b"POST http://shop.example/ HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: chunked\r\n\r\n"
-    async with way_out("shop.example") as egress:
+    async with egress_socket("shop.example") as egress:
         for body in (b"x\r\n", b"3\r\nabcd\r\n0\r\n\r\n", b"-1\r\n\r\n", b"0x3\r\nabc\r\n0\r\n\r\n"):
             assert is_refused(await say(egress, head + body)), body
     assert all(b"GET" not in heard for heard in server.heard)
@@ -580,7 +582,7 @@ async def test_what_is_sent_behind_a_request_is_never_read(world: World) -> None
     two = get("http://shop.example/1") + get("http://shop.example/2")
     hidden = b"GET /hidden HTTP/1.1\r\nHost: shop.example\r\n\r\n"
     body = b"POST http://shop.example/3 HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 1\r\n\r\nx" + hidden
-    async with way_out("shop.example") as egress:
+    async with egress_socket("shop.example") as egress:
         assert (await say(egress, two)).count(b"HTTP/1.1 200") == 1
         await say(egress, body)
     assert [heard.split(b" ")[1] for heard in server.heard] == [b"/1", b"/3"]
@@ -589,7 +591,7 @@ async def test_what_is_sent_behind_a_request_is_never_read(world: World) -> None
 
 async def test_a_giant_head_is_refused(world: World) -> None:
     server = await shop(world)
-    async with way_out("shop.example") as egress:
+    async with egress_socket("shop.example") as egress:
         many = [f"X-{number}: {'a' * 100}" for number in range(1000)]
         for headers in (many, ["X: " + "a" * 100_000]):
             assert is_refused(await say(egress, get("http://shop.example/", "Host: shop.example", *headers)))
@@ -599,8 +601,8 @@ async def test_a_giant_head_is_refused(world: World) -> None:
 
 
 async def test_who_says_its_head_slowly_is_not_waited_for(world: World) -> None:
-    with patch.object(heads, "HEAD_SECONDS", 0.3):
-        async with way_out("shop.example") as egress:
+    with patch.object(request_head, "HEAD_SECONDS", 0.3):
+        async with egress_socket("shop.example") as egress:
             reader, writer = await asyncio.open_connection(LOCAL, egress.port)  # type: ignore[attr-defined]
 
             async def drip() -> None:
@@ -621,7 +623,7 @@ async def test_an_answer_that_is_none_is_told_and_a_giant_head_in_it_is_not_read
     server = Server()
     await world.serve(server, PUBLIC, 80)
     two_lengths = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-    async with way_out("shop.example") as egress:
+    async with egress_socket("shop.example") as egress:
         for answer in (
             b"",
             b"SSH-2.0\r\n\r\n",
@@ -642,7 +644,7 @@ async def test_a_worker_that_leaves_ends_its_connection_and_no_other(world: Worl
 
     world.name("shop.example", [PUBLIC])
     await world.serve(hold, PUBLIC, 80)
-    async with way_out("shop.example") as egress:
+    async with egress_socket("shop.example") as egress:
         for _ in range(3):
             _, writer = await asyncio.open_connection(LOCAL, egress.port)  # type: ignore[attr-defined]
             writer.write(get("http://shop.example/"))
@@ -657,7 +659,7 @@ async def test_a_worker_that_leaves_ends_its_connection_and_no_other(world: Worl
 
 async def test_requests_are_counted_refused_ones_too(world: World) -> None:
     server = await shop(world)
-    async with way_out("shop.example", max_requests=2) as egress:
+    async with egress_socket("shop.example", max_requests=2) as egress:
         assert status(await say(egress, get("http://shop.example/"))) == 200
         assert is_refused(await say(egress, get("http://other.example/")), "not among")
         assert is_refused(await say(egress, get("http://shop.example/")), "has made its 2 requests")
@@ -667,9 +669,9 @@ async def test_requests_are_counted_refused_ones_too(world: World) -> None:
 async def test_bytes_are_counted_in_both_directions(world: World) -> None:
     big = b"HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n" + bytes(50_000)
     server = await shop(world, answer=big)
-    async with way_out("shop.example", max_bytes=40_000) as egress:
+    async with egress_socket("shop.example", max_bytes=40_000) as egress:
         assert len(await say(egress, get("http://shop.example/"))) < 45_000
-    async with way_out("shop.example", max_bytes=40_000) as egress:
+    async with egress_socket("shop.example", max_bytes=40_000) as egress:
         post = b"POST http://shop.example/ HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 50000\r\n\r\n"
         assert is_refused(await say(egress, post + bytes(50_000)), "has moved its 40000 bytes")
         assert egress.budget.bytes <= 40_000
@@ -679,7 +681,7 @@ async def test_bytes_are_counted_in_both_directions(world: World) -> None:
 async def test_an_answer_that_the_budget_cuts_does_not_look_whole(world: World) -> None:
     """To HTTP/1.0 the end of the connection is the end of the answer, unless it is torn down."""
     await shop(world, answer=b"HTTP/1.1 200 OK\r\n\r\n" + bytes(200_000))
-    async with way_out("shop.example", max_bytes=100_000) as egress:
+    async with egress_socket("shop.example", max_bytes=100_000) as egress:
         reader, writer = await asyncio.open_connection(LOCAL, egress.port)  # type: ignore[attr-defined]
         writer.write(get("http://shop.example/", version="1.0"))
         try:
@@ -697,7 +699,7 @@ async def test_bytes_of_a_tunnel_are_counted(world: World) -> None:
     await shop(world, answer=b"HTTP/1.1 200 OK\r\nContent-Length: 500000\r\n\r\n" + bytes(500_000))
     await world.serve(Server(b"HTTP/1.1 200 OK\r\nContent-Length: 500000\r\n\r\n" + bytes(500_000)), PUBLIC, 443,
                       names=["shop.example"])  # fmt: skip
-    async with way_out("shop.example", max_bytes=100_000) as egress:
+    async with egress_socket("shop.example", max_bytes=100_000) as egress:
         try:
             await asyncio.to_thread(opened_by_proxy(egress), "https://shop.example/")
         except (OSError, http.client.HTTPException):
@@ -723,7 +725,7 @@ async def test_connections_beyond_the_bound_wait_their_turn(world: World) -> Non
     world.name("shop.example", [PUBLIC])
     await world.serve(count, PUBLIC, 80)
     with patch.object(egress_module, "NETWORK_CONNECTIONS", 2):
-        async with way_out("shop.example") as egress:
+        async with egress_socket("shop.example") as egress:
             asked = (say(egress, get("http://shop.example/")) for _ in range(8))
             assert [status(answer) for answer in await asyncio.gather(*asked)] == [200] * 8
     assert most == 2
@@ -736,8 +738,8 @@ async def test_a_connection_on_which_nothing_moves_ends(world: World) -> None:
     world.name("shop.example", [PUBLIC])
     await world.serve(mute, PUBLIC, 80)
     await world.serve(mute, PUBLIC, 443)
-    with patch.object(link, "NETWORK_IDLE_SECONDS", 0.2):
-        async with way_out("shop.example") as egress:
+    with patch.object(relay, "NETWORK_IDLE_SECONDS", 0.2):
+        async with egress_socket("shop.example") as egress:
             assert status(await say(egress, get("http://shop.example/"))) == 504
             assert await connect(egress, "shop.example:443", client_hello("shop.example")) == b""
     assert {one.problem for one in egress.contacts} == {"nothing moved on the connection for too long"}
@@ -749,7 +751,7 @@ async def test_when_the_time_is_up_nothing_goes_on(world: World) -> None:
 
     world.name("shop.example", [PUBLIC])
     await world.serve(mute, PUBLIC, 80)
-    async with way_out("shop.example", max_seconds=0.3) as egress:
+    async with egress_socket("shop.example", max_seconds=0.3) as egress:
         assert await say(egress, get("http://shop.example/")) == b""
         assert egress._listener.fileno() == -1
     assert egress.contacts[0].problem == "it broke off"
@@ -757,7 +759,7 @@ async def test_when_the_time_is_up_nothing_goes_on(world: World) -> None:
 
 async def test_contacts_that_are_remembered_are_bounded(world: World) -> None:
     with patch.object(egress_module, "NETWORK_CONTACTS", 2):
-        async with way_out("shop.example") as egress:
+        async with egress_socket("shop.example") as egress:
             for _ in range(4):
                 await say(egress, get("http://other.example/"))
     assert len(egress.contacts) == 2
@@ -772,7 +774,7 @@ async def test_closing_ends_what_goes_on(world: World) -> None:
 
     world.name("shop.example", [PUBLIC])
     await world.serve(mute, PUBLIC, 80)
-    async with way_out("shop.example") as egress:
+    async with egress_socket("shop.example") as egress:
         saying = asyncio.create_task(say(egress, get("http://shop.example/")))
         await started.wait()
     assert await saying == b""

@@ -1,4 +1,4 @@
-"""Tools that a server answers, called through a keep. Run by `tests/execution/test_http.py`."""
+"""Tools that a server answers, called through a keep. Run by `tests/execution/test_http_runner.py`."""
 
 import asyncio
 import json
@@ -9,9 +9,9 @@ from unittest.mock import patch
 from tests.network.inside.egress import NOT_PUBLIC, Server
 from tests.network.world import LOCAL, METADATA, OTHER_PUBLIC, PRIVATE, PUBLIC, PUBLIC_6, World
 from toolkeep import Code, HttpSource, Keep, ToolResult
-from toolkeep.execution import remote
+from toolkeep.execution import http_call
 from toolkeep.limits import REDIRECTS
-from toolkeep.network import exchange
+from toolkeep.network import http_exchange
 
 DEFINITION: dict[str, Any] = {
     "name": "ask_shop",
@@ -228,7 +228,7 @@ async def test_what_goes_wrong_is_told_by_its_code(world: World) -> None:
 
 async def test_an_answer_beyond_the_cap_is_not_read_to_its_end(world: World) -> None:
     await serve(world, answer(bytes(300_000), kind="text/plain"))
-    with patch.object(remote, "OUTPUT_CAP_BYTES", 100_000):
+    with patch.object(http_call, "OUTPUT_CAP_BYTES", 100_000):
         result = await Shop().call()
     assert (result.code, "more than 100000 bytes" in result.text) == (Code.OUTPUT_TOO_BIG, True)
 
@@ -243,7 +243,7 @@ async def test_a_server_that_cannot_be_reached_or_trusted_is_told(world: World) 
     assert "the certificate of 'other.example' does not hold" in untrusted.text
     plain = await serve(world, answer(), "third.shop.example")
     await world.serve(plain, PUBLIC, 8443)
-    with patch.object(exchange, "DIAL_SECONDS", 0.5):
+    with patch.object(http_exchange, "DIAL_SECONDS", 0.5):
         shop = Shop("https://third.shop.example:8443", capabilities=["net.write:third.shop.example:8443"])
         no_tls = await shop.call()
     assert (no_tls.code, "TLS with" in no_tls.text, plain.heard) == (Code.TOOL_FAILED, True, [b""])

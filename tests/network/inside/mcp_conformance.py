@@ -1,6 +1,6 @@
 """The client scenarios of the official conformance suite, driven through the product's own commands.
 
-Run by `tests/sources/mcp/test_conformance.py`. The suite starts a server for each scenario and runs a client, which
+Run by `tests/mcp_client/test_conformance.py`. The suite starts a server for each scenario and runs a client, which
 here only hands the scenario over to this process.
 """
 
@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.mcp.environments import node_with_packages
+from tests.mcp_server.environments import node_with_packages
 from tests.network.inside.driver import Scenario, drive
 from tests.network.inside.front import serve_front
 from tests.network.world import World

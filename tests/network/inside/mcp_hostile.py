@@ -1,4 +1,4 @@
-"""Hostile MCP servers by their address: what they do to one call. Run by `tests/sources/mcp/test_hostile_http.py`."""
+"""Hostile MCP servers by their address: what they do to one call. Run by `tests/mcp_client/test_hostile_http.py`."""
 
 import asyncio
 import gzip
@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from tests.mcp_client.servers import add, opened
 from tests.network.inside.site import Asked, read_request
 from tests.network.world import METADATA, OTHER_PUBLIC, PRIVATE, PUBLIC, World
-from tests.sources.mcp.servers import add, opened
 from toolkeep import Code
-from toolkeep.network import exchange
+from toolkeep.mcp_client.client import value_of
+from toolkeep.mcp_client.elicitation_audit import ActiveCall
+from toolkeep.mcp_client.session import McpSession, start_http
+from toolkeep.mcp_client.transport import UpstreamFailed
+from toolkeep.network import http_exchange
+from toolkeep.network.allowlist import HostAllowlist
 from toolkeep.network.hosts import HostScope
-from toolkeep.network.reaching import HostReach
-from toolkeep.sources.mcp.answers import value_of
-from toolkeep.sources.mcp.noting import UnderWay
-from toolkeep.sources.mcp.speaking import UpstreamFailed
-from toolkeep.sources.mcp.talk import Talk, start_by_http
 
 URL = "https://mcp.example/mcp"
 SECRET = "s3cr3t-of-a-header"
@@ -93,15 +93,15 @@ async def said(upstream: Hostile, saying: Saying) -> str:
         await talk.close()
 
 
-async def begun() -> Talk:
-    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
+async def begun() -> McpSession:
+    hosts = HostAllowlist(writes=(HostScope.read("mcp.example"),))
     headers = {"Authorization": f"Bearer {SECRET}"}
-    return await start_by_http(URL, hosts, lambda: headers, secrets=(SECRET,))
+    return await start_http(URL, hosts, lambda: headers, secrets=(SECRET,))
 
 
-async def called(talk: Talk) -> str:
+async def called(talk: McpSession) -> str:
     try:
-        found = await talk.conversation.call("echo", {"text": "x"}, UnderWay("call"))
+        found = await talk.client.call("echo", {"text": "x"}, ActiveCall("call"))
         return f"ok: {value_of(found, wants_structure=False)}"
     except UpstreamFailed as failed:
         return failed.reason
@@ -131,7 +131,7 @@ def for_ever(first: bytes, piece: bytes) -> Saying:
 async def test_an_answer_in_tiny_pieces_without_end_is_given_up(world: World) -> None:
     upstream = await serve(world)
     chunked = head("application/json", "Transfer-Encoding: chunked")
-    with patch.object(exchange, "ANSWER_PIECES", 1_000):
+    with patch.object(http_exchange, "ANSWER_PIECES", 1_000):
         reason = await said(upstream, for_ever(chunked, b"1\r\n \r\n" * 500))
     assert reason == "the answer of 'mcp.example' comes in more than 1000 pieces"
     await upstream.left.wait()
@@ -139,7 +139,7 @@ async def test_an_answer_in_tiny_pieces_without_end_is_given_up(world: World) ->
 
 async def test_heads_without_end_are_given_up(world: World) -> None:
     upstream = await serve(world)
-    with patch.object(exchange, "ANSWER_PIECES", 1_000):
+    with patch.object(http_exchange, "ANSWER_PIECES", 1_000):
         reason = await said(upstream, for_ever(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100))
     assert reason == "the answer of 'mcp.example' comes in more than 1000 pieces"
     reason = await said(upstream, for_ever(b"HTTP/1.1 200 OK\r\n", b"X-More: " + b"x" * 1_000 + b"\r\n"))
@@ -188,7 +188,7 @@ async def test_a_stream_that_says_nothing_for_ever_ends_with_the_call(world: Wor
     talk = await begun()
     with suppress(TimeoutError):
         async with asyncio.timeout(0.3):
-            await talk.conversation.call("echo", {"text": "x"}, UnderWay("call"))
+            await talk.client.call("echo", {"text": "x"}, ActiveCall("call"))
     await upstream.left.wait()
     assert talk.is_alive
     await talk.close()

@@ -1,4 +1,4 @@
-"""Signing in to MCP servers, well-behaved and hostile, in an internet of our own. Run by `tests/sources/oauth`."""
+"""Signing in to MCP servers, well-behaved and hostile, in an internet of our own. Run by `tests/mcp_client/oauth`."""
 
 import asyncio
 import io
@@ -16,26 +16,26 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from msgspec.structs import replace
 
 from tests.config.projects import accept
+from tests.mcp_client.servers import call_all
 from tests.network.inside.driver import command
 from tests.network.inside.site import Asked, Site, answer
 from tests.network.world import LOCAL, METADATA, OTHER_PUBLIC, PRIVATE, PUBLIC, World
-from tests.sources.mcp.servers import call_all
+from toolkeep.mcp_client.client import value_of
+from toolkeep.mcp_client.elicitation_audit import ActiveCall
+from toolkeep.mcp_client.http_session import Access
+from toolkeep.mcp_client.oauth.challenge import Challenge
+from toolkeep.mcp_client.oauth.client_registration import OAuthSettings
+from toolkeep.mcp_client.oauth.credentials import ClientCredentials, InteractiveSignIn, StoredCredentials
+from toolkeep.mcp_client.oauth.discovery import find_issuer, find_protected
+from toolkeep.mcp_client.oauth.http_client import AuthorizationServerClient
+from toolkeep.mcp_client.oauth.redirect_listener import listening
+from toolkeep.mcp_client.oauth.sign_in_flow import sign_in
+from toolkeep.mcp_client.oauth.token_endpoint import exchange_code
+from toolkeep.mcp_client.session import McpSession, start_http
+from toolkeep.mcp_client.transport import UpstreamFailed
+from toolkeep.network.allowlist import HostAllowlist
 from toolkeep.network.hosts import HostScope
-from toolkeep.network.reaching import HostReach
-from toolkeep.sign_ins import Client, Kept, MemoryTokens
-from toolkeep.sources.mcp.answers import value_of
-from toolkeep.sources.mcp.http_session import Access
-from toolkeep.sources.mcp.noting import UnderWay
-from toolkeep.sources.mcp.speaking import UpstreamFailed
-from toolkeep.sources.mcp.talk import Talk, start_by_http
-from toolkeep.sources.oauth.access import OwnSecret, SignedIn, SigningIn
-from toolkeep.sources.oauth.asking import Asker
-from toolkeep.sources.oauth.challenge import Challenge
-from toolkeep.sources.oauth.clients import Wanted
-from toolkeep.sources.oauth.discovery import find_issuer, find_protected
-from toolkeep.sources.oauth.loopback import listening
-from toolkeep.sources.oauth.signing_in import sign_in
-from toolkeep.sources.oauth.tokens import exchange_code
+from toolkeep.stores.sign_ins import Client, MemorySignIns, StoredSignIn
 
 URL = "https://mcp.example/mcp"
 PRM = "/.well-known/oauth-protected-resource/mcp"
@@ -44,7 +44,7 @@ META = "/.well-known/oauth-authorization-server"
 TOKEN = "at-PLANTED-0123456789"
 CHALLENGE = f'Bearer resource_metadata="https://mcp.example{PRM}", scope="read"'
 ECHO = {"name": "echo", "description": "Gives back.", "inputSchema": {"type": "object"}}
-KEPT = Kept(
+KEPT = StoredSignIn(
     url=URL, issuer=ISSUER, resource=URL, token_endpoint=f"{ISSUER}/token", client=Client(id="c1"),
     access_token=TOKEN, refresh_token="rt-PLANTED-1", scope="read",
 )  # fmt: skip
@@ -136,18 +136,20 @@ async def both(world: World, **more: Any) -> tuple[Server, Site]:
     return server, auth
 
 
-async def signed_in(browser: Browser | None = None, wanted: Wanted | None = None, **more: Any) -> Kept:
+async def signed_in(
+    browser: Browser | None = None, wanted: OAuthSettings | None = None, **more: Any
+) -> StoredSignIn:
     challenge = Challenge(metadata_url=f"https://mcp.example{PRM}", scope="read")
-    return await sign_in(URL, challenge, wanted or Wanted(), browser or Browser(), **more)
+    return await sign_in(URL, challenge, wanted or OAuthSettings(), browser or Browser(), **more)
 
 
-async def talk(access: Access) -> Talk:
-    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
-    return await start_by_http(URL, hosts, dict, access=access)
+async def talk(access: Access) -> McpSession:
+    hosts = HostAllowlist(writes=(HostScope.read("mcp.example"),))
+    return await start_http(URL, hosts, dict, access=access)
 
 
 async def called(access: Access) -> Any:
-    said = await (await talk(access)).conversation.call("echo", {}, UnderWay("call"))
+    said = await (await talk(access)).client.call("echo", {}, ActiveCall("call"))
     return value_of(said, wants_structure=False)
 
 
@@ -159,8 +161,8 @@ async def why_not(work: Any) -> str:
     return ""
 
 
-def kept(**more: Any) -> MemoryTokens:
-    tokens = MemoryTokens()
+def kept(**more: Any) -> MemorySignIns:
+    tokens = MemorySignIns()
     tokens.put("up", replace(KEPT, **more))
     return tokens
 
@@ -168,7 +170,7 @@ def kept(**more: Any) -> MemoryTokens:
 async def test_a_person_signs_in_and_calls_are_let_in(world: World) -> None:
     _, auth = await both(world)
     browser = Browser()
-    access = SigningIn(URL, Wanted(), browser)
+    access = InteractiveSignIn(URL, OAuthSettings(), browser)
     assert await called(access) == "hello"
     (shown,) = browser.shown
     assert (shown["resource"], shown["scope"], shown["client_id"]) == (URL, "read", "c1")
@@ -183,11 +185,11 @@ async def test_a_person_signs_in_and_calls_are_let_in(world: World) -> None:
 
 async def test_tokens_are_shown_to_their_own_server_alone(world: World) -> None:
     server, _ = await both(world)
-    assert await called(SignedIn("up", URL, kept())) == "hello"
+    assert await called(StoredCredentials("up", URL, kept())) == "hello"
     assert all(asked.headers["authorization"] == f"Bearer {TOKEN}" for asked in server.asked)
     other = kept(url="https://mcp.example/other")
     server.asked.clear()
-    assert "toolkeep sign-in up" in await why_not(called(SignedIn("up", URL, other)))
+    assert "toolkeep sign-in up" in await why_not(called(StoredCredentials("up", URL, other)))
     assert all("authorization" not in asked.headers for asked in server.asked)
 
 
@@ -196,7 +198,9 @@ async def test_a_redirect_takes_no_token_to_another_server(world: World) -> None
     away = Site()
     away.pages["/mcp"] = b"HTTP/1.1 307 X\r\nLocation: https://thief.example/\r\nContent-Length: 0\r\n\r\n"
     await away.serve(world, "mcp.example", PUBLIC)
-    assert "redirects to where this call may not go" in await why_not(called(SignedIn("up", URL, kept())))
+    assert "redirects to where this call may not go" in await why_not(
+        called(StoredCredentials("up", URL, kept()))
+    )
     assert thief.asked == []
 
 
@@ -204,14 +208,16 @@ async def test_what_a_server_calls_its_document_is_its_own_and_public(world: Wor
     server, auth = await both(world)
     inner = await Site().serve(world, "inner.example", PRIVATE)
     for place in (f"https://inner.example{PRM}", f"https://{METADATA}{PRM}", f"https://auth.example{PRM}"):
-        assert "is another server" in await why_not(find_protected(Asker(), URL, place))
+        assert "is another server" in await why_not(find_protected(AuthorizationServerClient(), URL, place))
     for place in (
         f"http://mcp.example{PRM}",
         "file:///etc/passwd",
         "javascript:alert(1)",
         "https://u:p@mcp.example/",
     ):
-        assert "is no plain https URL" in await why_not(find_protected(Asker(), URL, place))
+        assert "is no plain https URL" in await why_not(
+            find_protected(AuthorizationServerClient(), URL, place)
+        )
     assert (server.asked, auth.asked, inner.asked) == ([], [], [])
 
 
@@ -219,7 +225,7 @@ async def test_an_issuer_inside_is_not_asked(world: World) -> None:
     for name, address in NOT_PUBLIC.items():
         inner = await Site().serve(world, f"{name}.example", address, 8443)
         for issuer in (f"https://{name}.example:8443", f"https://{address}:8443", "https://localhost:8443"):
-            assert await why_not(find_issuer(Asker(), issuer))
+            assert await why_not(find_issuer(AuthorizationServerClient(), issuer))
         assert inner.asked == []
 
 
@@ -292,17 +298,19 @@ async def test_documents_must_be_about_what_they_were_asked_for(world: World) ->
 
 async def test_the_configuration_decides_who_signs_in(world: World) -> None:
     _, auth = await both(world)
-    wanted = Wanted(client_id="us", client_secret="cs-PLANTED", issuer="https://known.example")
+    wanted = OAuthSettings(client_id="us", client_secret="cs-PLANTED", issuer="https://known.example")
     assert "another issuer than the configuration names" in await why_not(signed_in(wanted=wanted))
-    own = OwnSecret(URL, replace(wanted, grant="client_credentials"))
+    own = ClientCredentials(URL, replace(wanted, grant="client_credentials"))
     assert "another issuer than the configuration names" in await why_not(called(own))
     assert auth.asked == []
 
 
 async def test_a_client_with_a_secret_of_its_own_gets_a_token(world: World) -> None:
     _, auth = await both(world, token_endpoint_auth_methods_supported=["client_secret_post"])
-    wanted = Wanted(client_id="us", client_secret="cs-PLANTED", issuer=ISSUER, grant="client_credentials")
-    assert await called(OwnSecret(URL, wanted)) == "hello"
+    wanted = OAuthSettings(
+        client_id="us", client_secret="cs-PLANTED", issuer=ISSUER, grant="client_credentials"
+    )
+    assert await called(ClientCredentials(URL, wanted)) == "hello"
     form = auth.asked[-1].form
     assert (form["grant_type"], form["client_secret"], form["resource"]) == (
         "client_credentials",
@@ -361,14 +369,14 @@ async def test_a_document_without_end_is_not_read_to_its_end(world: World) -> No
 
     world.name("auth.example", [OTHER_PUBLIC])
     await world.serve(endless, OTHER_PUBLIC, 443, names=["auth.example"])
-    assert "has more than 262144 bytes" in await why_not(find_issuer(Asker(), ISSUER))
+    assert "has more than 262144 bytes" in await why_not(find_issuer(AuthorizationServerClient(), ISSUER))
     assert sent < 20_000_000
 
 
 async def test_a_token_endpoint_that_never_answers_is_given_up(world: World) -> None:
     _, auth = await both(world)
     auth.pages["/token"] = None
-    work = exchange_code(Asker(seconds=0.2), KEPT, "c0de", "v")
+    work = exchange_code(AuthorizationServerClient(seconds=0.2), KEPT, "c0de", "v")
     assert await why_not(work) == "'auth.example' did not answer in 0.2 s"
 
 
@@ -384,7 +392,7 @@ async def test_tokens_that_cannot_be_a_header_are_refused(world: World) -> None:
         {"access_token": [TOKEN], "token_type": "Bearer"},
     ):
         auth.pages["/token"] = said
-        reason = await why_not(exchange_code(Asker(), KEPT, "c0de", "v"))
+        reason = await why_not(exchange_code(AuthorizationServerClient(), KEPT, "c0de", "v"))
         assert "gave a token" in reason, said
         assert TOKEN not in reason
 
@@ -393,7 +401,7 @@ async def test_what_a_token_endpoint_says_is_in_no_error(world: World) -> None:
     _, auth = await both(world)
     for said in ({"error": f"invalid {TOKEN}"}, {"error": "invalid_grant", "error_description": TOKEN}, {}):
         auth.pages["/token"] = (400, said)
-        reason = await why_not(exchange_code(Asker(), KEPT, "c0de", "v"))
+        reason = await why_not(exchange_code(AuthorizationServerClient(), KEPT, "c0de", "v"))
         assert TOKEN not in reason
         assert "gave no token" in reason
 
@@ -403,7 +411,7 @@ async def test_a_token_that_is_over_is_refreshed_and_kept(world: World) -> None:
     auth.pages["/token"] = {"access_token": "new-token-1", "token_type": "bearer", "refresh_token": "rt-2"}
     server.tokens = {"new-token-1"}
     tokens = kept(expires_at=time.time() - 1)
-    assert await called(SignedIn("up", URL, tokens)) == "hello"
+    assert await called(StoredCredentials("up", URL, tokens)) == "hello"
     form = auth.asked[0].form
     assert form == {
         "grant_type": "refresh_token",
@@ -432,7 +440,7 @@ async def test_new_tokens_are_kept_also_where_the_call_is_given_up_meanwhile(wor
     auth.pages["/token"] = {"access_token": "new-token-1", "token_type": "bearer", "refresh_token": "rt-2"}
     await Slow().serve(world, "slow.example", OTHER_PUBLIC, 8443)
     tokens = kept(expires_at=time.time() - 1, token_endpoint="https://slow.example:8443/token")
-    access = SignedIn("up", URL, tokens)
+    access = StoredCredentials("up", URL, tokens)
     calling = asyncio.ensure_future(called(access))
     await asked.wait()
     calling.cancel()
@@ -449,7 +457,7 @@ async def test_a_token_that_is_always_refused_is_not_refreshed_for_ever(world: W
     server, auth = await both(world)
     server.tokens = set()
     auth.pages["/token"] = {"access_token": "new-token-1", "token_type": "bearer"}
-    assert "status 401" in await why_not(called(SignedIn("up", URL, kept())))
+    assert "status 401" in await why_not(called(StoredCredentials("up", URL, kept())))
     assert len(auth.asked) == 3
 
 
@@ -458,7 +466,9 @@ async def test_a_sign_in_that_no_longer_counts_is_said_to_a_person(world: World)
     server.tokens = set()
     auth.pages["/token"] = (400, {"error": "invalid_grant"})
     tokens = kept()
-    assert "a person runs `toolkeep sign-in up`" in await why_not(called(SignedIn("up", URL, tokens)))
+    assert "a person runs `toolkeep sign-in up`" in await why_not(
+        called(StoredCredentials("up", URL, tokens))
+    )
     found = tokens.get("up")
     assert found is not None
     assert (found.access_token, found.refresh_token) == ("", "")
@@ -468,13 +478,13 @@ async def test_a_call_asks_no_person_for_more_and_remembers_what_was_wanted(worl
     server, auth = await both(world)
     server.scope = "write read"
     tokens = kept()
-    assert "wants more than was agreed to" in await why_not(called(SignedIn("up", URL, tokens)))
+    assert "wants more than was agreed to" in await why_not(called(StoredCredentials("up", URL, tokens)))
     found = tokens.get("up")
     assert found is not None
     assert (found.wanted, found.access_token) == ("write read", TOKEN)
     assert auth.asked == []
     browser = Browser()
-    access = SigningIn(URL, Wanted(), browser, before=found)
+    access = InteractiveSignIn(URL, OAuthSettings(), browser, before=found)
     await access.begin()
     assert browser.shown[0]["scope"] == "read write"
 
@@ -498,7 +508,7 @@ async def test_a_refusal_for_good_is_no_question_of_signing_in(world: World) -> 
     server, auth = await both(world)
     server.pages["/mcp"] = (403, {})
     tokens = kept()
-    assert "status 403" in await why_not(called(SignedIn("up", URL, tokens)))
+    assert "status 403" in await why_not(called(StoredCredentials("up", URL, tokens)))
     assert (tokens.get("up"), auth.asked) == (KEPT, [])
 
 
@@ -512,26 +522,26 @@ async def test_a_server_that_always_wants_more_is_given_up(world: World) -> None
         return answer((401 if "authorization" not in asked.headers else 403, {}), WWW_Authenticate=wanted)
 
     server.pages["/mcp"] = more
-    assert "refuses the token" in await why_not(called(SigningIn(URL, Wanted(), browser)))
+    assert "refuses the token" in await why_not(called(InteractiveSignIn(URL, OAuthSettings(), browser)))
     assert len(browser.shown) == 2
 
 
 async def test_a_token_in_what_a_server_says_is_hidden(world: World) -> None:
     server, _ = await both(world)
     server.says = lambda asked: f"you showed {asked.headers['authorization']}"
-    assert await called(SignedIn("up", URL, kept())) == "you showed Bearer (hidden)"
+    assert await called(StoredCredentials("up", URL, kept())) == "you showed Bearer (hidden)"
     error = {"code": -32000, "message": f"bad token {TOKEN}"}
 
     def failing(asked: Asked) -> dict[str, Any]:
         return {"jsonrpc": "2.0", "id": asked.json["id"], "error": error}
 
     server.pages["/mcp"] = failing
-    reason = await why_not(called(SignedIn("up", URL, kept())))
+    reason = await why_not(called(StoredCredentials("up", URL, kept())))
     assert reason.endswith("bad token (hidden)")
 
 
 async def test_nothing_that_is_kept_shows_its_secrets(world: World) -> None:
-    shown = f"{KEPT!r} {KEPT.client!r} {Wanted(client_secret=TOKEN)!r} {json.dumps(str(KEPT))}"
+    shown = f"{KEPT!r} {KEPT.client!r} {OAuthSettings(client_secret=TOKEN)!r} {json.dumps(str(KEPT))}"
     assert "PLANTED" not in shown
 
 

@@ -1,4 +1,4 @@
-"""MCP servers by their address, in an internet of our own. Run by `tests/sources/mcp/test_by_http.py`."""
+"""MCP servers by their address, in an internet of our own. Run by `tests/mcp_client/test_http_transport.py`."""
 
 import asyncio
 import json
@@ -8,17 +8,17 @@ from contextlib import suppress
 from typing import Any
 from unittest.mock import patch
 
+from tests.mcp_client.speakers import Log
 from tests.network.inside.site import read_request
 from tests.network.world import OTHER_PUBLIC, PRIVATE, PUBLIC, World
-from tests.sources.mcp.speakers import Log
+from toolkeep.mcp_client import http_session
+from toolkeep.mcp_client.client import value_of
+from toolkeep.mcp_client.elicitation import Answerer, Elicitations
+from toolkeep.mcp_client.elicitation_audit import ActiveCall
+from toolkeep.mcp_client.session import McpSession, start_http
+from toolkeep.mcp_client.transport import UpstreamFailed
+from toolkeep.network.allowlist import HostAllowlist
 from toolkeep.network.hosts import HostScope
-from toolkeep.network.reaching import HostReach
-from toolkeep.sources.mcp import http_session
-from toolkeep.sources.mcp.answers import value_of
-from toolkeep.sources.mcp.noting import UnderWay
-from toolkeep.sources.mcp.questions import Answerer, Questions
-from toolkeep.sources.mcp.speaking import UpstreamFailed
-from toolkeep.sources.mcp.talk import Talk, start_by_http
 
 URL = "https://mcp.example/mcp"
 ECHO = {"name": "echo", "description": "Gives back.", "inputSchema": {"type": "object"}}
@@ -78,15 +78,15 @@ async def serve(world: World, upstream: Upstream, address: str = PUBLIC) -> None
     await world.serve(upstream, address, 443, names=["mcp.example"])
 
 
-async def begun(questions: Questions | None = None, secrets: tuple[str, ...] = (), **headers: str) -> Talk:
-    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
-    return await start_by_http(URL, hosts, lambda: headers, questions=questions, secrets=secrets)
+async def begun(
+    questions: Elicitations | None = None, secrets: tuple[str, ...] = (), **headers: str
+) -> McpSession:
+    hosts = HostAllowlist(writes=(HostScope.read("mcp.example"),))
+    return await start_http(URL, hosts, lambda: headers, questions=questions, secrets=secrets)
 
 
-async def said(talk: Talk, text: str = "hello") -> Any:
-    return value_of(
-        await talk.conversation.call("echo", {"text": text}, UnderWay("call")), wants_structure=False
-    )
+async def said(talk: McpSession, text: str = "hello") -> Any:
+    return value_of(await talk.client.call("echo", {"text": text}, ActiveCall("call")), wants_structure=False)
 
 
 async def why_not(work: Any) -> str:
@@ -247,7 +247,7 @@ async def test_progress_is_told_while_the_stream_goes_on_and_the_answer_ends_it(
 
     await serve(world, Streaming(slowly))
     talk = await begun()
-    said = await talk.conversation.call("echo", {"text": "x"}, UnderWay("call"), lambda *_: told.set())
+    said = await talk.client.call("echo", {"text": "x"}, ActiveCall("call"), lambda *_: told.set())
     assert value_of(said, wants_structure=False) == "hello"
     await gone.wait()
 
@@ -395,8 +395,8 @@ async def test_arguments_that_a_tool_wants_in_headers_are_repeated_there(world: 
         tools_list=lambda _: {"result": {"tools": [tool]}},
     )
     await serve(world, upstream)
-    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
-    talk = await start_by_http(URL, hosts, dict, "2026-07-28")
+    hosts = HostAllowlist(writes=(HostScope.read("mcp.example"),))
+    talk = await start_http(URL, hosts, dict, "2026-07-28")
     assert await said(talk, "grün\r\nX: y") == "grün\r\nX: y"
     last = upstream.heads[-1].lower()
     assert b"mcp-param-text: =?base64?" in last
@@ -486,15 +486,15 @@ class AskingForOne(Listening):
         writer.write(event(hello(asked["id"])))
 
 
-def answering(answerer: Answerer, log: Log | None = None) -> Questions:
-    return Questions(answerer, "up", "ada", lambda _: None, log or Log())
+def answering(answerer: Answerer, log: Log | None = None) -> Elicitations:
+    return Elicitations(answerer, "up", "ada", lambda _: None, log or Log())
 
 
 async def recorded_of_two(world: World, *, on_its_own: bool) -> list[tuple[str, str, int]]:
     log = Log()
     await serve(world, AskingForOne(on_its_own=on_its_own))
     talk = await begun(answering(lambda _: {}, log))
-    calls = [talk.conversation.call("echo", {"text": name}, UnderWay(name)) for name in ("asks", "waits")]
+    calls = [talk.client.call("echo", {"text": name}, ActiveCall(name)) for name in ("asks", "waits")]
     await asyncio.gather(*calls)
     await talk.close()
     return sorted(log.lines)
@@ -630,8 +630,8 @@ async def test_no_stream_is_held_in_the_newer_era(world: World) -> None:
 
     upstream.streams += [whole] * 2
     await serve(world, upstream)
-    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
-    talk = await start_by_http(URL, hosts, dict, "2026-07-28", questions=answering(lambda _: {}))
+    hosts = HostAllowlist(writes=(HostScope.read("mcp.example"),))
+    talk = await start_http(URL, hosts, dict, "2026-07-28", questions=answering(lambda _: {}))
     assert await said(talk) == "hello"
     assert not [head for head in upstream.heads if head.startswith(b"GET")]
 
@@ -670,7 +670,7 @@ class Parting(Upstream):
             writer.write(self._answer(message))
 
 
-async def given_up(talk: Talk, upstream: Parting) -> None:
+async def given_up(talk: McpSession, upstream: Parting) -> None:
     """Give a call up once the server has it."""
     calling = asyncio.ensure_future(said(talk))
     await upstream.called.wait()
@@ -698,7 +698,7 @@ async def test_no_session_is_ended_that_never_was_or_that_is_forgotten(world: Wo
     await serve(world, upstream)
     talk = await begun()
     upstream.status = b"404 Not Found"
-    await why_not(talk.conversation.list_tools())
+    await why_not(talk.client.list_tools())
     await talk.close()
     upstream.status, upstream.session = b"200 OK", ""
     await (await begun()).close()
@@ -708,11 +708,11 @@ async def test_no_session_is_ended_that_never_was_or_that_is_forgotten(world: Wo
 async def test_a_session_id_counts_only_where_the_handshake_gives_it(world: World) -> None:
     upstream = Parting()
     await serve(world, upstream)
-    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
-    await (await start_by_http(URL, hosts, dict, "2026-07-28")).close()
+    hosts = HostAllowlist(writes=(HostScope.read("mcp.example"),))
+    await (await start_http(URL, hosts, dict, "2026-07-28")).close()
     talk = await begun()
     upstream.session = "another"
-    await talk.conversation.list_tools()
+    await talk.client.list_tools()
     await talk.close()
     assert upstream.ended == ["abc"]
 
@@ -733,8 +733,8 @@ async def test_a_call_that_is_given_up_is_cancelled_there(world: World) -> None:
 async def test_in_the_newer_era_a_call_that_is_given_up_is_only_closed(world: World) -> None:
     upstream = Parting()
     await serve(world, upstream)
-    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
-    talk = await start_by_http(URL, hosts, dict, "2026-07-28")
+    hosts = HostAllowlist(writes=(HostScope.read("mcp.example"),))
+    talk = await start_http(URL, hosts, dict, "2026-07-28")
     await given_up(talk, upstream)
     await upstream.left.wait()
     await talk.close()
@@ -745,7 +745,7 @@ async def test_a_handshake_that_takes_too_long_is_not_cancelled(world: World) ->
     upstream = Parting()
     upstream.silent_to = "initialize"
     await serve(world, upstream)
-    hosts = HostReach(writes=(HostScope.read("mcp.example"),))
-    assert "did not say what it has" in await why_not(start_by_http(URL, hosts, dict, begin_s=0.2))
+    hosts = HostAllowlist(writes=(HostScope.read("mcp.example"),))
+    assert "did not say what it has" in await why_not(start_http(URL, hosts, dict, begin_s=0.2))
     await upstream.left.wait()
     assert (upstream.cancelled, upstream.ended) == ([], [])

@@ -15,8 +15,8 @@ from tests.network.world import OTHER_PUBLIC, PRIVATE, PUBLIC, World
 from tests.sources.openapi.documents import described, keep_of, operation
 from toolkeep import Code, Danger, Keep, ToolResult
 from toolkeep.config.settings import Run
-from toolkeep.execution import remote
-from toolkeep.sources.openapi.importing import Wishes, import_document
+from toolkeep.execution import http_call
+from toolkeep.sources.openapi.operation_import import ImportOptions, import_document
 
 BOOK = {"type": "object", "properties": {"title": {"type": "string"}}}
 ALL = described(
@@ -66,7 +66,7 @@ SECRETS = {"key": "k-123456", "pass": "ada:lovelace", "asked": "q&123456", "bake
 def given(*, secrets: dict[str, str], url: str = "http://shop.example/v1") -> Keep:
     """A keep whose tools have these secrets, as those of an upstream have them."""
     keep = Keep()
-    offers = [made.offer for made in import_document(ALL, Wishes(name="shop", url=url)) if made.offer]
+    offers = [made.offer for made in import_document(ALL, ImportOptions(name="shop", url=url)) if made.offer]
     for offer in offers:
         runner = Run(kind="http", target=offer.runner.target, secrets=secrets)
         keep.register(replace(offer, tool=offer.tool.replace(danger=Danger.SAFE), runner=runner))  # type: ignore[union-attr]
@@ -180,7 +180,7 @@ async def test_what_breaks_out_of_its_place_is_refused_and_nothing_is_asked(worl
 
 async def test_a_server_that_is_not_there_is_asked_again_only_where_that_is_safe(world: World) -> None:
     server = await serve(world, answer(b"", status="503 Gone"))
-    with patch.object(remote, "RETRY_SECONDS", 0.0):
+    with patch.object(http_call, "RETRY_SECONDS", 0.0):
         assert not (await call(given(secrets=SECRETS), "find", id="1", matrix=["x"])).ok
         assert len(server.heard) == 3
         assert not (await call(given(secrets=SECRETS), "write", body={})).ok
@@ -208,7 +208,7 @@ async def test_an_answer_without_end_is_cut_off(world: World) -> None:
             await writer.drain()
 
     await world.serve(pours, PUBLIC, 80)
-    with patch.object(remote, "OUTPUT_CAP_BYTES", 1_000_000):
+    with patch.object(http_call, "OUTPUT_CAP_BYTES", 1_000_000):
         result = await call(given(secrets=SECRETS), "find", id="1", matrix=["x"])
     assert (result.error and result.error.code) == Code.OUTPUT_TOO_BIG, result.text
 

@@ -1,4 +1,4 @@
-"""`git_push` to a real git server, in the sandbox. Run by `tests/tools/test_push_to_server.py`."""
+"""`git_push` to a real git server, in the sandbox. Run by `tests/tools/test_git_push_https.py`."""
 
 import asyncio
 import base64
@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.network.inside.workers import BuiltIns
 from tests.network.world import OTHER_PUBLIC, PUBLIC, World
-from tests.tools.test_gitting import new_repository, plain
+from tests.tools.test_git import new_repository, plain
 from toolkeep import Code, Keep, ToolResult
 from toolkeep.approval.question import Answer, Question
 

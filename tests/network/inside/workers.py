@@ -1,4 +1,4 @@
-"""What a confined worker reaches through its way out. Run by `tests/execution/test_way_out.py`."""
+"""What a confined worker reaches through its way out. Run by `tests/execution/persistent/test_egress_port.py`."""
 
 import asyncio
 import json
@@ -10,9 +10,9 @@ from tests.network.inside.http_tools import answer, redirect, serve
 from tests.network.world import LOCAL, OTHER_PUBLIC, PRIVATE, PUBLIC, World
 from toolkeep import Code, Keep, ToolResult
 from toolkeep.events import ContactRefused, Event, HostContacted
-from toolkeep.sandbox.zygote import interpreter
-from toolkeep.sources.process import ProcessSource
-from toolkeep.tools.provider import built_in
+from toolkeep.sandbox.zygote_process import interpreter
+from toolkeep.sources.process_source import ProcessSource
+from toolkeep.tools.catalog import built_in
 
 PAGE = b"<html><head><title>Shelf</title><script>x()</script></head><body><h1>Books</h1><a href='/b'>Dune</a>"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkeep import ToolDefinition
-from toolkeep.providers.losses import Losses, NotExpressible
+from toolkeep.providers.schema_losses import Losses, NotExpressible
 from toolkeep.providers.strict.codec import StrictCodec
 from toolkeep.providers.strict.nodes import Undecodable
 

@@ -9,7 +9,7 @@ from tests.providers.vendors.corpus import real_tools
 from tests.providers.vendors.judges import JUDGES
 from tests.providers.vendors.rules import broken_claude_rules, broken_rules, broken_strict_rules
 from toolkeep.providers.export import Omitted, prepare
-from toolkeep.providers.vendors import PROVIDERS, vendor_of
+from toolkeep.providers.vendor_registry import PROVIDERS, vendor_of
 
 LIKE_OTHERS = ("vllm", "xgrammar", "mcp-2025-11-25")
 """Those whose definitions are those of another provider, which is judged."""

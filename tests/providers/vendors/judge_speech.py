@@ -13,10 +13,10 @@ from tests.providers import wire
 from tests.providers.vendors.corpus import real_calls
 from tests.providers.vendors.events import ANSWERS, EVENTS, WHOLE
 from toolkeep import Keep, ToolDefinition, tool
-from toolkeep.providers.losses import Losses, NotExpressible
-from toolkeep.providers.reading import data_of
+from toolkeep.providers.response_reader import data_of
+from toolkeep.providers.schema_losses import Losses, NotExpressible
 from toolkeep.providers.strict.codec import StrictCodec
-from toolkeep.providers.vendors import vendor_of
+from toolkeep.providers.vendor_registry import vendor_of
 
 STREAMS = 200
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from toolkeep import Keep
 from toolkeep.sources.openapi.document import Document, read_document
-from toolkeep.sources.openapi.importing import Import, Wishes, import_document
+from toolkeep.sources.openapi.operation_import import Import, ImportOptions, import_document
 
 URL = "http://shop.example/v1"
 
@@ -22,7 +22,7 @@ def operation(name: str = "ask", **fields: Any) -> dict[str, Any]:
 
 
 def imported(document: Document, *, taken: tuple[str, ...] = (), **wishes: Any) -> list[Import]:
-    return import_document(document, Wishes(**{"name": "shop", "url": URL, **wishes}), taken)
+    return import_document(document, ImportOptions(**{"name": "shop", "url": URL, **wishes}), taken)
 
 
 def one(document: Document, **wishes: Any) -> Import:

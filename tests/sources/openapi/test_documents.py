@@ -10,10 +10,10 @@ from tests.sources.openapi.documents import imported
 from toolkeep import Keep, ToolDefinition
 from toolkeep.errors import FileUnreadable
 from toolkeep.limits import DEFINITION_FILE_BYTES
-from toolkeep.network.endpoint import Endpoint
+from toolkeep.network.http_endpoint import Endpoint
 from toolkeep.registry.admit import check_definition
 from toolkeep.sources.openapi.document import Document, read_document
-from toolkeep.sources.openapi.importing import Import, server_urls, wrong_with_url
+from toolkeep.sources.openapi.operation_import import Import, server_urls, wrong_with_url
 
 FOLDER = Path(__file__).parent / "corpus"
 EXPECTED: dict[str, dict[str, str]] = json.loads((FOLDER / "expected.json").read_text())

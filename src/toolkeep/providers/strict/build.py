@@ -1,7 +1,7 @@
-"""From a tool's schema to the places of its strict form.
+"""Build the strict form of a tool's schema.
 
 Optional becomes nullable and required, open objects become JSON text, maps become pairs. What the strict form
-cannot say goes into the description, and the keep still enforces it.
+cannot express goes into the description, and the keep still enforces it.
 """
 
 import re
@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import jsonschema_rs
 
+from toolkeep.json_values.pointers import look_up, pointer, steps_of
 from toolkeep.limits import INLINED_SCHEMAS, LONG_ENUM, STRICT_DEPTH
-from toolkeep.pointers import look_up, pointer, steps_of
 from toolkeep.providers.composition import CannotMerge, merged, plain_root, resolved
-from toolkeep.providers.describing import described, said
-from toolkeep.providers.losses import Losses, NotExpressible
+from toolkeep.providers.keyword_descriptions import described, said
+from toolkeep.providers.schema_losses import Losses, NotExpressible
 from toolkeep.providers.strict.nodes import (
     Branch,
     Choice,
@@ -29,8 +29,8 @@ from toolkeep.providers.strict.nodes import (
     Wrapped,
     json_text,
 )
-from toolkeep.validation.compiler import ENGINE_OPTIONS
-from toolkeep.validation.keywords import types_of
+from toolkeep.validation.compile import ENGINE_OPTIONS
+from toolkeep.validation.schema_keywords import types_of
 
 ROOT_FORBIDS: Final = ("oneOf", "anyOf", "allOf", "enum", "const", "not")
 _FORMATS: Final = frozenset(
@@ -39,7 +39,7 @@ _FORMATS: Final = frozenset(
 _NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _TEXTS: Final = ("pattern", "format")
 _OTHER_REGEX: Final = re.compile(r"\(\?[=!<]|\\[1-9bBGZAzkpP]")
-"""What strict modes refuse in a pattern: looking around, back-references, word boundaries."""
+"""Pattern syntax that strict modes refuse: lookaround, backreferences, word boundaries."""
 
 _WHOLE: Final = "arguments"
 _EMPTY: Final[dict[str, Any]] = {}
@@ -56,7 +56,7 @@ Path = tuple[str, ...]
 
 
 class Builder:
-    """Builds the places of one schema, in which every reference is a local pointer."""
+    """Builds the nodes of one schema, whose references are local pointers."""
 
     def __init__(self, schema: dict[str, Any], losses: Losses) -> None:
         self._root = schema
@@ -77,7 +77,7 @@ class Builder:
             raise NotExpressible(f"its schema cannot be taken apart: {error}", "make it simpler") from error
 
     def definitions(self) -> dict[str, Any]:
-        """The definitions that the places refer to."""
+        """The definitions that the nodes reference."""
         return {name: node.target.schema for name, node in self._named.values() if node.target is not None}
 
     def _place(self, schema: Any, path: Path, depth: int) -> Node:
@@ -115,7 +115,7 @@ class Builder:
         return made
 
     def _types(self, schema: dict[str, Any]) -> list[str] | None:
-        """The types of a place, also where only its other keywords tell; None where it is a union or open."""
+        """The types of a place, also if only its other keywords tell; None for a union or an open place."""
         declared = schema.get("type")
         if isinstance(declared, str):
             return [declared]
@@ -268,7 +268,7 @@ class Builder:
         return self._choice(parts, left, path)
 
     def _choice(self, parts: list[tuple[Any, Node]], beside: dict[str, Any], path: Path) -> Node:
-        """A choice, or JSON text where the alternatives could not be told apart when they come back."""
+        """A choice, or JSON text if the alternatives could not be told apart when decoding."""
         nodes = [node for _, node in parts]
         words = self._with_words({}, beside, path).get("description", "")
         if len(parts) == 1 and not words:
@@ -317,7 +317,7 @@ class Builder:
         return JsonText({"type": "string", "description": f"{words} (a JSON {what}, as text)".lstrip()})
 
     def _with_words(self, made: dict[str, Any], beside: dict[str, Any], path: Path) -> dict[str, Any]:
-        """What is made, with the description, and with all else that stood there said in it."""
+        """The node with its description, and with all other keywords described in it."""
         words: list[str] = []
         for keyword, value in beside.items():
             if keyword not in _SILENT:
@@ -327,7 +327,7 @@ class Builder:
 
 
 class _Lazily:
-    """A validator that is compiled when it is first asked: most schemas are never asked."""
+    """A validator that is compiled on first use: most are never used."""
 
     def __init__(self, schema: Callable[[], Any]) -> None:
         self._schema = schema
@@ -341,7 +341,7 @@ class _Lazily:
 
 
 def _can_be_told_apart(nodes: list[Node]) -> bool:
-    """Whether each place that is rewritten shares its JSON type with no other, objects aside."""
+    """Whether each rewritten alternative shares its JSON type with no other, objects aside."""
     for node in nodes:
         if node.is_plain or isinstance(node, Choice):
             continue
@@ -377,7 +377,7 @@ def _as_types(schemas: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _of_type(schema: dict[str, Any], name: str) -> dict[str, Any]:
-    """Of a schema for several types, the keywords that speak about one."""
+    """Of a schema for several types, the keywords that apply to one."""
     foreign = {keyword for other, keywords in _IMPLIED for keyword in keywords if other != name}
     own = {keyword for other, keywords in _IMPLIED for keyword in keywords if other == name}
     if name == "integer":

@@ -1,22 +1,22 @@
-"""The strict form of one tool: its schema, and how arguments go there and back."""
+"""The strict form of one tool: its schema, and how arguments are encoded and decoded."""
 
 from typing import Any
 
-from toolkeep.definitions.public import public_schema
+from toolkeep.definitions.redacted_schema import public_schema
 from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.json_values.pointers import look_up
 from toolkeep.limits import STRICT_DEPTH, STRICT_ENUM_VALUES, STRICT_PROPERTIES, STRICT_TEXT_CHARS
-from toolkeep.pointers import look_up
-from toolkeep.providers.fitting import plain
-from toolkeep.providers.losses import Losses, NotExpressible
+from toolkeep.providers.schema_adaptation import plain
+from toolkeep.providers.schema_losses import Losses, NotExpressible
 from toolkeep.providers.strict.build import Builder
-from toolkeep.validation.keywords import all_schemas
+from toolkeep.validation.schema_keywords import all_schemas
 
 
 class StrictCodec:
-    """Rewrites the arguments of one tool."""
+    """Encodes and decodes the arguments of one tool."""
 
     def __init__(self, definition: ToolDefinition, losses: Losses) -> None:
-        """Raises `NotExpressible` where the tool has no strict form within the limits."""
+        """Raises `NotExpressible` if the tool has no strict form within the limits."""
         schema = public_schema(definition.parameters, is_sensitive=definition.sensitive)
         builder = Builder(plain(schema), losses)
         self._root = builder.build()
@@ -33,7 +33,7 @@ class StrictCodec:
         return encoded
 
     def decode(self, written: Any) -> Any:
-        """What a strict model wrote as arguments of the tool; raises `Undecodable`."""
+        """A strict model's output as arguments of the tool; raises `Undecodable`."""
         return self._root.decode(written)
 
 
@@ -58,11 +58,11 @@ def _check_limits(schema: dict[str, Any]) -> None:
 
 
 def _depth(schema: dict[str, Any], root: dict[str, Any], known: dict[str, int]) -> int:
-    """How many objects and lists stand inside each other; each reference is followed once."""
+    """The nesting of objects and lists; each reference is followed once."""
     reference = schema.get("$ref")
     if isinstance(reference, str):
         if reference not in known:
-            known[reference] = 0  # where it goes round
+            known[reference] = 0  # a cycle
             known[reference] = _depth(look_up(root, reference[1:]), root, known)
         return known[reference]
     parts = [*schema.get("properties", {}).values(), *schema.get("anyOf", ())]

@@ -1,8 +1,8 @@
-"""The places of a strict schema: each knows what it looks like outside, and how values go there and back.
+"""The nodes of a strict schema: each knows its external schema, and how to encode and decode values.
 
-`encode` turns a value of the tool's own schema into what a strict model writes, `decode` the other way.
-`encode` raises `NotExpressible` for what the strict form cannot say; `decode` raises `Undecodable` where more
-than one value could be meant, and leaves alone what has another shape: validation says what is wrong with it.
+`encode` turns a value of the tool's own schema into what a strict model writes, `decode` the reverse.
+`encode` raises `NotExpressible` for what the strict form cannot express. `decode` raises `Undecodable` for
+ambiguous input, and leaves values of another shape alone: validation reports what is wrong with them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,16 +11,15 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from toolkeep.limits import DEFAULT_LIMITS
-from toolkeep.providers.losses import NotExpressible
-from toolkeep.validation.parse import as_bytes, parse_json_fully
-from toolkeep.validation.reasons import NotStrictJson
+from toolkeep.providers.schema_losses import NotExpressible
+from toolkeep.validation.parse import NotStrictJson, as_bytes, parse_json_fully
 
 MISSING: Final = object()
 KEY, VALUE = "key", "value"
 
 
 class Undecodable(ValueError):
-    """What a model wrote could mean several things, or nothing."""
+    """A model's output that is ambiguous or means nothing."""
 
     def __init__(self, reason: str, mend: str) -> None:
         super().__init__(reason)
@@ -28,25 +27,25 @@ class Undecodable(ValueError):
 
 
 class Node(Protocol):
-    """One place."""
+    """One place of a schema."""
 
     @property
     def schema(self) -> dict[str, Any]:
-        """What it looks like to the provider."""
+        """The schema for the provider."""
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The JSON types that stand there when it is encoded."""
+        """The JSON types of the encoded value."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether values are the same on both sides."""
+        """Whether encoded and decoded values are equal."""
 
     def encode(self, value: Any) -> Any:
-        """A value as a strict model writes it."""
+        """Encode a value."""
 
     def decode(self, value: Any) -> Any:
-        """What a strict model wrote as a value."""
+        """Decode a value."""
 
 
 class Plain(NamedTuple):
@@ -66,7 +65,7 @@ class Plain(NamedTuple):
 
 
 class JsonText(NamedTuple):
-    """A place that may hold anything, written as JSON inside a string."""
+    """A place that may hold anything, encoded as JSON in a string."""
 
     schema: dict[str, Any]
     kinds: frozenset[str] = frozenset(("string",))
@@ -98,7 +97,7 @@ def json_text(value: Any) -> str:
 
 
 class Pairs(NamedTuple):
-    """An object with any keys, written as a list of keys and values."""
+    """An object with arbitrary keys, encoded as a list of key-value pairs."""
 
     value: Node
     description: str = ""
@@ -142,7 +141,7 @@ class Items(NamedTuple):
 
     item: Node
     rest: dict[str, Any]
-    """What the schema says beside its items."""
+    """The keywords beside `items`."""
     kinds: frozenset[str] = frozenset(("array",))
 
     @property
@@ -173,7 +172,7 @@ class Member(NamedTuple):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Every property is required; what may be left out may be null."""
+        """Every property is required; an optional one may be null."""
         return self.node.schema if self.is_required else nullable(self.node.schema)
 
     def encode(self, value: Any) -> Any:
@@ -205,7 +204,7 @@ class Members:
         return {**made, "required": list(self._members), "additionalProperties": False}
 
     def encode(self, value: Any) -> Any:
-        """Every property, null where there is none."""
+        """Every property, null if it is missing."""
         if not isinstance(value, dict):
             return value
         if unknown := [name for name in value if name not in self._members]:
@@ -213,7 +212,7 @@ class Members:
         return {name: member.encode(value.get(name, MISSING)) for name, member in self._members.items()}
 
     def decode(self, value: Any) -> Any:
-        """Without the properties that are null and need not be there."""
+        """Without the optional properties that are null."""
         if not isinstance(value, dict):
             return value
         made = {}
@@ -227,7 +226,7 @@ class Members:
 
 
 class Wrapped(NamedTuple):
-    """A root that is open: the whole of it stands below one property."""
+    """An open root: all of it is below one property."""
 
     inner: Node
     name: str
@@ -256,7 +255,7 @@ class Wrapped(NamedTuple):
 
 
 class Named:
-    """A place that refers to a definition, which may hold itself."""
+    """A reference to a definition, which may be recursive."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -269,12 +268,12 @@ class Named:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Those of its target; while that is being made, what only an object can be."""
+        """Those of its target; while that is being built, object."""
         return self.target.kinds if self.target is not None else frozenset(("object",))
 
     @property
     def is_plain(self) -> bool:
-        """As its target; one that holds itself is an object, which is not."""
+        """As its target; a recursive one is an object, which is not plain."""
         return self.target is not None and self.target.is_plain
 
     def encode(self, value: Any) -> Any:
@@ -287,7 +286,7 @@ class Named:
 
 
 class Branch(NamedTuple):
-    """One alternative: its node, and whether a value fits it, inside and outside."""
+    """One alternative: its node, and whether a value matches it, decoded and encoded."""
 
     node: Node
     fits: Callable[[Any], bool]
@@ -313,7 +312,7 @@ class Choice(NamedTuple):
         return {**made, "description": self.description} if self.description else made
 
     def encode(self, value: Any) -> Any:
-        """As the first that fits and comes back the same."""
+        """Encode as the first alternative that matches and decodes to the same value."""
         for branch in self.branches:
             if branch.fits(value):
                 encoded = branch.node.encode(value)
@@ -325,10 +324,10 @@ class Choice(NamedTuple):
         raise NotExpressible("no alternative says it and nothing else", "choose another value")
 
     def decode(self, value: Any) -> Any:
-        """As the alternative that fits; where several do, they must mean the same."""
+        """Decode as the matching alternative; if several match, they must give the same value."""
         fitting = [branch.node for branch in self.branches if branch.fits_encoded(value)]
         rewritten = [node for node in fitting if not node.is_plain]
-        # Two would have to be decoded to be compared, at every level again: that doubles with each.
+        # Comparing two means decoding both, at every level again: the cost doubles with each.
         if len(rewritten) > 1:
             raise Undecodable("a value could mean several things", "choose the alternative more clearly")
         if not rewritten:

@@ -1,7 +1,8 @@
 """An OpenAPI document, 3.0 or 3.1, as data, and its local references.
 
-Comes in: bytes that somebody else wrote. Goes out: a `Document`, in which a reference is looked up and never
-fetched. What a document says about addresses counts for nothing before a person has seen it.
+In: untrusted bytes. Out: a `Document`, whose references are looked up and never fetched: a reference could
+otherwise make the host read a local file or reach an internal address (SSRF). The servers that a document
+names have no effect before a person has chosen one.
 """
 
 import re
@@ -11,13 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkeep.documents import read_yaml
 from toolkeep.errors import FileUnreadable
-from toolkeep.files import read_named
+from toolkeep.host.files import read_named
+from toolkeep.json_values.yaml import read_yaml
 from toolkeep.limits import DEFINITION_FILE_BYTES, DOCUMENT_DEPTH
-from toolkeep.validation.parse import parse_json_fully
-from toolkeep.validation.reasons import NotStrictJson
-from toolkeep.wording import echo, echo_name
+from toolkeep.text.display import echo, echo_name
+from toolkeep.validation.parse import NotStrictJson, parse_json_fully
 
 METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _VERSION: Final = re.compile(r"3\.([01])(\.[0-9]+)?(-[0-9A-Za-z.-]+)?")
@@ -30,9 +30,9 @@ _DIALECTS: Final = frozenset(
 )
 _ANCHOR: Final = re.compile(r"#[A-Za-z_][A-Za-z0-9_.-]*")
 _ANCHORED: Final = 200_000
-"""Parts of the components that are looked through for names."""
+"""Subschemas of the components that are searched for anchors; a document with more has none."""
 _HOPS: Final = 32
-"""References that lead to references."""
+"""References that lead to references; a longer chain is a cycle."""
 
 
 class Refused(Exception):
@@ -45,22 +45,22 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
     is_3_0: bool
     anchors: Mapping[str, dict[str, Any]] = {}
-    """Schemas of its components that have a name of their own (`$anchor`)."""
+    """Schemas of its components by their `$anchor`."""
 
     @property
     def title(self) -> str:
-        """What it calls itself."""
+        """Its title."""
         title = _object(self.data.get("info")).get("title")
         return title if isinstance(title, str) else ""
 
     @property
     def version(self) -> str:
-        """The version that it says it has."""
+        """Its stated version."""
         version = _object(self.data.get("info")).get("version")
         return version if isinstance(version, str) else ""
 
     def look_up(self, reference: Any) -> Any:
-        """What a local reference leads to; `Refused` for any other, and for one that leads nowhere."""
+        """The target of a local reference; `Refused` for any other, and for a dangling one."""
         if isinstance(reference, str) and _ANCHOR.fullmatch(reference):
             return self._named(reference)
         if not isinstance(reference, str) or not reference.startswith("#/"):
@@ -98,7 +98,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
                 yield path, str(refused)
 
     def operations(self) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:
-        """Path, method, path item and operation of each operation there is."""
+        """Path, method, path item and operation of each operation."""
         for path, item in _object(self.data.get("paths")).items():
             try:
                 found = self.followed(item)
@@ -111,7 +111,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_document(raw: bytes, path: str) -> Document:
-    """The document in JSON or YAML bytes; `FileUnreadable` says why there is none."""
+    """Parse a document in JSON or YAML; `FileUnreadable` says why it failed."""
     if len(raw) > DEFINITION_FILE_BYTES:
         raise FileUnreadable(path, f"is over {DEFINITION_FILE_BYTES} bytes")
     data = _parsed(raw, path)
@@ -131,7 +131,7 @@ def read_document(raw: bytes, path: str) -> Document:
 
 
 def _anchors(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Schemas by their own names; none where two have the same, or there is more than is looked through."""
+    """Schemas by `$anchor`; empty if two are the same, or there are too many."""
     found: dict[str, dict[str, Any]] = {}
     twice, waiting = set[str](), [_object(data.get("components")).get("schemas")]
     for _ in range(_ANCHORED):
@@ -161,7 +161,7 @@ def _parsed(raw: bytes, path: str) -> Any:
     except NotStrictJson:
         return read_yaml(
             raw, path, takes_numbers_as_keys=True
-        ).data  # says where it is wrong; YAML with braces is read, too
+        ).data  # reports where it is wrong; reads YAML with braces, too
 
 
 def _child(value: Any, key: str) -> Any:
@@ -173,7 +173,7 @@ def _child(value: Any, key: str) -> Any:
 
 
 def _unescaped(token: str) -> str:
-    """A token of a JSON Pointer in a URI fragment."""
+    """A JSON Pointer token from a URI fragment."""
     from urllib.parse import unquote
 
     return unquote(token).replace("~1", "/").replace("~0", "~")
@@ -184,5 +184,5 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def shown_operation(path: str, method: str) -> str:
-    """How an operation is named to a person."""
+    """The name of an operation for people."""
     return f"{method.upper()} {echo_name(path)}"

@@ -1,7 +1,7 @@
-"""An operation becomes a tool: its parameters and body one schema, and a plan of where each argument goes.
+"""Turn an operation into a tool: one schema for parameters and body, and a plan of where each argument goes.
 
-Names of arguments are apart, whatever the document calls things in path, query, header, cookie and body. What
-cannot be sent as the document wants it is `Refused`, with the reason.
+Argument names are unique, whatever the document calls things in path, query, header, cookie and body. What
+cannot be sent as the document demands is `Refused`, with the reason.
 """
 
 import re
@@ -10,28 +10,30 @@ from urllib.parse import quote
 
 import msgspec
 
-from toolkeep.network.placing import STYLES
-from toolkeep.sources.openapi.bodies import is_binary, is_json, plan_body
+from toolkeep.network.parameter_styles import STYLES
 from toolkeep.sources.openapi.document import Document, Refused
-from toolkeep.sources.openapi.schemas import Allowance, Bundle
-from toolkeep.sources.openapi.security import Authentication
-from toolkeep.wording import echo, echo_name
+from toolkeep.sources.openapi.request_bodies import is_binary, is_json, plan_body
+from toolkeep.sources.openapi.security_schemes import Authentication
+from toolkeep.sources.openapi.standalone_schemas import Bundle, ExpansionBudget
+from toolkeep.text.display import echo, echo_name
 
 _ARGUMENT: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _ARGUMENT_CHARS: Final = 64
+"""The longest property name that every provider accepts."""
 _IGNORED_HEADERS: Final = frozenset({"accept", "content-type", "authorization"})
-"""Parameters of these names say nothing (OpenAPI, Parameter Object)."""
+"""Header parameters of these names are ignored (OpenAPI, Parameter Object)."""
 _SENDS_BODY: Final = frozenset({"post", "put", "patch", "delete"})
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
 _PARAMETERS: Final = 500
+"""Of one operation; a model could not fill in more."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operation takes, and how it is asked."""
+    """The arguments of an operation, and its request."""
 
     parameters: dict[str, Any]
     target: dict[str, Any]
-    """For `network.endpoint.Endpoint`."""
+    """For `network.http_endpoint.Endpoint`."""
 
 
 class _Arguments:
@@ -43,7 +45,7 @@ class _Arguments:
         self.places: list[dict[str, Any]] = []
 
     def name_for(self, wanted: str, where: str) -> str:
-        """A name that no other argument has and that every provider takes."""
+        """A unique name that every provider accepts."""
         clean = _ARGUMENT.sub("_", wanted).strip("_")[:_ARGUMENT_CHARS] or where
         used = {name.lower() for name in self.properties}
         for candidate in (clean, f"{clean[: _ARGUMENT_CHARS - 8]}_{where}"):
@@ -65,7 +67,7 @@ def plan_operation(
     operation: dict[str, Any],
     authentication: Authentication,
     retries: int,
-    allowance: Allowance,
+    allowance: ExpansionBudget,
 ) -> Plan:
     """The plan of an operation; `Refused` says why there is none."""
     if method not in ("get", "put", "post", "delete", "patch"):
@@ -99,7 +101,7 @@ def plan_operation(
 
 
 def answer_schema(document: Document, operation: dict[str, Any]) -> Any:
-    """What a success gives, as the document has it, where it says so in one way and in JSON; else None."""
+    """The schema of a successful response, if the document states one, in JSON; else None."""
     responses = operation.get("responses")
     found: list[Any] = []
     for status, response in responses.items() if isinstance(responses, dict) else ():
@@ -114,7 +116,7 @@ def answer_schema(document: Document, operation: dict[str, Any]) -> Any:
 
 
 def gives_file(document: Document, operation: dict[str, Any]) -> bool:
-    """Whether a success gives bytes, and nothing that could be read as text or JSON."""
+    """Whether a successful response is bytes, and cannot be read as text or JSON."""
     responses = operation.get("responses")
     found: list[str] = []
     for status, response in responses.items() if isinstance(responses, dict) else ():
@@ -125,7 +127,7 @@ def gives_file(document: Document, operation: dict[str, Any]) -> bool:
 
 
 def _parameters(document: Document, item: dict[str, Any], operation: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those of the path, each replaced by one of the operation with the same name and place."""
+    """The parameters of the path, each overridden by one of the operation with the same name and place."""
     found: dict[tuple[Any, Any], dict[str, Any]] = {}
     for holder in (item, operation):
         listed = holder.get("parameters") or []
@@ -155,7 +157,7 @@ def _add_parameter(
     if where == "path" and name not in in_path:
         return
     if (where, name.lower() if where == "header" else name) in taken:
-        return  # a secret stands there
+        return  # a secret goes there: a model must not set it
     schema, style, explode = _written(bundle, parameter, where)
     argument = arguments.name_for(name, where)
     arguments.properties[argument] = _described(schema, parameter)
@@ -168,7 +170,7 @@ def _add_parameter(
 
 
 def _held_by_secrets(authentication: Authentication) -> set[tuple[str, str]]:
-    """The places in which secrets stand: no argument may stand there too."""
+    """The places of secrets: no argument may go there too."""
     held = {("query", name) for name, _ in authentication.query}
     for name, value in authentication.headers:
         held.add(("header", name.lower()))
@@ -194,7 +196,7 @@ def _written(bundle: Bundle, parameter: dict[str, Any], where: str) -> tuple[Any
 
 
 def _described(schema: Any, holder: dict[str, Any]) -> Any:
-    """The schema with the words of its parameter."""
+    """The schema with the description of its parameter."""
     words = holder.get("description")
     if not isinstance(words, str) or not words.strip():
         return schema

@@ -1,17 +1,17 @@
-"""The provider of an upstream with an OpenAPI document: its operations, each a tool or skipped by name."""
+"""Provider of an upstream with an OpenAPI document: each operation is a tool, or skipped by name."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from toolkeep.config.settings import ConfiguredUpstream, Run
-from toolkeep.definitions.roles import read_roles
+from toolkeep.definitions.argument_roles import read_roles
 from toolkeep.definitions.vocabulary import Danger
 from toolkeep.errors import FileUnreadable
-from toolkeep.registry.given import Offer
+from toolkeep.registry.coerce import Offer
 from toolkeep.sources.openapi.document import load_document
-from toolkeep.sources.openapi.importing import Import, Wishes, import_document, refused_offer
-from toolkeep.sources.secrets import UpstreamSecrets
+from toolkeep.sources.openapi.operation_import import Import, ImportOptions, import_document, refused_offer
+from toolkeep.sources.secret_sources import UpstreamSecrets
 
 Taken = Callable[[], Iterable[str]]
 """The names that are taken when the provider is asked."""
@@ -28,26 +28,26 @@ class OpenApiProvider:
         self.origin = f"openapi:{upstream.name}"
         self.is_project = upstream.is_project
         self.identity: Mapping[str, str] = {"url": str(upstream.written["url"])}
-        """Who it is, for toolkeep.lock."""
+        """Its identity, for toolkeep.lock."""
         self._upstream = upstream
         self._taken = taken
 
     def get_tool_definitions(self) -> Iterable[Offer]:
-        """An offer for each operation, the reason in it where it cannot be imported."""
+        """An offer for each operation, with the reason if it cannot be imported."""
         path = Path(self._upstream.folder) / str(self._upstream.data["openapi"])
         document, raw = load_document(path)
         if hashlib.sha256(raw).hexdigest() != self._upstream.document_hash:
             raise FileUnreadable(str(path), "changed since the configuration was read; start again")
         self.identity = {"url": self.identity["url"], "title": document.title, "version": document.version}
-        imports = import_document(document, wishes_of(self._upstream), self._taken())
+        imports = import_document(document, import_options_of(self._upstream), self._taken())
         secrets = UpstreamSecrets(self._upstream.secrets)
         return [_with_secrets(made, secrets) if made.offer else refused_offer(made) for made in imports]
 
 
-def wishes_of(upstream: ConfiguredUpstream) -> Wishes:
-    """What the configuration says about an upstream."""
+def import_options_of(upstream: ConfiguredUpstream) -> ImportOptions:
+    """The configuration's settings for an upstream."""
     data = upstream.data
-    return Wishes(
+    return ImportOptions(
         name=upstream.name,
         url=str(data["url"]),
         operations=tuple(data.get("operations") or ()),
@@ -59,7 +59,7 @@ def wishes_of(upstream: ConfiguredUpstream) -> Wishes:
 
 
 def _with_secrets(made: Import, secrets: UpstreamSecrets) -> Offer:
-    """The offer, whose runner may ask for the secrets that the operation needs and for no others."""
+    """The offer, whose runner can read only the secrets that the operation needs."""
     from msgspec.structs import replace
 
     offer = made.offer

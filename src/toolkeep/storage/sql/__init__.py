@@ -1,1 +1,1 @@
-"""What SQLAlchemy does: definitions and tokens written, tables moved. Loaded by the first change."""
+"""The store of definitions, on SQLite or PostgreSQL. Only the first change imports SQLAlchemy."""

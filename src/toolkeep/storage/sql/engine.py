@@ -1,4 +1,4 @@
-"""SQLAlchemy over the connections of a place: transactions that happen whole or not at all."""
+"""SQLAlchemy engines over the connections of a database location."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from sqlalchemy.pool import NullPool, Pool
 
 from toolkeep.errors import StoreUnavailable
 from toolkeep.limits import STORE_CONNECT_SECONDS, STORE_CONNECTIONS
-from toolkeep.storage.places import SCHEMA, Place
+from toolkeep.storage.sql.database_location import SCHEMA, DatabaseLocation
 
 
-def make_engine(place: Place) -> Engine:
+def make_engine(place: DatabaseLocation) -> Engine:
     """An engine; nothing is connected yet."""
     if not place.is_embedded:
         return create_engine(
@@ -28,22 +28,23 @@ def make_engine(place: Place) -> Engine:
             hide_parameters=True,
         )
     engine = create_engine("sqlite://", creator=place.connect, poolclass=NullPool, hide_parameters=True)
-    # The driver begins no transaction before DDL, and a writer that begins late may find that it has to lose.
+    # The driver begins no transaction before DDL, so a migration would not be atomic; and a transaction that
+    # turns from reading to writing late may fail as SQLITE_BUSY.
     event.listen(engine, "begin", _begin_immediately)
     return engine.execution_options(schema_translate_map={SCHEMA: None})
 
 
 def leave_to_parent(engine: Engine) -> None:
-    """In a fork of the process: what is connected is the parent's, not to be used or closed here."""
+    """After fork(), in the child: drop the parent's connections without closing them."""
     _INHERITED.append(engine.pool)
     engine.dispose(close=False)
 
 
 _INHERITED: list[Pool] = []
-"""Held: a driver complains of connections that are let go and were not closed."""
+"""Referenced, because drivers warn of connections that are collected unclosed."""
 
 
-def _in_transactions(place: Place) -> Any:
+def _in_transactions(place: DatabaseLocation) -> Any:
     """A connection whose statements count when the transaction that SQLAlchemy ends is ended."""
     connection = place.connect()
     connection.autocommit = False
@@ -55,21 +56,21 @@ def _begin_immediately(connection: Connection) -> None:
 
 
 @contextlib.contextmanager
-def changing(engine: Engine, place: Place) -> Iterator[Connection]:
-    """A transaction; what the database says is raised as ours."""
+def changing(engine: Engine, place: DatabaseLocation) -> Iterator[Connection]:
+    """A transaction; database errors become ours."""
     with _as_ours(place), engine.begin() as connection:
         yield connection
 
 
 @contextlib.contextmanager
-def reading(engine: Engine, place: Place) -> Iterator[Connection]:
-    """A connection on which each statement stands for itself: one way to the database and back, not three."""
+def reading(engine: Engine, place: DatabaseLocation) -> Iterator[Connection]:
+    """A connection in autocommit mode: one round trip for a statement instead of three."""
     with _as_ours(place), engine.connect() as connection:
         yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
 @contextlib.contextmanager
-def _as_ours(place: Place) -> Iterator[None]:
+def _as_ours(place: DatabaseLocation) -> Iterator[None]:
     try:
         yield
     except PoolTimeout as error:

@@ -1,5 +1,6 @@
-"""The tables as they are after the last migration, for the statements that write them."""
+"""The tables after the last migration, for SQLAlchemy Core; a test compares the two."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ from sqlalchemy import (
     Column,
     DateTime,
     Float,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -20,8 +22,8 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
-from toolkeep.storage.definition_rows import COLUMNS
-from toolkeep.storage.places import SCHEMA
+from toolkeep.storage.sql.database_location import SCHEMA
+from toolkeep.storage.sql.definition_rows import COLUMNS
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -39,13 +41,13 @@ class UtcTime(TypeDecorator[datetime]):
 
 
 class HiddenBytes(TypeDecorator[bytes]):
-    """Bytes that no log shows: SQLAlchemy logs the rows that it reads where somebody asks for debug lines."""
+    """Bytes hidden from logs: at debug level SQLAlchemy logs the rows that it reads, with token hashes."""
 
     impl = LargeBinary
     cache_ok = True
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002 -- its signature
-        """As the database gave it, without a face."""
+        """The bytes, with a redacted `repr`."""
         return None if value is None else _Hidden(value)
 
 
@@ -77,16 +79,35 @@ _TYPES: dict[str, Any] = {
     ),
 }
 
+_NULLABLE = frozenset(
+    ("version", "created_by", "updated_by", "constraints_json", "required_permissions_json", "result_type",
+     "normalization", "determinism", "danger")
+)  # fmt: skip
+"""Of the columns that have a type here; all others are text and may be null."""
+
 METADATA = MetaData(schema=SCHEMA)
 
 
-def _definitions(name: str, *key: str) -> Table:
-    columns = [Column(column, _TYPES.get(column, Text()), primary_key=column in key) for column in COLUMNS]
-    return Table(name, METADATA, *columns)
+def _definitions(
+    name: str, key: Iterable[str], indexed: Iterable[str], *, unique: Iterable[str] = ()
+) -> Table:
+    columns = [
+        Column(
+            column,
+            _TYPES.get(column, Text()),
+            primary_key=column in key,
+            nullable=column not in key and (column in _NULLABLE or column not in _TYPES),
+            unique=column in unique or None,
+        )
+        for column in COLUMNS
+    ]
+    return Table(name, METADATA, *columns, *(Index(f"IX_{name}_{column}", column) for column in indexed))
 
 
-DEFINITIONS = _definitions("tool_definitions", "id")
-VERSIONS = _definitions("tool_definition_versions", "id", "version")
+DEFINITIONS = _definitions(
+    "tool_definitions", ("id",), ("name", "category", "license_tier"), unique=("name",)
+)
+VERSIONS = _definitions("tool_definition_versions", ("id", "version"), ("name",))
 NAMES = Table(
     "tool_definition_names",
     METADATA,

@@ -1,1 +1,1 @@
-"""The migrations of the store, in order, and what they share."""
+"""The Alembic migrations of the store."""

@@ -1,0 +1,231 @@
+"""Renders an approval request for a terminal, safe against deception (POL-4).
+
+In comes a question whose tool, agent, arguments and policies are untrusted text. Out go lines no wider than
+the screen. Every row of untrusted text has a margin, also when a long line wraps, so none can pass for a line
+of ours. Control, bidi and zero-width characters are escaped. Homoglyphs are revealed in names only.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Final, Literal, NamedTuple
+
+from toolkeep.approval.argument_summary import outline
+from toolkeep.approval.coverage import ANY, Constraint
+from toolkeep.approval.question import Answer, Question, covered
+from toolkeep.limits import VIEW_CHARS
+from toolkeep.text.display import visible
+
+Look = Literal["heading", "label", "foreign", "added", "removed", "note"]
+
+MARGIN: Final = "  | "
+GOES_ON: Final = "  : "
+"""The margin of a wrapped row."""
+
+_LABEL: Final = 13
+_NARROWEST: Final = 24
+_MARKS: Final = 3
+"""Combining marks on one letter; Hebrew and Vietnamese need up to three. More ("Zalgo" text) would cover
+other rows."""
+
+_DIFFERENCE_HEAD: Final = 2
+"""Lines of a diff header."""
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.@:/+-]+")
+
+
+class Line(NamedTuple):
+    """One row on the screen, and its style."""
+
+    text: str
+    look: Look
+
+
+def render_question(question: Question, *, now: float, width: int = 80) -> list[Line]:
+    """The whole question. What matters most comes last, next to the prompt: the start may scroll away."""
+    width = max(width, _NARROWEST)
+    return [
+        Line(f"Call {_hex(question.id)} waits for a person", "heading"),
+        *_arguments(question, width),
+        *_part("Difference", question.difference, question, width),
+        *_part("It would touch", "\n".join(map(visible, question.touches)), question, width),
+        *_part("Permitted by", "\n".join(map(name, question.policies)), question, width),
+        *_label("Agent", name(question.agent), width),
+        *(_label("Session", name(question.session), width) if question.session else ()),
+        *(_label("Conversation", name(question.conversation), width) if question.conversation else ()),
+        *_label("Tool", name(question.tool), width),
+        *_label("Version", name(question.version), width),
+        *_label("Danger", name(question.danger) + _often(question), width),
+        *(line for why in question.why for line in _label("Why", sanitize_line(why), width)),
+        *_label("Expires", f"{moment(question.expires_at)}, {until(question.expires_at, now)}", width),
+    ]
+
+
+def rows(text: str, width: int) -> Iterator[Line]:
+    """Untrusted multi-line text: each row has a margin and none is wider than the screen."""
+    for line in text.split("\n"):
+        yield from _wrapped(MARGIN, sanitize_line(line), max(width, _NARROWEST), "foreign")
+
+
+def sanitize_line(text: str) -> str:
+    """Escape a line so that every character is visible, stays on its line and covers no other."""
+    shown = visible(text)
+    if shown.isascii():
+        return shown
+    marks = _MARKS  # no base letter yet: a leading mark would combine with our margin
+    parts = []
+    for char in shown:
+        is_mark = unicodedata.category(char)[0] == "M"
+        marks = marks + 1 if is_mark else (0 if char.isalpha() else _MARKS)
+        parts.append(json.dumps(char)[1:-1] if is_mark and marks > _MARKS else char)
+    return "".join(parts)
+
+
+def name(text: str) -> str:
+    """A name as is if it is plain ASCII; else quoted, with its code points if it may contain homoglyphs."""
+    # Unquoted only for ASCII without spaces: a name such as `safe, approved` could imitate our own words.
+    if _PLAIN_NAME.fullmatch(text):
+        return text
+    quoted = sanitize_line(json.dumps(text, ensure_ascii=False))
+    return quoted if text.isascii() else f"{quoted}, written {json.dumps(text)}"
+
+
+def fit(text: str, width: int) -> str:
+    """One line of untrusted text, truncated to a width with an ellipsis."""
+    shown = sanitize_line(text)
+    if _cells(shown) <= width:
+        return shown
+    kept, used = [], 0
+    for char in shown:
+        used += _cells(char)
+        if used > width - 2:
+            break
+        kept.append(char)
+    return "".join(kept) + "…"
+
+
+def moment(seconds: float) -> str:
+    """A timestamp in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def until(seconds: float, now: float) -> str:
+    """The time left until a timestamp."""
+    return f"in {duration(seconds - now)}" if seconds > now else "which is over"
+
+
+def duration(seconds: float) -> str:
+    """A duration in its two largest units."""
+    left = max(0, round(seconds))
+    days, hours, minutes = left // 86_400, left // 3_600 % 24, left // 60 % 60
+    counts = ((days, "d"), (hours, "h"), (minutes, "min"), (left % 60, "s"))
+    first = next((at for at, (count, _) in enumerate(counts) if count), len(counts) - 1)
+    return " ".join(f"{count} {unit}" for count, unit in counts[first : first + 2] if count) or "0 s"
+
+
+def rule_text(question: Question, constraints: Sequence[Constraint]) -> str:
+    """What a remembered approval covers: one line for each argument, free ones last."""
+    head = f"{name(question.agent)} calls {name(question.tool)} {question.version}"
+    if not constraints:
+        return f"{head}, which takes no arguments"
+    ordered = sorted(constraints, key=lambda one: one.kind == ANY)
+    return "\n".join([f"{head} with", *(f"  {name(one.name)} {_demand(one)}" for one in ordered)])
+
+
+def preview_answer(question: Question, answer: Answer) -> str:
+    """Preview of the rule that an answer would create; raises `AnswerRefused` for an invalid answer."""
+    return rule_text(question, covered(question, answer))
+
+
+def _demand(one: Constraint) -> str:
+    match one.kind:
+        case "equal":
+            return f"equal to {sanitize_line(one.shown)}" if one.bound else "left out"
+        case "any":
+            return "anything"
+        case "folder":
+            return f"in the folder {sanitize_line(one.bound)}"
+        case "host":
+            return f"at the host {sanitize_line(one.bound)}"
+        case "domain":
+            return f"at the mail domain {sanitize_line(one.bound)}"
+        case "max":
+            return f"from 0 to {sanitize_line(one.bound)}"
+
+
+def _arguments(question: Question, width: int) -> Iterator[Line]:
+    shown = outline(question.argument_data, VIEW_CHARS)
+    yield from _part("Arguments", shown.text, question, width, room=len(shown.text))
+    if shown.is_cut:
+        yield Line("  Long values are cut here; see all of them:", "note")
+        yield Line(f"  toolkeep approve show {_hex(question.id)} --json", "note")
+
+
+def _part(title: str, text: str, question: Question, width: int, room: int = VIEW_CHARS) -> Iterator[Line]:
+    """A titled section of the question; says how much of it is omitted."""
+    if not text:
+        return
+    yield Line(f"{title}:", "label")
+    for number, line in enumerate(text[:room].split("\n")):
+        is_change = title == "Difference" and number >= _DIFFERENCE_HEAD
+        yield from _wrapped(MARGIN, sanitize_line(line), width, _look(line) if is_change else "foreign")
+    if (cut := len(text) - room) > 0:
+        yield Line(f"  {cut} characters are left out here; see all of them:", "note")
+        yield Line(f"  toolkeep approve show {_hex(question.id)} --json", "note")
+    # Plain right-to-left letters are legitimate and not escaped, but they can reorder the row: say so.
+    if any(unicodedata.bidirectional(char) in ("R", "AL") for char in text[:room]):
+        yield Line("  Some of this reads right to left:", "note")
+        yield Line("  it may be shown in another order.", "note")
+
+
+def _label(label: str, text: str, width: int) -> Iterator[Line]:
+    yield from _wrapped(f"{label + ':':<{_LABEL}} ", text, width, "label")
+
+
+def _wrapped(first: str, text: str, width: int, look: Look) -> Iterator[Line]:
+    """Wrap rows ourselves.
+
+    A terminal would continue at the left edge, where untrusted text could forge our lines.
+    """
+    for number, row in enumerate(_broken(text, width - len(first))):
+        if number == 0:
+            yield Line(first + row, look)
+        else:
+            yield Line(GOES_ON.ljust(len(first)) + row, look if look != "label" else "foreign")
+
+
+def _broken(text: str, width: int) -> Iterable[str]:
+    if text.isascii():
+        return [text[at : at + width] for at in range(0, len(text), width)] or [""]
+    found, row, used = [], "", 0
+    for char in text:
+        cells = _cells(char)
+        if used + cells > width:
+            found.append(row)
+            row, used = "", 0
+        row, used = row + char, used + cells
+    return [*found, row]
+
+
+def _cells(text: str) -> int:
+    """Upper bound of the columns that text takes: terminals disagree about wide characters."""
+    return len(text) if text.isascii() else sum(1 if char.isascii() else 2 for char in text)
+
+
+def _look(line: str) -> Look:
+    if line.startswith("+"):
+        return "added"
+    return "removed" if line.startswith("-") else "foreign"
+
+
+def _often(question: Question) -> str:
+    if question.acts > 1:
+        return ", asked every time, and twice"
+    return "" if question.may_be_remembered else ", asked every time"
+
+
+def _hex(text: str) -> str:
+    """Our own hex id; anything else is shown as an untrusted name."""
+    return name(text)[:64]

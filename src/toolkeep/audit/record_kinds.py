@@ -1,0 +1,139 @@
+"""Audit record types of a call, in the order of its stages (AUD-1).
+
+Fields are declared in alphabetical order and none is a float, so that msgspec writes canonical JSON (RFC
+8785) directly; a test checks it. Unset fields are omitted.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from toolkeep.calls import Approval, Decision
+from toolkeep.json_values.canonical import canonical_bytes
+
+VERDICT: Final = "required by the tool; enforced only by a sandbox that the result names"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Base of all audit records."""
+
+
+class ToolInvoked(Record, frozen=True, kw_only=True, gc=False):
+    """A requested call."""
+
+    agent: str
+    argument_hash: str
+    call: str
+    codes: tuple[str, ...] | UnsetType = UNSET
+    """Error codes, if the call ended at this stage."""
+    conversation: str
+    correlation_id: str
+    definition_hash: str
+    has_arguments: bool | UnsetType = UNSET
+    """Whether the arguments are stored beside the log; set for calls that reached authorization."""
+    repeats: str | UnsetType = UNSET
+    """The id of the original call whose result was returned (idempotency)."""
+    session: str
+    status: str | UnsetType = UNSET
+    time: str
+    tool: str
+    type: str = "ToolInvoked"
+    version: str
+
+
+class CapabilityCheck(Record, frozen=True, kw_only=True, gc=False):
+    """The capabilities that the tool requires."""
+
+    call: str
+    required: tuple[str, ...]
+    time: str
+    type: str = "CapabilityCheck"
+    verdict: str = VERDICT
+
+
+class PolicyDecision(Record, frozen=True, kw_only=True, gc=False):
+    """The policy decision; only `decision` if no policy was evaluated."""
+
+    call: str
+    capabilities: tuple[str, ...] | UnsetType = UNSET
+    codes: tuple[str, ...] | UnsetType = UNSET
+    decided_at: str | UnsetType = UNSET
+    decision: str
+    policies: tuple[str, ...] | UnsetType = UNSET
+    policy_set_hash: str | UnsetType = UNSET
+    request_hash: str | UnsetType = UNSET
+    spared_by: tuple[str, ...] | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    time: str
+    touches: tuple[str, ...] | UnsetType = UNSET
+    type: str = "PolicyDecision"
+
+
+class ApprovalGiven(Record, frozen=True, kw_only=True, gc=False):
+    """An approval or its denial."""
+
+    approver: str
+    call: str
+    codes: tuple[str, ...] | UnsetType = UNSET
+    id: str
+    status: str | UnsetType = UNSET
+    time: str
+    type: str = "Approval"
+    way: str
+
+
+class ServerAsked(Record, frozen=True, kw_only=True, gc=False):
+    """An elicitation or other request of an upstream server during a call, and the outcome.
+
+    Never its content.
+    """
+
+    answerer: str
+    """Who answered; empty if nobody did."""
+    call: str
+    method: str
+    """The MCP method; `other` if it is unknown, because the name is untrusted text."""
+    of_calls: int
+    """Number of calls that the request may belong to, if the server does not say; each gets such a record."""
+    outcome: str
+    """The reply: `accept`, `decline`, `cancel`, or `refused` if nobody was asked."""
+    question_hash: str
+    """SHA-256 of the request parameters; empty if they are too large."""
+    time: str
+    type: str = "ServerAsked"
+    upstream: str
+
+
+class ToolCompleted(Record, frozen=True, gc=False):
+    """The outcome of a call: everything that a receipt shows."""
+
+    agent: str
+    approval: Approval | None
+    argument_hash: str
+    call: str
+    codes: tuple[str, ...]
+    decision: Decision | None
+    definition_hash: str
+    enforced: tuple[str, ...]
+    execute_us: int
+    is_cached: bool
+    isolation: str
+    result_hash: str
+    status: str
+    time: str
+    tool: str
+    type: str = "ToolCompleted"
+    version: str = ""
+
+
+def written(record: Record) -> bytes:
+    """The canonical JSON of a record."""
+    try:
+        return _encode(record)
+    except OverflowError:  # integers beyond 64 bits
+        data: Any = msgspec.to_builtins(record)
+        return canonical_bytes(data)
+
+
+_encode: Final = msgspec.json.Encoder().encode

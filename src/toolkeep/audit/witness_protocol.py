@@ -1,0 +1,83 @@
+"""Witness protocol (c2sp.org/tlog-witness): the request of a log, and the checks before a cosignature.
+
+A witness remembers the last checkpoint of each log. A new one must be signed by the log and come with a
+consistency proof that extends the last. The holder of the log's key could fork the history; the witness
+refuses the fork.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from toolkeep.audit.checkpoint import Checkpoint, open_checkpoint, parse_size
+from toolkeep.audit.errors import NoteInvalid, WitnessReason, WitnessRefused
+from toolkeep.audit.merkle_tree import EMPTY_ROOT, is_consistent
+from toolkeep.audit.signed_note import Note, VerifierKey, decode_hash, encode_hash
+
+PROOF_LINES: Final = 63
+"""Maximum length of a consistency proof (tlog-witness): one hash for each bit of a size."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A cosigning request from a log."""
+
+    old_size: int
+    proof: tuple[bytes, ...]
+    checkpoint: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Request":
+        """Parse the text form."""
+        head, blank, checkpoint = text.partition("\n\n")
+        old, *proof = head.split("\n")
+        if not blank or not old.startswith("old ") or len(proof) > PROOF_LINES:
+            raise WitnessRefused(WitnessReason.MALFORMED, "this is no request to a witness")
+        try:
+            size, hashes = parse_size(old.removeprefix("old ")), tuple(map(decode_hash, proof))
+        except NoteInvalid as error:
+            raise WitnessRefused(WitnessReason.MALFORMED, error.message) from error
+        return cls(old_size=size, proof=hashes, checkpoint=checkpoint)
+
+    def __str__(self) -> str:
+        proof = "".join(f"{encode_hash(node)}\n" for node in self.proof)
+        return f"old {self.old_size}\n{proof}\n{self.checkpoint}"
+
+
+def origin_of(checkpoint: str) -> str:
+    """The origin that a checkpoint claims; nothing is verified."""
+    try:
+        return Checkpoint.parse(Note.parse(checkpoint).text).origin
+    except NoteInvalid as error:
+        raise WitnessRefused(WitnessReason.MALFORMED, error.message) from error
+
+
+def consider(request: Request, last: Checkpoint | None, keys: Iterable[VerifierKey]) -> Checkpoint:
+    """Verify a request; returns the checkpoint to cosign or raises `WitnessRefused`.
+
+    `last` is the one cosigned before, `keys` are the log's.
+    """
+    held = last or Checkpoint(origin=origin_of(request.checkpoint), size=0, root=EMPTY_ROOT)
+    try:
+        new = open_checkpoint(request.checkpoint, keys)
+    except NoteInvalid as error:
+        raise WitnessRefused(WitnessReason.NOT_SIGNED, error.message, held=held.size) from error
+    if new.origin != held.origin:
+        raise WitnessRefused(WitnessReason.UNKNOWN_LOG, new.origin, held=held.size)
+    # Checked before the proof: a smaller tree is a rollback, whatever it proves.
+    if new.size < held.size:
+        detail = f"{new.size} records, and {held.size} were cosigned"
+        raise WitnessRefused(WitnessReason.ROLLBACK, detail, held=held.size)
+    # The log must prove growth from what *this* witness holds; from another size the proof would be beside
+    # the point.
+    if request.old_size != held.size:
+        detail = f"{held.size}, not {request.old_size}"
+        raise WitnessRefused(WitnessReason.OTHER_SIZE, detail, held=held.size)
+    _check_growth(held, new, request.proof)
+    return new
+
+
+def _check_growth(held: Checkpoint, new: Checkpoint, proof: Sequence[bytes]) -> None:
+    if not is_consistent(held.size, held.root, new.size, new.root, proof):
+        detail = f"size {new.size} does not extend the cosigned size {held.size}"
+        raise WitnessRefused(WitnessReason.FORK, detail, held=held.size)

@@ -1,0 +1,266 @@
+"""Approval prompt on the terminal (POL-4): shows the complete call, and accepts only an explicit yes.
+
+End of input, Ctrl-C and every other answer mean no. Input typed before the prompt is discarded. It cannot
+tell a person from a program that controls the terminal.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+from msgspec.structs import replace
+
+from toolkeep.approval.question import Answer, AnswerRefused, Question, Reach, covered
+from toolkeep.approval.question_text import (
+    Line,
+    duration,
+    fit,
+    moment,
+    name,
+    preview_answer,
+    render_question,
+    rows,
+)
+from toolkeep.cli.options import is_terminal, say, warn
+from toolkeep.limits import RULE_DAYS
+from toolkeep.text.display import counted
+
+_DAY_SECONDS: Final = 86_400
+"""A unit: rules are granted in days, the clock counts seconds."""
+YES: Final = frozenset({"y", "yes"})
+_COLORS: Final = {"heading": "cyan", "added": "green", "removed": "red", "note": "yellow"}
+
+
+class Reply(NamedTuple):
+    """The parsed answer of a person."""
+
+    reach: Reach | None = None
+    """Scope of the approval; None is a denial."""
+    reason: str = ""
+
+
+def person() -> str:
+    """The user name from the system's user database; variables such as USER can be set to anything."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def can_ask() -> bool:
+    """Whether stdin and stderr are a terminal, so that a person can read and answer."""
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
+class TerminalApprover:
+    """An approver that asks the person at this terminal, as `toolkeep call` does."""
+
+    def __init__(self, project: Path | None = None) -> None:
+        """`project` is the folder of the keep, by default the working folder and those above it."""
+        self._project = project
+        self._approver = f"terminal:{person()}"
+
+    async def __call__(self, question: Question) -> Answer:
+        """Ask one question; a critical call needs a second confirmation."""
+        try:
+            if question.wants_name:
+                return self._answer(Reply("once" if await typed_name(question) else None), question)
+            show(render_question(question, now=time.time(), width=columns()))
+            reply = understand(await typed(offer(question)), question)
+            if reply.reach in ("session", "rule"):
+                wanted = self._answer(reply, question)
+                return await agreed(question, wanted, self._project) or self._answer(Reply(), question)
+            return self._answer(reply, question)
+        except asyncio.CancelledError:
+            say("", "The call does not wait for your answer any more.", err=True)
+            raise
+
+    def _answer(self, reply: Reply, question: Question) -> Answer:
+        if reply.reach is None:
+            return Answer(verdict="deny", approver=self._approver, way="terminal", reason=reply.reason)
+        return Answer(
+            verdict="approve",
+            approver=self._approver,
+            way="terminal",
+            reach=reply.reach,
+            typed_name=question.tool if question.wants_name else "",
+        )
+
+
+def announce(question: Question) -> None:
+    """Say that a call waits for approval elsewhere; returns no answer."""
+    wait = duration(question.expires_at - question.asked_at)
+    text = f"the call waits up to {wait} for a person: toolkeep approve approve {question.id}"
+    warn(text)
+
+
+def offer(question: Question) -> str:
+    """The prompt with the possible answers."""
+    has_session = bool(question.session) and question.may_be_remembered
+    words = ["[y]es once"]
+    words += ["[s]ession"] if has_session else []
+    words += ["[a]lways"] if question.may_be_remembered else []
+    return ", ".join([*words, "[n]o [reason]: "])
+
+
+def understand(line: str | None, question: Question) -> Reply:
+    """Parse a line; everything but an explicit yes is a no."""
+    text = (line or "").strip()
+    word, _, rest = text.partition(" ")
+    match text.casefold():
+        case "y" | "yes":
+            return Reply("once")
+        case "s" | "session" if question.session and question.may_be_remembered:
+            return Reply("session")
+        case "a" | "always" if question.may_be_remembered:
+            return Reply("rule")
+    return Reply(reason=rest.strip() if word.casefold() in ("n", "no") else "")
+
+
+async def agreed(question: Question, answer: Answer, project: Path | None) -> Answer | None:
+    """Ask for an approval of the session or a rule, after showing what it will cover; None is a no.
+
+    The person may change it first: `path=folder:/srv/docs`, `content=any`, another number of days.
+    """
+    from toolkeep.cli.rule_preview import preview_lines, preview_rule
+
+    show(choice_lines(question, width=columns()))
+    while True:
+        constraints = covered(question, answer)
+        back = await asyncio.to_thread(preview_rule, question, constraints, project)
+        show(covered_lines(question, answer, now=time.time(), width=columns()))
+        show(preview_lines(back, width=columns()))
+        text = (await typed(_AGREE[answer.reach]) or "").strip()
+        changed = _changed(question, answer, text)
+        if changed is None:
+            return answer if text.casefold() in YES else None
+        answer = changed
+
+
+_AGREE: Final[dict[Reach, str]] = {
+    "session": "Let such calls pass in this session? [y]es, [n]o, or ARGUMENT=any, =equal, =folder:…: ",
+    "rule": f"Add this rule? [y]es, [n]o, ARGUMENT=any, =equal, =folder:…, or days (1 to {RULE_DAYS}): ",
+}
+
+
+def _changed(question: Question, answer: Answer, text: str) -> Answer | None:
+    """The answer as changed by a line; None if the line is not a change."""
+    argument, is_choice, how = text.partition("=")
+    if is_choice:
+        changed = replace(answer, arguments={**answer.arguments, argument.strip(): how.strip()})
+        try:
+            covered(question, changed)
+        except AnswerRefused as refused:
+            show([Line(fit(f"Not possible: {refused.reason}", columns()), "note")])
+            return answer
+        return changed
+    is_days = text.isascii() and text.isdecimal() and len(text) <= len(str(RULE_DAYS))
+    if answer.reach == "rule" and is_days and 1 <= int(text) <= RULE_DAYS:
+        return replace(answer, days=int(text))
+    return None
+
+
+def choice_lines(question: Question, *, width: int) -> Iterator[Line]:
+    """The constraints that may be chosen for each argument."""
+    yield Line("Arguments that must be equal, and what each may be bounded by:", "heading")
+    for one in question.choices:
+        now = "equal" if not one.role else f"any ({one.role})"
+        other = f"must stay so: {one.fixed}" if one.fixed else ", ".join(("equal", "any", *one.bounds))
+        yield from rows(f"{name(one.name)}={now}  [{other}]", width)
+
+
+def covered_lines(question: Question, answer: Answer, *, now: float, width: int) -> Iterator[Line]:
+    """Which calls will pass without a question, and until when."""
+    yield Line("These calls will pass unasked:", "heading")
+    yield from rows(preview_answer(question, answer), width)
+    if answer.reach == "rule":
+        ends = moment(now + answer.days * _DAY_SECONDS)
+        yield Line(f"The rule ends at {ends}, in {counted(answer.days, 'day')}.", "label")
+    else:
+        yield Line(f"In session {name(question.session)}, for a day at most.", "label")
+
+
+async def typed_name(question: Question) -> bool:
+    """The second confirmation of a critical call: typing the tool's name."""
+    show([Line("Second question: this call is critical.", "note")])
+    line = await typed("Type the tool's name to let it run; anything else is a no: ")
+    return line is not None and line.strip() == question.tool
+
+
+def columns() -> int:
+    """Width of the person's terminal."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def show(lines: Iterable[Line]) -> None:
+    """Print lines on stderr in their colours."""
+    for line in lines:
+        color = _COLORS.get(line.look)
+        click.echo(click.style(line.text, fg=color) if color else line.text, err=True)
+
+
+async def typed(prompt: str) -> str | None:
+    """Read a line from the terminal; None at end of input, on Ctrl-C, or if the terminal is gone."""
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[bytes] = loop.create_future()
+    descriptor = sys.stdin.fileno()
+
+    def take(data: bytes) -> None:
+        if not line.done():
+            line.set_result(data)
+
+    with _interrupted_by(loop, lambda: take(b"")):
+        _forget_typed(descriptor)
+        click.echo(prompt, nl=False, err=True)
+        loop.add_reader(descriptor, lambda: take(_read(descriptor)))
+        try:
+            data = await line
+        finally:
+            loop.remove_reader(descriptor)
+    if not data.endswith(b"\n"):
+        click.echo(err=True)
+        return None
+    return data.decode("utf-8", "replace").removesuffix("\n")
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65_536)
+    except OSError:
+        return b""
+
+
+def _forget_typed(descriptor: int) -> None:
+    """Discard pending input: a "y" that was typed ahead must not approve a question that nobody has read."""
+    import termios
+
+    with contextlib.suppress(termios.error):
+        termios.tcflush(descriptor, termios.TCIFLUSH)
+
+
+@contextlib.contextmanager
+def _interrupted_by(loop: asyncio.AbstractEventLoop, take: Callable[[], None]) -> Iterator[None]:
+    """Make Ctrl-C answer the question; works in the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    loop.add_signal_handler(signal.SIGINT, take)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,229 @@
+"""`toolkeep policy check`: read policy files and their examples, and report every problem."""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed, warn
+from toolkeep.cli.project_context import ProjectContext
+from toolkeep.config.env_interpolation import Substitution
+from toolkeep.config.paths import config_paths, home_folder
+from toolkeep.config.policy_files import read_policy_files
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.errors import ConfigurationInvalid, FileUnreadable
+from toolkeep.host.files import read_ordinary
+from toolkeep.json_values.yaml import read_yaml
+from toolkeep.keep.open import project_folder
+from toolkeep.limits import CONFIG_FILE_BYTES
+from toolkeep.policy.active_policies import read_all
+from toolkeep.policy.cedar_parser import read_policies
+from toolkeep.policy.cedar_schema import CALL
+from toolkeep.policy.cedar_validation import check_policies
+from toolkeep.policy.impossible_comparisons import comparison_notes
+from toolkeep.policy.policy_set import PoliciesRefused, Policy, PolicyProblem, Uid, tool_ancestors
+from toolkeep.policy.policy_settings import Example, PolicySource
+from toolkeep.text.display import counted
+
+_PLACED = re.compile(r"(?P<source>.+?):(?P<line>\d+):(?P<column>\d+): (?P<message>.*)", re.DOTALL)
+_read = partial(read_ordinary, limit=CONFIG_FILE_BYTES)
+
+
+class PolicyPath(NamedTuple):
+    """A policy file, relative to a folder that it may not leave."""
+
+    folder: Path
+    name: str
+
+
+class PolicyTexts(NamedTuple):
+    """The contents of policy files, and their problems."""
+
+    sources: tuple[PolicySource, ...]
+    examples: tuple[Example, ...]
+    problems: tuple[PolicyProblem, ...]
+
+
+def given(files: Iterable[Path]) -> list[PolicyPath]:
+    """The files named on the command line."""
+    return [PolicyPath(path.parent, path.name) for path in files]
+
+
+def configured(root: Path) -> list[PolicyPath]:
+    """The files named in the user's and the project's configuration, accepted or not."""
+    paths = config_paths(root, home_folder())
+    return [one for path in (*paths.user, paths.project) if path for one in _named_in(path)]
+
+
+def _named_in(config: Path) -> Iterator[PolicyPath]:
+    raw = _read(config)
+    data: Any = None if raw is None else Substitution(read_yaml(raw, str(config)), None).resolved
+    names = data.get("policies") if isinstance(data, dict) else None
+    # Other values are reported by the check of the configuration.
+    for name in (
+        dict.fromkeys(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+    ):
+        yield PolicyPath(config.parent, name)
+
+
+def read_texts(paths: Sequence[PolicyPath]) -> PolicyTexts:
+    """Read all files."""
+    sources: list[PolicySource] = []
+    examples: list[Example] = []
+    problems: list[PolicyProblem] = []
+    for path in paths:
+        try:
+            source = _source(path)
+            sources.append(source)
+            read_policies([source])
+            for file in read_policy_files(path.folder, [path.name], _read):
+                examples.extend(file.examples)
+        except PoliciesRefused as refused:
+            problems.extend(refused.problems)
+        except ConfigurationInvalid as invalid:
+            problems.extend(map(problem_of, invalid.faults))
+        except FileUnreadable as unreadable:
+            problems.append(problem_of(unreadable.message))
+    if not problems:
+        try:
+            read_policies(sources)  # together: ids must be unique
+        except PoliciesRefused as refused:
+            problems.extend(refused.problems)
+    return PolicyTexts(tuple(sources), tuple(examples), tuple(problems))
+
+
+def problem_of(text: str, mend: str = "mend the file") -> PolicyProblem:
+    """Parse a problem whose text may start with a position."""
+    if placed := _PLACED.fullmatch(text):
+        line, column = int(placed["line"]), int(placed["column"])
+        return PolicyProblem(
+            source=placed["source"], line=line, column=column, message=placed["message"], mend=mend
+        )
+    source, _, message = text.partition(": ")
+    return PolicyProblem(source=source, message=message, mend=mend)
+
+
+def _source(path: PolicyPath) -> PolicySource:
+    file = path.folder / path.name
+    raw = _read(file)
+    if raw is None:
+        missing = PolicyProblem(source=str(file), message="does not exist", mend="write it, or name another")
+        raise PoliciesRefused([missing])
+    try:
+        return PolicySource(name=str(file), text=raw.decode())
+    except UnicodeDecodeError as error:
+        raise FileUnreadable(str(file), "is no UTF-8") from error
+
+
+class Report(NamedTuple):
+    """The findings of a check."""
+
+    texts: PolicyTexts
+    policies: tuple[Policy, ...]
+    problems: tuple[PolicyProblem, ...]
+    notes: tuple[PolicyProblem, ...]
+    """Valid, but perhaps not intended."""
+
+
+@click.command("check")
+@click.argument("policies", metavar="[FILES]...", nargs=-1, type=click.Path(path_type=Path))
+@files
+@project
+@common
+def command(
+    policies: tuple[Path, ...], files: tuple[Path, ...], project: Path | None, *, as_json: bool
+) -> None:
+    """Check the policies of FILES, or of the configuration, with the examples beside them.
+
+    A project's file need not be accepted: checking runs and grants nothing. NAME.examples.yml beside
+    NAME.cedar lists calls that should be allowed or denied. Exit status 0 if all is right.
+    """
+    paths = given(policies) if policies else configured(project_folder(project))
+    texts = read_texts(paths)
+    if texts.problems:
+        report = Report(texts, (), texts.problems, ())
+    else:
+        report = inspect(texts, ProjectContext(project, files, is_accepted=True))
+    if as_json:
+        print_json(_data(report))
+    else:
+        _print(report)
+    if report.problems:
+        sys.exit(1)
+
+
+def inspect(texts: PolicyTexts, world: ProjectContext) -> Report:
+    """Check parsed policies against the tools and agents of the project, then run their examples."""
+    own = read_policies(texts.sources).policies
+    problems = check_policies(read_all(texts.sources), world.keep.tools(), world.grants)
+    if not problems:
+        problems = list(_failing(texts, world))
+    notes = () if problems else tuple(_notes(own, world))
+    return Report(texts, own, tuple(problems), notes)
+
+
+def _failing(texts: PolicyTexts, world: ProjectContext) -> Iterator[PolicyProblem]:
+    authorizer = world.authorizer(texts.sources)
+    for example in texts.examples:
+        if problem := authorizer.example_problem(example):
+            yield problem_of(problem, "change the policies, or the example")
+
+
+def _notes(policies: tuple[Policy, ...], world: ProjectContext) -> Iterator[PolicyProblem]:
+    tools = world.keep.tools()
+    for policy in policies:
+        about = [tool for tool in tools if _admits(policy, tool.definition)]
+        if not about:
+            yield policy.problem("is about no tool that there is now", "leave it, if one is to come")
+        yield from comparison_notes(policy, about)
+        if policy.is_silent and not any(other.asks for other in policies):
+            yield policy.problem(
+                "is @silent, and no policy asks, so that it spares nothing",
+                "take @silent away, or annotate the policy that should ask with @ask",
+            )
+    if policies and not any(policy.effect == "permit" and policy.applies_to(CALL) for policy in policies):
+        yield PolicyProblem(
+            source=policies[0].source,
+            message="no policy permits any call",
+            mend='write one, such as permit (principal, action == Action::"call", resource);',
+        )
+
+
+def _admits(policy: Policy, tool: ToolDefinition) -> bool:
+    return policy.resource.admits(Uid("Tool", tool.name), tool_ancestors(tool))
+
+
+def _data(report: Report) -> dict[str, Any]:
+    return {
+        "success": not report.problems,
+        "files": [source.name for source in report.texts.sources],
+        "policies": len(report.policies),
+        "examples": len(report.texts.examples),
+        "problems": [msgspec.to_builtins(problem) for problem in report.problems],
+        "notes": [msgspec.to_builtins(note) for note in report.notes],
+    }
+
+
+def _print(report: Report) -> None:
+    print_problems(report.problems)
+    for note in report.notes:
+        warn(str(note), err=False)
+    if report.problems:
+        say("", f"{counted(len(report.problems), 'problem')}")
+    elif not report.texts.sources:
+        say_done("no policies: what agents hold decides alone")
+    else:
+        policies = counted(len(report.policies), "policy", "policies")
+        numbers = f"{policies}, {counted(len(report.texts.examples), 'example')}"
+        say_done(f"{numbers}: all right")
+
+
+def print_problems(problems: tuple[PolicyProblem, ...]) -> None:
+    """Print problems."""
+    for problem in problems:
+        say_failed(str(problem))

@@ -1,0 +1,208 @@
+"""`toolkeep policy explain`: a dry run of the decision on a call, with its reasons and ways to change it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from toolkeep.calls import PermittedCall, Refusal, RegisteredTool, ToolCall
+from toolkeep.cli.options import common, files, print_json, project, say, say_done, say_failed
+from toolkeep.cli.project_context import ProjectContext
+from toolkeep.cli.tool_selection import complete_name, read_arguments
+from toolkeep.keep.approval_preview import ApprovalPreview
+from toolkeep.keep.approval_preview import preview_approval_need as asking
+from toolkeep.policy.authorize import Authorizer
+from toolkeep.policy.cedar_engine import AgentEntity
+from toolkeep.policy.decision_explain import Explanation, PolicyResult, Touch, explain
+from toolkeep.policy.policy_settings import Grant
+from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+from toolkeep.text.display import echo_name, visible
+
+
+class Answer(NamedTuple):
+    """The explanation of one call."""
+
+    agent: str
+    tool: str
+    explanation: Explanation
+    asking: ApprovalPreview = ApprovalPreview()
+
+
+@click.command("explain")
+@click.argument("name", shell_complete=complete_name)
+@click.argument("arguments", required=False)
+@click.option("--agent", default="operator", show_default=True, help="Who would make the call.")
+@click.option("--session", default="", help="In which session.")
+@files
+@project
+@common
+def command(
+    name: str,
+    arguments: str | None,
+    agent: str,
+    session: str,
+    files: tuple[Path, ...],
+    project: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Say whether a call of NAME with ARGUMENTS (JSON; from standard input if absent or -) would be allowed.
+
+    Shows what it would touch, what each policy says, whether a person would be asked, and what would have to
+    change. Nothing is run, recorded or asked. Exit status 0 if policy allows the call.
+    """
+    text = read_arguments(arguments)
+    world = ProjectContext(project, files)
+    with world.keep:
+        answer = _answer(world, name, text, agent, session)
+    if as_json:
+        print_json(_data(answer))
+    else:
+        _print(answer)
+    if not answer.explanation.is_allowed:
+        sys.exit(1)
+
+
+def _answer(world: ProjectContext, name: str, text: bytes, agent: str, session: str) -> Answer:
+    authorizer = world.authorizer(world.settings.policies, world.settings.examples)
+    checked = world.keep.try_validate_arguments(name, text, agent=agent)
+    if isinstance(checked, Refusal):
+        return Answer(agent, checked.tool, _before_policy(world, authorizer, checked, name, agent))
+    request = ToolCall(id="explain", tool=checked.tool, arguments=None, agent=agent, session=session)
+    explained = explain(authorizer, world.holder(agent), request, checked)
+    if not isinstance(explained.outcome, PermittedCall):
+        return Answer(agent, checked.tool, explained)
+    try:
+        return Answer(agent, checked.tool, explained, _asking(world, explained.outcome))
+    finally:
+        for one in explained.outcome.touched:
+            one.close()
+
+
+def _before_policy(
+    world: ProjectContext, authorizer: Authorizer, refusal: Refusal, name: str, agent: str
+) -> Explanation:
+    """Explain a call that reaches no decision: a hidden tool, or invalid arguments."""
+    tool = world.keep.try_get(name)
+    if tool is not None and not authorizer.sees(agent, tool):
+        changes = tuple(_hidden(authorizer, tool, agent, world.grants.get(agent)))
+    else:
+        changes = tuple(f"{error.message}: {error.suggestion}" for error in refusal.errors)
+    return Explanation(outcome=refusal, changes=changes)
+
+
+def _hidden(authorizer: Authorizer, tool: RegisteredTool, agent: str, grant: Grant | None) -> Iterator[str]:
+    """Why a tool is hidden from an agent; for the operator only: agents must not learn that it exists."""
+    if grant is None:
+        yield f"declare the agent: write '{echo_name(agent)}' under agents: in config.yml"
+        return
+    entity = AgentEntity(
+        id=agent,
+        permissions=frozenset(grant.permissions),
+        capabilities=frozenset(map(str, grant.capabilities)),
+    )
+    engine = authorizer.active_policies.engine
+    verdict = engine.may_see(entity, tool)
+    yield from (f"the policies could not be applied: {error}" for error in verdict.errors)
+    for policy in (engine.policies.by_id[name] for name in verdict.policies):
+        place = f"{policy.source}:{policy.line}:{policy.column}"
+        yield f"policy '{policy.id}' ({place}) hides the tool from the agent; change it"
+
+
+def _asking(world: ProjectContext, call: PermittedCall) -> ApprovalPreview:
+    kept = SqliteApprovals(world.state.folder) if world.state else None
+    try:
+        return asking(call, kept, is_paranoid=world.settings.is_paranoid)
+    finally:
+        if kept is not None:
+            kept.close()
+
+
+def _data(answer: Answer) -> dict[str, Any]:
+    explained = answer.explanation
+    outcome = explained.outcome
+    refusal = None
+    if isinstance(outcome, Refusal):
+        refusal = {"code": outcome.code.value, "message": outcome.errors[0].message}
+    decision = outcome.decision
+    return {
+        "allowed": explained.is_allowed,
+        "agent": answer.agent,
+        "tool": answer.tool,
+        "refusal": refusal,
+        "decided_by": list(decision.policies) if decision else [],
+        "touches": [touch.to_dict() for touch in explained.touches],
+        "policies": [policy.to_dict() for policy in explained.policies],
+        "asks": {
+            "why": list(answer.asking.why),
+            "acts": answer.asking.acts,
+            "earlier": answer.asking.earlier,
+            "spared_by": explained.spared_by,
+        },
+        "changes": list(explained.changes),
+    }
+
+
+def _print(answer: Answer) -> None:
+    explained = answer.explanation
+    outcome = explained.outcome
+    if isinstance(outcome, Refusal):
+        say_failed(f"{answer.agent} may not make this call of {answer.tool}")
+        say(f"  {outcome.errors[0].message} ({outcome.code})")
+    else:
+        say_done(f"{answer.agent} may make this call of {answer.tool}")
+        say(f"  permitted by {', '.join(outcome.decision.policies)}")
+    if explained.touches:
+        say("", "It would touch:")
+        for touch in explained.touches:
+            say(f"  {_touch_line(touch)}")
+            for held in touch.held_down:
+                say(f"    but read-only inside: {visible(held)}")
+    if explained.policies:
+        say("", "What the policies say of it, each by itself:")
+        for policy in explained.policies:
+            say(f"  {_policy_line(policy)}")
+    _print_asking(answer)
+    if explained.changes:
+        say("", "What would have to change:")
+        for change in explained.changes:
+            say(f"  - {change}")
+
+
+def _print_asking(answer: Answer) -> None:
+    asked = answer.asking
+    if spared := answer.explanation.spared_by:
+        say("", f"The question of policies that ask is spared by {', '.join(spared)}")
+    if asked.why:
+        twice = ", twice" if asked.acts > 1 else ""
+        say("", f"A person would be asked{twice}: {'; '.join(asked.why)}")
+    elif asked.earlier:
+        say("", f"Nobody would be asked: {asked.earlier}")
+    elif answer.explanation.is_allowed:
+        say("", "Nobody would be asked")
+
+
+def _touch_line(touch: Touch) -> str:
+    named = f" ({touch.argument})" if touch.argument else ""
+    what = f"{touch.capability} of {touch.thing}{named}" if touch.capability else touch.argument
+    if touch.objections:
+        return f"{what}: " + "; ".join(objection.what for objection in touch.objections)
+    return f"{what}: held as {touch.capability}:{touch.grant}" if touch.grant else what
+
+
+def _policy_line(policy: PolicyResult) -> str:
+    finding = policy.finding
+    says = "holds" if finding.is_satisfied else "does not hold"
+    if finding.error:
+        says = f"cannot be evaluated, which denies: {finding.error}"
+    reason = f": {policy.reason}" if policy.reason and finding.is_satisfied else ""
+    asks = _asking_words(policy) if finding.is_satisfied else ""
+    return f"{finding.effect} '{finding.policy}' ({policy.place}) {says}{asks}{reason}"
+
+
+def _asking_words(policy: PolicyResult) -> str:
+    if policy.asks:
+        return ", and wants a person to be asked"
+    return ", and spares the question of policies that ask" if policy.is_silent else ""

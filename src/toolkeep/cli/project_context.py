@@ -1,0 +1,70 @@
+"""The tools, agents and folders of a project, to evaluate policies against."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
+from toolkeep.cli.tool_selection import keep_with
+from toolkeep.events import Bus
+from toolkeep.keep.keep import KNOWN_AGENTS, Keep
+from toolkeep.keep.open import open_state, project_folder, read_configuration, read_proposed
+from toolkeep.policy.active_policies import ActivePolicies
+from toolkeep.policy.authorize import Authorizer
+from toolkeep.policy.decision_explain import Holder
+from toolkeep.policy.policy_settings import DEFAULT_GRANT, Example, Grant, PolicySource
+from toolkeep.storage.state_folder import protected_folder
+from toolkeep.validation.refusal_history import RefusalHistory
+from toolkeep.validation.validate import validate
+
+
+class ProjectContext:
+    """A project for policy evaluation; `is_accepted` treats its file as accepted. Nothing is run."""
+
+    def __init__(
+        self, project: Path | None, definitions: Sequence[Path] = (), *, is_accepted: bool = False
+    ) -> None:
+        self.root = project_folder(project)
+        self.state = open_state(self.root)
+        read = read_proposed if is_accepted else read_configuration
+        self.settings = read(self.root, self.state)
+        self.keep: Keep = keep_with(definitions, project)
+        self.grants: dict[str, Grant] = {
+            **dict.fromkeys(KNOWN_AGENTS, DEFAULT_GRANT),
+            **{
+                name: Grant(capabilities=held.capabilities, permissions=held.permissions)
+                for name, held in self.settings.agents.items()
+            },
+        }
+        self._refusals = RefusalHistory(bus=Bus())
+
+    def holder(self, agent: str) -> Holder:
+        """An agent and its grant."""
+        return Holder(
+            name=agent,
+            grant=self.grants.get(agent),
+            project=str(self.root),
+            state_folder=self._state_folder,
+            trusted=self.keep.trusted,
+        )
+
+    def authorizer(self, sources: Sequence[PolicySource], examples: Iterable[Example] = ()) -> Authorizer:
+        """An authorizer for these policies."""
+        return Authorizer(
+            ActivePolicies(sources, held_back=self.settings.policies_held_back),
+            agents=self.grants,
+            project=str(self.root),
+            state_folder=self._state_folder,
+            trusted=self.keep.trusted,
+            tools=self.keep.tools,
+            examples=examples,
+            check=self.check,
+        )
+
+    def check(self, tool: RegisteredTool, arguments: Mapping[str, Any]) -> CheckedCall | Refusal:
+        """Validate arguments of a tool in any state."""
+        return validate(tool, dict(arguments), self._refusals, "example")
+
+    @property
+    def _state_folder(self) -> str | None:
+        return str(protected_folder(self.state.folder)) if self.state else None

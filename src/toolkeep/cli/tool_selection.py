@@ -1,0 +1,130 @@
+"""The tools that a command works on: built-in, configured, and from files."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from toolkeep.cli.options import print_json, say_done, warn
+from toolkeep.definitions.version_order import split_version
+from toolkeep.definitions.vocabulary import ToolState
+from toolkeep.errors import ToolkeepError
+from toolkeep.keep.keep import KNOWN_AGENTS, Keep
+from toolkeep.keep.open import open_keep, open_state, read_configuration
+from toolkeep.limits import DEFAULT_LIMITS, LISTED_NAMES
+from toolkeep.text.display import shorten, visible
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from toolkeep.approval.approve import Approver
+    from toolkeep.mcp_client.elicitation import Answerer
+
+_HELP_CHARS = 60
+"""Characters of a description beside a completed name: shells show each candidate on one line."""
+
+
+def keep_with(
+    files: Sequence[Path] = (),
+    project: Path | None = None,
+    *,
+    approver: "Approver | None" = None,
+    answerer: "Answerer | None" = None,
+    approval_wait_s: float | None = None,
+) -> Keep:
+    """Open a keep with the tools of the project and of files; unusable ones are skipped, with a warning."""
+    keep = open_keep(
+        project=project,
+        approver=approver,
+        answerer=answerer,
+        approval_wait_s=approval_wait_s,
+        follow_store=False,
+    )
+    for skipped in keep.start_up.skipped[:LISTED_NAMES]:
+        _say_skipped(skipped.tool or f"provider {skipped.provider}", skipped.error)
+    if (more := len(keep.start_up.skipped) - LISTED_NAMES) > 0:
+        warn(f"and {more} more were skipped")
+    for name, place in keep.start_up.unmatched:
+        warn(f"{visible(name)}: no tool is called that ({visible(place)})")
+    for held_back in keep.start_up.held_back:
+        text = f"{visible(held_back)} does not count yet: it would run, grant or loosen something."
+        warn(text, "  See what, and accept it: toolkeep accept")
+    for path in files:
+        _add_file(keep, path)
+    return keep
+
+
+def _add_file(keep: Keep, path: Path) -> None:
+    from toolkeep.sources.definition_files import load_definitions
+
+    for loaded in load_definitions(path):
+        if loaded.definition is None:
+            _say_skipped(loaded.name, loaded.error)
+            continue
+        try:
+            keep.register(loaded.definition)
+        except ToolkeepError as error:
+            _say_skipped(loaded.name, error)
+
+
+def _say_skipped(name: str, error: ToolkeepError | None) -> None:
+    why = str(error).split("\n")
+    warn(f"skipped '{name}': {why[0]}", *why[1:])
+
+
+def read_arguments(arguments: str | None) -> bytes:
+    """The arguments of a call: from the command line or stdin."""
+    if arguments is not None and arguments != "-":
+        return arguments.encode("utf-8", "surrogateescape")
+    if sys.stdin is None or sys.stdin.isatty():
+        raise click.UsageError("Give the arguments as JSON, or on standard input.")
+    return sys.stdin.buffer.read(DEFAULT_LIMITS.argument_bytes + 1)
+
+
+def complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Tool names for shell completion; errors are not shown."""
+    from click.shell_completion import CompletionItem
+
+    try:
+        keep = open_keep(project=ctx.params.get("project"), follow_store=False)
+    except (ToolkeepError, OSError):
+        return []
+    return [
+        CompletionItem(
+            tool.name, help=shorten(visible(tool.definition.description.split("\n")[0]), _HELP_CHARS)
+        )
+        for tool in keep.tools()
+        if tool.name.startswith(incomplete.casefold())
+    ]
+
+
+def set_enabled(names: Sequence[str], project: Path | None, *, enabled: bool, as_json: bool) -> None:
+    """Enable or disable tools for all later starts; all of them, or none."""
+    keep = keep_with(project=project)
+    change = keep.enable if enabled else keep.disable
+    for name in names:
+        change(name)  # a dry run: raises before anything is stored
+    for name in names:
+        change(name, remember=True)
+    found = [keep.get(name) for name in names]
+    if as_json:
+        print_json(
+            [{"tool": tool.name, "version": tool.version, "state": tool.state.value} for tool in found]
+        )
+        return
+    for name, tool in zip(names, found, strict=True):
+        held = [tool] if split_version(name)[1] else keep.versions(tool.name)
+        for one in held:
+            why = f": {one.why}" if one.state is ToolState.QUARANTINED else ""
+            say_done(f"{one.name} {one.version} is {one.state.value}{why}")
+
+
+def warn_if_undeclared(agent: str, root: Path) -> None:
+    """Warn on stderr if no accepted configuration declares the agent: its calls would be refused."""
+    if agent not in KNOWN_AGENTS and agent not in read_configuration(root, open_state(root)).agents:
+        text = (
+            f"no agent {agent!r} is declared: its calls are refused until a configuration that counts has it"
+        )
+        warn(f"{text} under `agents`")

@@ -1,0 +1,124 @@
+"""Access to an upstream MCP server while a person is present: OAuth sign-in, secrets, tool listing."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from toolkeep.cli.options import say
+from toolkeep.config.settings import SecretSource
+from toolkeep.errors import ImportRefused, SignInFailed
+from toolkeep.keep.open import open_state, read_configuration, sign_ins_of, trusted_files
+from toolkeep.mcp_client.http_session import Access
+from toolkeep.mcp_client.inspect_server import inspect_mcp_server
+from toolkeep.mcp_client.oauth.client_registration import OAuthSettings
+from toolkeep.mcp_client.oauth.credentials import ClientCredentials, InteractiveSignIn, StoredCredentials
+from toolkeep.mcp_client.pinned_tools import PinnedTools
+from toolkeep.mcp_client.transport import UpstreamFailed
+from toolkeep.sandbox.trusted_paths import TrustedPaths, resolved
+from toolkeep.sources.secret_sources import UpstreamSecrets
+from toolkeep.storage.state_folder import protected_folder
+from toolkeep.stores.sign_ins import SignInStore
+from toolkeep.text.display import visible
+
+_SECRET_NAME = "client_secret"  # noqa: S105 -- the name of one
+
+
+def add_oauth(
+    entry: dict[str, Any],
+    client_id: str | None,
+    client_secret: str | None,
+    issuer: str | None,
+    *,
+    is_signed_in: bool,
+) -> None:
+    """Add OAuth settings to a configuration entry, if given."""
+    told: dict[str, str] = {}
+    if client_id:
+        told["client_id"] = client_id
+    if issuer:
+        told["issuer"] = issuer
+    if client_secret:
+        told["client_secret"] = _SECRET_NAME
+        entry["secrets"] = {**entry.get("secrets", {}), _SECRET_NAME: {"env": client_secret}}
+    if client_secret and not is_signed_in:
+        told["grant"] = "client_credentials"
+    if not told and not is_signed_in:
+        return
+    if client_secret and not (client_id and issuer):
+        raise ImportRefused(
+            "--client-secret", "would go to whomever the server names", hint="give --client-id and --issuer"
+        )
+    if not str(entry.get("url", "")).startswith("https://"):
+        raise ImportRefused("--sign-in", "takes a server with an address that begins with https://")
+    entry["oauth"] = told
+
+
+def access_for(
+    root: Path, name: str, entry: dict[str, Any], given: dict[str, str], *, is_signed_in: bool
+) -> Access | None:
+    """Credentials for listing the tools of a server."""
+    if "oauth" not in entry:
+        return None
+    try:
+        if entry["oauth"].get("grant") == "client_credentials":
+            return ClientCredentials(entry["url"], client_settings(entry, given))
+        if is_signed_in:
+            return InteractiveSignIn(entry["url"], client_settings(entry, given), show_sign_in_url)
+        return StoredCredentials(name, entry["url"], sign_in_store(root))
+    except UpstreamFailed as failed:
+        raise SignInFailed(name, failed.reason) from None
+
+
+def client_settings(entry: dict[str, Any], given: dict[str, str]) -> OAuthSettings:
+    """OAuth client settings of an entry, with the client secret."""
+    told = entry["oauth"]
+    named = told.get("client_secret", "")
+    secret = (given.get(named) or secrets_of(entry)[named]) if named else ""
+    return OAuthSettings.read(told, secret)
+
+
+def secrets_of(entry: dict[str, Any]) -> UpstreamSecrets:
+    """The secrets that an entry names, read when needed."""
+    sources = {
+        secret: SecretSource(kind=kind, where=str(where))
+        for secret, source in (entry.get("secrets") or {}).items()
+        for kind, where in source.items()
+    }
+    return UpstreamSecrets(sources)
+
+
+def sign_in_store(root: Path) -> SignInStore:
+    """The store of OAuth tokens; raises `SignInFailed` if there is none."""
+    tokens = sign_ins_of(open_state(root))
+    if tokens is None:
+        raise SignInFailed(str(root), "there is nowhere to keep a token", hint="set TOOLKEEP_HOME")
+    return tokens
+
+
+def show_sign_in_url(url: str) -> None:
+    """Print the URL to sign in at."""
+    say("Open this address to sign in:", err=True)
+    say(f"  {visible(url)}", err=True)
+
+
+def keep_sign_in(root: Path, name: str, access: Access | None) -> None:
+    """Store the tokens of a sign-in."""
+    if isinstance(access, InteractiveSignIn) and access.kept is not None:
+        sign_in_store(root).put(name, access.kept)
+
+
+def list_server_tools(
+    root: Path, entry: dict[str, Any], given: Mapping[str, str], access: Access | None
+) -> PinnedTools:
+    """List the tools of a server; `given` are secrets for this listing. The caller must have consent."""
+    state = open_state(root)
+    files = resolved(trusted_files(read_configuration(root, state)))
+    hidden = str(protected_folder(state.folder)) if state else ""
+    trusted = TrustedPaths(hidden, files=lambda: [files])
+    secrets = secrets_of(entry)
+
+    def secret(wanted: str) -> str:
+        return given[wanted] if wanted in given else secrets[wanted]
+
+    return asyncio.run(inspect_mcp_server(entry, str(root), secret, trusted, access))

@@ -1,0 +1,1 @@
+"""What changed between two schemas: begin with `compat/definition_diff.py`."""

@@ -1,0 +1,125 @@
+"""The policy files that a configuration names, and the examples beside them, as texts.
+
+`policies/main.cedar` may have `policies/main.examples.yml` beside it: calls that the policies should allow or
+deny. All are in the folder of the configuration, which no tool may write: a tool could otherwise permit
+itself anything.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NamedTuple
+
+from toolkeep.config.paths import PROJECT_FILE
+from toolkeep.errors import ConfigurationInvalid, FileUnreadable
+from toolkeep.json_values.yaml import read_yaml
+from toolkeep.policy.policy_settings import Example, PolicySource
+from toolkeep.text.display import visible
+
+EXAMPLES = ".examples.yml"
+
+ReadBytes = Callable[[Path], bytes | None]
+
+
+class PolicyFile(NamedTuple):
+    """A policy file, read and not yet in force."""
+
+    source: PolicySource
+    examples: tuple[Example, ...]
+    summary: str
+    """What a person sees before accepting it: every policy by id, and the hash of the whole text."""
+
+
+def read_policy_files(folder: Path, names: Sequence[str], read: ReadBytes) -> list[PolicyFile]:
+    """The files in order; raises `ConfigurationInvalid` or `FileUnreadable`."""
+    return [_read_file(folder, name, read) for name in dict.fromkeys(names)]
+
+
+def _read_file(folder: Path, name: str, read: ReadBytes) -> PolicyFile:
+    parts = PurePosixPath(name).parts
+    if name.startswith("/") or ".." in parts or not parts:
+        fault = f"policies: '{visible(name)}' must lie in the folder of the configuration; move it there"
+        raise ConfigurationInvalid([f"{folder / PROJECT_FILE.name}: {fault}"])
+    path = folder / name
+    raw = read(path)
+    if raw is None:
+        raise FileUnreadable(str(path), "is named under policies and does not exist")
+    _check_inside(folder, path)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise FileUnreadable(str(path), "is no UTF-8") from error
+    source = PolicySource(name=str(path), text=text)
+    beside = path.with_name(path.name.removesuffix(".cedar") + EXAMPLES)
+    examples = read(beside)
+    if examples is not None:
+        _check_inside(folder, beside)
+    digest = hashlib.sha256(raw).hexdigest()
+    return PolicyFile(
+        source=source,
+        examples=tuple(_examples(beside, examples)) if examples is not None else (),
+        summary=f"policies of {visible(name)}: {_summary(source)} (SHA-256 {digest})",
+    )
+
+
+def _check_inside(folder: Path, path: Path) -> None:
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise FileUnreadable(str(path), "is a link that leads out of the folder of the configuration")
+
+
+def check_together(sources: Sequence[PolicySource]) -> None:
+    """Raise `ConfigurationInvalid` for ids that two files share."""
+    from toolkeep.policy.cedar_parser import read_policies
+    from toolkeep.policy.policy_set import PoliciesRefused
+
+    try:
+        read_policies(sources)
+    except PoliciesRefused as refused:
+        raise ConfigurationInvalid(list(map(str, refused.problems))) from refused
+
+
+_SPARES: Final = " (@silent, so that questions of @ask policies are spared)"
+
+
+def _summary(source: PolicySource) -> str:
+    from toolkeep.policy.cedar_parser import read_policies
+    from toolkeep.policy.policy_set import PoliciesRefused
+
+    try:
+        policies = read_policies([source]).policies
+    except PoliciesRefused as refused:
+        raise ConfigurationInvalid(list(map(str, refused.problems))) from refused
+    return (
+        ", ".join(f"{policy.effect} '{policy.id}'{_SPARES * policy.is_silent}" for policy in policies)
+        or "none"
+    )
+
+
+def _examples(path: Path, raw: bytes) -> Iterator[Example]:
+    document = read_yaml(raw, str(path))
+    data = document.data
+    if not isinstance(data, list):
+        raise ConfigurationInvalid([f"{path}: the examples must be a list"])
+    for index, item in enumerate(data):
+        place = str(document.place(f"/{index}"))
+        yield _example(item, place)
+
+
+def _example(item: Any, place: str) -> Example:
+    if not isinstance(item, dict) or not set(item) <= {"agent", "tool", "arguments", "allow", "deny"}:
+        raise ConfigurationInvalid([f"{place}: an example has agent, tool, arguments, and allow or deny"])
+    verdicts = [key for key in ("allow", "deny") if key in item]
+    arguments = item.get("arguments", {})
+    if len(verdicts) != 1 or not isinstance(item.get("tool"), str) or not isinstance(arguments, dict):
+        raise ConfigurationInvalid([f"{place}: an example needs a tool, arguments, and either allow or deny"])
+    expected = item[verdicts[0]]
+    if expected is not True and not isinstance(expected, str):
+        raise ConfigurationInvalid([f"{place}: {verdicts[0]} is true, or the id of the policy that decides"])
+    return Example(
+        place=place,
+        agent=str(item.get("agent", "local")),
+        tool=item["tool"],
+        arguments=arguments,
+        is_allowed=verdicts[0] == "allow",
+        policy=expected if isinstance(expected, str) else "",
+    )

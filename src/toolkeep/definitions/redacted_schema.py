@@ -1,0 +1,54 @@
+"""The schema of a tool as others may see it (VAL-6): a secret parameter keeps its type and description only.
+
+A model, a web page or an export learns nothing that helps to guess a secret: no default, enum, pattern,
+limits or examples. `find_secret_subschemas` decides what is secret. Toolkeep's own keywords, which no
+provider knows, are removed.
+"""
+
+from typing import Any
+
+from toolkeep.definitions.parameter import FLOW_KEY, SECRET_KEY, TOUCHES_KEY
+from toolkeep.definitions.secret_subschemas import find_secret_subschemas
+from toolkeep.json_values.frozen import thaw
+
+_TOLD_OF_A_SECRET = frozenset(
+    (
+        "type", "title", "description", "format", "writeOnly", "readOnly", "deprecated", "properties",
+        "required", "items", "prefixItems", "additionalProperties", "patternProperties", "allOf", "anyOf",
+        "oneOf", "$ref", "$defs", "definitions",
+    )
+)  # fmt: skip
+_AS_WRITTEN = frozenset(("default", "enum", "const", "examples", "example", "required"))
+_NAMES = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
+
+
+def public_schema(schema: dict[str, Any], *, is_sensitive: bool = False) -> dict[str, Any]:
+    """A copy without secrets; for a sensitive tool everything is secret."""
+    shown: dict[str, Any] = _show(schema, hides=is_sensitive, secret=find_secret_subschemas(schema))
+    return shown
+
+
+def _show(schema: Any, *, hides: bool, secret: set[int]) -> Any:
+    if isinstance(schema, list):
+        return [_show(item, hides=hides, secret=secret) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    hides = hides or id(schema) in secret
+    shown: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in (FLOW_KEY, SECRET_KEY, TOUCHES_KEY) or (hides and keyword not in _TOLD_OF_A_SECRET):
+            continue
+        if keyword in _AS_WRITTEN:
+            shown[keyword] = thaw(value)
+        elif keyword in _NAMES and isinstance(value, dict):
+            shown[keyword] = {
+                name: _show(inside, hides=hides, secret=secret) for name, inside in value.items()
+            }
+        else:
+            inside = _show(value, hides=hides, secret=secret)
+            if keyword == "allOf" and isinstance(inside, list):
+                inside = [part for part in inside if part != {}]  # it held only keywords of our own
+                if not inside:
+                    continue
+            shown[keyword] = inside
+    return shown

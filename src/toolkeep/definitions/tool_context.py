@@ -1,0 +1,58 @@
+"""What a running tool may ask of its call: ids, progress, cancellation, secrets.
+
+A function takes it as a parameter annotated `ToolContext`, which is hidden from the schema; an agent-tool
+class gets it as the second argument of `execute`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from toolkeep.errors import SecretUnavailable
+
+
+class Cancelled(Exception):
+    """Raised by `ToolContext.check_cancelled` once the call is cancelled."""
+
+
+class ToolFailed(Exception):
+    """Raise it in a tool to say why it failed; the model reads the message.
+
+    Any other exception is logged in full and answered generically, because its message may hold secrets.
+    """
+
+
+def _discard(done: float, total: float | None, message: str) -> None:
+    """The default progress callback: discards."""
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """One call, seen from inside the tool."""
+
+    agent: str = "local"
+    correlation_id: str = ""
+    conversation_id: str = ""
+    session_id: str = ""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    on_progress: Callable[[float, float | None, str], None] = field(default=_discard, repr=False)
+    is_cancelled: Callable[[], bool] = field(default=_never, repr=False)
+
+    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Tell the caller how far the work is."""
+        self.on_progress(done, total, message)
+
+    def check_cancelled(self) -> None:
+        """Raise `Cancelled` if the caller has cancelled; call it in long loops."""
+        if self.is_cancelled():
+            raise Cancelled
+
+    def secret(self, name: str) -> str:
+        """The secret that the operator configured for this tool; `SecretUnavailable` if there is none."""
+        try:
+            return self.secrets[name]
+        except KeyError:
+            raise SecretUnavailable(name) from None

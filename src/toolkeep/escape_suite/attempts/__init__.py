@@ -1,0 +1,1 @@
+"""Hostile tools, one module per kind. Imported by workers, so standard library only."""

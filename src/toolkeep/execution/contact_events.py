@@ -1,0 +1,44 @@
+"""Emits an event for each network contact of a call."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from toolkeep.calls import RecordedCall
+from toolkeep.events import Bus, ContactRefused, HostContacted
+
+if TYPE_CHECKING:
+    from toolkeep.network.egress_proxy import Contact
+
+OnContact = Callable[["Contact"], None]
+
+
+class ContactEvents:
+    """Turns contacts of an egress proxy into events."""
+
+    def __init__(self, bus: Bus | None = None) -> None:
+        self._bus = bus
+
+    def of(self, call: RecordedCall) -> OnContact:
+        """Listener for the contacts of a call."""
+        return partial(self._tell, call)
+
+    def _tell(self, call: RecordedCall, contact: "Contact") -> None:
+        if self._bus is None or not self._bus.listeners:
+            return
+        told: dict[str, Any] = {
+            "tool_name": call.tool.name,
+            "agent": call.request.agent,
+            "method": contact.method,
+            "host": contact.host,
+            "port": contact.port,
+            "correlation_id": call.request.correlation_id,
+        }
+        if contact.problem:
+            self._bus.tell(ContactRefused(reason=contact.problem, **told))
+        else:
+            sizes: dict[str, Any] = {
+                "sent_bytes": contact.sent_bytes,
+                "received_bytes": contact.received_bytes,
+            }
+            self._bus.tell(HostContacted(**told, **sizes))

@@ -1,0 +1,1 @@
+"""Persistent processes: one program answers many calls."""

@@ -1,0 +1,264 @@
+"""Runner of persistent processes (`run.process`): one line of JSON in, one line out per call.
+
+Request: `{"id": …, "arguments": …}`. Answer: `{"id": …, "result": …}` or `{"id": …, "error": text}`, with the
+same id. Calls of one agent take turns. A program that says anything else, too much, nothing in time, or
+exits, is killed with everything it started, and the next call starts another. Its standard error goes to the
+log.
+"""
+
+import hashlib
+import json
+import logging
+import secrets
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from toolkeep.calls import RecordedCall, RegisteredTool
+from toolkeep.definitions.tool_context import ToolContext, ToolFailed
+from toolkeep.errors import Code, SecretUnavailable, ToolkeepError
+from toolkeep.execution.contact_events import ContactEvents, OnContact
+from toolkeep.execution.isolation_check import IsolationCheck
+from toolkeep.execution.persistent.confinement import (
+    Confinement,
+    confinement_for_call,
+    level_of,
+    worker_recipe,
+)
+from toolkeep.execution.persistent.egress_port import EgressPort
+from toolkeep.execution.persistent.pool import ProcessPool, ProcessStatus, User
+from toolkeep.execution.persistent.spec import ProcessSpec
+from toolkeep.execution.redact import KnownSecrets, redacted
+from toolkeep.execution.runner import Held, RunRefused
+from toolkeep.execution.worker_grant import resolved_arguments
+from toolkeep.limits import OUTPUT_CAP_BYTES
+from toolkeep.sandbox.errors import SandboxBroken
+from toolkeep.sandbox.frames import FrameRefused, in_thread_if_large, parse_unambiguous
+from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, in_use
+from toolkeep.sandbox.kernel_probe import Findings
+from toolkeep.sandbox.persistent_process import ExitReason, PersistentProcess, ProcessExited, Program
+from toolkeep.sandbox.plan import NotThere
+from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths
+from toolkeep.sandbox.worker_pool import Pool
+from toolkeep.text.display import truncated_lines
+
+log = logging.getLogger("toolkeep.execution")
+
+PROCESS: Final = "process"
+_ENVELOPE_BYTES: Final = 1024
+"""Bytes of an answer around its output: the keys `id` and `result`, and the id, which is ours."""
+_NEXT: Final = "the next call starts it again"
+_LOGGED: Final = "what it wrote to its standard error is in the log"
+
+
+class _ProcessRequest(NamedTuple):
+    """The process that one call needs."""
+
+    key: tuple[Any, ...]
+    place: Confinement
+    program: Program
+    spec: ProcessSpec
+
+
+class PersistentRunner:
+    """Runs tools of a configuration or a `ProcessSource` that a persistent program answers."""
+
+    def __init__(
+        self,
+        processes: ProcessPool,
+        machine: IsolationCheck,
+        contacts: ContactEvents,
+        project: str = "",
+        trusted: TrustedPaths = THIS_PROCESS,
+    ) -> None:
+        """`project` is the base of its own tools' paths; no program may write what is `trusted`."""
+        self._processes = processes
+        self._machine = machine
+        self._contacts = contacts
+        self._project = project
+        self._trusted = trusted
+
+    def runs(self, tool: RegisteredTool) -> bool:
+        """Whether it is a persistent program, at a level that allows starting one."""
+        is_ours = getattr(tool.runner, "kind", "") == PROCESS
+        return is_ours and level_of(tool) in (Isolation.STANDARD, Isolation.STRICT)
+
+    def isolation(self, tool: RegisteredTool) -> str:
+        """Level of a call of the tool."""
+        return level_of(tool).value
+
+    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
+        """Mechanisms that confine a call of the tool."""
+        return in_use(level_of(tool), self._machine.tree_bound or Mechanism.MEMORY_WATCH)
+
+    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
+        """The program's answer. Cancellation kills the program."""
+        given = KnownSecrets(context().secret)
+        try:
+            requested = self._wanted(call, given)
+            findings = await self._machine.findings(requested.place.level)
+
+            async def start(pool: Pool) -> _ProcessClient:
+                return await _ProcessClient.start(pool, requested, findings)
+
+            user = User(call.tool.name, call.request.agent)
+            spec = requested.spec
+            async with self._processes.use(
+                requested.key,
+                start,
+                user=user,
+                idle_s=spec.idle_s,
+                between_calls=spec.between_calls,
+                described=ProcessStatus(call.tool.name, requested.place.level.value, requested.place.words),
+            ) as client:
+                client.begin(call.tool, self._contacts.of(call))
+                said = await _answer(call, client.process, self._request(call), given.given)
+        except ProcessExited as over:
+            raise _ended(call, over, given) from over
+        except SandboxBroken as error:
+            log.error("a program could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
+            reason = f"Tool '{call.tool.name}' was not run: the sandbox could not be set up"
+            raise RunRefused(error.code, reason) from error
+        except SecretUnavailable as error:
+            raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
+        except ToolkeepError as error:
+            raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
+        except (NotThere, OSError) as error:
+            log.warning("a program was not granted its places", extra={"reason": str(error)})
+            reason = f"Tool '{call.tool.name}' was not run: what it would touch has changed meanwhile"
+            raise RunRefused(Code.TOUCHED_CHANGED, reason) from error
+        except ValueError as error:
+            raise RunRefused(Code.NOT_RUNNABLE, f"Tool '{call.tool.name}' was not run: {error}") from error
+        if said.failure is not None:
+            raise ToolFailed(said.failure)
+        return said.value
+
+    def _wanted(self, call: RecordedCall, given: KnownSecrets) -> _ProcessRequest:
+        tool = call.tool
+        base = self._project if tool.provider == "project" and self._project else "/"
+        spec = ProcessSpec.read(tool.runner.target)
+        program = spec.program(base, given.secret)
+        place = confinement_for_call(
+            call.approved.permitted, program.path, spec.shown(base), self._trusted, base
+        )
+        # The environment may hold secrets: the pool key gets their digest. A rotated secret starts a new
+        # process.
+        told = hashlib.sha256(json.dumps(program.environment).encode()).digest()
+        # The agent is part of the key: what a program remembers of one agent must never reach another.
+        who = (tool.definition_hash, call.request.agent)
+        key = (*who, program.argv, told, spec.between_calls, *place.key)
+        return _ProcessRequest(key, place, program, spec)
+
+    def _request(self, call: RecordedCall) -> dict[str, Any]:
+        # Random id: a program cannot answer a request before it has read it.
+        return {"id": secrets.token_hex(8), "arguments": resolved_arguments(call)}
+
+
+class _ProcessClient:
+    """A program and its egress proxy."""
+
+    def __init__(self, process: PersistentProcess, egress: "EgressPort") -> None:
+        self.process = process
+        self._egress = egress
+
+    @classmethod
+    async def start(cls, pool: Pool, requested: _ProcessRequest, findings: Findings) -> "_ProcessClient":
+        egress = EgressPort(requested.place.hosts)
+        process = await PersistentProcess.start(
+            pool,
+            worker_recipe(requested.place, findings, requested.spec.between_calls),
+            requested.program,
+            line_bytes=OUTPUT_CAP_BYTES + _ENVELOPE_BYTES,
+            serve=None if requested.place.hosts.is_empty else egress.serve,
+        )
+        return cls(process, egress)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.is_alive
+
+    def set_active(self, *, is_active: bool) -> None:
+        self.process.set_active(is_active=is_active)
+
+    async def suspend(self) -> None:
+        await self.process.suspend()
+
+    async def resume(self) -> None:
+        await self.process.resume()
+
+    async def close(self) -> None:
+        await self.process.close()
+
+    def discard(self) -> None:
+        self.process.discard()
+
+    def begin(self, tool: RegisteredTool, told: OnContact) -> None:
+        """Start a call: budget and contacts are per call."""
+        self._egress.begin(tool, told)
+
+
+class _Reply(NamedTuple):
+    """Answer of a program: value or failure. Either way it stays alive."""
+
+    value: Any = None
+    failure: str | None = None
+
+
+async def _answer(
+    call: RecordedCall, process: PersistentProcess, request: dict[str, Any], known: tuple[str, ...]
+) -> _Reply:
+    await process.send(json.dumps(request, ensure_ascii=False).encode() + b"\n")
+    line = await process.line()
+    return await in_thread_if_large(len(line), partial(_understood, call, line, request["id"], known))
+
+
+def _understood(call: RecordedCall, line: bytes, requested: str, known: tuple[str, ...]) -> _Reply:
+    try:
+        # Duplicate keys are refused: the check and a later reader might see different ids.
+        said = redacted(parse_unambiguous(line), known, line)
+    except FrameRefused as refused:
+        what = "an empty line" if not line.strip() else f"a line that is no answer: {refused}"
+        raise _invalid(call, f"wrote {what}") from refused
+    match said:
+        # An answer to an earlier, cancelled request must not be taken for this one.
+        case {"id": str(given)} if given != requested:
+            raise _invalid(call, "answered another request than the one it was asked")
+        case {"id": str(), "result": value, **rest} if not rest:
+            return _Reply(value)
+        case {"id": str(), "error": str(text), **rest} if not rest:
+            return _Reply(failure=text)
+        case _:
+            raise _invalid(call, 'wrote an object that is no answer: it has "id" and "result", or "error"')
+
+
+def _invalid(call: RecordedCall, what: str) -> RunRefused:
+    reason = f"Tool '{call.tool.name}' gave no answer: its program {what}; {_NEXT}"
+    return RunRefused(Code.OUTPUT_INVALID, reason)
+
+
+def _ended(call: RecordedCall, over: ProcessExited, given: KnownSecrets) -> RunRefused:
+    name = call.tool.name
+    if over.last_words or over.text:
+        # The log is read by more people than may know the secret.
+        words = redacted(over.last_words or over.text, given.given, shortest=1)
+        fields = {"tool_name": name, "reason": truncated_lines(words, 1000)}
+        log.warning("a program that stays gave no answer", extra=fields)
+    if over.why is ExitReason.UNSTARTED:
+        return RunRefused(Code.NOT_RUNNABLE, f"Tool '{name}' was not run: its program cannot be started")
+    if over.why is ExitReason.TOO_LONG:
+        return RunRefused(Code.OUTPUT_TOO_BIG, f"Tool '{name}' gave more than {OUTPUT_CAP_BYTES} bytes")
+    if over.why is ExitReason.OUT_OF_MEMORY:
+        return RunRefused(Code.TOOL_FAILED, f"Tool '{name}' took more memory than it is granted")
+    said = f"; {_LOGGED}" if over.last_words else ""
+    how = "closed its standard output" if over.why is ExitReason.CLOSED else f"ended{_how(over.status)}"
+    reason = f"Tool '{name}' gave no answer: its program {how}{said}; {_NEXT}"
+    return RunRefused(Code.TOOL_FAILED, reason)
+
+
+def _how(status: int | None) -> str:
+    if status is None:
+        return ""
+    if status < 0:
+        return f" by signal {-status} ({signal.strsignal(-status) or 'unknown'})"
+    return f" with exit status {status}"

@@ -1,0 +1,452 @@
+"""Runner of confined tools (SBX-1, SBX-2): those named by reference, and live ones that require isolation.
+
+Input: a recorded call and what policy resolved for it. The worker can access that, its code and its scratch
+folder, and nothing else; at standard only its resources are limited. No tool code is imported here. A level
+that this machine cannot provide is refused, never weakened.
+"""
+
+import asyncio
+import errno
+import json
+import logging
+import math
+import os
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+from toolkeep.authoring.code_reference import NoCodeReference, find_reference, is_live
+from toolkeep.authoring.function_tool import FunctionTool
+from toolkeep.calls import RecordedCall, RegisteredTool
+from toolkeep.definitions.tool_context import ToolContext, ToolFailed
+from toolkeep.definitions.vocabulary import ResultType
+from toolkeep.errors import Code, ToolkeepError
+from toolkeep.execution.command_tool import COMMAND, RUNNER, fill
+from toolkeep.execution.contact_events import ContactEvents, OnContact
+from toolkeep.execution.isolation_check import IsolationCheck
+from toolkeep.execution.program_lookup import find_program, installed_with
+from toolkeep.execution.runner import Held, RunRefused
+from toolkeep.execution.streamed_output import joined, listener_of
+from toolkeep.execution.tool_code import find_code
+from toolkeep.execution.worker_grant import (
+    SPAWN,
+    WRITE,
+    Tool,
+    WorkerGrant,
+    check_code,
+    grant_for_call,
+    hosts_of,
+    resolved_arguments,
+)
+from toolkeep.json_values.jsonable import NotData, to_json_body
+from toolkeep.limits import CANCEL_GRACE_SECONDS, LARGE_OUTPUT, MIB, OUTPUT_CAP_BYTES
+from toolkeep.sandbox.errors import SandboxBroken
+from toolkeep.sandbox.executables import executables
+from toolkeep.sandbox.frames import FrameRefused
+from toolkeep.sandbox.import_guard import writable_folders
+from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, in_use
+from toolkeep.sandbox.kernel_probe import Findings
+from toolkeep.sandbox.plan import NotThere, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
+from toolkeep.sandbox.seccomp_filters import for_level
+from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths
+from toolkeep.sandbox.worker_exchange import Ending, Reply, Serve, Unloaded
+from toolkeep.sandbox.worker_pool import Key, Pool
+
+log = logging.getLogger("toolkeep.execution")
+
+_KEYS: Final = 1_000
+"""Worker kinds known at once; another definition or grant is another kind."""
+
+_PRELOADED: Final = (
+    "toolkeep.authoring.tool_decorator",
+    "toolkeep.authoring.agent_tool_class",
+    "toolkeep.definitions.serialization",
+    "docstring_parser",
+    "pydantic.main",
+    "pydantic.type_adapter",
+    "toolkeep.definitions.definition_rules",
+)
+"""What every decorated function imports: a quarter of a second, paid once in the zygote."""
+
+_TOOLS: Final = (
+    "toolkeep.tools.read_file",
+    "toolkeep.tools.list_directory",
+    "toolkeep.tools.grep",
+    "toolkeep.tools.write_file",
+    "toolkeep.tools.run_command",
+    "toolkeep.tools.git",
+    "toolkeep.tools.git_push",
+    "toolkeep.tools.http_fetch",
+)
+"""Modules of the built-in tools. They are ours, so the zygote may import them."""
+
+BUILT_IN: Final = "built_in"
+_KINDS: Final = frozenset(("python", BUILT_IN, COMMAND))
+
+
+class SandboxRunner:
+    """Runs tools in one-shot workers."""
+
+    def __init__(
+        self,
+        project: str = "",
+        trusted: TrustedPaths = THIS_PROCESS,
+        machine: IsolationCheck | None = None,
+        contacts: ContactEvents | None = None,
+    ) -> None:
+        """`project` is searched for modules of its own tools; no tool may write what is `trusted`."""
+        self._project = project
+        self._trusted = trusted
+        self._pool = Pool()
+        self._keys: dict[Key, None] = {}
+        self._plans: dict[tuple[object, ...], tuple[ZygotePlan, WorkerPlan]] = {}
+        self._machine = machine or IsolationCheck()
+        self._contacts = contacts or ContactEvents()
+
+    def runs(self, tool: RegisteredTool) -> bool:
+        """Whether it is Python code or a program, and requires isolation."""
+        if _is_command(tool) and _level(tool) is Isolation.RESTRICTED:
+            return False  # No process can be started there.
+        is_ours_to_run = is_live(tool.runner) or getattr(tool.runner, "kind", "") in _KINDS
+        return is_ours_to_run and _level(tool) is not Isolation.NONE
+
+    def isolation(self, tool: RegisteredTool) -> str:
+        """Level of a call of the tool."""
+        return _level(tool).value
+
+    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
+        """Mechanisms that confine a call of the tool."""
+        level = _level(tool)
+        return in_use(level, self._memory_by(level, may_spawn=_may_spawn(tool)))
+
+    def _memory_by(self, level: Isolation, *, may_spawn: bool) -> Mechanism:
+        """Memory bound: an rlimit for one process, the best that this machine has for several."""
+        has_processes = may_spawn or level is Isolation.STANDARD
+        best = self._machine.tree_bound if has_processes else None
+        return best or Mechanism.MEMORY_LIMIT
+
+    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
+        """The tool's value. Cancellation kills the worker."""
+        try:
+            findings = await self._machine.findings(_level(call.tool))
+            key = self._admitted(call, findings, await self._worker_grant(call))
+            known = context()
+            request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
+            # Slightly longer than the call's deadline: the executor gives up first, and reports it.
+            deadline_s = call.deadline_s + CANCEL_GRACE_SECONDS
+            owner = call.request.agent
+            reply = await self._pool.run(
+                key,
+                request,
+                deadline_s,
+                OUTPUT_CAP_BYTES,
+                known.on_progress,
+                _listener(call),
+                _egress_proxy(call, self._contacts.of(call)),
+                owner,
+            )
+        except SandboxBroken as error:
+            # The reason names host paths: for the operator's log, not for a model.
+            log.error("a worker could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
+            reason = f"Tool '{call.tool.name}' was not run: the sandbox could not be set up"
+            raise RunRefused(error.code, reason) from error
+        except ToolkeepError as error:
+            raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
+        except (NotThere, OSError) as error:
+            log.warning("a worker was not granted its places", extra={"reason": str(error)})
+            reason = f"Tool '{call.tool.name}' was not run: what it would touch has changed meanwhile"
+            raise RunRefused(Code.TOUCHED_CHANGED, reason) from error
+        except (ValueError, NoCodeReference) as error:
+            reason = f"Tool '{call.tool.name}' was not run: {error}"
+            raise RunRefused(Code.ISOLATION_UNAVAILABLE, reason) from error
+        if reply.pieces is not None and len(reply.pieces) > LARGE_OUTPUT:
+            return await asyncio.to_thread(_value, call, reply)
+        return _value(call, reply)
+
+    async def close(self) -> None:
+        """End the workers of this event loop."""
+        await self._pool.close()
+
+    def close_soon(self) -> None:
+        """End all workers, from any thread."""
+        self._pool.close_soon()
+
+    async def _worker_grant(self, call: RecordedCall) -> WorkerGrant:
+        """Grant of a call's worker; a writable folder is scanned in a thread, off the event loop."""
+        permitted = call.approved.permitted
+        if _level(call.tool) is not Isolation.STRICT:
+            return WorkerGrant()
+        described = self._described(call.tool)
+        kinds = (*(one.kind for one in permitted.touched), *(kind for kind, _ in permitted.held))
+        if WRITE in kinds:
+            return await asyncio.to_thread(grant_for_call, permitted, described)
+        return grant_for_call(permitted, described)
+
+    def _admitted(self, call: RecordedCall, findings: Findings, worker_grant: WorkerGrant) -> Key:
+        """Key of the workers that may run a call. Raises if this machine cannot provide its level."""
+        level = _level(call.tool)
+        # Fail closed: before any worker exists.
+        findings.require(level, connects=worker_grant.connects)
+        # Another writable folder changes which code is safe to import, so it is part of the key.
+        key = Key(call.tool.definition_hash, level, (worker_grant, writable_folders()))
+        if key not in self._keys:
+            zygote, worker = self._plans_of(call.tool, level, worker_grant)
+            self._pool.admit(key, Recipe(zygote=zygote, worker=worker, grant=worker_grant.grant))
+            # Bounded: each key may keep idle workers, and a caller chooses the paths that make a new key.
+            if len(self._keys) >= _KEYS:
+                oldest = next(iter(self._keys))
+                del self._keys[oldest]
+                self._pool.forget(oldest)
+            self._keys[key] = None
+        return key
+
+    def _request(self, call: RecordedCall, known: ToolContext) -> dict[str, Any]:
+        """The request to this call's worker: arguments, and context if the tool takes one."""
+        arguments = resolved_arguments(call, is_built_in=_is_built_in(call.tool))
+        if _is_command(call.tool):
+            return {"arguments": self._command(call, arguments)}
+        runner = call.tool.runner
+        if _is_built_in(call.tool):
+            told: dict[str, Any] = {"arguments": {**arguments, **dict(runner.fixed)}}
+            return told | ({"context": _host_secrets(call, known)} if runner.takes_host_secrets else {})
+        request: dict[str, Any] = {"arguments": arguments}
+        if isinstance(runner, FunctionTool) and not runner.takes_context:
+            return request  # What it cannot ask for should not be in its memory.
+        ids = ("agent", "correlation_id", "conversation_id", "session_id")
+        request["context"] = {name: getattr(known, name) for name in ids} | {"secrets": dict(known.secrets)}
+        return request
+
+    def _command(self, call: RecordedCall, arguments: dict[str, Any]) -> dict[str, Any]:
+        command = fill(call.tool.runner.target, arguments)
+        found = self._program(call.tool)
+        return {
+            "argv": command.argv,
+            "program": (os.path.realpath(found), found),
+            "input_text": command.input,
+            "seconds": call.deadline_s,
+            "gives_text": call.tool.definition.result_type is ResultType.STRING,
+        }
+
+    def _described(self, tool: RegisteredTool) -> Tool:
+        return Tool(
+            is_built_in=_is_built_in(tool),
+            writes=tool.runner.writes if _is_built_in(tool) else "",
+            programs=self._programs(tool),
+            trusted=self._trusted,
+        )
+
+    def _programs(self, tool: RegisteredTool) -> tuple[str, ...]:
+        """Programs that a tool starts besides those in its definition."""
+        if _is_command(tool):
+            return (os.path.realpath(self._program(tool)),)
+        named = tool.runner.programs if _is_built_in(tool) else ()
+        return tuple(path for path in named if os.path.exists(path))
+
+    def _program(self, tool: RegisteredTool) -> str:
+        """Path of a command's program, symlinks kept."""
+        base = self._project if tool.provider == "project" and self._project else "/"
+        return find_program(tool.runner.target[0], base)
+
+    def _searched(self, tool: RegisteredTool) -> list[str]:
+        """Module search path; a project's modules never shadow those of the user's own tools."""
+        if is_live(tool.runner):
+            return []
+        return [self._project, *sys.path] if tool.provider == "project" and self._project else sys.path
+
+    def _plans_of(
+        self, tool: RegisteredTool, level: Isolation, worker_grant: WorkerGrant
+    ) -> tuple[ZygotePlan, WorkerPlan]:
+        """Plans of a tool's workers, independent of the grant; cached for calls in the same folders."""
+        started = set(worker_grant.grant.run)
+        # At every level: the program may lie in a folder that only its owner can read.
+        if _is_command(tool):
+            found = self._program(tool)
+            started.update(executables(found), installed_with(found))
+        programs = tuple(sorted(path for path in started if not path.startswith("/usr/")))
+        roots = (worker_grant.read_roots, worker_grant.write_roots, programs, worker_grant.connects)
+        known = (tool.definition_hash, level, writable_folders(), *roots)
+        if known not in self._plans:
+            if len(self._plans) >= _KEYS:
+                self._plans.clear()
+            self._plans[known] = self._new_plans(tool, level, worker_grant, programs)
+        return self._plans[known]
+
+    def _new_plans(
+        self, tool: RegisteredTool, level: Isolation, worker_grant: WorkerGrant, programs: tuple[str, ...]
+    ) -> tuple[ZygotePlan, WorkerPlan]:
+        """Build the zygote and worker plans."""
+        is_live_tool = is_live(tool.runner)
+        is_ours = _is_built_in(tool) or _is_command(tool)
+        preload = _PRELOADED if is_live_tool else _TOOLS if is_ours else ()
+        reference = find_reference(tool.runner) if is_live_tool else _target(tool)
+        code = find_code(reference, self._searched(tool))
+        if level is not Isolation.STANDARD:
+            # Code is mounted as whole folders: toolkeep's own keys and databases must not lie in one.
+            check_code((*code.shown, *programs), self._trusted.state)
+        may_spawn = _may_spawn(tool)
+        worker = WorkerPlan(
+            tool=reference,
+            level=level,
+            filter=for_level(level, may_spawn=may_spawn, may_connect=worker_grant.connects).program(),
+            connects=worker_grant.connects,
+            import_paths=code.site,
+            packages=code.packages,
+            may_spawn=may_spawn,
+            memory_by=self._memory_by(level, may_spawn=may_spawn),
+            limits=_limits(tool),
+        )
+        zygote = ZygotePlan(
+            level=level,
+            code=(*code.shown, *programs),
+            read=worker_grant.read_roots,
+            write=worker_grant.write_roots,
+            has_proc=worker.has_processes,
+            preload=preload,
+            import_paths=code.site if preload else (),
+            # Only toolkeep's own package: a zygote never imports tool code.
+            packages=code.ours if preload else (),
+        )
+        return zygote, worker
+
+
+def _host_secrets(call: RecordedCall, known: ToolContext) -> dict[str, Any]:
+    """Secrets named like a host of the call; no other secret leaves this process."""
+    hosts = {one.shown for one in call.approved.permitted.touched if one.kind.startswith("net.")}
+    return {"secrets": {name: value for name, value in known.secrets.items() if name in hosts}}
+
+
+def _egress_proxy(call: RecordedCall, told: OnContact) -> Serve | None:
+    """Factory of the egress proxy for the hosts of a call; None if it has none."""
+    hosts = hosts_of(call.approved.permitted, trusts_tunnels=_is_built_in(call.tool))
+    if hosts.is_empty:
+        return None
+
+    def serve(listener: socket.socket) -> AbstractAsyncContextManager[object]:
+        from toolkeep.network.budget import Budget  # Imports HTTP, which most keeps never need.
+        from toolkeep.network.egress_proxy import EgressProxy
+
+        budget = Budget(call.tool.definition.resource_bounds.max_network)
+        return EgressProxy(listener, hosts, max_seconds=call.deadline_s, budget=budget, on_contact=told)
+
+    return serve
+
+
+def _target(tool: RegisteredTool) -> str:
+    return RUNNER if _is_command(tool) else str(tool.runner.target)
+
+
+def _is_command(tool: RegisteredTool) -> bool:
+    return getattr(tool.runner, "kind", "") == COMMAND
+
+
+def _is_built_in(tool: RegisteredTool) -> bool:
+    return getattr(tool.runner, "kind", "") == BUILT_IN
+
+
+def _may_spawn(tool: RegisteredTool) -> bool:
+    """Whether it may start processes; at standard nothing prevents it anyway."""
+    if _level(tool) is Isolation.RESTRICTED:
+        return False
+    spawns = any(capability.kind == SPAWN for capability in tool.definition.capabilities)
+    return spawns or _is_command(tool)
+
+
+def _level(tool: RegisteredTool) -> Isolation:
+    constraints = tool.definition.constraints
+    if is_live(tool.runner):
+        asked = constraints.required_isolation
+        return Isolation.NONE if asked is None else Isolation(asked.value)
+    has_scope = any(capability.scope not in ("", "*") for capability in tool.definition.capabilities)
+    # A scoped capability can only be enforced at strict; at the default level it would be a promise on paper.
+    if constraints.required_isolation is None and (has_scope or _is_command(tool)):
+        return Isolation.STRICT
+    return Isolation(constraints.isolation.value)
+
+
+def _limits(tool: RegisteredTool) -> ResourceLimits:
+    definition = tool.definition
+    isolation = definition.constraints.isolation
+    return ResourceLimits(
+        memory_bytes=definition.resource_bounds.memory_bytes(isolation),
+        # CPU time as a second line of defence: it ends a spinning worker even if this process is suspended.
+        cpu_s=max(1, math.ceil(definition.constraints.execution_seconds)),
+    )
+
+
+_ENDINGS: Final = {
+    Ending.TOO_BIG: (Code.OUTPUT_TOO_BIG, f"gave more than {OUTPUT_CAP_BYTES} bytes"),
+    Ending.BROKEN: (Code.OUTPUT_INVALID, "gave something that is no answer"),
+    Ending.DIED: (Code.TOOL_FAILED, "ended without an answer: it crashed, or passed a limit"),
+    Ending.TIMED_OUT: (Code.TIMED_OUT, "took too long"),
+    Ending.UNLOADED: (Code.NOT_RUNNABLE, "could not be imported"),
+}
+
+
+_GUARD: Final = 'what it does besides belongs below `if __name__ == "__main__":`'
+_REASONS: Final = {
+    Unloaded.UNGUARDED: f"a worker imports its file for its definitions, and that opens a keep; {_GUARD}",
+    Unloaded.EXITED: f"its file ends the process when a worker imports it for its definitions; {_GUARD}",
+    Unloaded.MISSING: "it needs a module that is neither installed nor in the package of the tool",
+    Unloaded.ABSENT: "its module has no function or class of that name",
+    Unloaded.RAISED: f"its file raises an exception when a worker imports it for its definitions; {_GUARD}",
+}
+"""In our own words: a tool's own import error may be addressed to a model (prompt injection)."""
+
+
+def _listener(call: RecordedCall) -> Callable[[Any], None] | None:
+    """Listener for streamed pieces, limited to what the caller may get."""
+    tell, left = listener_of(call), call.output_bytes
+    if tell is None:
+        return None
+
+    def on_piece(piece: Any) -> None:
+        nonlocal left
+        try:
+            # The caller's limit also applies to streamed pieces, or streaming would bypass it.
+            left -= len(to_json_body(piece))
+        except NotData as error:
+            raise FrameRefused(f"it tells a piece that is no data: {error}") from error
+        if left >= 0:
+            tell(piece)
+
+    return on_piece
+
+
+_DENIED: Final = "the sandbox denied it something that its call was not granted"
+_KERNEL_REASONS: Final = {
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EROFS: _DENIED,
+    errno.ENOENT: "a file, folder or program that it uses does not exist, or was not granted",
+    errno.ENOSPC: "there is no room left where it writes",
+    errno.EFBIG: "it wrote a file that is larger than allowed",
+    errno.EMFILE: "it has more files open than allowed",
+    errno.EAGAIN: "it has more processes or threads than allowed",
+    errno.ENOMEM: "it needs more memory than it is granted",
+}
+"""What a model is told about an OSError; without the path, which may be an argument value."""
+
+
+def _value(call: RecordedCall, reply: Reply) -> Any:
+    if reply.ending is Ending.OK:
+        return reply.value if reply.pieces is None else joined(call, reply.pieces)
+    if reply.ending is Ending.FAILED:
+        raise ToolFailed(reply.text)
+    if reply.ending is Ending.RAISED and (why := _KERNEL_REASONS.get(reply.errno)):
+        fields = {"tool_name": call.tool.name, "reason": reply.text}
+        log.error("a tool raised an exception", extra=fields)
+        raise RunRefused(Code.TOOL_FAILED, f"Tool '{call.tool.name}' failed: {why}")
+    if reply.ending is Ending.RAISED:
+        raise RuntimeError(f"in the sandbox: {reply.text}")
+    if reply.ending is Ending.OUT_OF_MEMORY:
+        most = _limits(call.tool).memory_bytes / MIB
+        raise RunRefused(Code.TOOL_FAILED, f"Tool '{call.tool.name}' took more memory than {most:g} MiB")
+    code, what = _ENDINGS[reply.ending]
+    if reply.why is not None:
+        what = f"{what}: {_REASONS[reply.why]}"
+    if reply.text:  # The tool's own text, which may quote anything: log only.
+        fields = {"tool_name": call.tool.name, "why": what, "reason": reply.text}
+        log.warning("a worker gave no answer", extra=fields)
+    raise RunRefused(code, f"Tool '{call.tool.name}' {what}")

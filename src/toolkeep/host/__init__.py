@@ -1,0 +1,1 @@
+"""Operating system services: clock, files, fork handlers, random ids, token bucket."""

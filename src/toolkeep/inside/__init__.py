@@ -1,1 +1,0 @@
-"""What runs in the confined processes: started by path, standard library only, imported by nobody."""

@@ -1,0 +1,1 @@
+"""JSON values: canonical form, pointers, conversion, YAML, immutability."""

@@ -1,0 +1,1 @@
+"""`Keep` and the pipeline that takes a call through the stages."""

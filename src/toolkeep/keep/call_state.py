@@ -1,0 +1,95 @@
+"""The state of one call on its way through the stages of `pipeline`, and the resources it holds."""
+
+from typing import Final
+
+from toolkeep.calls import (
+    CheckedCall,
+    PermittedCall,
+    RecordedCall,
+    Refusal,
+    RegisteredTool,
+    ToolCall,
+    ToolResult,
+)
+from toolkeep.errors import FAILURES, Code
+from toolkeep.execution.execute import Executor
+from toolkeep.execution.idempotency import NO_CLAIM, Claim
+from toolkeep.results.normalize import refused
+
+
+class CallState:
+    """How far a call came."""
+
+    __slots__ = (
+        "argument_hash", "checked", "claim", "executor", "is_begun", "permitted", "recorded", "request",
+        "tool",
+    )  # fmt: skip
+
+    def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:
+        self.request = request
+        self.tool = found
+        self.checked: CheckedCall | None = None
+        self.permitted: PermittedCall | None = None
+        self.recorded: RecordedCall | None = None
+        self.argument_hash = ""
+        self.claim: Claim = NO_CLAIM
+        self.is_begun = False
+        """Whether its intent is in the log already."""
+        self.executor: Executor | None = None
+        """The executor that was asked to run it."""
+
+    @classmethod
+    def going_on(cls, recorded: RecordedCall, claimed: Claim) -> "CallState":
+        """The state of a call that was handed out to its client."""
+        state = cls(recorded.request, recorded.tool)
+        state.checked, state.permitted = recorded.checked, recorded.approved.permitted
+        state.recorded = recorded
+        state.argument_hash, state.claim, state.is_begun = recorded.argument_hash, claimed, True
+        return state
+
+    @property
+    def shown_name(self) -> str:
+        """The tool's name, if it exists: a name that a model invented must not become a metric label."""
+        return self.tool.name if self.tool else "unknown"
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the tool's code was run."""
+        return self.executor is not None and self.recorded is not None
+
+    def let_go(self) -> None:
+        """Close what the call held open."""
+        if self.permitted is not None:
+            for one in self.permitted.touched:
+                one.close()
+
+    def settle(self, result: ToolResult) -> None:
+        """Release the claim if nothing was run; else store the outcome of the call."""
+        if self.claim is NO_CLAIM:
+            return
+        if self.recorded is None or result.code in _NOT_BEGUN:
+            self.claim.release()
+        elif result.status != "pending":
+            keeps_value = not self.recorded.tool.arguments.secrecy.has_secrets
+            self.claim.finish(result, keeps_value=keeps_value)
+
+    def refused(self, refusal: Refusal) -> ToolResult:
+        """The result of a call that ends here; if its tool was run, says so."""
+        isolation, enforced = _NOT_RUN
+        if self.executor is not None and self.recorded is not None and refusal.code in _RAN:
+            isolation, enforced = self.executor.confinement(self.recorded)
+        return refused(
+            self.request,
+            refusal,
+            tool=self.tool,
+            permitted=self.permitted,
+            argument_hash=self.argument_hash,
+            isolation=isolation,
+            enforced=enforced,
+        )
+
+
+_NOT_BEGUN: Final = (Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED, Code.TOOL_QUARANTINED)
+_NOT_RUN: Final[tuple[str, tuple[str, ...]]] = ("", ())
+_RAN: Final = FAILURES | {Code.NOT_RUNNABLE}
+"""After these the tool's code was run; an import that failed counts too."""

@@ -1,0 +1,708 @@
+"""`Keep`: the object that a host holds.
+
+`registry.tool_catalog` holds its tools, `pipeline` makes its calls.
+"""
+
+import contextlib
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+
+from toolkeep.calls import CallOptions, CheckedCall, Output, Progress, Refusal, RegisteredTool, ToolResult
+from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.vocabulary import Category, Tier
+from toolkeep.errors import ArgumentsRefused, NotRecorded
+from toolkeep.events import AgentDeclared, Bus, PoliciesChanged, ValidationPassed
+from toolkeep.limits import BATCH_CALLS, DEFAULT_CALL_LIMITS, DEFAULT_LIMITS, CallLimits, Limits
+from toolkeep.policy.policy_settings import (
+    DEFAULT_GRANT,
+    NO_POLICY_SETTINGS,
+    Grant,
+    PolicySettings,
+    PolicySource,
+)
+from toolkeep.registry.registry import LockedSets
+from toolkeep.registry.resolve_tool import resolve_name
+from toolkeep.registry.tool_catalog import ToolCatalog
+from toolkeep.sandbox.importing import note_keep, refuse_calls
+from toolkeep.sandbox.trusted_paths import TrustedPaths, resolved
+from toolkeep.stores.registry_state import RegistryState
+from toolkeep.telemetry.logs import LogListener
+from toolkeep.validation.compile import Formats
+from toolkeep.validation.refusal_history import RefusalHistory
+from toolkeep.validation.validate import Arguments, validate
+
+if TYPE_CHECKING:
+    from toolkeep.approval.approve import Approver
+    from toolkeep.audit.receipt import Receipt
+    from toolkeep.execution.loop_thread import LoopThread
+    from toolkeep.execution.persistent.pool import PersistentProgram
+    from toolkeep.execution.registered_code import RegisteredCode
+    from toolkeep.keep.pipeline import Pipeline, Spans
+    from toolkeep.keep.replay import Replay
+    from toolkeep.mcp_client.elicitation import Answerer
+    from toolkeep.policy.authorize import Authorizer
+    from toolkeep.policy.decision_explain import Holder
+    from toolkeep.providers.export import Exported
+    from toolkeep.providers.keep_provider import Events, KeepProvider
+    from toolkeep.registry.custom_definitions import OfferOf
+    from toolkeep.results.output_check import Normalizers
+    from toolkeep.sandbox.trusted_paths import ProcessTrust, TrustedPath
+    from toolkeep.storage.sql.change_feed import ChangeFeed, StateChangeFeed
+    from toolkeep.stores.definitions import DefinitionStore
+    from toolkeep.stores.records import KeepRecord
+    from toolkeep.stores.sign_ins import SignInStore
+    from toolkeep.telemetry.webhook import Webhook
+
+LOCAL_AGENT = "local"
+KNOWN_AGENTS = (LOCAL_AGENT, "operator", "mcp-local")
+"""Agents that need no declaration: the host's own code, the person at the command line, an MCP client."""
+
+
+_OPEN: "weakref.WeakSet[Keep]" = weakref.WeakSet()
+"""The open keeps of this process."""
+
+
+class CallKeywords(TypedDict, total=False):
+    """The keyword arguments of `Keep.call`."""
+
+    agent: str
+    conversation: str
+    session: str
+    correlation_id: str
+    timeout_s: float | None
+    max_output_bytes: int | None
+    confirm: bool
+    idempotency_key: str
+    fresh: bool
+    forwarded: bool
+    on_progress: "Progress | None"
+    on_output: "Output | None"
+
+
+class Keep(ToolCatalog):
+    """Keeps an agent's tools. Made by `open_keep`."""
+
+    _holds_log = False
+    """Whether a log is open that has to be closed."""
+
+    def __init__(
+        self,
+        *,
+        services: Sequence[object] = (),
+        limits: Limits = DEFAULT_LIMITS,
+        call_limits: CallLimits = DEFAULT_CALL_LIMITS,
+        include_actual_values: bool = True,
+        tier: Tier = Tier.ENTERPRISE,
+        formats: Formats | None = None,
+        normalizers: "Normalizers | None" = None,
+        closed: Mapping[str, str] | None = None,
+        policy: PolicySettings = NO_POLICY_SETTINGS,
+        approver: "Approver | None" = None,
+        answerer: "Answerer | None" = None,
+        tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
+        sign_ins: "SignInStore | None" = None,
+        state: RegistryState | None = None,
+        locked: LockedSets | None = None,
+        store: "DefinitionStore | None" = None,
+        offer_of: "OfferOf | None" = None,
+        allows_definitions: bool = True,
+        record: "KeepRecord | Callable[[], KeepRecord] | None" = None,
+        logs: LogListener | None = None,
+    ) -> None:
+        note_keep()
+        bus = Bus()
+        logs = logs or LogListener()
+        bus.subscribe(logs, timed=logs.is_timed)
+        super().__init__(
+            bus=bus,
+            services=services,
+            limits=limits,
+            include_actual_values=include_actual_values,
+            tier=tier,
+            formats=formats,
+            closed=closed,
+            state=state,
+            locked=locked,
+            store=store,
+            offer_of=offer_of,
+            allows_definitions=allows_definitions,
+            permissions=policy.permissions,
+        )
+        self._refusals = RefusalHistory(bus=bus)
+        self._policy = policy
+        self._grants = {**dict.fromkeys(KNOWN_AGENTS, DEFAULT_GRANT), **policy.agents}
+        self._approver = approver
+        self._answerer = answerer
+        self._authorizer: Authorizer | None = None
+        self._call_limits = call_limits
+        self._normalizers = dict(normalizers or {})
+        self._tool_secrets = tool_secrets or {}
+        self._sign_ins = sign_ins
+        self._given_record = record
+        self._making = threading.Lock()
+        self._authorizing = threading.Lock()
+        self._made: Pipeline | None = None
+        self._is_closed = False
+        self._is_ending = False
+        self._loop: LoopThread | None = None
+        self._follower: ChangeFeed | None = None
+        self._state = state
+        self._state_follower: StateChangeFeed | None = None
+        self._webhooks: list[Webhook] = []
+        self._speaks: KeepProvider | None = None
+        self._trusted: TrustedPaths | None = None
+        self._code: RegisteredCode | None = None
+        self._files = resolved(policy.files)
+        _OPEN.add(self)
+        for grant in policy.agents.values():
+            self._watch(grant)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._made is not None:
+            await self._made.end_processes()
+        self.close()
+
+    def __del__(self) -> None:
+        """Warn that a keep was dropped with its log open; a finalizer cannot close it."""
+        if self._holds_log and not self._is_closed:
+            warn = "unclosed keep: its threads stay, its newest bodies may be lost; close it, or use `with`"
+            warnings.warn(warn, ResourceWarning, source=self, stacklevel=2)
+
+    def close(self) -> None:
+        """Close everything that the keep holds open."""
+        with self._making:
+            if self._loop is not None:
+                self._loop.check_elsewhere("a tool that call_sync runs cannot close the keep that runs it")
+            self._is_closed = True
+            _OPEN.discard(self)
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.close(self._made.end_processes if self._made is not None else None)
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.close()
+        of_state, self._state_follower = self._state_follower, None
+        if of_state is not None:
+            of_state.close()
+        if self._made is not None:
+            self._made.close()
+        self.close_store()
+        for webhook in self._webhooks:
+            webhook.close()
+
+    def post_events(self, webhook: "Webhook") -> None:
+        """Send events to a webhook from now on; it is closed with the keep."""
+        self.subscribe(webhook)
+        self._webhooks.append(webhook)
+
+    def follow_store(self) -> None:
+        """Follow what other processes change, within a second, until the keep is closed.
+
+        That is definitions in the store, and which tools are disabled, enabled and accepted.
+        """
+        if self._is_closed:
+            return
+        from toolkeep.storage.sql.change_feed import ChangeFeed, StateChangeFeed
+        from toolkeep.storage.sql.definition_store import SqlDefinitionStore
+        from toolkeep.storage.sqlite.state_db import KeepState
+
+        state, store = self._state, self._store
+        if isinstance(state, KeepState) and self._state_follower is None:
+            self._state_follower = StateChangeFeed(state.stamp, self._registry.follow)
+        if self._follower is not None:
+            return
+        if isinstance(store, SqlDefinitionStore):
+            self._follower = ChangeFeed(store.place, self.editor.follow, self._bus.tell)
+
+    @property
+    def store_lost(self) -> str:
+        """Why the store cannot be reached while it is followed; empty if it can."""
+        return self._follower.lost if self._follower else ""
+
+    def declare_agent(
+        self, name: str, *, capabilities: Iterable[str] = (), permissions: Iterable[str] = ()
+    ) -> None:
+        """Let an agent call tools, with what it holds from now on; configuration declares them too.
+
+        `capabilities` are text such as `fs.read:./docs`, relative to the project; ValueError says what is
+        wrong with one.
+        """
+        if isinstance(capabilities, str) or isinstance(permissions, str):
+            raise TypeError("capabilities and permissions are lists of text, not one text")
+        grant = Grant(capabilities=tuple(map(Capability.read, capabilities)), permissions=tuple(permissions))
+        self._watch(grant)
+        self.authorizer.declare(name, grant)
+        self._grants[name] = grant
+        self._bus.tell(AgentDeclared(agent=name))
+
+    def _watch(self, grant: Grant) -> None:
+        """Stop this process from importing files that a tool with the grant may have written (SBX-6).
+
+        Otherwise a tool writes `json.py` into the project, and the host runs it, outside the sandbox, at its
+        next import.
+        """
+        folders = [held.scope for held in grant.capabilities if held.kind == "fs.write" and held.scope]
+        if folders:
+            from toolkeep.sandbox.import_guard import (
+                watch,  # where nothing may be written, nothing is guarded
+            )
+
+            for folder in folders:
+                with contextlib.suppress(
+                    ValueError
+                ):  # too many files to record: then each call that would write is refused
+                    watch(f"{self._project}/{folder}" if folder[:1] != "/" else folder)
+
+    @property
+    def trusted(self) -> TrustedPaths:
+        """What this process executes, imports or relies on, and no tool may write: of all its keeps."""
+        if self._trusted is None:
+            from toolkeep.execution.registered_code import programs_of_others
+
+            def programs(agent: str) -> "Iterable[TrustedPath]":
+                held = {name: grant.capabilities for name, grant in self._grants.items()}
+                return programs_of_others(held, self._project, agent)
+
+            # Of all keeps: a tool of one must not rewrite the code of another, which may hold other secrets.
+            def code() -> "Iterable[TrustedPath]":
+                return (one for keep in list(_OPEN) for one in keep.code)
+
+            def files() -> "Iterable[ProcessTrust]":
+                return [keep._files for keep in list(_OPEN)]  # noqa: SLF001 -- a keep like this one
+
+            def links() -> "Iterable[TrustedPath]":
+                return (one for keep in list(_OPEN) for one in keep._registered_code.links())  # noqa: SLF001 -- the same
+
+            self._trusted = TrustedPaths(self._policy.state_folder or "", code, programs, files, links)
+        return self._trusted
+
+    @property
+    def code(self) -> "Sequence[TrustedPath]":
+        """The paths of the registered tools' code."""
+        return self._registered_code()
+
+    @property
+    def _registered_code(self) -> "RegisteredCode":
+        if self._code is None:
+            from toolkeep.execution.registered_code import RegisteredCode
+
+            self._code = RegisteredCode(lambda: self._registry.snapshot.families, self._project)
+        return self._code
+
+    def has_agent(self, name: str) -> bool:
+        """Whether an agent of that name was declared."""
+        return name in self._grants
+
+    def use_policies(self, *texts: str) -> None:
+        """Decide by these Cedar policies from now on; raises `PoliciesRefused` and keeps the previous
+        ones."""
+        sources = [PolicySource(name=f"policies {n}", text=text) for n, text in enumerate(texts, start=1)]
+        self.authorizer.use(sources)
+        changed = PoliciesChanged(policy_set_hash=self.authorizer.active_policies.engine.policies.hash)
+        self._bus.tell(changed)
+
+    @property
+    def authorizer(self) -> "Authorizer":
+        """Decides about calls; created on first use."""
+        if self._authorizer is None:
+            with self._authorizing:
+                if self._authorizer is None:
+                    self._authorizer = self._new_authorizer()
+        return self._authorizer
+
+    def _new_authorizer(self) -> "Authorizer":
+        from toolkeep.policy.active_policies import ActivePolicies
+        from toolkeep.policy.authorize import Authorizer
+
+        policy = self._policy
+        return Authorizer(
+            ActivePolicies(policy.sources, held_back=policy.held_back),
+            agents=self._grants,
+            project=self._project,
+            state_folder=policy.state_folder,
+            tools=self._known_tools,
+            examples=policy.examples,
+            check=lambda tool, arguments: validate(tool, dict(arguments), self._refusals, "example"),
+            trusted=self.trusted,
+        )
+
+    def _known_tools(self) -> Iterable[RegisteredTool]:
+        """What policies and examples may name: a disabled tool still exists."""
+        return self._registry.snapshot.all()
+
+    @property
+    def _project(self) -> str:
+        """The folder that grants are relative to."""
+        return self._policy.project or os.getcwd()  # noqa: PTH109 -- text is wanted
+
+    @property
+    def record(self) -> "KeepRecord":
+        """The records of calls: log, bodies, ledger, approvals. Opened on first use."""
+        return self._pipeline.record
+
+    def holder(self, agent: str) -> "Holder":
+        """An agent with its grant, as `toolkeep.policy.decision_explain` takes it."""
+        from toolkeep.policy.decision_explain import Holder
+
+        return Holder(
+            name=agent,
+            grant=self._grants.get(agent),
+            project=self._project,
+            state_folder=self._policy.state_folder,
+            trusted=self.trusted,
+        )
+
+    @property
+    def agents(self) -> "Mapping[str, Grant]":
+        """The declared agents with their grants."""
+        return dict(self._grants)
+
+    @property
+    def is_paranoid(self) -> bool:
+        """Whether calls of low danger need approval too."""
+        return self._policy.is_paranoid
+
+    def trace_with(self, spans: "Spans | None") -> None:
+        """Open a span around every call from now on; see `toolkeep.telemetry.spans`."""
+        self._pipeline.spans = spans
+
+    def end_soon(self) -> None:
+        """From now on, a call that is cancelled after it began has an unknown outcome: shutdown cut it short.
+
+        Called from signal handlers, so it only sets a flag: the code that the signal interrupted may hold a
+        lock, and would never release it.
+        """
+        self._is_ending = True
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    @property
+    def _pipeline(self) -> "Pipeline":
+        """Created by the first call: a process that only lists or validates pays nothing for it."""
+        if self._made is None:
+            refuse_calls()
+            with self._making:
+                if self._made is None:
+                    self._made = self._new_pipeline()
+        return self._made
+
+    def _new_pipeline(self) -> "Pipeline":
+        from toolkeep.keep.pipeline import Pipeline
+
+        made = Pipeline(
+            registry=self._registry,
+            refusals=self._refusals,
+            bus=self._bus,
+            record=self._opened_record(),
+            limits=self._call_limits,
+            authorizer=self.authorizer,
+            policy=self._policy,
+            trusted=self.trusted,
+            approver=self._approver,
+            answerer=self._answerer,
+            normalizers=self._normalizers,
+            tool_secrets=self._tool_secrets,
+            sign_ins=self._sign_ins,
+            is_ending=lambda: self._is_ending,
+        )
+        if self._is_closed:
+            made.close()
+        return made
+
+    def _opened_record(self) -> "KeepRecord":
+        from toolkeep.stores.records import MemoryRecord
+
+        given = MemoryRecord if self._is_closed or self._given_record is None else self._given_record
+        opened = given() if callable(given) else given
+        self._holds_log = not isinstance(opened, MemoryRecord)
+        return opened
+
+    def persistent_programs(self) -> "tuple[PersistentProgram, ...]":
+        """The programs and upstream servers that persist between calls, with their grant, running or
+        stopped."""
+        return () if self._made is None else self._made.processes.programs()
+
+    async def call(
+        self,
+        name: str,
+        arguments: Arguments,
+        *,
+        agent: str = LOCAL_AGENT,
+        conversation: str = "",
+        session: str = "",
+        correlation_id: str = "",
+        timeout_s: float | None = None,
+        max_output_bytes: int | None = None,
+        confirm: bool = False,
+        idempotency_key: str = "",
+        fresh: bool = False,
+        forwarded: bool = False,
+        on_progress: Progress | None = None,
+        on_output: Output | None = None,
+    ) -> ToolResult:
+        """Call a tool. What goes wrong is in the result, never raised.
+
+        `timeout_s` and `max_output_bytes` only ever tighten the definition; `confirm` asks a person in any
+        case; the same `idempotency_key` never runs the same call twice; `fresh` runs the tool even if its
+        result is known. `on_output` hears each piece of a tool that yields its output, as it comes; only the
+        result was checked as a whole.
+
+        A tool that declares neither danger nor side effects runs unasked where your own program calls it as
+        `local`. `forwarded` says that somebody else chose the call, such as a model: then a person is asked.
+        """
+        options = CallOptions(
+            timeout_s=timeout_s,
+            max_output_bytes=max_output_bytes,
+            requires_confirmation=confirm,
+            idempotency_key=idempotency_key,
+            fresh=fresh,
+        )
+        return await self._pipeline.call(
+            name,
+            arguments,
+            agent=agent,
+            conversation=conversation,
+            session=session,
+            correlation_id=correlation_id,
+            options=options,
+            on_progress=on_progress,
+            on_output=on_output,
+            is_direct=agent == LOCAL_AGENT and not forwarded,
+        )
+
+    def call_sync(self, name: str, arguments: Arguments, **options: "Unpack[CallKeywords]") -> ToolResult:
+        """As `call`, for code without an event loop; also inside a notebook."""
+        from toolkeep.execution.loop_thread import LoopThread
+
+        with self._making:
+            is_closed = self._is_closed
+            loop = self._loop or LoopThread()
+            self._loop = None if is_closed else loop
+        try:
+            return loop.run(lambda: self.call(name, arguments, **options))
+        finally:
+            if is_closed:
+                loop.close()
+
+    async def call_all(self, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:
+        """Several calls, each as the keyword arguments of `call`; results in the same order.
+
+        Each counts as forwarded: a batch is a model's response as a rule.
+        Calls that cannot write run side by side; one that may waits for those before it, and the next
+        ones wait for it. TypeError for arguments that `call` does not take comes before any is made.
+        """
+        import inspect
+
+        if len(calls) > BATCH_CALLS:
+            raise ValueError(f"{len(calls)} calls are more than {BATCH_CALLS} in one batch")
+        taken = inspect.signature(self.call)
+        for one in calls:
+            taken.bind(**one)
+        calls = [{**one, "forwarded": True} for one in calls]  # they come from a model's response as a rule
+        results: list[ToolResult] = []
+        together: list[Mapping[str, Any]] = []
+        for one in calls:
+            if self._pipeline.may_write(one.get("name", "")):
+                results += await self._side_by_side(together)
+                together = []
+                results.append(await self.call(**one))
+            else:
+                together.append(one)
+        return results + await self._side_by_side(together)
+
+    async def _side_by_side(self, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:
+        import asyncio
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.call(**one)) for one in calls]
+        return [task.result() for task in tasks]
+
+    async def submit(self, call_id: str, value: Any, *, agent: str = LOCAL_AGENT) -> ToolResult:
+        """The client's result of a pending call: checked, hashed and recorded like any other."""
+        return await self._pipeline.submit(call_id, value, agent=agent)
+
+    async def receipt(self, result: ToolResult) -> "Receipt":
+        """A proof that the outcome of a call is in the log, verifiable offline with the public key."""
+        import asyncio
+
+        if result.leaf is None:
+            raise NotRecorded("the result has no record in the log")
+        return await asyncio.to_thread(self.record.receipt, result.leaf)
+
+    async def witness_request(self, old_size: int = 0) -> str:
+        """The text that asks a witness to cosign the log; `old_size` is the size that it signed last."""
+        import asyncio
+
+        return await asyncio.to_thread(self.record.witness_request, old_size)
+
+    async def replay(self, call_id: str, *, agent: str = LOCAL_AGENT) -> "Replay":
+        """Make a recorded call of a deterministic tool again, and compare; raises `NotRecorded`."""
+        from toolkeep.keep.replay import replay
+
+        return await replay(self, self.record, call_id, agent=agent)
+
+    def read_output(self, reference: str) -> bytes:
+        """The whole output that a truncated result refers to."""
+        return self.record.bodies.get(reference.removeprefix("sha256:"))
+
+    # --- what an agent may know ------------------------------------------------------------------
+
+    def _sees(self, agent: str) -> "Callable[[RegisteredTool], bool] | None":
+        """Whether an agent may see a tool; None if every agent may see all."""
+        if self._authorizer is None and not self._policy.sources:
+            return None
+        return partial(self.authorizer.sees, agent) if self.authorizer.hides_tools else None
+
+    def tools(
+        self,
+        *,
+        enabled: bool | None = None,
+        category: Category | str | None = None,
+        capability: str | None = None,
+        agent: str | None = None,
+    ) -> "list[RegisteredTool]":
+        """Every tool, or those that match, by category, then by name; with an agent, those it may see."""
+        found = super().tools(enabled=enabled, category=category, capability=capability)
+        sees = None if agent is None else self._sees(agent)
+        return found if sees is None else list(filter(sees, found))
+
+    def search(self, text: str, *, limit: int = 5, agent: str | None = None) -> "list[RegisteredTool]":
+        """The enabled tools that match a description best; with an agent, of those it may see."""
+        sees = None if agent is None else self._sees(agent)
+        if sees is None:
+            return super().search(text, limit=limit)
+        return list(filter(sees, super().search(text, limit=len(self))))[:limit]
+
+    def look_up(self, name: str, *, agent: str) -> RegisteredTool | None:
+        """The tool of a name, if the agent may see it."""
+        found = self.try_get(name)
+        sees = self._sees(agent)
+        return found if found is None or sees is None or sees(found) else None
+
+    # --- how a model speaks ----------------------------------------------------------------------
+
+    @property
+    def _speaker(self) -> "KeepProvider":
+        from toolkeep.providers.keep_provider import KeepProvider
+
+        self._speaks = self._speaks or KeepProvider(self)
+        return self._speaks
+
+    def tools_for(
+        self,
+        provider: str,
+        *,
+        agent: str = LOCAL_AGENT,
+        strict: bool = False,
+        loaded: Iterable[str] | None = None,
+        cache: bool = False,
+    ) -> "Exported":
+        """The tools that an agent may see, as a model provider's request takes them.
+
+        `strict` asks for the provider's strict mode; say it to `answer` too. `loaded` names the tools that
+        the model is told of at once, the others it finds by the provider's own search. `cache` marks where
+        the provider may cache. The list also says what was lost (`losses`) and left out (`omitted`).
+        """
+        from toolkeep.providers.export import Options
+
+        named = None if loaded is None else tuple(loaded)
+        options = Options(strict=strict, loaded=named, cache=cache)
+        return self._speaker.tools_for(provider, agent=agent, options=options)
+
+    async def answer(
+        self,
+        provider: str,
+        response: Any,
+        *,
+        agent: str = LOCAL_AGENT,
+        session: str = "",
+        conversation: str = "",
+        strict: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Make every call of a model's response, and return the messages that answer them; none: no calls.
+
+        The response is what the provider's SDK gave, its data, or its JSON text. A call that the model did
+        not finish is answered and never run. Raises `ResponseUnreadable` for what is no response.
+        """
+        turn = self._speaker.read(provider, response)
+        return await self._speaker.answer(
+            provider, turn, agent=agent, session=session, conversation=conversation, strict=strict
+        )
+
+    async def answer_stream(
+        self,
+        provider: str,
+        events: "Events",
+        *,
+        agent: str = LOCAL_AGENT,
+        session: str = "",
+        conversation: str = "",
+        strict: bool = False,
+    ) -> list[dict[str, Any]]:
+        """As `answer`, for the events of a stream. It is read to its end before anything is run."""
+        turn = await self._speaker.read_stream(provider, events)
+        return await self._speaker.answer(
+            provider, turn, agent=agent, session=session, conversation=conversation, strict=strict
+        )
+
+    # --- does a call fit -------------------------------------------------------------------------
+
+    def try_validate_arguments(
+        self,
+        name: str,
+        arguments: Arguments,
+        *,
+        agent: str = LOCAL_AGENT,
+        conversation: str = "",
+        correlation_id: str = "",
+    ) -> CheckedCall | Refusal:
+        """Validate a call without running it; never raises. Arguments are JSON text, bytes, or a dict."""
+        if type(name) is not str:
+            name = str(name)
+        began = time.perf_counter() if self._bus.timed else 0.0
+        sees = self._sees(agent)
+        snapshot = self._registry.snapshot
+        registered = snapshot.answering.get(name) if sees is None else None
+        if registered is None:
+            found = resolve_name(name, snapshot, self._bus, correlation_id=correlation_id, sees=sees)
+            if isinstance(found, Refusal):
+                return found
+            registered = found
+        check = validate(registered, arguments, self._refusals, agent, conversation, correlation_id)
+        if began and check.success:
+            elapsed_ms = (time.perf_counter() - began) * 1000
+            passed = ValidationPassed(tool_name=check.tool, agent=agent, validation_ms=elapsed_ms)
+            self._bus.tell_passed(passed)
+        return check
+
+    def validate_arguments(
+        self,
+        name: str,
+        arguments: Arguments,
+        *,
+        agent: str = LOCAL_AGENT,
+        conversation: str = "",
+        correlation_id: str = "",
+    ) -> dict[str, Any]:
+        """The parsed arguments with defaults; raises `ArgumentsRefused`, which holds the refusal."""
+        check = self.try_validate_arguments(
+            name, arguments, agent=agent, conversation=conversation, correlation_id=correlation_id
+        )
+        if isinstance(check, Refusal):
+            raise ArgumentsRefused(check)
+        return check.arguments

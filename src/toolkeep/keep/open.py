@@ -1,0 +1,406 @@
+"""Assemble a keep: the only module that imports every source, store and stage."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from toolkeep.config.paths import PROJECT_FILE, config_paths, find_project, home_folder, outer_projects
+from toolkeep.config.settings import DEFAULT_SETTINGS, Settings
+from toolkeep.config.upstream_rules import document_of
+from toolkeep.errors import FileUnreadable, NotAccepted, ProviderFailed, StateUnusable
+from toolkeep.keep.keep import Keep
+from toolkeep.limits import DEFAULT_CALL_LIMITS, CallLimits, Limits
+from toolkeep.policy.policy_settings import Grant, PolicySettings
+from toolkeep.registry.registry import LockedSets
+from toolkeep.registry.tiers import check_formats
+from toolkeep.registry.tool_provider import ToolProvider
+from toolkeep.sandbox.trusted_paths import ReplacedFile, TrustedPath
+from toolkeep.storage.sqlite.state_db import KeepState
+from toolkeep.storage.state_folder import protected_folder, state_folder
+from toolkeep.stores.registry_state import MemoryState
+from toolkeep.telemetry.logs import LogListener
+from toolkeep.text.display import visible
+from toolkeep.tools.catalog import CoreToolsProvider
+from toolkeep.validation.compile import Formats, guarded_formats
+
+if TYPE_CHECKING:
+    from toolkeep.approval.approve import Approver
+    from toolkeep.config.settings import EventWebhook
+    from toolkeep.mcp_client.elicitation import Answerer
+    from toolkeep.mcp_client.pinned_tools import PinnedTools
+    from toolkeep.mcp_client.upstream_provider import McpProvider
+    from toolkeep.registry.coerce import Offer
+    from toolkeep.results.output_check import Normalizers
+    from toolkeep.sources.openapi.provider import OpenApiProvider
+    from toolkeep.storage.sql.definition_store import SqlDefinitionStore
+    from toolkeep.stores.api_tokens import Tokens
+    from toolkeep.stores.definitions import BrokenDefinition, StoredDefinition
+    from toolkeep.stores.records import KeepRecord
+    from toolkeep.stores.sign_ins import SignInStore
+    from toolkeep.telemetry.webhook import Webhook
+
+
+def open_keep(
+    *,
+    project: Path | str | None = None,
+    services: Sequence[object] = (),
+    limits: Limits | None = None,
+    include_actual_values: bool = True,
+    built_in: bool = True,
+    formats: Formats | None = None,
+    normalizers: "Normalizers | None" = None,
+    call_limits: CallLimits = DEFAULT_CALL_LIMITS,
+    tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
+    approver: "Approver | None" = None,
+    answerer: "Answerer | None" = None,
+    approval_wait_s: float | None = None,
+    permissions: Sequence[str] = (),
+    follow_store: bool | None = None,
+) -> Keep:
+    """A keep that is ready to use, with the tools of `.agent/config.yml` where there is one.
+
+    `project` is the folder to look in, by default the working folder and those above it. `services` are
+    handed to the constructors of agent-tool classes by type; `limits` go over the configured ones;
+    `include_actual_values=False` keeps every value out of every error; `built_in=False` starts without the
+    built-in tools; `formats` are checks of your own for `format` in schemas; `normalizers` make results of
+    tools with `normalization: custom` comparable; `call_limits` bound how many calls run at once;
+    `tool_secrets` are what `context.secret` gives, by tool; `approver` asks a person where one
+    must agree; `approval_wait_s` is how long a call waits for one elsewhere, instead of as configured;
+    `permissions` are names that your tools may require, beside the known ones and those of the configuration;
+    `answerer` asks a person what upstream MCP servers want to know; without one they are told no;
+    `follow_store` is whether changes that others make in the store are taken over while the keep is open, by
+    default where the store is a PostgreSQL.
+    """
+    root = project_folder(project)
+    state = open_state(root)
+    settings = read_configuration(root, state)
+    if formats:
+        check_formats(settings.tier)
+    store = open_store(settings, state)
+    keep = Keep(
+        services=services,
+        limits=limits or settings.limits,
+        include_actual_values=include_actual_values and settings.include_actual_values,
+        tier=settings.tier,
+        formats=guarded_formats(formats or {}),
+        normalizers=normalizers,
+        call_limits=call_limits,
+        tool_secrets=tool_secrets,
+        sign_ins=sign_ins_of(state),
+        closed=settings.disabled,
+        policy=_policy_settings(settings, root, state, approval_wait_s, permissions),
+        approver=approver,
+        answerer=answerer,
+        state=state,
+        locked=_locked_sets(root, settings),
+        store=store,
+        offer_of=_offer_stored,
+        allows_definitions=settings.allows_definitions,
+        record=partial(_open_record, state, settings) if state else None,
+        logs=LogListener(validation_failure_level=settings.validation_failure_level),
+    )
+    providers: list[ToolProvider] = (
+        [CoreToolsProvider(settings.tier, settings.search_url)] if built_in else []
+    )
+    named, failed = _named_providers(settings)
+    upstreams = upstream_providers(settings, keep)
+    stored = _store_providers(store, keep)
+    own = [*providers, *_config_providers(settings), *upstreams, *stored]
+    keep.load(*named, own=own, failed=failed)
+    keep.hold_back(*(file for file in settings.files if not file.counts))
+    if settings.event_webhook is not None:
+        keep.post_events(_new_webhook(settings.event_webhook, state))
+    if follow_store or (follow_store is None and settings.store_url):
+        keep.follow_store()
+    return keep
+
+
+def sign_ins_of(state: KeepState | None) -> "SignInStore | None":
+    """Where the OAuth tokens for upstream servers are stored; None for a user without a home directory."""
+    if state is None:
+        return None
+    from toolkeep.storage.upstream_tokens import FileSignIns
+
+    return FileSignIns(state.folder)
+
+
+def _policy_settings(
+    settings: Settings,
+    project: Path,
+    state: KeepState | None,
+    wait_s: float | None,
+    permissions: Sequence[str],
+) -> PolicySettings:
+    grants = {
+        name: Grant(capabilities=held.capabilities, permissions=held.permissions)
+        for name, held in settings.agents.items()
+    }
+    return PolicySettings(
+        agents=grants,
+        permissions=(*settings.permissions, *permissions),
+        sources=settings.policies,
+        examples=settings.examples,
+        held_back=settings.policies_held_back,
+        project=str(project),
+        state_folder=str(protected_folder(state.folder)) if state else None,
+        files=tuple(trusted_files(settings)),
+        is_paranoid=settings.is_paranoid,
+        wait_s=settings.approval_wait_s if wait_s is None else wait_s,
+    )
+
+
+def trusted_files(settings: Settings) -> Iterator[TrustedPath]:
+    """Every file that the configuration makes this process itself read or write (SBX-6).
+
+    A tool that may write one of them could change its own grant. Files of the state folder are not listed: no
+    tool sees that folder at all.
+    """
+    for file in settings.files:
+        # Its folder holds the policies too, and the file may be a symlink to elsewhere.
+        for path in (Path(file.path).parent, file.path):
+            yield TrustedPath(str(path), "the configuration")
+    for upstream in settings.upstreams.values():
+        document = Path(upstream.folder) / document_of(upstream.data)
+        yield TrustedPath(str(document), f"the document of upstream '{upstream.name}'")
+        for name, source in upstream.secrets.items():
+            if source.kind == "file":
+                what = f"the file of secret '{name}' of upstream '{upstream.name}'"
+                yield TrustedPath(os.path.expanduser(source.where), what)  # noqa: PTH111 -- never raises
+    if settings.checkpoint_file:
+        yield ReplacedFile(settings.checkpoint_file, "the file of checkpoints")
+    if settings.store_url:
+        from toolkeep.storage.sql.database_location import files_of
+
+        for path in files_of(settings.store_url):
+            yield TrustedPath(path, "named by the URL of the store")
+
+
+def project_folder(project: Path | str | None = None) -> Path:
+    """The folder that a keep is opened for; `NotAccepted` if two projects qualify and the caller named
+    none."""
+    try:
+        if project is not None:
+            return Path(project).absolute()
+        found = find_project(Path.cwd(), home_folder())
+    except OSError as error:
+        raise FileUnreadable(".", "the working folder is gone; change to another") from error
+    _check_chosen(found)
+    return found
+
+
+def _check_chosen(project: Path) -> None:
+    """Raise if a project lies inside another one, and no person accepted it as a project of its own.
+
+    A tool that may write the outer project can leave a configuration file below it. A file that runs, grants
+    and loosens nothing would take effect at once, and inside that folder the policies of the outer project
+    would no longer apply.
+    """
+    outer = outer_projects(project, home_folder())
+    if not outer or _is_own_project(project, open_state(project)):
+        return
+    inner, *others = (visible(str(folder / PROJECT_FILE)) for folder in (project, *outer))
+    names = [visible(str(folder)) for folder in (project, *outer)]
+    raise NotAccepted(
+        f"{inner} lies inside the project of {' and '.join(others)}, and nobody accepted it, as it is now, "
+        "as a project of its own",
+        hint=f"run: toolkeep accept --project {names[0]}; or use the project around it: "
+        + " or ".join(f"--project {name}" for name in names[1:]),
+    )
+
+
+def _is_own_project(project: Path, state: KeepState | None) -> bool:
+    """Whether a person accepted the project's file with its current content, whatever it does."""
+    files = read_configuration(project, state).files
+    return state is not None and any(
+        file.is_project and state.is_accepted(file.path, file.seal) for file in files
+    )
+
+
+def open_state(project: Path) -> KeepState | None:
+    """The stored state of a project; None for a user without a home directory."""
+    folder = state_folder(project, os.environ, home_folder())
+    return KeepState(folder) if folder else None
+
+
+def open_tokens(project: Path) -> "Tokens":
+    """The API tokens of a project, from where its definitions are stored; close them after use."""
+    from toolkeep.stores.api_tokens import Tokens
+
+    state = open_state(project)
+    if url := read_configuration(project, state).store_url:
+        from toolkeep.storage.sql.database_location import PostgresLocation
+        from toolkeep.storage.sql.tokens_table import SqlTokens
+
+        return Tokens(SqlTokens(PostgresLocation(url)))
+    from toolkeep.storage.sqlite.tokens_db import SqliteTokens
+
+    if state is None:
+        raise StateUnusable("~", "there is no home in which tokens could be kept", hint="set TOOLKEEP_HOME")
+    return Tokens(SqliteTokens(state.folder))
+
+
+def open_store(settings: Settings, state: KeepState | None) -> "SqlDefinitionStore | None":
+    """The definition store of a keep; None for a user without a home directory. Does not connect yet."""
+    if not settings.store_url and state is None:
+        return None
+    from toolkeep.storage.sql.database_location import PostgresLocation, SqliteLocation
+    from toolkeep.storage.sql.definition_store import SqlDefinitionStore
+
+    if settings.store_url:
+        return SqlDefinitionStore(PostgresLocation(settings.store_url))
+    return SqlDefinitionStore(SqliteLocation(state.folder)) if state else None
+
+
+def _new_webhook(settings: "EventWebhook", state: KeepState | None) -> "Webhook":
+    """A webhook that identifies the keep without revealing its path."""
+    import hashlib
+
+    from toolkeep.telemetry.webhook import Webhook
+
+    place = os.fsencode(state.folder) if state else b""
+    source = f"/toolkeep/{hashlib.sha256(place).hexdigest()[:16]}"
+    return Webhook(settings.url, settings.secret, source=source, types=settings.types)
+
+
+def _store_providers(store: "SqlDefinitionStore | None", keep: Keep) -> Sequence[ToolProvider]:
+    if store is None or not store.place.exists():
+        return ()
+    from toolkeep.sources.stored_definitions import EarlierProvider, StoreProvider
+
+    newest = StoreProvider(keep.editor.read)
+    return [newest, EarlierProvider(newest, keep.editor.holds)]
+
+
+def _offer_stored(held: "StoredDefinition | BrokenDefinition") -> "Offer":
+    from toolkeep.sources.stored_definitions import offer_of
+
+    return offer_of(held)
+
+
+def read_configuration(project: Path, state: KeepState | None) -> Settings:
+    """The configuration of user and project; nothing is loaded if there is none."""
+    paths = config_paths(project, home_folder())
+    if not paths.exist:
+        return DEFAULT_SETTINGS
+    from toolkeep.config.read import read_settings
+
+    if state is None:
+        return read_settings(paths, os.environ, lambda *_: False)
+    before = state.accepted_content
+    return read_settings(paths, os.environ, state.is_accepted, accepted_before=before)
+
+
+def read_proposed(project: Path, state: KeepState | None) -> Settings:
+    """The configuration as if it were accepted, for review; see `read_settings`."""
+    from toolkeep.config.read import read_settings
+
+    is_accepted = state.is_accepted if state else lambda *_: False
+    return read_settings(config_paths(project, home_folder()), os.environ, is_accepted, takes_proposals=True)
+
+
+def check_accepted(settings: Settings, what: str) -> None:
+    """Raise `NotAccepted` if the project's file requests something that nobody accepted."""
+    for file in settings.files:
+        if not file.counts:
+            raise NotAccepted(
+                f"{visible(file.path)} is not accepted yet, and {what}", hint="run: toolkeep accept"
+            )
+
+
+class Offered(msgspec.Struct, frozen=True, kw_only=True):
+    """What the upstreams of a project offer."""
+
+    settings: Settings
+    keep: Keep
+    state: MemoryState
+    providers: "Sequence[OpenApiProvider | McpProvider]"
+
+
+def offered_by_project(project: Path, listings: "Mapping[str, PinnedTools] | None" = None) -> Offered:
+    """What the upstreams of a project offer, in a keep that stores and runs nothing.
+
+    Acceptance does not matter here: documents and lists beside the configuration are read, variables of a
+    file that nobody accepted are not, nothing is started, and no tool can be called. `listings` are the live
+    tool lists of servers, by upstream, instead of their files.
+    """
+    settings = read_proposed(project, open_state(project))
+    ours = {name: upstream for name, upstream in settings.upstreams.items() if upstream.is_project}
+    state = MemoryState()
+    keep = Keep(state=state, tier=settings.tier, limits=settings.limits)
+    providers = upstream_providers(msgspec.structs.replace(settings, upstreams=ours), keep, listings)
+    others = [CoreToolsProvider(settings.tier, settings.search_url), *_config_providers(settings)]
+    keep.load(own=[*others, *providers])
+    return Offered(settings=settings, keep=keep, state=state, providers=providers)
+
+
+def _open_record(state: KeepState, settings: Settings) -> "KeepRecord":
+    from toolkeep.storage.log.file_records import FileRecord
+
+    return FileRecord(
+        state.folder,
+        checkpoint_file=settings.checkpoint_file,
+        checkpoint_webhook=settings.checkpoint_webhook,
+    )
+
+
+def _config_providers(settings: Settings) -> Sequence[ToolProvider]:
+    if not settings.tools:
+        return ()
+    from toolkeep.sources.config_source import ConfigProvider
+
+    return [ConfigProvider(settings, is_project=is_project) for is_project in (False, True)]
+
+
+def project_origins(settings: Settings) -> frozenset[str]:
+    """The upstreams that the project's own file names: those that its lock is about."""
+    return frozenset(f"{up.kind}:{up.name}" for up in settings.upstreams.values() if up.is_project)
+
+
+def _locked_sets(root: Path, settings: Settings) -> LockedSets | None:
+    origins = project_origins(settings)
+    if not origins:
+        return None
+    from toolkeep.storage.lock_file import read_lock_file
+
+    lock = read_lock_file(root)
+    if lock is None:
+        return None
+    return LockedSets(origins, {key: pin.definition_hash for key, pin in lock.tools.items()})
+
+
+def upstream_providers(
+    settings: Settings, keep: Keep, listings: "Mapping[str, PinnedTools] | None" = None
+) -> "Sequence[OpenApiProvider | McpProvider]":
+    """A provider for each upstream that the configuration names, in the order of the files."""
+    if not settings.upstreams:
+        return ()
+    from toolkeep.mcp_client.upstream_provider import McpProvider
+    from toolkeep.sources.openapi.provider import OpenApiProvider
+
+    kinds: dict[str, Any] = {"openapi": OpenApiProvider, "mcp": partial(McpProvider, listings=listings or {})}
+
+    def taken() -> list[str]:
+        return [name for tool in keep.tools() for name in (tool.name, *tool.definition.aliases)]
+
+    return [
+        kinds[upstream.kind](upstream, taken, priority=200 + index)
+        for index, upstream in enumerate(settings.upstreams.values())
+    ]
+
+
+def _named_providers(settings: Settings) -> tuple[list[ToolProvider], list[ProviderFailed]]:
+    """The providers of other packages that the configuration names, and those that cannot be constructed."""
+    found: list[ToolProvider] = []
+    failed: list[ProviderFailed] = []
+    for name in settings.providers:
+        from toolkeep.sources.entry_points import load_provider
+
+        try:
+            found.append(load_provider(name))
+        except ProviderFailed as error:
+            failed.append(error)
+    return found, failed

@@ -1,0 +1,530 @@
+"""Run a call through the stages in order (EXE-1). `Pipeline._stages` lists them.
+
+Each stage takes the type that the stage before it made, so no stage can be skipped; it refuses by returning a
+`Refusal`, which goes straight to normalization and record. Nothing here raises for what a call, a tool or a
+full disk did wrong.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from toolkeep.approval.approve import ApprovalGate, Approver, Asked
+from toolkeep.audit.record import Recorder
+from toolkeep.calls import (
+    CallOptions,
+    CheckedCall,
+    CheckedOutput,
+    Output,
+    PermittedCall,
+    Progress,
+    RawOutput,
+    RecordedCall,
+    Refusal,
+    RegisteredTool,
+    ToolCall,
+    ToolResult,
+    ran_unrecorded,
+    refuse,
+)
+from toolkeep.config.settings import Run
+from toolkeep.errors import Code, ToolkeepError
+from toolkeep.events import Bus, CallEnded, ValidationPassed
+from toolkeep.execution.admission import Admission, Slot
+from toolkeep.execution.circuit_breaker import CircuitBreaker
+from toolkeep.execution.client_results import PendingCalls
+from toolkeep.execution.contact_events import ContactEvents
+from toolkeep.execution.execute import Executor
+from toolkeep.execution.http_runner import HttpRunner
+from toolkeep.execution.idempotency import NO_CLAIM, claim
+from toolkeep.execution.in_process_runner import InProcessRunner
+from toolkeep.execution.isolation_check import IsolationCheck
+from toolkeep.execution.persistent.persistent_runner import PersistentRunner
+from toolkeep.execution.persistent.pool import ProcessPool
+from toolkeep.execution.result_cache import ResultCache, is_cacheable
+from toolkeep.execution.runner import Runner
+from toolkeep.execution.sandbox_runner import SandboxRunner
+from toolkeep.execution.thread_pool import ThreadPool
+from toolkeep.execution.wasm_runner import WasmRunner
+from toolkeep.host.random_ids import random_digits
+from toolkeep.keep.call_state import CallState
+from toolkeep.limits import LARGE_ANSWER_BYTES, NAMED_CHARS, CallLimits
+from toolkeep.mcp_client.upstream_runner import McpRunner
+from toolkeep.policy.authorize import Authorizer
+from toolkeep.policy.policy_settings import PolicySettings
+from toolkeep.registry.registry import ToolRegistry
+from toolkeep.registry.resolve_tool import resolve_or_refuse
+from toolkeep.results.normalize import normalize, pending, refused
+from toolkeep.results.output_check import Normalizers, check_output, is_large
+from toolkeep.sandbox.trusted_paths import TrustedPaths
+from toolkeep.stores.records import KeepRecord, MemoryRecord
+from toolkeep.stores.sign_ins import SignInStore
+from toolkeep.text.display import echo_name
+from toolkeep.validation.refusal_history import RefusalHistory
+from toolkeep.validation.validate import Arguments, validate
+from toolkeep.wasm.compiled_cache import CompiledModules, cache_folder
+
+if TYPE_CHECKING:
+    from toolkeep.mcp_client.elicitation import Answerer
+
+log = logging.getLogger("toolkeep.execution")
+
+T = TypeVar("T")
+
+
+class Spans(Protocol):
+    """Traces calls."""
+
+    def around(self, call: ToolCall, tool_name: str) -> AbstractContextManager[Callable[[ToolResult], None]]:
+        """A span around one call, which receives the result."""
+
+
+class Pipeline:
+    """The stages of one keep, assembled."""
+
+    def __init__(
+        self,
+        *,
+        registry: ToolRegistry,
+        refusals: RefusalHistory,
+        bus: Bus,
+        record: KeepRecord,
+        limits: CallLimits,
+        authorizer: Authorizer,
+        policy: PolicySettings,
+        trusted: TrustedPaths,
+        approver: Approver | None,
+        answerer: "Answerer | None",
+        normalizers: Normalizers,
+        tool_secrets: Mapping[str, Mapping[str, str]],
+        sign_ins: SignInStore | None,
+        is_ending: Callable[[], bool],
+    ) -> None:
+        """`is_ending` says whether the process is shutting down: a call cut short may have had an effect."""
+        self.record = record
+        self.authorizer = authorizer
+        self.asker = ApprovalGate(
+            record.approvals,
+            approver=approver,
+            is_paranoid=policy.is_paranoid,
+            wait_s=policy.wait_s,
+            tell=bus.tell,
+        )
+        self.admission = Admission(limits)
+        project = policy.project
+        self.recorder = Recorder(
+            record.log, record.bodies, record.secret_key, is_alone=self.admission.has_one
+        )
+        machine, contacts = IsolationCheck(), ContactEvents(bus)
+        self.sandbox = SandboxRunner(project, trusted, machine, contacts)
+        self.processes = ProcessPool(bus)
+        self._threads = ThreadPool()
+        runners: list[Runner] = [
+            InProcessRunner(self._threads),
+            self.sandbox,
+            WasmRunner(project, trusted, _compiled_modules(record), self._threads),
+            HttpRunner(),
+            PersistentRunner(self.processes, machine, contacts, project, trusted),
+            McpRunner(
+                self.processes,
+                machine,
+                contacts,
+                bus.tell,
+                self.recorder.asked,
+                trusted,
+                sign_ins,
+                answerer,
+            ),
+        ]
+        self.executor = Executor(runners, CircuitBreaker(limits), ResultCache())
+        self._registry = registry
+        self._refusals = refusals
+        self._bus = bus
+        self._pending = PendingCalls()
+        self._normalizers = normalizers
+        self._secrets = tool_secrets
+        self.spans: Spans | None = None
+        self._is_ending = is_ending
+        self._is_closed = False
+
+    async def end_processes(self) -> None:
+        """Terminate every confined process of this event loop."""
+        await self.processes.close()
+        await self.sandbox.close()
+
+    def close(self) -> None:
+        """Close the record; later calls are refused."""
+        self._is_closed = True
+        self.processes.close_soon()
+        self.sandbox.close_soon()
+        self._threads.close()
+        self.record.close()
+
+    def call(
+        self,
+        name: object,
+        arguments: Arguments,
+        *,
+        agent: object,
+        conversation: object = "",
+        session: object = "",
+        correlation_id: object = "",
+        options: CallOptions,
+        on_progress: Progress | None = None,
+        on_output: Output | None = None,
+        is_direct: bool = False,
+    ) -> Awaitable[ToolResult]:
+        """One call, from request to result."""
+        _check_loop()
+        drawn = random_digits()
+        request = ToolCall(
+            id=drawn[:32],
+            tool=named(name),
+            arguments=arguments,
+            agent=named(agent),
+            conversation=named(conversation),
+            session=named(session),
+            correlation_id=named(correlation_id) or drawn[32:],
+            options=options,
+            on_progress=on_progress,
+            on_output=on_output,
+            began_ns=time.monotonic_ns(),
+            is_direct=is_direct,
+        )
+        state = CallState(request, self._visible(request))
+        return self._made(state) if self.spans is None else self._traced(state, self.spans)
+
+    async def _traced(self, state: CallState, spans: Spans) -> ToolResult:
+        with spans.around(state.request, state.shown_name) as tell:
+            result = await self._made(state)
+            tell(result)
+        return result
+
+    async def _made(self, state: CallState) -> ToolResult:
+        request = state.request
+        if self._is_closed:
+            message = "The keep is closed; nothing was run"
+            return state.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
+        try:
+            slot = await self.admission.admit(request, state.shown_name)
+        except asyncio.CancelledError:
+            await self._end(state, state.refused(_cancelled(request)))
+            raise
+        if type(slot) is Refusal:
+            return await self._end(state, state.refused(slot))
+        try:
+            return await self._end(state, await self._through(state, self._stages(state, slot)))
+        finally:
+            state.let_go()
+            slot.release()
+
+    async def _through(self, state: CallState, stages: Awaitable[ToolResult]) -> ToolResult:
+        """Run the stages; a refusal, a cancellation or an error becomes a result."""
+        request = state.request
+        try:
+            return await stages
+        except _Ended as ended:
+            return state.refused(ended.refusal)
+        except asyncio.CancelledError:
+            may_have_acted = state.recorded is not None and state.recorded.tool.may_write
+            is_cut = self._is_ending() and may_have_acted
+            refusal = _cut_short(request) if is_cut else _given_up(state, may_have_acted=may_have_acted)
+            await self._end(state, state.refused(refusal))
+            raise
+        except (OSError, ToolkeepError) as error:
+            log.error("the state of a call cannot be kept", exc_info=error)  # noqa: TRY400 -- with its cause
+            if state.has_run:
+                return state.refused(ran_unrecorded(request, type(error).__name__))
+            message = "What the call needs to remember cannot be read or written; nothing was run"
+            return state.refused(refuse(request, Code.NOT_RECORDED, message, "Tell the operator."))
+        except Exception:
+            fields = {"tool_name": state.shown_name, "correlation_id": request.correlation_id}
+            log.exception("a call broke in the keep itself", extra=fields)
+            return state.refused(_broken(request))
+
+    async def _stages(self, state: CallState, slot: Slot) -> ToolResult:
+        request = state.request
+        tool = state.tool = _passed(self._answering(request))
+        checked = state.checked = _passed(self._validate(request, tool))
+        permitted = state.permitted = _passed(self.authorizer.authorize(request, checked))
+        deadline_s, output_bytes = _passed(_within(request, tool))
+        # The hash binds approval, idempotency key and log to these very arguments.
+        hashed = self.recorder.hashed(checked)
+        state.argument_hash = hashed.hash
+        claimed = claim(self.record.ledger, permitted, hashed.hash)
+        if type(claimed) is ToolResult:
+            return claimed
+        state.claim = _passed(claimed)
+        # Before a person is asked: nobody should approve a call that cannot run.
+        _passed(self._runnable(permitted))
+        asked = _passed(await self.asker.ask(permitted, hashed.body, slot.released_for_approval))
+        # Minutes may have passed while a person decided. Without this, a rule that was tightened, a grant
+        # that was revoked or a definition that changed meanwhile would not apply to the call.
+        permitted = state.permitted = _passed(self._still_permitted(permitted, asked))
+        approved = _passed(self.asker.approve(permitted, asked))
+        is_first = permitted.is_recorded_first
+        state.is_begun = is_first  # also if it is cancelled while its intent is written
+        intent = await self.recorder.intent(
+            approved,
+            arguments=hashed,
+            deadline_s=deadline_s,
+            output_bytes=output_bytes,
+        )
+        state.is_begun = is_first and type(intent) is not Refusal
+        recorded = state.recorded = _passed(intent)
+        # Paths and code once more, right before the run: while the intent was written, a file may have been
+        # swapped for a symlink, or a script for another (TOCTOU).
+        _passed(self.authorizer.unchanged(permitted))
+        _passed(_changed_code(permitted))
+        if tool.definition.client_executed:
+            return await self._hand_out(state, recorded, slot)
+        state.executor = self.executor
+        raw = _passed(await self.executor.execute(recorded, slot, self._secrets_of(tool)))
+        return await self._finished(raw)
+
+    def _secrets_of(self, tool: RegisteredTool) -> Mapping[str, str]:
+        """The secrets that the host gave to a tool by name, over those of its upstream."""
+        given = self._secrets.get(tool.name, {})
+        of_upstream = getattr(tool.runner, "secrets", None)
+        if of_upstream is None or not isinstance(of_upstream, Mapping):
+            return given
+        return {**of_upstream, **given} if given else of_upstream
+
+    def _visible(self, request: ToolCall) -> RegisteredTool | None:
+        """The tool that a call names, if its agent may see it."""
+        found = self._registry.snapshot.find(request.tool)
+        return found if found is not None and self.authorizer.sees(request.agent, found) else None
+
+    def _answering(self, request: ToolCall) -> RegisteredTool | Refusal:
+        sees = partial(self.authorizer.sees, request.agent) if self.authorizer.hides_tools else None
+        return resolve_or_refuse(request, self._registry.snapshot, self._bus, sees)
+
+    def _still_permitted(self, permitted: PermittedCall, asked: Asked) -> PermittedCall | Refusal:
+        """Check a call that waited for a person again, as if it came now (POL-4)."""
+        if asked.question is None:
+            return permitted
+        answering = _passed(self._answering(permitted.request))
+        if answering.definition_hash != permitted.tool.definition_hash:
+            message = f"Tool '{permitted.tool.name}' is another one than the one that was approved"
+            return refuse(
+                permitted.request, Code.TOUCHED_CHANGED, message, "Look at the tool, then call again."
+            )
+        return self.authorizer.authorize_again(permitted)
+
+    def _validate(self, request: ToolCall, tool: RegisteredTool) -> CheckedCall | Refusal:
+        began = time.perf_counter() if self._bus.timed else 0.0
+        checked = validate(
+            tool,
+            request.arguments,
+            self._refusals,
+            request.agent,
+            request.conversation,
+            request.correlation_id,
+        )
+        if began and checked.success:
+            took_ms = (time.perf_counter() - began) * 1000
+            passed = ValidationPassed(tool_name=tool.name, agent=request.agent, validation_ms=took_ms)
+            self._bus.tell_passed(passed)
+        return checked
+
+    def _runnable(self, permitted: PermittedCall) -> Refusal | None:
+        if permitted.tool.definition.client_executed and permitted.tool.runner is None:
+            return None
+        return _changed_code(permitted) or self.executor.objection(permitted)
+
+    async def _finished(self, raw: RawOutput) -> ToolResult:
+        """Output, checked, normalized and hashed."""
+        output = _passed(await _checked(raw, self._normalizers))
+        if not raw.is_cached and is_cacheable(raw.call.tool):
+            self.executor.cache.put(raw.call, output.body)
+        self.recorder.keep_result(output)
+        if len(output.body) > LARGE_ANSWER_BYTES:  # truncated output is stored whole, which takes a while
+            return _passed(await asyncio.to_thread(normalize, output, self.record.bodies))
+        return _passed(normalize(output, self.record.bodies))
+
+    async def _hand_out(self, state: CallState, recorded: RecordedCall, slot: Slot) -> ToolResult:
+        """A call that the client executes: its server half runs here, the rest is pending (EXE-6)."""
+        value = None
+        if recorded.tool.runner is not None:
+            given = self._secrets_of(recorded.tool)
+            state.executor = self.executor
+            raw = _passed(await self.executor.execute(recorded, slot, given))
+            value = _passed(await _checked(raw, {}, is_final=False)).value
+        return pending(state.request, recorded.approved.permitted, value, state.argument_hash)
+
+    async def submit(self, call_id: str, value: Any, *, agent: str) -> ToolResult:
+        """The client's result of a pending call, from output check to record."""
+        waiting = self._pending.take(call_id, agent)
+        if waiting is None:
+            request = ToolCall(
+                id=named(call_id), tool="", arguments=None, agent=named(agent), began_ns=time.monotonic_ns()
+            )
+            message = "No call of this id waits for a result of this agent"
+            return refused(
+                request, refuse(request, Code.NOT_PENDING, message, "Submit each pending call once.")
+            )
+        state = CallState.going_on(*waiting)
+        raw = RawOutput(call=waiting[0], value=value, isolation="client", execute_ms=0.0)
+        return await self._end(state, await self._through(state, self._finished(raw)))
+
+    async def _end(self, state: CallState, result: ToolResult) -> ToolResult:
+        """Record the outcome of the call and settle its claim, also if the caller cancels meanwhile."""
+        try:
+            result = await self.recorder.outcome(result, state)
+        except asyncio.CancelledError:
+            if result.status == "pending":  # nobody was told its id, so nobody will submit a result
+                result = state.refused(_cancelled(state.request))
+            raise
+        finally:
+            state.settle(result)
+        if result.status == "pending" and state.recorded is not None:
+            for gave_way in self._pending.put(state.recorded, state.claim):
+                left = CallState.going_on(*gave_way)
+                left.settle(left.refused(_left_waiting(left.request)))
+        self._tell(state, result)
+        return result
+
+    def _tell(self, state: CallState, result: ToolResult) -> None:
+        if self._bus.listeners:
+            ended = CallEnded(
+                tool_name=state.shown_name,
+                agent=state.request.agent,
+                status=result.status,
+                error_code=result.error.code.value if result.error else "",
+                total_ms=result.total_ms,
+                correlation_id=result.correlation_id,
+            )
+            self._bus.tell(ended)
+
+    def may_write(self, name: object) -> bool:
+        """Whether a call of that name may have a write effect."""
+        tool = self._registry.find(named(name))
+        return tool is not None and tool.may_write
+
+
+async def _checked(
+    raw: RawOutput, normalizers: Normalizers, *, is_final: bool = True
+) -> CheckedOutput | Refusal:
+    """The output as data, parsed in a thread if it is large: one result must not block the event loop."""
+    if is_large(raw.value):
+        return await asyncio.to_thread(check_output, raw, normalizers, is_final=is_final)
+    return check_output(raw, normalizers, is_final=is_final)
+
+
+def _compiled_modules(record: KeepRecord) -> CompiledModules | None:
+    """Where compiled modules are cached between processes: only if the key that authenticates them is
+    persistent.
+
+    Without authentication, whoever can write the cache could have this process run native code of theirs.
+    """
+    folder = cache_folder(os.environ)
+    if folder is None or isinstance(record, MemoryRecord):
+        return None
+    return CompiledModules(folder, record.secret_key)
+
+
+class _Ended(Exception):
+    """A stage refused the call; later stages are not reached."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+
+
+def _passed(outcome: T | Refusal) -> T:
+    """The result of a stage; ends the call if it is a refusal."""
+    if type(outcome) is Refusal:
+        raise _Ended(outcome)
+    return outcome
+
+
+def _check_loop() -> None:
+    """Raise under trio and the like, before anything begins that could not be recorded there."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise RuntimeError(
+            "keep.call needs a running asyncio loop; elsewhere use keep.call_sync, in a thread of its own"
+        ) from error
+
+
+def named(given: object) -> str:
+    """A name or id as the log can hold it, whatever a model or client sent: bounded, valid Unicode."""
+    if given == "":
+        return ""
+    text = given if type(given) is str else str(given)
+    if text.isascii() and len(text) <= NAMED_CHARS:
+        return text
+    return text[:NAMED_CHARS].encode("utf-8", "replace").decode()
+
+
+def _within(request: ToolCall, tool: RegisteredTool) -> tuple[float, int] | Refusal:
+    """The effective deadline and output limit: the definition's, or the caller's if tighter (EXE-9).
+
+    A caller can never extend them.
+    """
+    constraints = tool.definition.constraints
+    deadline_s, output_bytes = constraints.execution_seconds, constraints.output_bytes
+    seconds, size = request.options.timeout_s, request.options.max_output_bytes
+    if seconds is not None:
+        if not _is_tighter(seconds, deadline_s, (int, float)):
+            message = f"timeout_s must be a number above 0 and at most {deadline_s:g}"
+            return refuse(request, Code.OPTION_REFUSED, message, "Ask for less time.")
+        deadline_s = seconds
+    if size is not None:
+        if not _is_tighter(size, output_bytes, (int,)):
+            message = f"max_output_bytes must be an integer above 0 and at most {output_bytes}"
+            return refuse(request, Code.OPTION_REFUSED, message, "Ask for less output.")
+        output_bytes = size
+    return deadline_s, output_bytes
+
+
+def _is_tighter(asked: object, most: float, kinds: tuple[type[int | float], ...]) -> bool:
+    return isinstance(asked, kinds) and 0 < asked <= most
+
+
+def _cancelled(request: ToolCall) -> Refusal:
+    return refuse(request, Code.CANCELLED, "The caller gave up", "Call it again if it is needed.")
+
+
+def _changed_code(permitted: PermittedCall) -> Refusal | None:
+    """Why a project's tool may not run: its code is not what a person accepted (REG-5)."""
+    runner = permitted.tool.runner
+    changed = runner.code.changed() if isinstance(runner, Run) and runner.code is not None else ""
+    if not changed:
+        return None
+    message = f"The code of tool '{permitted.tool.name}' changed since it was accepted: {echo_name(changed)}"
+    hint = "Do without it; the operator sees and accepts it with `toolkeep accept`."
+    return refuse(permitted.request, Code.TOOL_QUARANTINED, message, hint)
+
+
+def _given_up(state: CallState, *, may_have_acted: bool) -> Refusal:
+    """The caller cancelled; the stored answer for its idempotency key must not invite a second run."""
+    request = state.request
+    if may_have_acted:
+        message = "The caller gave up while the call was under way: whether it had an effect is unknown"
+        return refuse(request, Code.CANCELLED, message, "Find out before you call again, with a new key.")
+    if state.claim is not NO_CLAIM and state.recorded is not None:
+        return refuse(
+            request, Code.CANCELLED, "The caller gave up", "Call it again, with a new key, if it is needed."
+        )
+    return _cancelled(request)
+
+
+def _cut_short(request: ToolCall) -> Refusal:
+    message = "The keep ended while the call was under way: whether it had an effect is unknown"
+    return refuse(request, Code.OUTCOME_UNKNOWN, message, "Find out before you call again.")
+
+
+def _left_waiting(request: ToolCall) -> Refusal:
+    message = "Too many calls wait for their client's result, and this one gave way: its outcome is unknown"
+    return refuse(request, Code.OUTCOME_UNKNOWN, message, "Find out before you call again, with a new key.")
+
+
+def _broken(request: ToolCall) -> Refusal:
+    message = "The call could not be made: something is wrong in the keep itself"
+    return refuse(request, Code.CHECK_FAILED, message, "Tell the operator.")

@@ -1,0 +1,1 @@
+"""MCP client: tools of upstream MCP servers, sanitized and pinned like any import, over stdio and HTTP."""

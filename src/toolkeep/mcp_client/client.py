@@ -1,0 +1,307 @@
+"""MCP client for one upstream server: protocol version negotiation, `tools/list` and `tools/call`.
+
+The `initialize` handshake (versions up to 2025-11-25) is tried first, since nearly every server supports it.
+A server that supports only 2026-07-28 says so, and is then used without a handshake. Pagination of lists is
+bounded: the server is hostile and may list without end.
+"""
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+from toolkeep.definitions.tool_context import ToolFailed
+from toolkeep.limits import DEFINITION_FILE_BYTES
+from toolkeep.mcp_client.transport import Progress, Transport, UpstreamError, UpstreamFailed
+from toolkeep.mcp_protocol.header_params import mirrored_headers
+from toolkeep.mcp_protocol.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION, encode
+from toolkeep.mcp_protocol.versions import (
+    CAPABILITIES_KEY,
+    CLIENT_KEY,
+    HANDSHAKE_VERSIONS,
+    MODERN_VERSIONS,
+    SERVER_KEY,
+    VERSION_KEY,
+)
+from toolkeep.text.display import excerpt
+
+if TYPE_CHECKING:
+    from toolkeep.mcp_client.elicitation import Elicitations
+    from toolkeep.mcp_client.elicitation_audit import ActiveCall
+
+
+PAGES: Final = 200
+TOOLS: Final = 2_000
+"""Maximum number of tools of one server."""
+LIST_BYTES: Final = DEFINITION_FILE_BYTES
+"""Maximum size of all pages of `tools/list` together; the listing is pinned in a file."""
+
+ROUNDS: Final = 4
+"""Maximum number of `input_required` rounds of one call."""
+
+_CURSOR_CHARS: Final = 4_096
+"""Maximum length of a pagination cursor. Every cursor is remembered and sent back: at most 200 pages of them,
+less than a megabyte."""
+_VERSION_ERRORS: Final = frozenset({METHOD_NOT_FOUND, UNSUPPORTED_VERSION, INVALID_PARAMS})
+
+
+class McpClient:
+    """Client session with one server over a transport."""
+
+    def __init__(
+        self, transport: Transport, protocol: str = "", questions: "Elicitations | None" = None
+    ) -> None:
+        """`protocol` is the server's protocol version, if it is known.
+
+        `questions` handles elicitation; without an answerer no elicitation capability is declared.
+        """
+        self._transport = transport
+        self._questions = questions
+        self._is_answered = questions is not None and questions.has_answerer
+        # Least privilege: a server must not learn of a capability that nobody serves.
+        self._capabilities: dict[str, Any] = {"elicitation": {}} if self._is_answered else {}
+        """Declared client capabilities: elicitation in form mode only, neither sampling nor roots."""
+        self._version = ""
+        self._protocol = protocol
+        self._schemas: dict[str, Any] = {}
+        """Input schemas by tool name, for arguments mirrored into headers."""
+        self.server: dict[str, str] = {}
+        """`serverInfo`: name and version, sanitized. Unauthenticated, so nothing is decided by it."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the connection is usable."""
+        return self._transport.is_alive
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Tell the transport whether a call is active."""
+        self._transport.set_active(is_active=is_active)
+
+    async def suspend(self) -> None:
+        """Suspend the server process between calls. Raises SandboxBroken."""
+        await self._transport.suspend()
+
+    async def resume(self) -> None:
+        """Resume the server process. Raises SandboxBroken."""
+        await self._transport.resume()
+
+    async def close(self) -> None:
+        """Close the session."""
+        if self._questions is not None:
+            self._questions.close()
+        await self._transport.close()
+
+    def discard(self) -> None:
+        """Discard it without an event loop."""
+        self._transport.discard()
+
+    def take_list_changed(self) -> bool:
+        """Whether `notifications/tools/list_changed` arrived since the last time."""
+        return self._transport.take_list_changed()
+
+    async def begin(self) -> None:
+        """Negotiate the protocol version. Raises `UpstreamFailed`."""
+        if self._protocol in MODERN_VERSIONS:
+            await self._begin_modern()
+            return
+        wanted = {
+            "protocolVersion": self._protocol or HANDSHAKE_VERSIONS[-1],
+            "capabilities": self._capabilities,
+            "clientInfo": _client_info(),
+        }
+        try:
+            result = await self._transport.request("initialize", wanted)
+        except UpstreamError as error:
+            # No fallback for a pinned version: a server must not downgrade what a person accepted.
+            if error.code not in _VERSION_ERRORS or self._protocol:
+                raise
+            await self._begin_modern()
+            return
+        version = result.get("protocolVersion") if isinstance(result, dict) else None
+        if version not in HANDSHAKE_VERSIONS:
+            raise UpstreamFailed("it speaks a version of MCP that is not known here")
+        self._version = str(version)
+        self.server = _server_info(result.get("serverInfo"))
+        self._transport.settle(self._version)
+        await self._transport.notify("notifications/initialized")
+
+    async def _begin_modern(self) -> None:
+        self._version = MODERN_VERSIONS[-1]
+        self._transport.settle(self._version)
+        try:
+            result = await self._request("server/discover", {})
+        except UpstreamError as error:
+            if not _supports_version(error, self._version):
+                raise
+            result = await self._request("server/discover", {})
+        meta = result.get("_meta")
+        self.server = _server_info(meta.get(SERVER_KEY) if isinstance(meta, dict) else None) or _server_info(
+            result.get("serverInfo")
+        )
+
+    async def list_tools(self) -> list[dict[str, Any]]:
+        """All tools of the server; raises `UpstreamFailed` for an endless list."""
+        found: list[dict[str, Any]] = []
+        size = 0
+        seen: set[str] = set()
+        cursor: str | None = None
+        for _ in range(PAGES):
+            page = await self._request("tools/list", {} if cursor is None else {"cursor": cursor})
+            tools = page.get("tools")
+            if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+                raise UpstreamFailed("its list of tools is no list of objects")
+            # Counted over all pages: each page alone may be small.
+            size += len(encode(tools))
+            if size > LIST_BYTES:
+                raise UpstreamFailed(f"its list of tools has more than {LIST_BYTES} bytes")
+            found += tools
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                self._schemas = {str(tool.get("name")): tool.get("inputSchema") for tool in found}
+                return found
+            # A repeated cursor is an endless loop.
+            if not isinstance(cursor, str) or len(cursor) > _CURSOR_CHARS or cursor in seen:
+                raise UpstreamFailed(
+                    "its list of tools leads in a circle, or has pages that cannot be asked for"
+                )
+            seen.add(cursor)
+            if len(found) > TOOLS:
+                break
+        raise UpstreamFailed(f"its list of tools has more than {TOOLS} entries or {PAGES} pages")
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], call: "ActiveCall", on_progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """`tools/call`; raises `UpstreamFailed`. The server may elicit only while the call is active."""
+        # Opened before the call, since the server may ask as soon as it has the request.
+        if self._is_answered:
+            await self._transport.listen()
+        # Outside of this block every question is refused.
+        with self._questions.during_call(call) if self._questions is not None else nullcontext():
+            return await self._call_with_input(tool, arguments, on_progress)
+
+    async def _call_with_input(
+        self, tool: str, arguments: dict[str, Any], on_progress: Progress | None
+    ) -> dict[str, Any]:
+        """Call a tool and answer `input_required` results; most requests are declined (POL-4)."""
+        params: dict[str, Any] = {"name": tool, "arguments": arguments}
+        for _ in range(ROUNDS):
+            result = await self._request("tools/call", params, on_progress)
+            is_modern = self._version in MODERN_VERSIONS
+            responses = await input_responses(result, self._questions) if is_modern else None
+            if responses is None:
+                return result
+            params = {"name": tool, "arguments": arguments, **responses}
+        raise UpstreamFailed(f"it asked for input {ROUNDS} times, and was told each time", is_over=False)
+
+    async def _request(
+        self, method: str, params: dict[str, Any], on_progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """Send a request, with per-request metadata if the protocol version has no handshake."""
+        headers: dict[str, str] = {}
+        if self._version in MODERN_VERSIONS:
+            meta = {
+                VERSION_KEY: self._version,
+                CAPABILITIES_KEY: self._capabilities,
+                CLIENT_KEY: _client_info(),
+            }
+            params = {**params, "_meta": meta}
+            schema = self._schemas.get(str(params.get("name"))) if method == "tools/call" else None
+            headers = mirrored_headers(schema, params["arguments"]) if isinstance(schema, dict) else {}
+        result = await self._transport.request(method, params, on_progress, headers)
+        if not isinstance(result, dict):
+            raise UpstreamFailed(f"its answer to {method} is no object")
+        return result
+
+
+def _supports_version(error: UpstreamError, version: str) -> bool:
+    """Whether a server rejected a version that it lists as supported; the request is retried once."""
+    supported = error.data.get("supported") if isinstance(error.data, dict) else None
+    return error.code == UNSUPPORTED_VERSION and isinstance(supported, list) and version in supported
+
+
+def _client_info() -> dict[str, str]:
+    from toolkeep import __version__
+
+    return {"name": "toolkeep", "version": __version__}
+
+
+def _server_info(result: Any) -> dict[str, str]:
+    if not isinstance(result, dict):
+        return {}
+    return {
+        key: excerpt(value, 100) for key in ("name", "version") if isinstance(value := result.get(key), str)
+    }
+
+
+_STATE_CHARS: Final = 64 * 1024
+_INPUT_REQUESTS: Final = 20
+"""Questions that one answer may put: each may have to be read by a person."""
+_ELICITATION: Final = "elicitation/create"
+_DECLINED: Final[dict[str, dict[str, Any]]] = {
+    _ELICITATION: {"action": "decline"},
+    "roots/list": {"roots": []},
+}
+
+
+async def input_responses(
+    result: dict[str, Any], questions: "Elicitations | None" = None
+) -> dict[str, Any] | None:
+    """Parameters to add when the call is repeated after `input_required`; None for other results.
+
+    Raises `UpstreamFailed`.
+    """
+    if result.get("resultType") != "input_required":
+        return None
+    requests, state = result.get("inputRequests"), result.get("requestState")
+    if requests is None and state is None:
+        raise UpstreamFailed("it wants input, and does not say which", is_over=False)
+    if not isinstance(requests, dict | None) or len(requests or ()) > _INPUT_REQUESTS:
+        raise UpstreamFailed("it wants input in a form that cannot be read", is_over=False)
+    # Opaque to us and sent back verbatim; bounded, because the server could grow it with every round.
+    if not isinstance(state, str | None) or len(state or "") > _STATE_CHARS:
+        raise UpstreamFailed("it wants a state kept that is no text, or too long", is_over=False)
+    more: dict[str, Any] = {} if state is None else {"requestState": state}
+    if requests is not None:
+        no = {name: _declined(request, questions) for name, request in requests.items()}
+        asked = {name: request for name, request in requests.items() if request["method"] == _ELICITATION}
+        yes = (
+            {name: await questions.answer(request.get("params")) for name, request in asked.items()}
+            if questions
+            else {}
+        )
+        more["inputResponses"] = {**no, **yes}
+    return more
+
+
+def _declined(request: Any, questions: "Elicitations | None") -> dict[str, Any]:
+    """Decline a request for input that is no elicitation: roots are empty, sampling is refused."""
+    method = request.get("method") if isinstance(request, dict) else None
+    if questions is not None and method != _ELICITATION:
+        questions.refuse(str(method), request.get("params") if isinstance(request, dict) else None)
+    if method not in _DECLINED:
+        raise UpstreamFailed("it wants the answer of a model, which is not given to it", is_over=False)
+    return _DECLINED[method]
+
+
+def value_of(result: dict[str, Any], *, wants_structure: bool) -> Any:
+    """The value of a `tools/call` result; `isError` is a failed call.
+
+    It is the structured content if the tool declares an output schema, else its text, or all content blocks.
+    """
+    if result.get("resultType", "complete") != "complete":
+        raise UpstreamFailed(
+            "it wants to be told more before it answers, which is not possible here", is_over=False
+        )
+    content = result.get("content", [])
+    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
+        raise UpstreamFailed("its answer holds no list of content", is_over=False)
+    texts = [block.get("text") for block in content if block.get("type") == "text"]
+    words = "\n".join(text for text in texts if isinstance(text, str))
+    if result.get("isError") is True:
+        raise ToolFailed(words or "the server says that it failed, and not why")
+    structured = result.get("structuredContent")
+    # Without a declared output schema nothing checks structured content, so the text is preferred.
+    if structured is not None and (wants_structure or not content):
+        return structured
+    if wants_structure:
+        raise UpstreamFailed("its answer lacks the structured content that the tool promises", is_over=False)
+    return words if len(texts) == len(content) else content

@@ -1,0 +1,106 @@
+"""Lists the tools of a server before a person accepts them.
+
+The server is started with exactly the proposed grant, and stopped at once.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from toolkeep.errors import ImportRefused
+from toolkeep.execution.isolation_check import IsolationCheck
+from toolkeep.execution.persistent.confinement import confinement_for_grants, worker_recipe
+from toolkeep.execution.persistent.spec import ProcessSpec
+from toolkeep.execution.redact import Secret
+from toolkeep.mcp_client.http_session import Access
+from toolkeep.mcp_client.oauth.credentials import InteractiveSignIn
+from toolkeep.mcp_client.pinned_tools import PinnedTools
+from toolkeep.mcp_client.secret_injection import SecretInjection
+from toolkeep.mcp_client.session import BEGIN_SECONDS, McpSession, start_http, start_stdio
+from toolkeep.mcp_client.transport import UpstreamFailed
+from toolkeep.mcp_client.upstream_provider import capabilities_of
+from toolkeep.network.allowlist import HostAllowlist
+from toolkeep.network.hosts import HostScope, read_url
+from toolkeep.sandbox.trusted_paths import TrustedPaths
+from toolkeep.sandbox.worker_pool import Pool
+from toolkeep.text.display import visible_lines
+
+
+async def inspect_mcp_server(
+    entry: Mapping[str, Any], base: str, secret: Secret, trusted: TrustedPaths, access: Access | None = None
+) -> PinnedTools:
+    """The tools of a server; raises `ImportRefused`.
+
+    With `access`, a person may sign in and take their time.
+    """
+    pool = Pool()
+    shown = str(entry.get("url") or " ".join(entry.get("command") or ()))
+    try:
+        session = await _begun(entry, base, secret, trusted, pool, access)
+        try:
+            return PinnedTools(server=session.client.server, tools=tuple(session.tools))
+        finally:
+            await session.close()
+    except UpstreamFailed as failed:
+        said = f"; it wrote:\n{visible_lines(failed.last_words)}" if failed.last_words else ""
+        hint = _URL_HINT if "url" in entry else _file_hint(entry, base) or _PROGRAM_HINT
+        raise ImportRefused(
+            shown, f"is no server that can be used: {failed.reason}{said}", hint=hint
+        ) from failed
+    except ValueError as error:
+        raise ImportRefused(shown, str(error), hint=_file_hint(entry, base) or _MISSING_HINT) from error
+    finally:
+        await pool.close()
+
+
+_PROGRAM_HINT: Final = "grant what it needs: --capability fs.read:FOLDER, --code FOLDER, --env NAME"
+_URL_HINT: Final = (
+    "see that it is up, and give what it asks for: --header, --sign-in; "
+    "a server of this machine is added as a program: -- COMMAND"
+)
+_MISSING_HINT: Final = "name a program that is there, or an address that begins with https://"
+
+
+def _file_hint(entry: Mapping[str, Any], base: str) -> str:
+    """Hint for a command word that names a file of the project without `./`.
+
+    The process starts in another folder.
+    """
+    for word in entry.get("command") or ():
+        if not word.startswith(("/", "./", "../", "~/")) and Path(base, word).is_file():
+            return f"write ./{word} for the file of the project"
+    return ""
+
+
+async def _begun(
+    entry: Mapping[str, Any],
+    base: str,
+    secret: Secret,
+    trusted: TrustedPaths,
+    pool: Pool,
+    access: Access | None,
+) -> McpSession:
+    protocol, injection = str(entry.get("protocol") or ""), SecretInjection(secret)
+    if "url" in entry:
+        host = read_url(str(entry["url"]))
+        headers = injection.headers(entry.get("headers") or {})
+        hosts = HostAllowlist(writes=(HostScope.read(str(host)),))
+        begin_s = BEGIN_SECONDS if access is None else BEGIN_SECONDS + InteractiveSignIn.SECONDS
+        return await start_http(
+            str(entry["url"]),
+            hosts,
+            lambda: headers,
+            protocol,
+            access,
+            secrets=injection.given,
+            begin_s=begin_s,
+        )
+    spec = ProcessSpec.read(
+        {"argv": list(entry["command"]), **{key: entry.get(key) for key in ("environment", "code")}}
+    )
+    program = spec.program(base, injection.secret)
+    place = confinement_for_grants(capabilities_of(entry), program.path, spec.shown(base), trusted, base)
+    findings = await IsolationCheck().findings(place.level)
+    return await start_stdio(
+        pool, worker_recipe(place, findings), program, place.hosts, protocol, secrets=injection.given
+    )

@@ -1,0 +1,135 @@
+"""An initialized MCP session with the tool list of its server, over stdio or HTTP."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from toolkeep.execution.persistent.egress_port import EgressPort
+from toolkeep.mcp_client.client import McpClient
+from toolkeep.mcp_client.http_session import Access, Headers, HttpSession
+from toolkeep.mcp_client.http_transport import HttpTransport
+from toolkeep.mcp_client.pinned_tools import described, fingerprint
+from toolkeep.mcp_client.stdio_transport import LINE_BYTES, StdioTransport, exit_failure
+from toolkeep.mcp_client.transport import Transport, UpstreamFailed
+from toolkeep.network.allowlist import HostAllowlist
+from toolkeep.sandbox.persistent_process import PersistentProcess, ProcessExited, Program
+from toolkeep.sandbox.plan import Recipe
+from toolkeep.sandbox.worker_pool import Pool
+
+if TYPE_CHECKING:
+    from toolkeep.mcp_client.elicitation import Elicitations
+
+BEGIN_SECONDS: Final = 30.0
+"""Time limit for the handshake and the tool list."""
+
+
+class McpSession:
+    """An initialized session with the fingerprints (pins) of the server's tools."""
+
+    def __init__(
+        self, client: McpClient, tools: list[dict[str, Any]], egress: EgressPort | None = None
+    ) -> None:
+        self.client = client
+        self.egress = egress
+        """The egress proxy port of its process."""
+        self.tools = [described(tool) for tool in tools]
+        self.pins = _pins(self.tools)
+        self._has_changed = False
+        self._looking = asyncio.Lock()
+
+    async def refresh_tools(self) -> None:
+        """List the tools again after `list_changed`. Raises `UpstreamFailed`."""
+        async with self._looking:  # other calls wait: none may be checked against a stale list
+            # Kept until a list succeeds: if listing fails, the next call must try again and not trust the old
+            # pins.
+            self._has_changed = self.client.take_list_changed() or self._has_changed
+            if self._has_changed:
+                self.tools = [described(tool) for tool in await self.client.list_tools()]
+                self.pins = _pins(self.tools)
+                self._has_changed = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the session is usable."""
+        return self.client.is_alive
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Tell the transport whether a call is active."""
+        self.client.set_active(is_active=is_active)
+
+    async def suspend(self) -> None:
+        """Suspend the server process between calls. Raises SandboxBroken."""
+        await self.client.suspend()
+
+    async def resume(self) -> None:
+        """Resume the server process. Raises SandboxBroken."""
+        await self.client.resume()
+
+    async def close(self) -> None:
+        """Close the session."""
+        await self.client.close()
+
+    def discard(self) -> None:
+        """Discard it without an event loop."""
+        self.client.discard()
+
+
+def _pins(tools: list[dict[str, Any]]) -> dict[str, str]:
+    return {str(tool.get("name")): fingerprint(tool) for tool in tools}
+
+
+async def start_stdio(
+    pool: Pool,
+    recipe: Recipe,
+    program: Program,
+    hosts: HostAllowlist,
+    protocol: str = "",
+    questions: "Elicitations | None" = None,
+    secrets: tuple[str, ...] = (),
+) -> McpSession:
+    """Start a confined server process and initialize a session over stdio. Raises `UpstreamFailed`."""
+    egress = EgressPort(hosts)
+    serve = None if hosts.is_empty else egress.serve
+    try:
+        process = await PersistentProcess.start(pool, recipe, program, line_bytes=LINE_BYTES, serve=serve)
+    except ProcessExited as over:
+        raise exit_failure(over) from over
+    return await connect(StdioTransport(process, questions, secrets), egress, protocol, questions=questions)
+
+
+async def start_http(
+    url: str,
+    hosts: HostAllowlist,
+    headers: Headers,
+    protocol: str = "",
+    access: Access | None = None,
+    questions: "Elicitations | None" = None,
+    secrets: tuple[str, ...] = (),
+    *,
+    begin_s: float | None = None,
+) -> McpSession:
+    """Initialize a session over streamable HTTP. Raises `UpstreamFailed`."""
+    transport = HttpTransport(HttpSession(url, hosts, headers, access, secrets), questions)
+    return await connect(transport, protocol=protocol, begin_s=begin_s, questions=questions)
+
+
+async def connect(
+    transport: Transport,
+    egress: EgressPort | None = None,
+    protocol: str = "",
+    begin_s: float | None = None,
+    questions: "Elicitations | None" = None,
+) -> McpSession:
+    """Initialize a session over a transport; on failure the transport is closed."""
+    client = McpClient(transport, protocol, questions)
+    begin_s = BEGIN_SECONDS if begin_s is None else begin_s
+    try:
+        async with asyncio.timeout(begin_s):
+            await client.begin()
+            return McpSession(client, await client.list_tools(), egress)
+    except TimeoutError:
+        await client.close()
+        raise UpstreamFailed(f"it did not say what it has in {begin_s:.0f} s") from None
+    # Also on cancellation: a started process must not outlive the call that wanted it.
+    except BaseException:
+        await client.close()
+        raise

@@ -1,0 +1,133 @@
+"""Imports the tools of an MCP server as offers: each a definition, or the reason why there is none.
+
+Nothing that the server says is trusted. Text is sanitized and scanned for prompt injection. Danger is at
+least medium, and annotations only raise it. Schemas pass the schema guard. Capabilities come from the
+person's grant alone.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from toolkeep.config.settings import Run
+from toolkeep.definitions.argument_roles import with_roles
+from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.imported import import_definition
+from toolkeep.definitions.tool_names import choose_names
+from toolkeep.definitions.vocabulary import Category, Danger, Role
+from toolkeep.errors import Code, DefinitionError, DefinitionInvalid, Problem
+from toolkeep.json_values.canonical import canonical_hash
+from toolkeep.limits import DEFAULT_LIMITS, DESCRIPTION_CHARS, KIB
+from toolkeep.mcp_client.pinned_tools import PinnedTools, described, fingerprint
+from toolkeep.mcp_protocol.header_params import wrong_with_annotations
+from toolkeep.mcp_protocol.jsonrpc import encode
+from toolkeep.registry.coerce import Offer
+from toolkeep.text.display import echo_name, shorten
+from toolkeep.validation.compile import compile_output
+
+TOOL_BYTES: Final = 256 * KIB
+"""Maximum size of one tool's description, several times the largest accepted schema."""
+
+
+class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Import settings of a server, chosen by a person."""
+
+    name: str
+    capabilities: tuple[Capability, ...] = ()
+    tools: tuple[str, ...] = ()
+    """Allowlist of tools by the server's names; empty for all."""
+    dangers: Mapping[str, Danger] = {}
+    roles: Mapping[str, Mapping[str, Role]] = {}
+    """Argument roles, by tool name and argument pointer. Set by a person only: a server could call its
+    recipient "content"."""
+    target: Mapping[str, Any] = {}
+    """Connection settings: `command` and related keys, or `url` and `headers`."""
+    identity: Mapping[str, str] = {}
+    """Identity: its `command` or `url`."""
+
+
+def import_listing(listing: PinnedTools, wishes: ImportOptions, taken: Iterable[str] = ()) -> list[Offer]:
+    """One offer per tool; a tool that cannot be imported carries the reason."""
+    originals = [str(tool.get("name", "")) for tool in listing.tools]
+    names = choose_names(originals, upstream=wishes.name, taken=taken)
+    offers: list[Offer] = []
+    seen: set[str] = set()
+    for tool, original in zip(listing.tools, originals, strict=True):
+        if wishes.tools and original not in wishes.tools:
+            continue
+        # Two tools under one name: which one a call reaches would be the server's choice.
+        if original in seen:
+            offers.append(_refused(f"{wishes.name}_{len(offers)}", "is listed twice by its server"))
+            continue
+        seen.add(original)
+        offers.append(_offer(tool, original, names[original], wishes))
+    return offers
+
+
+def _offer(tool: dict[str, Any], original: str, name: str, wishes: ImportOptions) -> Offer:
+    if len(encode(described(tool))) > TOOL_BYTES:
+        return _refused(name, f"is described in more than {TOOL_BYTES} bytes")
+    pin = fingerprint(tool)
+    if not pin:
+        return _refused(name, "is described in numbers that nobody can compare")
+    if "url" in wishes.target and (wrong := wrong_with_annotations(tool.get("inputSchema"))):
+        return _refused(name, wrong)  # MUST be excluded over HTTP (2026-07-28, Tools)
+    words = tool.get("description")
+    data = {**tool, "description": shorten(words, DESCRIPTION_CHARS) if isinstance(words, str) else ""}
+    output, warnings = _answers(data.pop("outputSchema", None))
+    try:
+        imported = import_definition(
+            {**data, "outputSchema": output}, kind="mcp", origin=wishes.name, name=name
+        )
+        described_so = with_roles(imported.definition, wishes.roles.get(original, {}))
+    except (DefinitionError, ValueError) as error:
+        return _refused(name, _in_words(error))
+    raised = imported.definition.danger or Danger.MEDIUM
+    # Category, capabilities and danger are ours; nothing of the server's own claims survives here.
+    definition = described_so.replace(
+        category=Category.EXTERNAL_API,
+        capabilities=wishes.capabilities,
+        danger=wishes.dangers.get(original, raised),
+        # Hashed: callers can read a definition, and must not learn where the program lies.
+        metadata={"server": canonical_hash(dict(wishes.identity))},
+    )
+    target = {**wishes.target, "upstream": wishes.name, "tool": original, "pin": pin}
+    return Offer(
+        tool=definition,
+        name=name,
+        runner=Run(kind="mcp", target=target),
+        # A suspicious tool is registered in quarantine, so that a person can look at it.
+        suspicion=imported.held_back,
+        warnings=(*imported.warnings, *warnings),
+    )
+
+
+def _answers(schema: Any) -> tuple[Any, tuple[Problem, ...]]:
+    """The output schema, or a warning if it cannot be used."""
+    if schema is None:
+        return None, ()
+    made = compile_output(schema, by_hand=False, limits=DEFAULT_LIMITS) if isinstance(schema, dict) else None
+    if made is not None and made.compiled is not None:
+        return schema, ()
+    reason = made.problems[0].message if made is not None and made.problems else "is no schema"
+    problem = Problem(
+        field="output_schema",
+        code=Code.DEFINITION_INVALID,
+        message=f"results are not checked: it {reason}",
+        mend="ask whoever wrote the server",
+    )
+    return None, (problem,)
+
+
+def _refused(name: str, reason: str) -> Offer:
+    problem = Problem(
+        field="definition", code=Code.DEFINITION_INVALID, message=reason, mend="leave it out, with `tools`"
+    )
+    return Offer(tool=DefinitionInvalid(echo_name(name), [problem]), name=echo_name(name))
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, DefinitionError):
+        return "; ".join(f"{echo_name(problem.field)} {problem.message}" for problem in error.problems[:3])
+    return str(error)

@@ -1,0 +1,256 @@
+"""Runner for tools of upstream MCP servers: a sandboxed persistent process (stdio) or a vetted URL (HTTP).
+
+One session per server, agent and grant, so that no server can carry data from one agent to another. When a
+session starts, the tools are listed again: a tool whose description differs from its pin is not called
+(REG-3). A protocol violation ends the session; the next call reconnects.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from toolkeep.calls import RecordedCall, RegisteredTool
+from toolkeep.definitions.tool_context import ToolContext
+from toolkeep.errors import Code, ToolkeepError
+from toolkeep.events import Event
+from toolkeep.execution.contact_events import ContactEvents
+from toolkeep.execution.isolation_check import IsolationCheck
+from toolkeep.execution.persistent.confinement import confinement_for_call, level_of, worker_recipe
+from toolkeep.execution.persistent.pool import ProcessPool, ProcessStatus, User
+from toolkeep.execution.persistent.spec import IdlePolicy, ProcessSpec
+from toolkeep.execution.redact import redacted
+from toolkeep.execution.runner import RunRefused, Timed
+from toolkeep.limits import DEFAULT_PROCESS_IDLE_SECONDS
+from toolkeep.sandbox.errors import SandboxBroken
+from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, in_use
+from toolkeep.sandbox.plan import NotThere
+from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths
+from toolkeep.sandbox.worker_pool import Pool
+from toolkeep.stores.sign_ins import MemorySignIns, SignInStore
+from toolkeep.text.display import truncated_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from toolkeep.mcp_client.elicitation import Answerer, Elicitations
+    from toolkeep.mcp_client.elicitation_audit import Record
+    from toolkeep.mcp_client.http_session import Access
+    from toolkeep.mcp_client.session import McpSession
+    from toolkeep.mcp_client.transport import UpstreamFailed
+
+log = logging.getLogger("toolkeep.execution")
+
+MCP: Final = "mcp"
+REMOTE: Final = "remote"
+_REASON_CHARS: Final = 400
+"""Characters of a server's failure in a refusal or log record: an error message of 300 with our words around
+it."""
+
+
+class McpRunner:
+    """Runner for upstream MCP tools."""
+
+    def __init__(
+        self,
+        processes: ProcessPool,
+        machine: IsolationCheck,
+        contacts: ContactEvents,
+        tell: Callable[[Event], None],
+        record: "Record",
+        trusted: TrustedPaths = THIS_PROCESS,
+        sign_ins: SignInStore | None = None,
+        answerer: "Answerer | None" = None,
+    ) -> None:
+        """No server may write `trusted` paths; `sign_ins` holds OAuth tokens.
+
+        `answerer` handles elicitation; without one it is declined. `tell` emits events, `record` writes to
+        the audit log.
+        """
+        self._tell = tell
+        self._record = record
+        self._answerer = answerer
+        self._sign_ins = sign_ins or MemorySignIns()
+        self._contacts = contacts
+        self._processes = processes
+        self._machine = machine
+        self._trusted = trusted
+
+    def runs(self, tool: RegisteredTool) -> bool:
+        """Whether it is a tool of an upstream MCP server that can be isolated as required."""
+        if getattr(tool.runner, "kind", "") != MCP:
+            return False
+        stated = tool.definition.constraints.required_isolation
+        # A remote server cannot be confined by us, so a definition that demands isolation is not run there.
+        return stated is None or ("url" not in tool.runner.target and level_of(tool) is Isolation.STRICT)
+
+    def isolation(self, tool: RegisteredTool) -> str:
+        """The isolation level of its process, or `remote`."""
+        return REMOTE if "url" in tool.runner.target else level_of(tool).value
+
+    def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
+        """The kernel mechanisms that confine its process."""
+        if "url" in tool.runner.target:
+            return ()
+        return in_use(level_of(tool), self._machine.tree_bound or Mechanism.MEMORY_WATCH)
+
+    async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Timed) -> Any:
+        """Call the tool on its server."""
+        from toolkeep.mcp_client.client import value_of
+        from toolkeep.mcp_client.transport import UpstreamFailed
+
+        known = context()
+        try:
+            said = await self._said(call, known, slot)
+        except UpstreamFailed as failed:
+            raise _failed(call, failed, known) from failed
+        except SandboxBroken as error:
+            log.error("a server could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
+            raise _not_run(call, error.code, "the sandbox could not be set up") from error
+        except ToolkeepError as error:
+            raise _not_run(call, error.code, error.message) from error
+        except (NotThere, OSError) as error:
+            log.warning("a server was not granted its places", extra={"reason": str(error)})
+            raise _not_run(call, Code.TOUCHED_CHANGED, "what it would touch has changed meanwhile") from error
+        except ValueError as error:
+            raise _not_run(call, Code.NOT_RUNNABLE, str(error)) from error
+        try:
+            return value_of(said, wants_structure=call.tool.definition.output_schema is not None)
+        except UpstreamFailed as failed:
+            reason = f"Tool '{call.tool.name}' gave no result: of its server, {failed.reason}"
+            raise RunRefused(Code.OUTPUT_INVALID, reason) from failed
+
+    async def _said(self, call: RecordedCall, known: ToolContext, slot: Timed) -> dict[str, Any]:
+        from toolkeep.mcp_client.elicitation_audit import ActiveCall
+
+        target = call.tool.runner.target
+        key, start, described = await self._wanted(call, known)
+        idle_s = float(target.get("idle_s", DEFAULT_PROCESS_IDLE_SECONDS))
+        user = User(call.tool.name, call.request.agent)
+        between_calls = IdlePolicy(target.get("between_calls", IdlePolicy.RUNNING))
+        async with self._processes.use(
+            key,
+            start,
+            user=user,
+            idle_s=idle_s,
+            is_shared=True,
+            between_calls=between_calls,
+            described=described,
+        ) as session:
+            await session.refresh_tools()
+            # Per call, not per session: `list_changed` may have replaced the tool since the session began.
+            _check_pin(call, session)
+            if session.egress is not None:
+                session.egress.begin(call.tool, self._contacts.of(call))
+            # A copy, so that nothing downstream can change the checked arguments.
+            arguments = json.loads(json.dumps(call.checked.arguments))
+            active_call = ActiveCall(call.request.id, slot.pause)
+            return await session.client.call(target["tool"], arguments, active_call, known.on_progress)
+
+    async def _wanted(
+        self, call: RecordedCall, known: ToolContext
+    ) -> "tuple[tuple[Any, ...], Callable[[Pool], Awaitable[McpSession]], ProcessStatus | None]":
+        target = call.tool.runner.target
+        who = (MCP, target["upstream"], call.request.agent)
+        if "url" in target:
+            return (*self._by_http(call, known, who), None)
+        from toolkeep.mcp_client.secret_injection import SecretInjection
+        from toolkeep.mcp_client.session import start_stdio
+
+        words = {key: target[key] for key in ("environment", "code", "between_calls") if key in target}
+        spec = ProcessSpec.read({"argv": list(target["command"]), **words})
+        base = target["base"]
+        injection = SecretInjection(known.secret)
+        program = spec.program(base, injection.secret)
+        place = confinement_for_call(
+            call.approved.permitted, program.path, spec.shown(base), self._trusted, base
+        )
+        findings = await self._machine.findings(place.level)
+        told = _digest(dict(program.environment))
+        # The key covers everything that the process was given: a rotated secret or changed grant needs a new
+        # one.
+        key = (*who, program.argv, told, spec.between_calls, *place.key)
+        protocol = target.get("protocol", "")
+
+        def start(pool: Pool) -> "Awaitable[McpSession]":
+            made, questions = worker_recipe(place, findings, spec.between_calls), self._questions(call)
+            return start_stdio(pool, made, program, place.hosts, protocol, questions, injection.given)
+
+        return key, start, ProcessStatus(target["upstream"], place.level.value, place.words)
+
+    def _by_http(
+        self, call: RecordedCall, known: ToolContext, who: tuple[str, ...]
+    ) -> "tuple[tuple[Any, ...], Callable[[Pool], Awaitable[McpSession]]]":
+        from toolkeep.execution.worker_grant import hosts_of
+        from toolkeep.mcp_client.secret_injection import SecretInjection
+        from toolkeep.mcp_client.session import start_http
+
+        target = call.tool.runner.target
+        hosts = hosts_of(call.approved.permitted)
+        injection = SecretInjection(known.secret)
+        headers = injection.headers(target.get("headers") or {})
+        told = target.get("oauth") or {}
+        own = known.secret(told["client_secret"]) if "client_secret" in told else ""
+        # A digest in the key, not the values: a pool key may be shown, and must hold no secret.
+        key = (*who, target["url"], str(hosts), _digest({**headers, "oauth": f"{own} {told}"}))
+        protocol = target.get("protocol", "")
+        access = self._access(target, known)
+        return key, lambda _: start_http(
+            target["url"], hosts, lambda: headers, protocol, access, self._questions(call), injection.given
+        )
+
+    def _questions(self, call: RecordedCall) -> "Elicitations":
+        """Elicitations of a new session, which serves one agent only."""
+        from toolkeep.mcp_client.elicitation import Elicitations
+
+        upstream = call.tool.runner.target["upstream"]
+        return Elicitations(self._answerer, upstream, call.request.agent, self._tell, self._record)
+
+    def _access(self, target: Mapping[str, Any], known: ToolContext) -> "Access | None":
+        """Credentials for an upstream with `oauth` settings."""
+        if "oauth" not in target:
+            return None
+        from toolkeep.mcp_client.oauth.client_registration import OAuthSettings
+        from toolkeep.mcp_client.oauth.credentials import ClientCredentials, StoredCredentials
+
+        told = target["oauth"]
+        if told.get("grant") == "client_credentials":
+            return ClientCredentials(
+                target["url"], OAuthSettings.read(told, known.secret(told["client_secret"]))
+            )
+        return StoredCredentials(target["upstream"], target["url"], self._sign_ins)
+
+
+def _check_pin(call: RecordedCall, session: "McpSession") -> None:
+    """Raise if the tool's description differs from its pin (rug pull)."""
+    target = call.tool.runner.target
+    now = session.pins.get(target["tool"])
+    if now == target["pin"]:
+        return
+    changed = "is no longer there" if now is None else "is described otherwise by now"
+    hint = f"run `toolkeep add mcp {target['upstream']} --refresh` to look at it"
+    raise _not_run(call, Code.TOOL_QUARANTINED, f"on its server it {changed}; {hint}")
+
+
+def _not_run(call: RecordedCall, code: Code, why: str) -> RunRefused:
+    return RunRefused(code, f"Tool '{call.tool.name}' was not run: {why}")
+
+
+def _failed(call: RecordedCall, failed: "UpstreamFailed", known: ToolContext) -> RunRefused:
+    said = _without_secrets(failed.reason, known)
+    if failed.last_words:
+        fields = {"tool_name": call.tool.name, "reason": _without_secrets(failed.last_words, known)}
+        log.warning("a server gave no answer", extra=fields)
+    upstream = call.tool.runner.target["upstream"]
+    what = f"Tool '{call.tool.name}' gave no result: of its server '{upstream}', {said}"
+    return RunRefused(Code.TOOL_FAILED, f"{what}; the next call begins anew")
+
+
+def _without_secrets(text: str, known: ToolContext) -> str:
+    # Every secret, however short: an error text of a server is no place to be lenient.
+    return truncated_lines(redacted(text, known.secrets.values(), shortest=1), _REASON_CHARS)
+
+
+def _digest(texts: Mapping[str, str]) -> bytes:
+    return hashlib.sha256(json.dumps(sorted(texts.items())).encode()).digest()

@@ -1,0 +1,63 @@
+"""Approval through the MCP client (POL-4). Off by default: approval requests go to the inbox.
+
+`ask_client` is the approver of a keep served over MCP. It never approves by itself. It returns the client's
+answer, recorded as the client's word, or None: then a person answers elsewhere.
+"""
+
+import time
+from typing import Any, Final
+
+from toolkeep.approval.question import Answer, Question
+from toolkeep.approval.question_text import render_question
+from toolkeep.definitions.tool_context import ToolFailed
+from toolkeep.mcp_server.client_context import Client, current_client
+
+WAY: Final = "client"
+"""How the audit log marks an approval that only the client vouches for."""
+
+# An MCP client may be the model's own host and answer by itself. Only low-risk calls accept its word; a
+# critical call needs a person that the client cannot imitate.
+_DANGERS: Final = frozenset(("safe", "low", "medium"))
+_METHOD: Final = "elicitation/create"
+_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "approve": {"type": "boolean", "title": "Make this call", "description": "Whether it may be made."},
+        "reason": {"type": "string", "title": "Reason", "description": "Why not; the model reads it."},
+    },
+    "required": ["approve"],
+}
+
+
+async def ask_client(question: Question) -> Answer | None:
+    """Elicit an answer from the client; None if its word does not count or it cannot be asked."""
+    client = current_client()
+    if client is None:
+        return None
+    if not (client.may_answer and question.danger in _DANGERS and question.acts == 1 and client.can(_METHOD)):
+        client.person_is_asked()
+        return None
+    return await _asked(client, question)
+
+
+async def _asked(client: Client, question: Question) -> Answer | None:
+    message = "\n".join(line.text for line in render_question(question, now=time.time()))
+    try:
+        # The question id is random: with a fixed name, a client could send an "accept" in advance with
+        # the first request (`inputResponses`), before any question was shown.
+        said = await client.elicit(message, _SCHEMA, name=f"approval-{question.id}")
+    except ToolFailed:
+        client.error = None  # the call may still be approved in the inbox
+        client.person_is_asked()
+        return None
+    content = said.get("content") or {}
+    approver = f"client of {question.agent}"
+    # `is True`: any other truthy value in `content` is not an approval.
+    if said["action"] == "accept" and content.get("approve") is True:
+        return Answer(verdict="approve", approver=approver, way=WAY)
+    if said["action"] == "cancel":
+        client.person_is_asked()
+        return None
+    reason = content.get("reason")
+    words = reason if isinstance(reason, str) else ""
+    return Answer(verdict="deny", approver=approver, way=WAY, reason=words)

@@ -1,0 +1,407 @@
+"""`McpServer`: dispatches MCP requests to a keep; one method table for all protocol versions and transports.
+
+A transport passes messages in with their connection and carries the answers back. Messages are not trusted:
+unknown methods are refused, and the agent of a call is always that of the connection.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import jiter
+import msgspec
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.events import (
+    AgentDeclared,
+    Event,
+    PoliciesChanged,
+    ToolAccepted,
+    ToolQuarantined,
+    ToolRegistered,
+    ToolSwitched,
+    ToolUnregistered,
+)
+from toolkeep.host.token_bucket import TokenBucket
+from toolkeep.keep.keep import Keep
+from toolkeep.limits import (
+    DEFAULT_MCP_LIMITS,
+    MCP_CACHE_MS,
+    MCP_INTRODUCTION_BYTES,
+    MCP_PAGE,
+    MCP_URI_CHARS,
+    McpLimits,
+)
+from toolkeep.mcp_protocol.jsonrpc import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    OVERLOADED,
+    Message,
+    ProtocolError,
+    encode,
+    is_id,
+)
+from toolkeep.mcp_protocol.versions import (
+    LISTEN,
+    LOG_LEVEL_KEY,
+    LOG_LEVELS,
+    MODERN_VERSIONS,
+    ONLY_HANDSHAKE,
+    ONLY_MODERN,
+    SERVER_KEY,
+    TASKS,
+    negotiated,
+)
+from toolkeep.mcp_server.connection import Connection, Emit
+from toolkeep.mcp_server.features import Completer, Features, Prompt, Resource
+from toolkeep.mcp_server.subscriptions import SeenLists, Subscription, Subscriptions
+from toolkeep.mcp_server.tool_search import STANDING_FOR_ALL
+from toolkeep.mcp_server.tools_call import ToolCallHandler, from_any_thread
+from toolkeep.mcp_server.tools_list import ToolList
+
+DEFAULT_AGENT = "mcp-local"
+Handler = Callable[[Message, Connection, Emit], Awaitable[dict[str, Any]]]
+_LIST_CHANGES = (
+    AgentDeclared,  # policies may hide tools from it, or from others
+    PoliciesChanged,
+    ToolAccepted,
+    ToolQuarantined,
+    ToolRegistered,
+    ToolSwitched,
+    ToolUnregistered,
+)
+
+
+class McpServer:
+    """Serves a keep over MCP; `serve_stdio` and `McpApp` are its transports."""
+
+    def __init__(
+        self,
+        keep: Keep,
+        *,
+        agent: str = DEFAULT_AGENT,
+        instructions: str = "",
+        find_tools: bool = False,
+        client_answers: bool = False,
+        limits: McpLimits = DEFAULT_MCP_LIMITS,
+    ) -> None:
+        """`agent` makes the calls; `find_tools` lists two search tools in place of all tools.
+
+        `client_answers` lets the client of a connection approve calls of up to medium danger (POL-4); without
+        it, approval requests go to the inbox.
+        """
+        self.keep = keep
+        self.agent = agent
+        self.limits = limits
+        self.client_answers = client_answers
+        self.features = Features()
+        self._given = SeenLists(keep)
+        self.hub = Subscriptions(self._given.outdated)
+        self.calling = ToolCallHandler(keep, finds_tools=find_tools)
+        self.calling.tasks.tell = lambda record: self.hub.task_changed(record.id, record.view)
+        self._finds_tools = find_tools
+        self._instructions = instructions
+        self._info = {"name": "toolkeep", "title": "toolkeep", "version": _version()}
+        self._encoded_info = msgspec.Raw(encode(self._info))
+        self._tools = ToolList()
+        self._in_flight = 0
+        self._rate_limiter = TokenBucket(limits.messages_per_second, limits.burst)
+        self._handlers = self._by_era()
+        self._stop_listening = keep.subscribe(self._hear)
+
+    def close(self) -> None:
+        """Cancel suspended requests and tasks, and unsubscribe from the keep's events."""
+        self._stop_listening()
+        self.calling.close()
+
+    # --- what the host's own code registers ------------------------------------------------------
+
+    def add_resource(self, resource: Resource) -> None:
+        """Register a resource."""
+        self.features.resources[resource.uri] = resource
+        self.hub.changed("resources")
+
+    def add_prompt(self, prompt: Prompt) -> None:
+        """Register a prompt."""
+        self.features.prompts[prompt.name] = prompt
+        self.hub.changed("prompts")
+
+    def remove_prompt(self, name: str) -> None:
+        """Unregister a prompt."""
+        self.features.prompts.pop(name, None)
+        self.hub.changed("prompts")
+
+    def resource_updated(self, uri: str) -> None:
+        """Notify the subscribers of a resource."""
+        self.hub.updated(uri)
+
+    def complete_with(self, completer: Completer) -> None:
+        """Register a completer for arguments."""
+        self.features.completer = completer
+
+    def enable_logging(self) -> None:
+        """Let tools send log messages to clients that subscribe to them."""
+        self.features.has_logging = True
+
+    # --- messages --------------------------------------------------------------------------------
+
+    async def handle(self, message: Message, connection: Connection, emit: Emit) -> bytes:
+        """Handle one request and return its encoded result; raises `ProtocolError`."""
+        method = message.method
+        handler = self._handlers[connection.is_modern].get(method)
+        if handler is None or (method in _OFFERED_IF_REGISTERED and not self._offers(method)):
+            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:64]}")
+        if not connection.version and method not in ("initialize", "ping"):
+            raise ProtocolError(INVALID_REQUEST, "Begin with initialize")
+        self._check_rate_limit()
+        connection.may_answer = self.client_answers
+        self._in_flight += 1
+        try:
+            result = await handler(message, connection, from_any_thread(emit))
+        finally:
+            self._in_flight -= 1
+        return self._encode(result, method, connection)
+
+    def notice(self, message: Message, connection: Connection) -> None:
+        """Handle a notification; unknown ones are ignored."""
+        if message.method == "notifications/cancelled":
+            wanted = message.params.get("requestId")
+            if is_id(wanted):
+                # Deferred: a task cancelled before its first step never reaches its `finally` blocks.
+                asyncio.get_running_loop().call_soon(connection.cancel, wanted)
+
+    def _check_rate_limit(self) -> None:
+        # Refused, not queued: a queue that clients can fill is memory that they control.
+        if self._in_flight >= self.limits.in_flight:
+            raise ProtocolError(OVERLOADED, "Too many requests at once; wait for answers")
+        if not self._rate_limiter.take():
+            raise ProtocolError(OVERLOADED, "Too many requests; slow down")
+
+    def _offers(self, method: str) -> bool:
+        features = self.features
+        match method.partition("/")[0]:
+            case "resources":
+                return bool(features.resources)
+            case "prompts":
+                return bool(features.prompts)
+            case "completion":
+                return features.completer is not None
+            case "logging":
+                return features.has_logging
+        return True
+
+    def _encode(self, result: dict[str, Any], method: str, connection: Connection) -> bytes:
+        if connection.is_modern:
+            meta = {**result.get("_meta", {}), SERVER_KEY: self._encoded_info}
+            kind = result.get("resultType", "complete")
+            result = {**result, **_CACHED.get(method, {}), "resultType": kind, "_meta": meta}
+        return encode(result)
+
+    def _by_era(self) -> dict[bool, dict[str, Handler]]:
+        """The methods of 2026-07-28 (True) and of the handshake versions (False)."""
+        table = self._table()
+        return {
+            True: {name: handler for name, handler in table.items() if name not in ONLY_HANDSHAKE},
+            False: {name: handler for name, handler in table.items() if name not in ONLY_MODERN},
+        }
+
+    def _table(self) -> dict[str, Handler]:
+        return {
+            "initialize": self._initialize,
+            "ping": _nothing,
+            "server/discover": self._discover,
+            "tools/list": self._list_tools,
+            "tools/call": self.calling.call,
+            "tasks/get": self._now(self.calling.tasks.get),
+            "tasks/update": self._now(self.calling.tasks.update),
+            "tasks/cancel": self._now(self.calling.tasks.cancel),
+            LISTEN: self._listen,
+            "resources/list": self._now(lambda *_: self.features.list_resources()),
+            "resources/templates/list": self._now(lambda *_: self.features.list_templates()),
+            "resources/read": self._read_resource,
+            "resources/subscribe": self._now(self._watch),
+            "resources/unsubscribe": self._now(self._unwatch),
+            "prompts/list": self._now(lambda *_: self.features.list_prompts()),
+            "prompts/get": self._get_prompt,
+            "completion/complete": self._complete,
+            "logging/setLevel": self._now(_set_level),
+        }
+
+    @staticmethod
+    def _now(handle: Callable[[Connection, dict[str, Any]], dict[str, Any]]) -> Handler:
+        """Wrap a handler that neither waits nor sends anything to the client."""
+
+        async def handler(message: Message, connection: Connection, _: Emit) -> dict[str, Any]:
+            return handle(connection, message.params)
+
+        return handler
+
+    # --- handlers --------------------------------------------------------------------------------
+
+    def _capabilities(self, *, is_modern: bool) -> dict[str, Any]:
+        found = {"tools": {"listChanged": True}, **self.features.capabilities(is_modern=is_modern)}
+        return {**found, "extensions": {TASKS: {}}} if is_modern else found
+
+    def _said(self) -> dict[str, Any]:
+        return {"instructions": self._instructions} if self._instructions else {}
+
+    async def _initialize(self, message: Message, connection: Connection, _: Emit) -> dict[str, Any]:
+        if connection.version:
+            raise ProtocolError(INVALID_REQUEST, "The handshake is over already")
+        params = message.params
+        said = params.get("capabilities"), params.get("clientInfo")
+        # Kept for the whole session, so bounded: else each session could pin a message of the full size.
+        if len(encode(said)) > MCP_INTRODUCTION_BYTES:
+            raise ProtocolError(
+                INVALID_PARAMS, f"capabilities and clientInfo exceed {MCP_INTRODUCTION_BYTES} bytes"
+            )
+        connection.version = negotiated(params.get("protocolVersion"))
+        connection.introduce(*said)
+        connection.log_level = "info" if self.features.has_logging else ""
+        return {
+            "protocolVersion": connection.version,
+            "capabilities": self._capabilities(is_modern=False),
+            "serverInfo": self._info,
+            **self._said(),
+        }
+
+    async def _discover(self, *_: object) -> dict[str, Any]:
+        return {
+            "supportedVersions": list(MODERN_VERSIONS),
+            "capabilities": self._capabilities(is_modern=True),
+            **self._said(),
+        }
+
+    async def _list_tools(self, message: Message, connection: Connection, _: Emit) -> dict[str, Any]:
+        if self._finds_tools:
+            return {"tools": STANDING_FOR_ALL}
+        tools, cursor = self._page(connection.agent, message.params.get("cursor"))
+        encoded = self._tools.encode(tools, is_modern=connection.is_modern)
+        return {"tools": encoded, **({"nextCursor": cursor} if cursor else {})}
+
+    def _page(self, agent: str, cursor: object) -> tuple[list[RegisteredTool], str]:
+        """One page of tools; the cursor is the last name shown, so pages stay stable while tools change."""
+        if cursor is not None and not isinstance(cursor, str):
+            raise ProtocolError(INVALID_PARAMS, "cursor must be text")
+        tools = sorted(self.keep.tools(enabled=True, agent=agent), key=lambda tool: tool.name)
+        self._given.note(agent, tools)
+        if cursor is not None:
+            tools = [tool for tool in tools if tool.name > cursor]
+        shown = tools[:MCP_PAGE]
+        return shown, shown[-1].name if len(tools) > len(shown) else ""
+
+    async def _listen(self, message: Message, connection: Connection, emit: Emit) -> dict[str, Any]:
+        """Send change notifications until the client closes the stream."""
+        if message.id is None or len(self.hub.subscriptions) >= self.limits.in_flight:
+            raise ProtocolError(OVERLOADED, "Too many subscriptions")
+        wanted = message.params.get("notifications")
+        subscription = Subscription(message.id, connection.agent, wanted, emit)
+        if len(subscription.uris) > self.limits.watched:
+            raise ProtocolError(OVERLOADED, "Too many resources are watched")
+        asked = wanted.get("taskIds") if isinstance(wanted, dict) else None
+        tasks = self.calling.tasks.own(connection, asked)
+        subscription.task_ids = set(tasks)
+        subscription.acknowledge()
+        for record in tasks.values():  # a task may have ended before the client subscribed
+            subscription.tell("notifications/tasks", record.view())
+        self.hub.subscriptions.add(subscription)
+        self._in_flight -= 1  # an idle subscription must not block calls
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._in_flight += 1
+            self.hub.subscriptions.discard(subscription)
+        return {}
+
+    async def _read_resource(self, message: Message, connection: Connection, emit: Emit) -> dict[str, Any]:
+        work = self.features.read_resource(message.params, is_modern=connection.is_modern)
+        return await self.calling.run(work, dict, message, connection, emit)
+
+    async def _get_prompt(self, message: Message, connection: Connection, emit: Emit) -> dict[str, Any]:
+        arguments = message.arguments
+        if isinstance(arguments, bytes):
+            try:
+                arguments = jiter.from_json(arguments, allow_inf_nan=False, catch_duplicate_keys=True)
+            except ValueError as error:
+                raise ProtocolError(INVALID_PARAMS, "arguments are not strict JSON") from error
+        work = self.features.get_prompt(message.params, arguments)
+        return await self.calling.run(work, dict, message, connection, emit)
+
+    async def _complete(self, message: Message, *_: object) -> dict[str, Any]:
+        return await self.features.complete(message.params)
+
+    def _watch(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
+        uri = _uri(params)
+        if len(connection.watched) >= self.limits.watched:
+            raise ProtocolError(OVERLOADED, "Too many resources are watched")
+        connection.watched.add(uri)
+        return {}
+
+    def _unwatch(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
+        connection.watched.discard(_uri(params))
+        return {}
+
+    def _hear(self, event: Event) -> None:
+        """Notify clients of events that change a list of tools."""
+        if isinstance(event, _LIST_CHANGES):
+            self.hub.changed("tools")
+
+
+_OFFERED_IF_REGISTERED = frozenset(
+    (
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+        "logging/setLevel",
+    )
+)
+_FRESH: dict[str, Any] = {"ttlMs": MCP_CACHE_MS, "cacheScope": "private"}
+_CACHED = dict.fromkeys(
+    (
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    ),
+    _FRESH,
+)
+"""What clients may cache. Private: a shared cache would show one agent the tools of another."""
+
+
+async def _nothing(*_: object) -> dict[str, Any]:
+    return {}
+
+
+def _set_level(connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
+    level = params.get("level")
+    if level not in LOG_LEVELS:
+        raise ProtocolError(INVALID_PARAMS, f"level must be one of {', '.join(LOG_LEVELS)}")
+    connection.log_level = level
+    return {}
+
+
+def log_level_of(meta: dict[str, Any]) -> str:
+    """The log level that a request asks for (2026-07-28); empty for none."""
+    level = meta.get(LOG_LEVEL_KEY)
+    return level if level in LOG_LEVELS else ""
+
+
+def _uri(params: dict[str, Any]) -> str:
+    uri = params.get("uri")
+    if not isinstance(uri, str) or len(uri) > MCP_URI_CHARS:
+        raise ProtocolError(INVALID_PARAMS, f"uri must be text of at most {MCP_URI_CHARS} characters")
+    return uri
+
+
+def _version() -> str:
+    from toolkeep import __version__
+
+    return __version__

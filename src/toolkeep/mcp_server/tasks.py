@@ -1,0 +1,240 @@
+"""The Tasks extension (2026-07-28): calls that continue after their request.
+
+A task has a random id and can be reached by its own agent only. Its result is kept in memory until it expires
+or its agent has too many; the call is in the audit log like any other.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from toolkeep.limits import (
+    MCP_AGENT_TASK_BYTES,
+    MCP_AGENT_TASKS,
+    MCP_TASK_POLL_MS,
+    MCP_TASK_SECONDS,
+    MCP_TASKS,
+)
+from toolkeep.mcp_protocol.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MISSING_CAPABILITY,
+    ProtocolError,
+    encode,
+)
+from toolkeep.mcp_protocol.versions import TASKS
+from toolkeep.mcp_server.connection import Connection
+from toolkeep.mcp_server.detached_requests import DetachedRequest, read_answers
+
+Finish = Callable[[DetachedRequest], dict[str, Any]]
+"""Makes the result of finished work; raises `ProtocolError` or `CancelledError`."""
+Tell = Callable[["TaskRecord"], None]
+Outliving = Callable[[asyncio.Task[Any]], object]
+outliving: ContextVar[Outliving | None] = ContextVar("toolkeep_outliving", default=None)
+"""Called with work that outlives its request, so that revoking the token can cancel it."""
+
+
+class TaskRecord:
+    """One task."""
+
+    def __init__(self, agent: str, running: DetachedRequest, finish: Finish, tell: Tell) -> None:
+        # 192 random bits: with guessable ids, an agent could at least probe how many tasks others run.
+        self.id = secrets.token_urlsafe(24)
+        self.agent = agent
+        self.created_at = self.updated_at = _now()
+        self.kept_bytes = 0
+        """Size of its result, once it has one."""
+        self._work: tuple[DetachedRequest, Finish] | None = running, finish
+        self._outcome: dict[str, Any] = {}
+        """The final state; the work itself is released."""
+        self._tell = tell
+        self._told = self._state()
+        running.on_change = self.changed
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its state is final."""
+        return self._work is None
+
+    def changed(self) -> None:
+        """Update the state and notify subscribers."""
+        self.updated_at = _now()
+        self._settle()
+        if self._state() != self._told:
+            self._told = self._state()
+            self._tell(self)
+
+    def give(self, answers: dict[str, Any]) -> None:
+        """Pass on answers to its requests."""
+        if self._work is not None:
+            self._work[0].give(answers)
+
+    def cancel(self) -> None:
+        """Cancel the work; a finished task stays as it is."""
+        self._settle()
+        if self._work is None:
+            return
+        running, self._work = self._work[0], None
+        self._outcome = _CANCELLED
+        running.cancel()
+        self.changed()
+
+    def view(self) -> dict[str, Any]:
+        """The complete state."""
+        return {**self.summary(), **self.details()}
+
+    def summary(self) -> dict[str, Any]:
+        """The state that the client gets when the task is created."""
+        status = self.details()["status"]
+        data: dict[str, Any] = {
+            "taskId": self.id,
+            "status": "working" if status == "input_required" else status,
+            "createdAt": self.created_at,
+            "lastUpdatedAt": self.updated_at,
+            "ttlMs": MCP_TASK_SECONDS * 1000,
+            "pollIntervalMs": MCP_TASK_POLL_MS,
+        }
+        if self._work is not None and self._work[0].waits_for_person and status == "working":
+            data["statusMessage"] = "The call waits for a person to agree."
+        return data
+
+    def details(self) -> dict[str, Any]:
+        """Status, with the pending requests, the result or the error."""
+        self._settle()
+        if self._work is None:
+            return self._outcome
+        asked = self._work[0].asked
+        return {"status": "input_required", "inputRequests": asked} if asked else _WORKING
+
+    def _state(self) -> str:
+        return str(self.details()["status"])
+
+    def _settle(self) -> None:
+        """Keep the encoded result of finished work, and release the work."""
+        if self._work is None or not self._work[0].task.done():
+            return
+        (running, finish), self._work = self._work, None
+        self._outcome = _CANCELLED if running.task.cancelled() else _ended(running, finish)
+        self.kept_bytes = len(self._outcome.get("result", b""))
+
+
+def _ended(running: DetachedRequest, finish: Finish) -> dict[str, Any]:
+    try:
+        return {"status": "completed", "result": msgspec.Raw(encode(finish(running)))}
+    except ProtocolError as error:
+        return {"status": "failed", "error": error.to_dict()}
+    except Exception:  # noqa: BLE001 -- what broke is in the log, under the call
+        return {"status": "failed", "error": ProtocolError(INTERNAL_ERROR, "Internal error").to_dict()}
+
+
+_WORKING: dict[str, Any] = {"status": "working"}
+_CANCELLED: dict[str, Any] = {"status": "cancelled"}
+
+
+class Tasks:
+    """The tasks of one server."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, TaskRecord] = {}
+        self._ends: dict[str, asyncio.TimerHandle] = {}
+        self.tell: Tell = lambda _: None
+        """Called on every change."""
+
+    def has_room(self, agent: str) -> bool:
+        """Whether an agent may create another task; its oldest finished one is dropped if necessary."""
+        own = self._of(agent)
+        if len(own) >= MCP_AGENT_TASKS:
+            ended = next((record for record in own if record.is_over), None)
+            if ended is None:
+                return False
+            self._forget(ended.id)
+        return len(self._tasks) < MCP_TASKS
+
+    def create(self, agent: str, running: DetachedRequest, finish: Finish) -> dict[str, Any]:
+        """Create a task for running work and return the answer for the client."""
+        record = TaskRecord(agent, running, finish, self._changed)
+        self._tasks[record.id] = record
+        if (tell := outliving.get()) is not None:
+            tell(running.task)
+        loop = asyncio.get_running_loop()
+        self._ends[record.id] = loop.call_later(MCP_TASK_SECONDS, self._expire, record.id)
+        return {"resultType": "task", **record.summary()}
+
+    def _changed(self, record: TaskRecord) -> None:
+        self.tell(record)
+        if record.kept_bytes:
+            self._make_room(record)
+
+    def _make_room(self, newest: TaskRecord) -> None:
+        """Drop an agent's oldest results beyond its byte limit."""
+        own = self._of(newest.agent)
+        held = sum(record.kept_bytes for record in own)
+        for record in own:
+            if held <= MCP_AGENT_TASK_BYTES:
+                return
+            if record.kept_bytes and record is not newest:
+                held -= record.kept_bytes
+                self._forget(record.id)
+
+    def _of(self, agent: str) -> list[TaskRecord]:
+        return [record for record in self._tasks.values() if record.agent == agent]
+
+    def get(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
+        """`tasks/get`."""
+        return self._find(connection, params).view()
+
+    def own(self, connection: Connection, wanted: object) -> dict[str, TaskRecord]:
+        """Those of the named tasks that exist and belong to the client's agent."""
+        if not connection.has_tasks or not isinstance(wanted, list):
+            return {}
+        names = [name for name in wanted if isinstance(name, str)]
+        found = {name: self._tasks[name] for name in names if name in self._tasks}
+        return {name: record for name, record in found.items() if record.agent == connection.agent}
+
+    def update(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
+        """`tasks/update`: answers to the requests of a task."""
+        self._find(connection, params).give(read_answers(params))
+        return {}
+
+    def cancel(self, connection: Connection, params: dict[str, Any]) -> dict[str, Any]:
+        """`tasks/cancel`; a finished task stays as it is."""
+        self._find(connection, params).cancel()
+        return {}
+
+    def close(self) -> None:
+        """Cancel all tasks."""
+        for name in list(self._tasks):
+            self._expire(name)
+
+    def _find(self, connection: Connection, params: dict[str, Any]) -> TaskRecord:
+        check_has_tasks(connection)
+        name = params.get("taskId")
+        record = self._tasks.get(name) if isinstance(name, str) else None
+        # One message for both: an agent must not learn that another agent's task exists.
+        if record is None or record.agent != connection.agent:
+            raise ProtocolError(INVALID_PARAMS, "There is no such task")
+        return record
+
+    def _expire(self, name: str) -> None:
+        self._forget(name).cancel()
+
+    def _forget(self, name: str) -> TaskRecord:
+        """Drop a task and its timer."""
+        self._ends.pop(name).cancel()
+        return self._tasks.pop(name)
+
+
+def check_has_tasks(connection: Connection) -> None:
+    """Raise if the client does not support tasks."""
+    if not connection.has_tasks:
+        data: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+        raise ProtocolError(MISSING_CAPABILITY, f"The client does not offer {TASKS}", data)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

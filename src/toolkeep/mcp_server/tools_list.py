@@ -1,0 +1,39 @@
+"""Encodes tool lists for MCP. Equal tools give equal bytes."""
+
+from typing import Any
+
+import msgspec
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.redacted_schema import public_schema
+from toolkeep.mcp_protocol.jsonrpc import encode
+from toolkeep.providers import mcp as provider
+
+
+class ToolList:
+    """Encodes tools, with a cache."""
+
+    def __init__(self) -> None:
+        self._encoded: dict[tuple[str, str, bool], bytes] = {}
+
+    def encode(self, tools: list[RegisteredTool], *, is_modern: bool) -> msgspec.Raw:
+        """Encode an array of tools."""
+        known, kept = self._encoded, {}
+        parts = []
+        for tool in tools:
+            key = (tool.name, tool.definition_hash, is_modern)
+            part = known.get(key) or encode(tool_data(tool, is_modern=is_modern))
+            kept[key] = part
+            parts.append(part)
+        if len(known) > 2 * len(kept) + 1000:  # drop tools that no longer exist
+            self._encoded = kept
+        else:
+            known.update(kept)
+        return msgspec.Raw(b"[" + b",".join(parts) + b"]")
+
+
+def tool_data(tool: RegisteredTool, *, is_modern: bool) -> dict[str, Any]:
+    """One tool of a list, with the secret parts of its schema removed (VAL-6)."""
+    definition = tool.definition
+    parameters = public_schema(definition.parameters, is_sensitive=definition.sensitive)
+    return provider.tool_data(tool.name, definition, parameters, is_modern=is_modern)

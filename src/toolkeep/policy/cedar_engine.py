@@ -1,0 +1,521 @@
+"""Evaluates Cedar policies: may this principal (agent) do this action (call, see) on this resource (tool)?
+
+In come an agent, a registered tool and the facts of the call; out goes a `Verdict`. Only Allow with no error
+in the diagnostics allows: Cedar skips a policy that fails to evaluate, a forbid as well. A call is denied if
+a policy reads an argument that Cedar cannot represent. Evaluation is pure, so decisions are cached by exactly
+the values that the policies read.
+"""
+
+import hashlib
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import cedarpy
+import msgspec
+import orjson
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.json_values.pointers import pointer
+from toolkeep.policy.cedar_schema import CALL, CONTEXT_ATTRIBUTES, SEE, cedar_schema
+from toolkeep.policy.cedar_values import ArgumentShape, Path
+from toolkeep.policy.mentioned_hosts import Unreadable, mail_domains, url_hosts
+from toolkeep.policy.policy_set import Effect, Policies, Policy, Reads, tool_ancestors
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class LruCache(Generic[K, V]):
+    """Approximate LRU cache of two generations.
+
+    Holds at most `limit` values, and surely the newest half. Thread-safe.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._room = max(1, limit // 2)
+        self._lock = threading.Lock()
+        self._newer: dict[K, V] = {}
+        self._older: dict[K, V] = {}
+
+    def get(self, key: K) -> V | None:
+        """Look up a key and mark it as recently used; None on a miss."""
+        # No lock for a hit: one dict lookup is atomic, and most lookups hit.
+        found = self._newer.get(key)
+        return self._renewed(key) if found is None else found
+
+    def put(self, key: K, value: V) -> V:
+        """Insert a value."""
+        with self._lock:
+            return self._put(key, value)
+
+    def _renewed(self, key: K) -> V | None:
+        with self._lock:
+            found = self._older.get(key)
+            return None if found is None else self._put(key, found)
+
+    def _put(self, key: K, value: V) -> V:
+        if len(self._newer) >= self._room and key not in self._newer:
+            self._newer, self._older = {}, self._newer
+        self._newer[key] = value
+        return value
+
+
+CACHED_DECISIONS: Final = 1_000
+"""Cached decisions of the action `call` for one agent."""
+
+CACHED_SIGHTS: Final = 20_000
+"""Cached decisions of the action `see` for one agent: twice the largest registry."""
+
+CACHED_AGENTS: Final = 1_000
+"""Agents with cached decisions. The grant is part of the key."""
+
+PREPARED_TOOLS: Final = 2_000
+"""Tools whose Cedar schema and entities are cached, about 60 KB each."""
+
+KEY_BYTES: Final = 256
+"""Cache keys up to this size are kept verbatim; larger ones as their SHA-256."""
+
+UNKNOWN_EFFECT: Final = "Unknown"
+
+
+class AgentEntity(msgspec.Struct, frozen=True, kw_only=True):
+    """The principal: an agent with its permissions and capabilities as entity attributes."""
+
+    id: str
+    permissions: frozenset[str] = frozenset()
+    capabilities: frozenset[str] = frozenset()
+    """In their text form, `fs.read:./docs`."""
+
+
+class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of a call from which the Cedar context is built."""
+
+    arguments: Mapping[str, Any]
+    canonical: Mapping[str, str] = {}
+    """Canonical form of touched resources, by JSON Pointer of the argument."""
+    roots: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
+    programs: frozenset[str] = frozenset()
+    databases: frozenset[str] = frozenset()
+    session: str = ""
+    conversation: str = ""
+
+    def attributes(self, name: str) -> str | list[str]:
+        """A context attribute other than `arguments`; raises `Unreadable`."""
+        if (derive := _DERIVED.get(name)) is not None:
+            return sorted(derive(self.arguments))
+        value = getattr(self, name)
+        return value if isinstance(value, str) else sorted(value)
+
+
+_DERIVED: Final = {"mail_domains": mail_domains, "url_hosts": url_hosts}
+"""Attributes derived from the arguments, computed only if a policy reads them."""
+
+
+class _ContextView(msgspec.Struct, frozen=True):
+    """The part of a call that its policies read."""
+
+    record: dict[str, Any]
+    """The arguments as a Cedar record."""
+    attributes: dict[str, str | list[str]]
+    """The other context attributes that are read."""
+    lost: list[Path]
+    """Paths of arguments that Cedar cannot represent."""
+    unreadable: dict[str, str]
+    """Context attributes that cannot be derived with certainty, and why."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of an evaluation: allow or deny, and the deciding policies."""
+
+    is_allowed: bool
+    policies: tuple[str, ...] = ()
+    """The ids of the permits that allowed it, or of the forbids that denied it."""
+    asks: bool = False
+    """Whether a permitting policy is annotated `@ask` (approval required)."""
+    spared_by: tuple[str, ...] = ()
+    """The ids of the `@silent` permits that override an `@ask`."""
+    errors: tuple[str, ...] = ()
+    """Evaluation errors. Any error denies."""
+    is_cached: bool = False
+    request_hash: str = ""
+    """SHA-256 of principal, resource and every value that the policies read."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one policy evaluated alone."""
+
+    policy: str
+    effect: Effect
+    is_satisfied: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _MatchingPolicies:
+    """The policies whose scope matches one action on one tool, and which context paths they read."""
+
+    policies: tuple[Policy, ...]
+    handle: cedarpy.PolicySet
+    attributes: tuple[str, ...]
+    arguments: tuple[str, ...]
+    """Names of the top-level arguments that are read."""
+    reads_all: bool
+    """Whether a policy reads `context.arguments` as a whole."""
+    read: frozenset[Path]
+    """Argument paths whose values are read."""
+    looked: frozenset[Path]
+    """Argument paths tested with `has`."""
+    reads_nothing: bool
+    """Whether no policy reads the context, so that all calls of the tool share one decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PreparedTool:
+    """Cedar schema, entities and policies of one tool, built once."""
+
+    key: tuple[str, bool]
+    is_sensitive: bool
+    shape: ArgumentShape
+    schema: cedarpy.Schema
+    entities: cedarpy.Entities
+    call: _MatchingPolicies
+    see: _MatchingPolicies
+
+
+class Engine:
+    """Evaluates one immutable policy set; another set needs another engine. Thread-safe."""
+
+    def __init__(self, policies: Policies) -> None:
+        self.policies = policies
+        self._tools: LruCache[tuple[str, bool], _PreparedTool] = LruCache(PREPARED_TOOLS)
+        self._parts: LruCache[tuple[str, ...], _MatchingPolicies] = LruCache(PREPARED_TOOLS)
+        self._agents: LruCache[AgentEntity, tuple[_Decisions, _Decisions]] = LruCache(CACHED_AGENTS)
+
+    def decide(self, agent: AgentEntity, tool: RegisteredTool, facts: CallFacts) -> Verdict:
+        """Evaluate the action `call`."""
+        try:
+            return self._decide(agent, tool, facts)
+        except BaseException as error:  # noqa: BLE001 -- whatever breaks denies
+            return _undecided(error)
+
+    def may_see(self, agent: AgentEntity, tool: RegisteredTool) -> Verdict:
+        """Evaluate the action `see`. It has no context, so the decision depends on agent and tool alone."""
+        try:
+            prepared = self._prepare(tool)
+            key = (prepared.key, b"")
+            seen = self._caches(agent)[1]
+            known = seen.get(key)
+            if known is not None:
+                return known
+            verdict = self._evaluate(agent, prepared, prepared.see, _request(agent, tool.name, SEE, "{}"))
+            return _cache(seen, key, verdict)
+        except BaseException as error:  # noqa: BLE001 -- whatever breaks denies
+            return _undecided(error)
+
+    def each(self, agent: AgentEntity, tool: RegisteredTool, facts: CallFacts) -> list[Finding]:
+        """Evaluate each matching policy alone, for `explain`."""
+        try:
+            prepared = self._prepare(tool)
+            seen = _context_view(prepared, facts)
+            request = _request(agent, tool.name, CALL, _context(seen, facts))
+        except BaseException as error:  # noqa: BLE001 -- any failure is reported for each
+            undecided = _undecided(error)
+            return [_finding(one, undecided) for one in self.policies.applying(CALL, tool.definition)]
+        return [
+            _finding(one, self._evaluate_alone(agent, prepared, one, request, seen))
+            for one in prepared.call.policies
+        ]
+
+    def _evaluate_alone(
+        self,
+        agent: AgentEntity,
+        prepared: _PreparedTool,
+        policy: Policy,
+        request: dict[str, Any],
+        seen: _ContextView,
+    ) -> Verdict:
+        try:
+            alone = _part((policy,))
+            return _unrepresentable(seen, alone) or self._evaluate(agent, prepared, alone, request)
+        except BaseException as error:  # noqa: BLE001 -- whatever breaks denies
+            return _undecided(error)
+
+    def _decide(self, agent: AgentEntity, tool: RegisteredTool, facts: CallFacts) -> Verdict:
+        prepared = self._prepare(tool)
+        seen = _context_view(prepared, facts)
+        # Before the cache: such a call has no complete key, and its denial depends on the missing value.
+        if (seen.lost or seen.unreadable) and (denied := _unrepresentable(seen, prepared.call)) is not None:
+            return denied
+        key = (prepared.key, _read_values(prepared.call, seen))
+        decisions = self._caches(agent)[0]
+        known = decisions.get(key)
+        if known is not None:
+            return known
+        request = _request(agent, tool.name, CALL, _context(seen, facts))
+        verdict = self._evaluate(agent, prepared, prepared.call, request)
+        verdict = msgspec.structs.replace(verdict, request_hash=_hash(agent, key))
+        return _cache(decisions, key, verdict)
+
+    def _evaluate(
+        self, agent: AgentEntity, prepared: _PreparedTool, part: _MatchingPolicies, request: dict[str, Any]
+    ) -> Verdict:
+        """Run Cedar and read its diagnostics."""
+        entities = prepared.entities.with_added_json_str(_agent_json(agent), prepared.schema)
+        answer = cedarpy.is_authorized(request, part.handle, entities, prepared.schema)
+        # Fail closed on any error: Cedar drops a policy that errors and decides by the rest, so a forbid that
+        # compares a missing attribute would stop forbidding.
+        errors = answer.diagnostics.errors
+        if errors or answer.decision is cedarpy.Decision.NoDecision:
+            return Verdict(
+                is_allowed=False, errors=_shown_errors(errors, part, is_sensitive=prepared.is_sensitive)
+            )
+        named = answer.diagnostics.id_annotations_by_reason
+        deciding = tuple(sorted(named[reason] for reason in answer.diagnostics.reasons))
+        by_id = self.policies.by_id
+        # `@silent` wins over `@ask` among the permits that hold; a high danger level asks anyway
+        # (`approve.py`).
+        wants_asking = any(by_id[policy].asks for policy in deciding)
+        silent = tuple(policy for policy in deciding if by_id[policy].is_silent)
+        return Verdict(
+            is_allowed=answer.decision is cedarpy.Decision.Allow,
+            policies=deciding,
+            asks=wants_asking and not silent,
+            spared_by=silent if wants_asking else (),
+        )
+
+    def _prepare(self, tool: RegisteredTool) -> _PreparedTool:
+        # `is_built_in` is an attribute of the entity and not part of the definition, so it belongs to the
+        # key.
+        key = (tool.definition_hash or tool.definition.hash, tool.is_built_in)
+        prepared = self._tools.get(key)
+        if prepared is not None:
+            return prepared
+        call = self._part_of(CALL, tool.definition)
+        # Only the arguments that policies read are converted: Cedar's cost grows with each value in the
+        # context.
+        shape = ArgumentShape(tool.arguments.schema, None if call.reads_all else frozenset(call.arguments))
+        schema = cedarpy.Schema.from_json_str(_json(cedar_schema(shape.shape)))
+        prepared = _PreparedTool(
+            key=key,
+            is_sensitive=tool.definition.sensitive,
+            shape=shape,
+            schema=schema,
+            entities=cedarpy.Entities.from_json_str(_json(tool_entities(tool)), schema),
+            call=call,
+            see=self._part_of(SEE, tool.definition),
+        )
+        return self._tools.put(key, prepared)
+
+    def _part_of(self, action: str, tool: ToolDefinition) -> _MatchingPolicies:
+        """Tools matched by the same policies share one parsed policy set."""
+        policies = self.policies.applying(action, tool)
+        key = tuple(policy.id for policy in policies)
+        return self._parts.get(key) or self._parts.put(key, _part(policies))
+
+    def _caches(self, agent: AgentEntity) -> "tuple[_Decisions, _Decisions]":
+        """Decision caches of an agent.
+
+        The grant is part of the key, so a changed grant starts with empty caches.
+        """
+        known = self._agents.get(agent)
+        return known or self._agents.put(agent, (LruCache(CACHED_DECISIONS), LruCache(CACHED_SIGHTS)))
+
+
+Key = tuple[tuple[str, bool], bytes]
+_Decisions = LruCache[Key, Verdict]
+
+
+def _cache(decisions: _Decisions, key: Key, verdict: Verdict) -> Verdict:
+    """Cache a verdict unless it has errors.
+
+    Those may be transient, and a denial by accident must not stick.
+    """
+    if not verdict.errors:
+        decisions.put(key, msgspec.structs.replace(verdict, is_cached=True))
+    return verdict
+
+
+def tool_entities(tool: RegisteredTool) -> list[dict[str, Any]]:
+    """The tool and its ancestors (category, sources) as Cedar entities in JSON."""
+    definition = tool.definition
+    effects = definition.effects
+    attributes = {
+        "danger": definition.danger_level.rank,
+        "category": definition.category.value,
+        "source": definition.source.kind,
+        # Undeclared effects are "Unknown", not an empty set: a policy for tools without write effects must
+        # not match.
+        "effects": [UNKNOWN_EFFECT] if effects is None else [effect.value for effect in effects],
+        "requires": list(definition.required_permissions),
+        "capabilities": list(map(str, definition.capabilities)),
+        "isolation": definition.constraints.isolation.rank,
+        "is_built_in": tool.is_built_in,
+        "version": definition.version,
+    }
+    ancestors = [uid._asdict() for uid in tool_ancestors(definition)]
+    itself = {"uid": {"type": "Tool", "id": tool.name}, "attrs": attributes, "parents": ancestors}
+    return [itself, *({"uid": uid, "attrs": {}, "parents": []} for uid in ancestors)]
+
+
+def _agent_json(agent: AgentEntity) -> str:
+    attributes = {"permissions": sorted(agent.permissions), "capabilities": sorted(agent.capabilities)}
+    return _json([{"uid": {"type": "Agent", "id": agent.id}, "attrs": attributes, "parents": []}])
+
+
+def _request(agent: AgentEntity, tool: str, action: str, context: str) -> dict[str, Any]:
+    return {
+        "principal": {"type": "Agent", "id": agent.id},
+        "action": {"type": "Action", "id": action},
+        "resource": {"type": "Tool", "id": tool},
+        "context": context,
+    }
+
+
+_NOTHING_SEEN: Final = _ContextView({}, {}, [], {})
+
+
+def _context_view(prepared: _PreparedTool, facts: CallFacts) -> _ContextView:
+    """Project a call onto what its policies read."""
+    part = prepared.call
+    if part.reads_nothing:
+        return _NOTHING_SEEN
+    arguments = facts.arguments
+    if not part.reads_all:
+        arguments = {name: arguments[name] for name in part.arguments if name in arguments}
+    lost: list[Path] = []
+    record = prepared.shape.record(arguments, facts.canonical, lost)
+    attributes: dict[str, str | list[str]] = {}
+    unreadable: dict[str, str] = {}
+    for name in part.attributes:
+        try:
+            attributes[name] = facts.attributes(name)
+        except Unreadable as error:
+            where = f" in {error.pointer}" if error.pointer else ""
+            unreadable[name] = f"policies read context.{name}, and there is {error.what}{where}"
+    return _ContextView(record, attributes, lost, unreadable)
+
+
+def _context(seen: _ContextView, facts: CallFacts) -> str:
+    """The Cedar context as JSON.
+
+    Cedar's schema demands every attribute; those that no policy reads are left cheap.
+    """
+    unread = {
+        name: [] if name in _DERIVED else facts.attributes(name)
+        for name in _OTHER_ATTRIBUTES - seen.attributes.keys()
+    }
+    return _json({"arguments": seen.record, **unread, **seen.attributes})
+
+
+def _part(policies: tuple[Policy, ...]) -> _MatchingPolicies:
+    reads: frozenset[Reads] = frozenset().union(*(policy.context_reads for policy in policies))
+    looks: frozenset[Reads] = frozenset().union(*(policy.context_looks for policy in policies))
+    read, looked = _in_arguments(reads), _in_arguments(looks)
+    attributes = _OTHER_ATTRIBUTES if () in reads else _OTHER_ATTRIBUTES & {path[0] for path in reads | looks}
+    return _MatchingPolicies(
+        policies=policies,
+        handle=cedarpy.PolicySet.from_str("\n".join(policy.text for policy in policies)),
+        attributes=tuple(sorted(attributes)),
+        arguments=tuple(sorted({place[0] for place in read | looked if place})),
+        reads_all=() in read,
+        read=read,
+        looked=looked,
+        reads_nothing=not (attributes or read or looked),
+    )
+
+
+def _in_arguments(paths: frozenset[Reads]) -> frozenset[Path]:
+    """Context paths as argument paths; a read of the whole context reads all arguments."""
+    return frozenset(path[1:] for path in paths if path[:1] in ((), ("arguments",)))
+
+
+_OTHER_ATTRIBUTES: Final = frozenset(CONTEXT_ATTRIBUTES)
+
+
+_NOTHING_READ: Final = b"[]"
+
+
+def _read_values(part: _MatchingPolicies, seen: _ContextView) -> bytes:
+    """Cache key: an injective encoding of exactly the values that the policies read.
+
+    Cedar's JSON form distinguishes true, 1 and 1.0, and an absent attribute from every value. Two calls with
+    one key would share a decision, so no distinction that a policy can make may be lost here.
+    """
+    if part.reads_nothing:
+        return _NOTHING_READ
+    values = [*(seen.attributes[name] for name in part.attributes), seen.record]
+    written = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
+    # A verbatim key begins with "[", so it cannot equal a hashed one: nobody can craft arguments that
+    # collide.
+    return written if len(written) <= KEY_BYTES else b"#" + hashlib.sha256(written).digest()
+
+
+def _is_read(path: Path, part: _MatchingPolicies) -> bool:
+    """Whether omitting a path changes what a policy reads or what `has` returns."""
+    above = any(place[: len(path)] == path for place in part.read | part.looked)
+    return above or any(path[: len(place)] == place for place in part.read)
+
+
+def _unrepresentable(seen: _ContextView, part: _MatchingPolicies) -> Verdict | None:
+    """Deny if policies read a value that was omitted.
+
+    An allowlist (`containsAll`) would pass on the missing value.
+    """
+    told = tuple(why for name, why in seen.unreadable.items() if name in part.attributes)
+    if told:
+        return Verdict(is_allowed=False, errors=told)
+    unheld = [path for path in seen.lost if _is_read(path, part)]
+    if not unheld:
+        return None
+    places = ", ".join(sorted(map(pointer, unheld)))
+    return Verdict(is_allowed=False, errors=(f"policies read {places}, which Cedar cannot hold",))
+
+
+def _finding(policy: Policy, verdict: Verdict) -> Finding:
+    return Finding(
+        policy=policy.id,
+        effect=policy.effect,
+        is_satisfied=policy.id in verdict.policies,
+        error=next(iter(verdict.errors), ""),
+    )
+
+
+def _shown_errors(errors: Iterable[str], part: _MatchingPolicies, *, is_sensitive: bool) -> tuple[str, ...]:
+    """Cedar's errors with our policy ids.
+
+    They may quote values, so those of a sensitive tool are replaced.
+    """
+    told = [] if is_sensitive else [_with_ids(error, part) for error in errors]
+    return tuple(told) or ("Cedar could not decide",)
+
+
+def _with_ids(error: str, part: _MatchingPolicies) -> str:
+    def named(match: re.Match[str]) -> str:
+        number = int(match[1])
+        return f"`{part.policies[number].id}`" if number < len(part.policies) else match[0]
+
+    return re.sub(r"`policy(\d{1,6})`", named, error)
+
+
+def _undecided(error: BaseException) -> Verdict:
+    """Fail closed: any exception denies.
+
+    A Rust panic inside Cedar is a BaseException, so it is matched by name.
+    """
+    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+        return Verdict(is_allowed=False, errors=(f"the policy could not be asked: {type(error).__name__}",))
+    raise error
+
+
+def _hash(agent: AgentEntity, key: Key) -> str:
+    who = [agent.id, sorted(agent.permissions), sorted(agent.capabilities), *key[0], key[1].hex()]
+    return hashlib.sha256(orjson.dumps(who)).hexdigest()
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()

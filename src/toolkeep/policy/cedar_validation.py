@@ -1,0 +1,219 @@
+"""Validates policies against the registered tools and declared agents, before any call is decided by them.
+
+Cedar's validator checks types; entities that do not exist and policies that can never hold are found here.
+Without it a misspelled tool name in a forbid would silently forbid nothing.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final, NamedTuple, get_args
+
+import cedarpy
+import orjson
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.tool import SourceKind
+from toolkeep.definitions.vocabulary import Category
+from toolkeep.policy.cedar_schema import (
+    AGENT_ATTRIBUTES,
+    CALL,
+    CONTEXT_ATTRIBUTES,
+    ENTITY_TYPES,
+    NO_ARGUMENTS,
+    SEE,
+    TOOL_ATTRIBUTES,
+    Shape,
+    cedar_schema,
+    read_shape,
+)
+from toolkeep.policy.policy_set import Policies, Policy, PolicyProblem, Scope, Uid, tool_ancestors
+from toolkeep.text.display import echo_name
+from toolkeep.text.nearest import did_you_mean
+
+CHECKS: Final = 20_000
+"""Maximum number of pairs of policy and argument shape that one validation checks, 0.2 ms each."""
+
+
+def check_policies(
+    policies: Policies, tools: Iterable[RegisteredTool], agents: Iterable[str]
+) -> list[PolicyProblem]:
+    """All problems of a policy set, given the registered tools and declared agents."""
+    world = _KnownEntities(list(tools), frozenset(agents))
+    problems: list[PolicyProblem] = []
+    sound: list[Policy] = []
+    for policy in policies.policies:
+        found = [*_unknown_names(policy, world), *_unknown_attributes(policy, world)]
+        problems.extend(found)
+        if not found:
+            sound.append(policy)
+    problems.extend(_validate(sound, world))
+    return sorted(problems, key=lambda problem: (problem.source, problem.line, problem.column))
+
+
+class _KnownEntities:
+    """The registered tools and declared agents that policies may name."""
+
+    def __init__(self, tools: list[RegisteredTool], agents: frozenset[str]) -> None:
+        self.tools = tools
+        ancestors = {uid for tool in tools for uid in tool_ancestors(tool.definition)}
+        self.names: dict[str, frozenset[str]] = {
+            "Agent": agents,
+            "Tool": frozenset(tool.name for tool in tools),
+            "Category": frozenset(category.value for category in Category),
+            "Source": frozenset(get_args(SourceKind)) | {uid.id for uid in ancestors if uid.type == "Source"},
+            "Action": frozenset((CALL, SEE)),
+        }
+        self._shapes: dict[int, Shape] = {}
+        self._within: dict[Scope, list[RegisteredTool]] = {}
+        self.kinds: dict[tuple[frozenset[str] | None, Scope], list[tuple[str, Shape]]] = {}
+        """Distinct argument shapes, by the names that are read and the scope that matches their tools."""
+
+    def within(self, scope: Scope) -> list[RegisteredTool]:
+        """The tools that a policy's scope matches."""
+        if scope not in self._within:
+            self._within[scope] = [
+                tool
+                for tool in self.tools
+                if scope.admits(Uid("Tool", tool.name), tool_ancestors(tool.definition))
+            ]
+        return self._within[scope]
+
+    def shape(self, tool: RegisteredTool) -> Shape:
+        """The Cedar shape of a tool's arguments."""
+        if id(tool) not in self._shapes:
+            self._shapes[id(tool)] = read_shape(tool.arguments.schema)
+        return self._shapes[id(tool)]
+
+
+def _unknown_names(policy: Policy, world: _KnownEntities) -> Iterator[PolicyProblem]:
+    for name in sorted(policy.types | {uid.type for uid in policy.entities}):
+        if name not in ENTITY_TYPES:
+            message = f"names the entity type '{echo_name(name)}', which does not exist"
+            yield policy.problem(message, did_you_mean(name, ENTITY_TYPES))
+    for uid in sorted(policy.entities):
+        known = world.names.get(uid.type)
+        if known is not None and uid.id not in known:
+            yield policy.problem(f"names {uid}, which does not exist", did_you_mean(uid.id, known))
+
+
+def _unknown_attributes(policy: Policy, world: _KnownEntities) -> Iterator[PolicyProblem]:
+    known: dict[str, Collection[str]] = {
+        "principal": AGENT_ATTRIBUTES,
+        "resource": TOOL_ATTRIBUTES,
+        "context": ("arguments", *CONTEXT_ATTRIBUTES),
+    }
+    for path in sorted(policy.reads | policy.looks):
+        names = known.get(path[0], ())
+        if len(path) > 1 and path[1] not in names:
+            message = f"reads {path[0]}.{echo_name(path[1])}, which does not exist"
+            yield policy.problem(message, did_you_mean(path[1], names))
+    tools = world.within(policy.resource)
+    for name in sorted(policy.argument_names or ()):
+        if tools and not any(name in world.shape(tool).attributes for tool in tools):
+            yield _unknown_argument(policy, name, tools, world)
+
+
+def _unknown_argument(
+    policy: Policy, name: str, tools: list[RegisteredTool], world: _KnownEntities
+) -> PolicyProblem:
+    of_whom = f"'{tools[0].name}'" if len(tools) == 1 else "any tool that it is about"
+    if any(name in tool.definition.properties for tool in tools):
+        message = f"reads the argument '{echo_name(name)}' of {of_whom}, which policies cannot see"
+        return policy.problem(message, "read another: it is secret, or of a type that Cedar lacks")
+    message = f"reads the argument '{echo_name(name)}', which is no argument of {of_whom}"
+    return policy.problem(message, did_you_mean(name, {n for t in tools for n in world.shape(t).attributes}))
+
+
+class _Group(NamedTuple):
+    """Policies that are validated against one schema."""
+
+    arguments: Shape
+    tool: str
+    """A tool with this shape; empty if the arguments do not matter."""
+    policies: list[Policy]
+
+
+def _validate(policies: list[Policy], world: _KnownEntities) -> Iterator[PolicyProblem]:
+    """Run Cedar's validator on each policy for each argument shape that it applies to."""
+    groups: dict[bytes, _Group] = {}
+    for policy in policies:
+        # A policy about arguments of tools that are not registered yet is in no group, and is not validated.
+        for tool, shape in _argument_kinds(policy, world):
+            key = orjson.dumps(shape.to_cedar(), option=orjson.OPT_SORT_KEYS)
+            groups.setdefault(key, _Group(shape, tool, [])).policies.append(policy)
+    if sum(len(group.policies) for group in groups.values()) > CHECKS:
+        message = f"checking them for every tool takes more than {CHECKS} steps"
+        mend = "name tools or categories in the heads of policies that read arguments"
+        yield PolicyProblem(source="", message=message, mend=mend)
+        return
+    possible: set[str] = set()
+    told: set[tuple[str, str]] = set()
+    for group in groups.values():
+        for policy, error in _validate_group(group, possible):
+            if (policy.id, error) not in told:
+                told.add((policy.id, error))
+                whose = f" for tool '{group.tool}'" if group.tool else ""
+                yield policy.problem(f"is wrong{whose}: {error}", _mend(error))
+    wrong = {name for name, _ in told}
+    checked = {policy.id: policy for group in groups.values() for policy in group.policies}
+    for policy in checked.values():
+        if policy.id not in possible and policy.id not in wrong:
+            mend = "compare its conditions with its head and with the types of what it reads"
+            yield policy.problem("can never hold, whatever is called", mend)
+
+
+def _argument_kinds(policy: Policy, world: _KnownEntities) -> Iterable[tuple[str, Shape]]:
+    """The distinct argument shapes to validate a policy against, reduced to what it reads."""
+    names = policy.argument_names
+    if names is not None and not names:
+        return [("", NO_ARGUMENTS)]
+    if (names, policy.resource) not in world.kinds:
+        world.kinds[names, policy.resource] = _kinds(names, world.within(policy.resource), world)
+    return world.kinds[names, policy.resource]
+
+
+def _kinds(
+    names: frozenset[str] | None, tools: list[RegisteredTool], world: _KnownEntities
+) -> list[tuple[str, Shape]]:
+    kinds: dict[bytes, tuple[str, Shape]] = {}
+    for tool in tools:
+        shape = world.shape(tool)
+        if names is not None:
+            shape = shape.only(names)
+        kinds.setdefault(orjson.dumps(shape.to_cedar(), option=orjson.OPT_SORT_KEYS), (tool.name, shape))
+    return list(kinds.values())
+
+
+_NEVER_TYPED: Final = ' when { 1 < "" };'
+"""A type error appended to a copy of each policy. The validator skips code after a condition that can never
+hold, so a missing error shows that the policy never holds. cedarpy does not expose the validator's own
+warning."""
+
+
+def _validate_group(group: _Group, possible: set[str]) -> Iterator[tuple[Policy, str]]:
+    schema = cedarpy.Schema.from_json_str(orjson.dumps(cedar_schema(group.arguments)).decode())
+    texts = [text for p in group.policies for text in (p.text, p.text.removesuffix(";") + _NEVER_TYPED)]
+    result = cedarpy.validate_policies("\n".join(texts), schema)
+    errors: dict[int, list[str]] = {}
+    for error in result.errors:
+        # Without a policy id the whole text failed to parse; nothing was validated, so blame the first
+        # policy.
+        number = int(error.policy_id.removeprefix("policy") or 0)
+        errors.setdefault(number, []).append(re.sub(r"^for policy `[^`]*`, ", "", error.error))
+    for number, policy in enumerate(group.policies):
+        yield from ((policy, error) for error in errors.get(2 * number, ()))
+        if 2 * number + 1 in errors:
+            possible.add(policy.id)
+
+
+_MENDS: Final = (
+    ("optional attribute", "ask for it first: context.arguments has NAME && …"),
+    ('Action::"see"', 'write action == Action::"call" in its head: seeing a tool has no context'),
+    ("not found", "name the tools that have it in the head, resource == Tool::…"),
+    ("applicable action", "in a head the principal is an Agent and the resource a Tool"),
+)
+
+
+def _mend(error: str) -> str:
+    """A hint for a validator error, guessed from its text, which is shown beside it."""
+    return next((mend for words, mend in _MENDS if words in error), "make the types agree")

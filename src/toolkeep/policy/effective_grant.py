@@ -1,0 +1,106 @@
+"""The effective grant of an agent, and whether it covers a touched resource (POL-1, POL-3)."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.parameter import TOUCH_FORMS
+from toolkeep.definitions.vocabulary import TouchForm
+from toolkeep.json_values.canonical import canonical_hash
+from toolkeep.network.hosts import Host, HostScope
+from toolkeep.policy.path_grants import Folder, Written
+from toolkeep.policy.policy_settings import Grant
+from toolkeep.policy.program_grants import Program
+from toolkeep.policy.resolved_path import PathRefused, ResolvedPath
+from toolkeep.policy.touched_resources import ANY_SCOPE, Touched
+from toolkeep.sandbox.import_guard import writable_folders
+
+
+class EffectiveGrant:
+    """A parsed grant. Raises ValueError for a scope that cannot be parsed."""
+
+    def __init__(self, grant: Grant, *, base: str, search: str, written: Written = writable_folders) -> None:
+        """Relative folders and programs in the grant start from `base`, the project."""
+        self.grant = grant
+        self.capabilities = frozenset(map(str, grant.capabilities))
+        self.permissions = frozenset(grant.permissions)
+        self.hash = canonical_hash([sorted(self.capabilities), sorted(self.permissions)])
+        self._scopes = [
+            (held.kind, held.scope, _scope(held, base, search, written))
+            for held in grant.capabilities
+            if held.scope not in ANY_SCOPE  # least privilege: an empty scope grants nothing
+        ]
+
+    def holds(self, kind: str) -> bool:
+        """Whether the agent holds any scope of a capability kind."""
+        return any(kind == held for held, _, _ in self._scopes)
+
+    def places(self, kind: str) -> Iterator[ResolvedPath]:
+        """The granted folders or programs of a kind, resolved now; the caller closes them."""
+        for held, _, scope in self._scopes:
+            if held == kind and isinstance(scope, (Folder, Program)):
+                with contextlib.suppress(PathRefused):  # a missing folder grants nothing
+                    yield scope.place()
+
+    def hosts(self, kind: str) -> Iterator[str]:
+        """The granted host scopes of a kind."""
+        yield from (
+            str(scope) for held, _, scope in self._scopes if held == kind and isinstance(scope, HostScope)
+        )
+
+    def root_of(self, touched: Touched) -> str | None:
+        """The granted scope, as written, that contains a resource; None if the grant does not cover it."""
+        for kind, text, scope in self._scopes:
+            if kind == touched.kind and _contains(scope, touched):
+                return text
+        return None
+
+    def folder_of(self, root: str, kind: str) -> Folder | None:
+        """The granted folder with this text."""
+        scopes = (scope for held, text, scope in self._scopes if (held, text) == (kind, root))
+        return next((scope for scope in scopes if isinstance(scope, Folder)), None)
+
+
+Scope = Folder | HostScope | Program | str
+
+
+def requirement_contains(capability: Capability, touched: Touched, *, base: str, search: str) -> bool:
+    """Whether a resource lies inside a capability that the tool requires."""
+    if capability.scope in ANY_SCOPE:
+        return True
+    try:
+        return _contains(_scope(capability, base, search), touched)
+    except ValueError:
+        return False
+
+
+def check_scopes(capabilities: Iterable[Capability]) -> None:
+    """Raise ValueError for the first scope of a grant that cannot be parsed."""
+    for capability in capabilities:
+        if capability.scope not in ANY_SCOPE:
+            _scope(capability, "/", "")
+
+
+def _scope(held: Capability, base: str, search: str, written: Written = writable_folders) -> Scope:
+    match TOUCH_FORMS[held.kind]:
+        case TouchForm.PATH:
+            return Folder(held.scope, base, written)
+        case TouchForm.URL:
+            return HostScope.read(held.scope)
+        case TouchForm.ARGV:
+            return Program(held.scope, base, search)
+        case _:
+            return held.scope
+
+
+def _contains(scope: Scope, touched: Touched) -> bool:
+    thing = touched.thing
+    # The kind of thing must match the kind of scope: a host that is spelled like a path is covered by no
+    # folder.
+    if isinstance(scope, (Folder, Program)):
+        return isinstance(thing, ResolvedPath) and scope.contains(thing)
+    if isinstance(scope, HostScope):
+        if isinstance(thing, HostScope):
+            return scope.covers(thing)
+        return isinstance(thing, Host) and scope.contains(thing)
+    return scope == thing

@@ -1,0 +1,165 @@
+"""Parsed policies: effect, scope, entities and attributes that each reads, and its source position."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.errors import Code, ToolkeepError
+from toolkeep.json_values.canonical import canonical_hash
+from toolkeep.text.display import echo_name
+
+Effect = Literal["permit", "forbid"]
+Reads = tuple[str, ...]
+"""An access path: a variable and its attributes, `("context", "arguments", "path")`."""
+
+
+class Uid(NamedTuple):
+    """A Cedar entity UID: `Tool::"read_file"`."""
+
+    type: str
+    id: str
+
+    def __str__(self) -> str:
+        return f'{self.type}::"{echo_name(self.id)}"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyProblem:
+    """One validation problem: where, what, and how to fix it."""
+
+    source: str
+    policy: str = ""
+    """Its id, if it has one."""
+    line: int = 0
+    column: int = 0
+    """One-based position of the policy; zero if no policy is at fault."""
+    message: str
+    mend: str
+
+    def __str__(self) -> str:
+        place = f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+        named = f" policy '{self.policy}'" if self.policy else ""
+        return f"{place}:{named} {self.message}; {self.mend}"
+
+
+class PoliciesRefused(ToolkeepError):
+    """A policy set that fails validation; holds every problem."""
+
+    def __init__(self, problems: Sequence[PolicyProblem]) -> None:
+        shown = "\n".join(map(str, problems[:20]))
+        super().__init__(Code.POLICIES_INVALID, f"the policies cannot be used:\n{shown}")
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """One scope constraint of a policy (principal, action or resource): any, `==`, `in` or `is`."""
+
+    operator: str
+    entities: tuple[Uid, ...] = ()
+    type: str = ""
+
+    def admits(self, itself: Uid, ancestors: Collection[Uid]) -> bool:
+        """Whether it matches an entity with these ancestors; in Cedar an entity is `in` itself."""
+        # Mirrors Cedar's own semantics. A policy that Cedar would match must never be filtered out here.
+        if self.type and self.type != itself.type:
+            return False
+        if not self.entities:
+            return True
+        if self.operator == "==":
+            return itself in self.entities
+        return any(entity == itself or entity in ancestors for entity in self.entities)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """One parsed policy."""
+
+    id: str
+    effect: Effect
+    asks: bool
+    """Annotated `@ask`: approval is required if it permits."""
+    is_silent: bool
+    """Annotated `@silent`: overrides `@ask` of other permits if it permits."""
+    reason: str
+    source: str
+    line: int
+    column: int
+    text: str
+    tree: dict[str, Any] = field(repr=False)
+    """The policy in Cedar's JSON format (EST)."""
+    principal: Scope
+    action: Scope
+    resource: Scope
+    entities: frozenset[Uid]
+    """Every entity UID in its scope or conditions."""
+    types: frozenset[str]
+    reads: frozenset[Reads]
+    """Access paths whose values it reads."""
+    looks: frozenset[Reads]
+    """Access paths that it tests with `has`."""
+
+    @property
+    def context_reads(self) -> frozenset[Reads]:
+        """Paths read below the context, `("arguments", "path")`; the empty path is the whole context."""
+        return frozenset(path[1:] for path in self.reads if path[0] == "context")
+
+    @property
+    def context_looks(self) -> frozenset[Reads]:
+        """Paths tested with `has` below the context."""
+        return frozenset(path[1:] for path in self.looks if path[0] == "context")
+
+    @property
+    def argument_names(self) -> frozenset[str] | None:
+        """Names of the arguments that it reads or tests; None if it reads all at once."""
+        if self.context_reads & {(), ("arguments",)}:
+            return None
+        paths = self.context_reads | self.context_looks
+        return frozenset(path[1] for path in paths if path[0] == "arguments" and len(path) > 1)
+
+    def applies_to(self, action: str) -> bool:
+        """Whether its scope matches an action."""
+        return self.action.admits(Uid("Action", action), ())
+
+    def problem(self, message: str, mend: str) -> PolicyProblem:
+        """A problem at the position of this policy."""
+        return PolicyProblem(
+            source=self.source, policy=self.id, line=self.line, column=self.column, message=message, mend=mend
+        )
+
+
+@dataclass(frozen=True)
+class Policies:
+    """A parsed policy set; made by `cedar_parser.read_policies` alone."""
+
+    policies: tuple[Policy, ...]
+    """Sorted by id, so that the hash does not depend on the order of files."""
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 over all policies: names the policy set in decisions and approvals."""
+        return canonical_hash({policy.id: policy.tree for policy in self.policies})
+
+    @cached_property
+    def by_id(self) -> dict[str, Policy]:
+        """The policies by their ids."""
+        return {policy.id: policy for policy in self.policies}
+
+    def applying(self, action: str, tool: ToolDefinition) -> tuple[Policy, ...]:
+        """The policies whose scope matches an action on a tool; the others cannot affect a decision."""
+        itself, ancestors = Uid("Tool", tool.name), tool_ancestors(tool)
+        return tuple(
+            policy
+            for policy in self.policies
+            if policy.applies_to(action) and policy.resource.admits(itself, ancestors)
+        )
+
+
+def tool_ancestors(tool: ToolDefinition) -> tuple[Uid, ...]:
+    """Ancestors of a tool entity: its category, its kind of source, and `mcp:ORIGIN` if it is imported."""
+    sources: list[str] = [tool.source.kind]
+    if tool.source.origin:
+        sources.append(f"{tool.source.kind}:{tool.source.origin}")
+    return (Uid("Category", tool.category.value), *(Uid("Source", source) for source in sources))

@@ -1,0 +1,80 @@
+"""Policy configuration of a keep. Imports no policy engine, so that listing tools stays cheap."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from toolkeep.definitions.capability import Capability
+from toolkeep.sandbox.trusted_paths import TrustedPath
+
+
+class PolicySource(msgspec.Struct, frozen=True, kw_only=True):
+    """A Cedar policy text and its origin."""
+
+    name: str
+    text: str
+    is_ours: bool = False
+    """Whether its policies may use ids with the reserved prefix."""
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True):
+    """A test case for policies: a call that they must allow or deny before they are used."""
+
+    place: str
+    """Its source position."""
+    agent: str
+    tool: str
+    arguments: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    is_allowed: bool
+    policy: str = ""
+    """The policy that should decide it; empty for any."""
+
+
+DEFAULT_PERMISSIONS: Final = ("tool.filesystem.read", "tool.knowledge.read", "tool.vcs.read")
+
+KNOWN_PERMISSIONS: Final = frozenset(
+    {
+        *DEFAULT_PERMISSIONS,
+        "tool.filesystem.write", "tool.network.fetch", "tool.network.send", "tool.database.read",
+        "tool.database.write", "tool.code.execute", "tool.api.call", "tool.knowledge.write",
+        "tool.communication.send", "tool.system.run", "tool.vcs.write",
+    }
+)  # fmt: skip
+"""The permissions of POL-3; configuration may add others."""
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """Capabilities and permissions granted to one agent."""
+
+    capabilities: tuple[Capability, ...] = ()
+    permissions: tuple[str, ...] = ()
+
+
+DEFAULT_GRANT: Final = Grant(capabilities=(Capability("fs.read", "."),), permissions=DEFAULT_PERMISSIONS)
+"""Default grant of the host's own code and of the command line: read the project, nothing else (POL-8)."""
+
+
+class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Agents, policies, and what is protected."""
+
+    agents: Mapping[str, Grant] = msgspec.field(default_factory=dict)
+    permissions: tuple[str, ...] = ()
+    """Additional permission names."""
+    sources: tuple[PolicySource, ...] = ()
+    examples: tuple[Example, ...] = ()
+    held_back: str = ""
+    """Why every call is denied: policies of a project that nobody accepted yet."""
+    project: str = ""
+    """The folder that grants are relative to; by default the working folder."""
+    state_folder: str | None = None
+    files: tuple[TrustedPath, ...] = ()
+    """Files that the configuration makes this process read or write. They belong to the trusted paths: a tool
+    that replaced one by a link would make the host read or write another file."""
+    is_paranoid: bool = False
+    """Whether calls of low danger need approval too."""
+    wait_s: float = 0.0
+    """How long a call waits for an approval from another process; zero if nobody watches the queue."""
+
+
+NO_POLICY_SETTINGS: Final = PolicySettings()

@@ -1,0 +1,81 @@
+"""Resolve a tool name, or refuse: unknown (VAL-8), disabled or quarantined."""
+
+import secrets
+from collections.abc import Callable, Iterable
+
+from toolkeep.calls import Refusal, RegisteredTool, ToolCall, Violation
+from toolkeep.definitions.vocabulary import ToolState
+from toolkeep.errors import Code
+from toolkeep.events import Bus, ToolUnanswered
+from toolkeep.limits import LISTED_NAMES
+from toolkeep.registry.snapshot import Snapshot
+from toolkeep.text.display import echo_name, listing
+from toolkeep.text.nearest import nearest_name, nearest_names
+
+Sees = Callable[[RegisteredTool], bool]
+"""Whether the caller may see a tool."""
+
+
+def resolve_name(
+    name: str, snapshot: Snapshot, bus: Bus, correlation_id: str = "", sees: Sees | None = None
+) -> RegisteredTool | Refusal:
+    """The tool of a name, or the refusal; publishes an event.
+
+    A tool that the caller may not see is reported as unknown, in the same words: otherwise an agent could
+    find out which tools exist by trying names.
+    """
+    if sees is None and (answers := snapshot.answering.get(name)) is not None:
+        return answers
+    found = snapshot.find(name)
+    if found is not None and sees is not None and not sees(found):
+        found = None
+    if found is not None and found.is_enabled:
+        return found
+    if found is not None:
+        refusal = unavailable_tool(found, correlation_id=correlation_id)
+    else:
+        names = [n for n, tool in snapshot.answering.items() if sees is None or sees(tool)]
+        refusal = unknown_tool(name, names, correlation_id=correlation_id)
+    unanswered = ToolUnanswered(
+        tool_name=found.name if found else "unknown",
+        error_code=refusal.code.value,
+        correlation_id=refusal.correlation_id,
+    )
+    bus.tell(unanswered)
+    return refusal
+
+
+def resolve_or_refuse(
+    request: ToolCall, snapshot: Snapshot, bus: Bus, sees: Sees | None = None
+) -> RegisteredTool | Refusal:
+    """The same for a call."""
+    return resolve_name(request.tool, snapshot, bus, request.correlation_id, sees)
+
+
+def unknown_tool(name: str, visible: Iterable[str], *, correlation_id: str = "") -> Refusal:
+    """The refusal of an unknown name: the nearest names, the count, and "did you mean".
+
+    Names only tools that the agent may see.
+    """
+    names = list(visible)
+    near = nearest_names(name, names, LISTED_NAMES)
+    meant = nearest_name(name, names)
+    shown = echo_name(name)
+    count = "the only tool" if len(names) == 1 else f"one of {len(names)} tools"
+    expected = f"{count}: {listing(near, len(names), LISTED_NAMES)}" if names else "no tool is registered"
+    suggestion = f"Did you mean '{meant}'?" if meant else "Use one of the tools that are listed."
+    error = Violation("", Code.UNKNOWN_TOOL, f"Unknown tool '{shown}'", expected, None, suggestion)
+    return Refusal(tool=shown, errors=(error,), correlation_id=correlation_id or secrets.token_hex(8))
+
+
+def unavailable_tool(tool: RegisteredTool, *, correlation_id: str = "") -> Refusal:
+    """The refusal of a registered tool that is not enabled.
+
+    The reason is for the operator, not for the model.
+    """
+    is_quarantined = tool.state is ToolState.QUARANTINED
+    code = Code.TOOL_QUARANTINED if is_quarantined else Code.TOOL_DISABLED
+    state = "quarantined until a person accepts it" if is_quarantined else "disabled"
+    message = f"Tool '{tool.name}' is {state}"
+    error = Violation("", code, message, "an enabled tool", None, "Do without it, or ask the operator.")
+    return Refusal(tool=tool.name, errors=(error,), correlation_id=correlation_id or secrets.token_hex(8))

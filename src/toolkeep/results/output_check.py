@@ -1,0 +1,105 @@
+"""Output validation (VAL-9): JSON or bytes, within the hard cap, satisfying the output schema.
+
+The result shares no object with what the tool returned, so the tool cannot change it after it was hashed.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from toolkeep.calls import CheckedOutput, RawOutput, Refusal, refuse
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.vocabulary import Normalization
+from toolkeep.errors import Code
+from toolkeep.json_values.jsonable import NotData, TooMuch, to_json_body
+from toolkeep.limits import LARGE_OUTPUT, OUTPUT_CAP_BYTES
+
+_CUSTOM: Final = Normalization.CUSTOM  # looked up once: every call asks
+_from_json: Final = msgspec.json.Decoder().decode
+
+Normalizers = Mapping[str, Callable[[Any], Any]]
+"""Custom normalizers by tool name: they map equal results to the same JSON value."""
+
+
+def check_output(
+    raw: RawOutput, normalizers: Normalizers, *, is_final: bool = True
+) -> CheckedOutput | Refusal:
+    """Validate and hash an output; the output schema applies to the final one only."""
+    definition = raw.call.tool.definition
+    try:
+        value, body = _data(raw.value, definition, normalizers, is_cached=raw.is_cached)
+    except _Unfit as unfit:
+        return refuse(
+            raw.call.request, Code.OUTPUT_INVALID, str(unfit), "Tell the user that the tool is broken."
+        )
+    except TooMuch as most:
+        message = f"Tool '{definition.name}' gave more than {most}"
+        return refuse(raw.call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
+    schema = raw.call.tool.output
+    if is_final and schema is not None:
+        is_valid = schema.is_valid_output(value, len(body))
+        if is_valid is None:
+            message = f"Checking the output of tool '{definition.name}' would take too much work"
+            return refuse(raw.call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
+        if not is_valid:
+            message = f"The output of tool '{definition.name}' does not satisfy its output schema"
+            return refuse(
+                raw.call.request, Code.OUTPUT_INVALID, message, "Tell the user that the tool is broken."
+            )
+    return CheckedOutput(raw=raw, value=value, body=body, hash=hashlib.sha256(body).hexdigest())
+
+
+def is_large(value: Any) -> bool:
+    """Whether processing an output may block the event loop noticeably, so that a thread should do it."""
+    count, waiting = 0, [value]
+    while waiting:
+        here = waiting.pop()
+        count += 1
+        if isinstance(here, (str, bytes)):
+            count += len(here) // _CHARS_PER_VALUE
+        elif isinstance(here, (dict, list, tuple)):
+            if len(here) > LARGE_OUTPUT:
+                return True
+            waiting.extend(here.values() if isinstance(here, dict) else here)
+        if count + len(waiting) > LARGE_OUTPUT:
+            return True
+    return False
+
+
+_CHARS_PER_VALUE: Final = 100
+
+
+class _Unfit(Exception):
+    """The output does not match the definition."""
+
+
+def _data(
+    value: Any, definition: ToolDefinition, normalizers: Normalizers, *, is_cached: bool
+) -> tuple[Any, bytes]:
+    if definition.gives_bytes:
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise _Unfit(f"Tool '{definition.name}' gave {type(value).__name__} in place of bytes")
+        body = bytes(value)
+        if len(body) > OUTPUT_CAP_BYTES:
+            raise TooMuch(f"{OUTPUT_CAP_BYTES} bytes")
+        return body, body
+    # A cached value was normalized before it was stored; twice could change it.
+    if definition.normalization is _CUSTOM and not is_cached:
+        value = _customized(value, definition.name, normalizers)
+    try:
+        body = to_json_body(value)
+    except NotData as error:
+        raise _Unfit(f"Tool '{definition.name}' gave something that is not JSON: {error}") from error
+    # A string is immutable, so it is shared: it saves copying up to a hundred megabytes.
+    return value if type(value) is str else _from_json(body), body
+
+
+def _customized(value: Any, name: str, normalizers: Normalizers) -> Any:
+    if name not in normalizers:
+        raise _Unfit(f"Tool '{name}' has a normalization of its own, and none is registered")
+    try:
+        return normalizers[name](value)
+    except Exception as error:
+        raise _Unfit(f"The normalization of tool '{name}' failed") from error

@@ -1,0 +1,348 @@
+"""Root file system of a sandbox: a small tmpfs with bind mounts, entered with pivot_root.
+
+Input: the zygote's plan. Output: a new `/`, read-only except for the granted folders. Trusts the plan: the
+host checked that its paths are canonical. Does not trust what lies at those paths now, because another
+process may swap a folder for a symlink at any time (TOCTOU).
+
+Order of `build`, and why:
+  1. make all mounts private, so that nothing below propagates back to the host;
+  2. open every source as a detached mount (open_tree), because step 3 hides what lies below /tmp;
+  3. mount the tmpfs that becomes the root;
+  4. attach the trees, parents before children, so that no mount covers one that was attached before it;
+  5. add the mount points, symlinks and account files that no source provides.
+`enter` then mounts /proc, calls pivot_root and makes the tmpfs read-only.
+"""
+
+import contextlib
+import os
+import signal
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from . import linux
+
+BOX: Final = "/box"
+"""Parent folder of all per-worker mounts. Landlock resolves a mount through the folder above its mount point,
+so one rule on this folder covers them all."""
+
+SCRATCH: Final = f"{BOX}/scratch"
+PROC: Final = f"{BOX}/proc"
+_SHARED_MEMORY: Final = f"{BOX}/shm"
+USERS: Final = "/etc/passwd"
+GROUPS: Final = "/etc/group"
+_USER: Final = "toolkeep"
+_STREAMS: Final = {
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+}
+"""These resolve only in workers that have a /proc."""
+_BASE: Final = "/tmp"  # noqa: S108 -- only a mount point, in a mount namespace of our own
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+_ROOT_BYTES: Final = 1 << 20
+"""Size of the root's tmpfs, which holds only mount points and symlinks."""
+
+_CODE: Final = linux.ATTR_RDONLY | linux.ATTR_NOSUID | linux.ATTR_NODEV
+"""Programs and libraries: executable, but a setuid bit or device node in the tree has no effect."""
+_READ: Final = _CODE | linux.ATTR_NOEXEC
+"""Read grants are noexec: a file that a tool was only given to read must not become a program."""
+_WRITE: Final = linux.ATTR_NOSUID | linux.ATTR_NODEV | linux.ATTR_NOEXEC
+"""Write grants are noexec too: otherwise a tool writes a binary and runs it, past the program grants."""
+_DEVICE: Final = linux.ATTR_RDONLY | linux.ATTR_NOSUID | linux.ATTR_NOEXEC
+"""Read-only protects the node's mode and times; the device itself can still be written to."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One path of the new root: a symlink, or a detached mount held by a descriptor."""
+
+    path: str
+    link_to: str = ""
+    tree: int = -1
+    is_folder: bool = False
+
+
+def build(plan: dict[str, Any], *, ordinary_id: int | None) -> None:
+    """Assemble the new root below `_BASE`. `ordinary_id`: the uid that workers get when root builds it."""
+    # A new mount namespace inherits shared propagation. Without MS_PRIVATE every mount below would appear on
+    # the host, and host mounts made later would appear in the sandbox.
+    linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    # Open all sources now: the tmpfs below is mounted over /tmp and would hide any source that lies there.
+    pieces = list(_host_pieces() if plan["sees_host"] else _minimal_pieces(plan["system"]))
+    pieces += _granted_pieces(plan, ordinary_id)
+    options = f"size={_ROOT_BYTES},mode=755"
+    # The size limit keeps a bug in here from filling memory; the root holds only mount points.
+    linux.mount("tmpfs", _BASE, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, options)
+    # Sorted by path components, so parents come first. A child attached before its parent would be hidden by
+    # the parent's mount.
+    for piece in sorted(pieces, key=lambda piece: piece.path.split("/")):
+        if ordinary_id is not None:
+            _mask_closed_parents(piece.path, ordinary_id)
+        _place(piece)
+    # Mount points for each worker's own tmpfs and procfs. They must exist before the root becomes read-only.
+    for folder in (SCRATCH, PROC, _SHARED_MEMORY):
+        Path(_BASE + folder).mkdir(parents=True, exist_ok=True)
+    # Symlinks, not bind mounts: each worker mounts its own below BOX, in its own mount namespace.
+    _link("/proc", PROC)
+    _link("/tmp", SCRATCH)  # noqa: S108 -- inside the new root
+    _link("/dev/shm", _SHARED_MEMORY)  # noqa: S108 -- inside the new root
+    if not plan["sees_host"]:
+        _write_account_files()
+        for name, target in _STREAMS.items():
+            _link(f"/dev/{name}", target)
+
+
+def _write_account_files() -> None:
+    """Write /etc/passwd and /etc/group with one account; the host's own files would leak its user names.
+
+    A worker's user namespace maps no ids, so the worker sees itself under the kernel's overflow ids.
+    """
+    user, group = map(_unmapped, ("uid", "gid"))
+    Path(f"{_BASE}/etc").mkdir(exist_ok=True)
+    for path, text in (
+        (USERS, f"{_USER}:x:{user}:{group}:{_USER}:{SCRATCH}:/bin/sh\n"),
+        (GROUPS, f"{_USER}:x:{group}:\n"),
+    ):
+        # A grant may lie at this path; it was attached before and must not be written to.
+        if not os.path.lexists(_BASE + path):
+            Path(_BASE + path).write_text(text, encoding="ascii")
+
+
+def _unmapped(kind: str) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/sys/kernel/overflow{kind}").read_text("ascii").strip()
+    return "65534"
+
+
+def enter(*, has_proc: bool) -> bool:
+    """pivot_root into the new root; returns whether it has a /proc.
+
+    Mounts made by a more privileged user namespace are locked: workers cannot unmount them to see what they
+    cover.
+    """
+    if has_proc:
+        try:
+            # The kernel refuses a new procfs to a user namespace that does not see the whole of the old one
+            # (as in a container that masks parts of /proc). The sandbox then has none, which is the safe
+            # side.
+            mount_proc(_BASE + PROC)
+        except OSError:
+            has_proc = False
+    # pivot_root needs a mount point, and a mount of this namespace: the bind mount makes it one, unlocked,
+    # even if root built `_BASE` before the user namespace was entered.
+    linux.mount(_BASE, _BASE, None, linux.MS_BIND | linux.MS_REC)
+    linux.enter_root(_BASE)
+    # Read-only last, after everything was created in it. Only this mount: granted folders stay writable.
+    linux.set_mount_attributes("/", linux.ATTR_RDONLY | linux.ATTR_NOSUID | linux.ATTR_NODEV)
+    return has_proc
+
+
+def shared_memory(*, sees_host: bool) -> str:
+    """Path that /dev/shm resolves to in this root; empty where there is none, or where a grant lies."""
+    place = os.path.realpath("/dev/shm")  # noqa: S108 -- inside the new root
+    return place if os.path.isdir(place) and (sees_host or place == _SHARED_MEMORY) else ""
+
+
+def mount_proc(target: str = PROC) -> None:
+    """Mount a procfs of this pid namespace; `subset=pid` leaves out /proc/sys and other kernel settings."""
+    flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+    linux.mount("proc", target, "proc", flags, "subset=pid")
+
+
+def mask(folder: str, shown: Sequence[str]) -> None:
+    """Cover a folder with an empty tmpfs that shows only the given paths in it.
+
+    Landlock does not restrict stat(2), chmod(2) or utime(2), nor hide names. What a call is not granted must
+    therefore not be visible at all.
+    """
+    # Symlinks are skipped: those among the system paths are not needed here, and a granted path that became
+    # one since the check must not be followed. Plain strings instead of pathlib, because a fresh fork pays a
+    # page fault for each page of memory that it writes to.
+    wanted = [path for path in sorted(shown) if not os.path.islink(path)]
+    # Open the trees before the tmpfs covers the folder that they lie in.
+    trees = [(path, linux.clone_tree_without_symlinks(path)) for path in wanted]
+    linux.mount("tmpfs", folder, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=64k,mode=755")
+    for path, tree in trees:
+        if not os.path.lexists(path):
+            _make_mount_point(path, is_folder=stat.S_ISDIR(os.fstat(tree).st_mode))
+        linux.attach_tree(tree, path)
+        os.close(tree)
+    # After the mount points were created. Otherwise the worker could create files beside them.
+    linux.set_mount_attributes(folder, linux.ATTR_RDONLY)
+
+
+def _make_mount_point(path: str, *, is_folder: bool) -> None:
+    """Create a mount point. Its parent folders exist in most cases."""
+    try:
+        _make(path, is_folder=is_folder)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path))
+        _make(path, is_folder=is_folder)
+
+
+def _make(path: str, *, is_folder: bool) -> None:
+    if is_folder:
+        os.mkdir(path)
+    else:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+
+
+def hide(folders: Sequence[str]) -> None:
+    """Cover each of these folders with an empty tmpfs of mode 000."""
+    for folder in folders:
+        # A folder that is not visible was masked already.
+        if Path(folder).is_dir():
+            linux.mount("tmpfs", folder, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=4k,mode=000")
+            linux.set_mount_attributes(folder, linux.ATTR_RDONLY)
+
+
+def freeze(paths: Sequence[str]) -> None:
+    """Bind-mount paths over themselves, read-only, so that they can be neither changed, moved nor removed.
+
+    rename(2) and unlink(2) fail with EBUSY on a mount point. A path that ends with a slash stays writable and
+    is only pinned by the mount: it is the parent of a frozen path, and a parent that can be renamed takes the
+    mounts inside along, so that a tool could then create its own file under the old name.
+    """
+    # Parents first: a mount on a parent would hide mounts that were attached inside it before.
+    for path in sorted(paths):
+        place = path.rstrip("/")
+        tree = linux.clone_tree_without_symlinks(place)
+        if not path.endswith("/"):
+            linux.set_tree_attributes(tree, linux.ATTR_RDONLY)
+        linux.attach_tree(tree, place)
+        os.close(tree)
+
+
+def _minimal_pieces(system: Sequence[str]) -> Iterator[_Piece]:
+    """System folders and device nodes for levels above `standard`."""
+    for path in system:
+        if os.path.lexists(path):
+            yield _piece(path, _CODE)
+    # Bind mounts: a user namespace may not mknod, and the tmpfs is mounted nodev.
+    for name in _DEVICES:
+        yield _piece(f"/dev/{name}", _DEVICE)
+
+
+def _host_pieces() -> Iterator[_Piece]:
+    """The whole host file system, for level `standard`."""
+    for entry in os.scandir("/"):
+        if entry.path not in ("/proc", BOX):
+            # A delegated cgroup belongs to the user that workers run as. If /sys were writable, a worker
+            # could raise its own memory.max.
+            closed = linux.ATTR_RDONLY if entry.path == "/sys" else 0
+            yield _piece(entry.path, linux.ATTR_NOSUID | closed)
+
+
+def _granted_pieces(plan: dict[str, Any], ordinary_id: int | None) -> Iterator[_Piece]:
+    """Mounts of the plan's folders: code, read grants, write grants. The strongest grant of a path counts."""
+    code, read, write = (frozenset(plan[kind]) for kind in ("code", "read", "write"))
+    covered = frozenset(plan["system"]) if not plan["sees_host"] else frozenset()
+    granted = tuple(f"{folder}/" for folder in read | write)
+    for path in code - covered - write:
+        # A program inside a granted folder may have mode 0700, so its owner is mapped to the worker's user
+        # too.
+        yield _granted_piece(path, _CODE, seen_by=ordinary_id if path.startswith(granted) else None)
+    for path in read - code - write:
+        yield _granted_piece(path, _READ, ordinary_id)
+    for path in write:
+        yield _granted_piece(path, _WRITE, ordinary_id)
+
+
+def _piece(path: str, attributes: int) -> _Piece:
+    if Path(path).is_symlink():
+        return _Piece(path, link_to=str(Path(path).readlink()))
+    tree = linux.clone_tree(path)
+    linux.set_tree_attributes(tree, attributes)
+    return _Piece(path, tree=tree, is_folder=stat.S_ISDIR(os.fstat(tree).st_mode))
+
+
+def _granted_piece(path: str, attributes: int, seen_by: int | None) -> _Piece:
+    """A mount of a granted path, opened without following symlinks: others may have written there since."""
+    tree = linux.clone_tree_without_symlinks(path)
+    status = os.fstat(tree)
+    linux.set_tree_attributes(tree, attributes)
+    # When the host is root, workers run as an id that owns nothing. Without an id-mapped mount they could not
+    # use the folders that they were granted.
+    if seen_by is not None and (status.st_uid, status.st_gid) != (seen_by, seen_by):
+        _map_owner(tree, path, status, seen_by)
+    return _Piece(path, tree=tree, is_folder=stat.S_ISDIR(status.st_mode))
+
+
+def _map_owner(tree: int, path: str, owner: os.stat_result, seen_by: int) -> None:
+    """Make an id-mapped mount: files of the folder's owner appear as the worker's, and vice versa on disk."""
+    namespace = _mapping_namespace((owner.st_uid, owner.st_gid), seen_by)
+    try:
+        linux.set_tree_attributes(tree, linux.ATTR_IDMAP, mapped_by=namespace)
+    except OSError as error:
+        raise OSError(
+            error.errno, f"the file system of {path} cannot show its files as another user's"
+        ) from error
+    finally:
+        os.close(namespace)
+
+
+def _mapping_namespace(owner: tuple[int, int], seen_by: int) -> int:
+    """Descriptor of a user namespace whose only purpose is to hold an id map."""
+    ready, tell = os.pipe()
+    # A user namespace exists only with a process in it, and its map is written from outside. The child holds
+    # it until the descriptor below is open.
+    child = os.fork()
+    if child == 0:
+        try:
+            linux.unshare(linux.CLONE_NEWUSER)
+            os.write(tell, b"1")
+            signal.pause()
+        finally:
+            os._exit(1)
+    try:
+        os.close(tell)
+        if os.read(ready, 1) != b"1":
+            raise OSError("unshare: no user namespace for the owner of a granted folder")
+        process = Path(f"/proc/{child}")
+        (process / "uid_map").write_text(f"{owner[0]} {seen_by} 1", encoding="utf-8")
+        (process / "gid_map").write_text(f"{owner[1]} {seen_by} 1", encoding="utf-8")
+        return os.open(process / "ns" / "user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(ready)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _mask_closed_parents(path: str, ordinary_id: int) -> None:
+    """Cover the first parent folder that the ordinary user may not traverse with an empty tmpfs.
+
+    Otherwise a grant below, say, a 0700 home directory would be unreachable for workers. The rest of that
+    folder was out of the user's reach anyway, so hiding it takes nothing away.
+    """
+    for parent in reversed(Path(path).parents):
+        place = _BASE + str(parent)
+        if not Path(place).is_dir():
+            return
+        status = Path(place).stat()
+        if not status.st_mode & (stat.S_IXUSR if status.st_uid == ordinary_id else stat.S_IXOTH):
+            linux.mount("tmpfs", place, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=64k,mode=755")
+            return
+
+
+def _place(piece: _Piece) -> None:
+    """Attach one piece to the new root."""
+    target = Path(_BASE + piece.path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if piece.link_to:
+        target.symlink_to(piece.link_to)
+        return
+    if not target.exists():
+        create: Callable[[], None] = target.mkdir if piece.is_folder else target.touch
+        create()
+    linux.attach_tree(piece.tree, str(target))
+    os.close(piece.tree)
+
+
+def _link(path: str, target: str) -> None:
+    """Create a symlink unless the path exists: a grant at this path wins."""
+    if not os.path.lexists(_BASE + path):
+        Path(_BASE + path).symlink_to(target)

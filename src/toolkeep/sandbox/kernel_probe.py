@@ -1,0 +1,247 @@
+"""Kernel probe: finds out which isolation levels this machine can enforce.
+
+Each mechanism runs in a throw-away process and must show its effect, and a real worker of each level must
+handle a call. A level that misses a guarantee is refused by name, with what is missing and how to fix it; it
+is never weakened silently. Results hold for this machine and user, now: nothing is cached where another could
+write a false "yes".
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from toolkeep.errors import ToolkeepError
+from toolkeep.sandbox.container_check import FLAGS, is_container
+from toolkeep.sandbox.errors import SandboxUnavailable
+from toolkeep.sandbox.isolation_levels import (
+    TREE_BOUNDS,
+    Guarantee,
+    Isolation,
+    Mechanism,
+    memory_bound,
+    missing,
+    needed,
+)
+from toolkeep.sandbox.memory_trial import try_tree_bound
+from toolkeep.sandbox.plan import Recipe, WorkerPlan, ZygotePlan
+from toolkeep.sandbox.seccomp_filters import for_level
+from toolkeep.sandbox.worker_exchange import Ending, Reply
+from toolkeep.sandbox.worker_pool import Key, Pool, PoolSize
+from toolkeep.sandbox.zygote_process import START_FILE, interpreter
+
+_SECONDS: Final = 20.0
+"""Time limit of the trial process, and of the call at each level; a loaded machine needs one or two
+seconds."""
+
+_TOOL: Final = "os:getpid"
+_EXPECTED: Final = Reply(Ending.OK, value=1)
+"""A worker is PID 1 of its pid namespace."""
+
+REMEDIES: Final[Mapping[Mechanism, str]] = {
+    Mechanism.USER_NAMESPACE: "allow user namespaces: sysctl user.max_user_namespaces, "
+    "kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0",
+    Mechanism.PID_NAMESPACE: "allow user namespaces, and raise user.max_pid_namespaces if it is 0",
+    Mechanism.MOUNT_NAMESPACE: "allow mounts in user namespaces, and use Linux 5.12 or later",
+    Mechanism.NETWORK_NAMESPACE: "allow user namespaces, and raise user.max_net_namespaces if it is 0",
+    Mechanism.IPC_NAMESPACE: "allow user namespaces, and raise user.max_ipc_namespaces if it is 0",
+    Mechanism.LANDLOCK_PORTS: "use Linux 6.7 or later; until then tools at strict reach no host",
+    Mechanism.LANDLOCK: "use Linux 6.2 or later with landlock in the kernel parameter lsm=",
+    Mechanism.SECCOMP: "use a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
+    Mechanism.MEMORY_LIMIT: "see why RLIMIT_AS has no effect here",
+    Mechanism.MEMORY_WATCH: "let this user see its own processes in /proc: no hidepid there, and a kernel "
+    "with CONFIG_PROC_CHILDREN",
+    Mechanism.MEMORY_CGROUP: "let the keep make cgroups: in its systemd unit (254 or later) "
+    "Delegate=memory pids and DelegateSubgroup=keep; elsewhere, start it in a cgroup v2 whose parent folder "
+    "is its user's",
+    Mechanism.CLEAN_START: "see what adds variables to every program that is started",
+}
+
+
+IN_A_CONTAINER: Final = f"start the container with {FLAGS}"
+_NEEDS_FLAGS: Final = frozenset(mechanism for mechanism in Mechanism if mechanism.endswith("-namespace"))
+"""What the default seccomp and AppArmor profiles of container runtimes forbid."""
+
+AS_ORDINARY: Final = "run as an ordinary user; root needs CAP_SYS_ADMIN to start workers"
+BY_REASON: Final = (
+    "see what the reason names; levels are made for an ordinary user of an ordinary Linux system"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Whether one mechanism works here, why not, and what to do."""
+
+    mechanism: Mechanism
+    works: bool
+    reason: str = ""
+    in_container: bool = False
+
+    @property
+    def remedy(self) -> str:
+        """What to do; empty if it works."""
+        if self.works:
+            return ""
+        if self.in_container and self.mechanism in _NEEDS_FLAGS:
+            return f"{IN_A_CONTAINER}; on its machine, {REMEDIES[self.mechanism]}"
+        return REMEDIES[self.mechanism]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Result of the probe."""
+
+    findings: tuple[Finding, ...]
+    unstarted: Mapping[Isolation, str] = field(default_factory=dict)
+    """Levels whose worker could not be started or did not answer, with the reason."""
+    remedy: str = BY_REASON
+    """What to do about `unstarted`."""
+
+    def missing(self, level: Isolation) -> Mapping[Guarantee, tuple[Finding, ...]]:
+        """Guarantees of a level that cannot be kept here, each with the mechanisms that it lacks."""
+        working = {finding.mechanism for finding in self.findings if finding.works}
+        return {
+            guarantee: tuple(finding for finding in self.findings if finding.mechanism in absent)
+            for guarantee, absent in missing(level, working).items()
+        }
+
+    @property
+    def tree_bound(self) -> Mechanism | None:
+        """Mechanism that bounds the memory of a process tree here: the best that works."""
+        working = {finding.mechanism for finding in self.findings if finding.works}
+        return next((mechanism for mechanism in TREE_BOUNDS if mechanism in working), None)
+
+    def is_available(self, level: Isolation) -> bool:
+        """Whether every mechanism of a level works and a worker of it has answered."""
+        return not self.missing(level) and level not in self.unstarted
+
+    @property
+    def has_hosts(self) -> bool:
+        """Whether confined tools can be limited to single hosts here."""
+        found = (finding for finding in self.findings if finding.mechanism is Mechanism.LANDLOCK_PORTS)
+        return any(finding.works for finding in found)
+
+    def require(self, level: Isolation, *, connects: bool = False) -> None:
+        """Raise `SandboxUnavailable` unless the level is available, with network egress if `connects`."""
+        if connects and not self.has_hosts:
+            hint = REMEDIES[Mechanism.LANDLOCK_PORTS]
+            raise SandboxUnavailable(level, missing=["no hosts without landlock-ports"], hint=hint)
+        lacking = self.missing(level)
+        if lacking:
+            causes = dict.fromkeys(finding for findings in lacking.values() for finding in findings)
+            said = [f"{finding.mechanism} ({finding.reason})" for finding in causes]
+            promises = ", ".join(lacking)
+            hint = "; ".join(dict.fromkeys(finding.remedy for finding in causes))
+            raise SandboxUnavailable(level, missing=[f"no {promises} without {', '.join(said)}"], hint=hint)
+        if level in self.unstarted:
+            # The reason may name paths of this machine: it goes into the hint, for the operator, not to a
+            # model.
+            hint = f"{self.unstarted[level]}; {self.remedy}"
+            raise SandboxUnavailable(level, missing=["no worker of it could be started"], hint=hint)
+
+
+def try_levels(levels: Iterable[Isolation]) -> Mapping[Isolation, str]:
+    """Start a real zygote and worker of each level, and run one call; why not, for the unavailable ones.
+
+    Mechanisms that work one by one may fail together: as root without CAP_SYS_ADMIN each works after dropping
+    root, while a zygote has to mount before it drops root. Runs its own event loop.
+    """
+    return asyncio.run(_rehearse(tuple(levels)))
+
+
+async def _rehearse(levels: tuple[Isolation, ...]) -> Mapping[Isolation, str]:
+    pool = Pool(PoolSize(warm_per_kind=0))
+    try:
+        reasons = await asyncio.gather(*(_reason(pool, level) for level in levels))
+    finally:
+        await pool.close()
+    return {level: reason for level, reason in zip(levels, reasons, strict=True) if reason}
+
+
+async def _reason(pool: Pool, level: Isolation) -> str:
+    try:
+        key = Key(_TOOL, level, "")
+        pool.admit(key, _recipe(level))
+        reply = await pool.run(key, b'{"arguments":{}}', _SECONDS, 1024)
+    except ToolkeepError as error:
+        return error.message
+    except ValueError as error:
+        return str(error)
+    return "" if reply == _EXPECTED else f"a worker gave no answer: {reply.ending} {reply.text}".rstrip()
+
+
+def _recipe(level: Isolation) -> Recipe:
+    worker = WorkerPlan(
+        tool=_TOOL, level=level, filter=for_level(level).program(), memory_by=memory_bound(level)
+    )
+    return Recipe(zygote=ZygotePlan(level=level, warms=False), worker=worker)
+
+
+Try = Callable[[Sequence[Mechanism]], Sequence[Finding]]
+Rehearse = Callable[[Iterable[Isolation]], Mapping[Isolation, str]]
+
+
+LEVELS: Final = tuple(level for level in Isolation if level is not Isolation.NONE)
+
+
+def probe(
+    attempt: Try | None = None, rehearsal: Rehearse = try_levels, levels: Sequence[Isolation] = LEVELS
+) -> Findings:
+    """Try every mechanism that these levels need, and in parallel each level as a whole."""
+    mechanisms = tuple(one for one in Mechanism if any(one in needed(level) for level in levels))
+    if sys.platform != "linux":
+        reason = f"isolation is made for Linux, this is {sys.platform}"
+        return Findings(tuple(Finding(mechanism, works=False, reason=reason) for mechanism in mechanisms))
+    with ThreadPoolExecutor(max_workers=2) as threads:
+        # In a thread: it runs an event loop, and this thread may have one already.
+        rehearsed = threads.submit(rehearsal, levels)
+        found = tuple((attempt or try_mechanisms)(mechanisms))
+        return Findings(found, rehearsed.result(), AS_ORDINARY if os.geteuid() == 0 else BY_REASON)
+
+
+def try_mechanisms(mechanisms: Sequence[Mechanism]) -> list[Finding]:
+    """Try mechanisms in forks of one trial process; tree-wide memory bounds on a process tree."""
+    alone = [mechanism for mechanism in mechanisms if mechanism not in TREE_BOUNDS]
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        tried = beside.submit(_try_alone, alone)
+        objections = {one: try_tree_bound(one) for one in TREE_BOUNDS if one in mechanisms}
+        answers, reason = tried.result()
+    for mechanism, objection in objections.items():
+        answers[mechanism] = {"works": not objection, "reason": objection}
+    # Fail closed: a mechanism without an answer counts as not working.
+    nothing = {"works": False, "reason": reason}
+    in_container = is_container()
+    return [
+        Finding(mechanism, answer["works"] is True, str(answer["reason"]), in_container)
+        for mechanism in mechanisms
+        for answer in (answers.get(mechanism, nothing),)
+    ]
+
+
+def _try_alone(mechanisms: Sequence[Mechanism]) -> tuple[dict[str, Any], str]:
+    """Answers of the trial process by mechanism, and the reason for missing ones."""
+    command = [interpreter(), "-I", "-S", "-E", START_FILE, "trial", *mechanisms]
+    reason, said = "the trial ended without an answer", b""
+    try:
+        done = subprocess.run(  # noqa: S603 -- our own file, by our own interpreter
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            # The same environment as a zygote's: the trial also shows that nothing else gets in.
+            env={"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"},
+            cwd="/",
+            timeout=_SECONDS,
+            check=False,
+        )
+        said = done.stdout
+    except subprocess.TimeoutExpired as error:
+        reason, said = f"the trial took longer than {_SECONDS:.0f} s", error.stdout or b""
+    except OSError as error:
+        reason = f"the trial could not be started: {error.strerror}"
+    return {answer["mechanism"]: answer for answer in map(json.loads, said.splitlines())}, reason

@@ -1,0 +1,1 @@
+"""The `/v1` API: one file for each resource, with its routes."""

@@ -1,0 +1,423 @@
+"""Approval requests over HTTP: who may see them, and whose answer counts (POL-4).
+
+The scope `approve` shows every request; without it, an agent sees its own. An answer is given in the name of
+the token's agent. No agent answers its own requests: the approval store refuses that on every path.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from toolkeep.approval.approval_store import Approvals
+from toolkeep.approval.argument_summary import outline, shortest_first, summary
+from toolkeep.approval.coverage import Argument
+from toolkeep.approval.question import Answer, AnswerRefused, Question, Standing
+from toolkeep.approval.question_text import preview_answer
+from toolkeep.errors import Code
+from toolkeep.host.clock import iso
+from toolkeep.keep.keep import Keep
+from toolkeep.limits import RULE_DAYS, SHOWN_CHARS
+from toolkeep.server.api.common_parameters import CURSOR, ID, LIMIT
+from toolkeep.server.api.pagination import Page, cut, decode_cursor
+from toolkeep.server.http.bearer_auth import Caller
+from toolkeep.server.http.problem_details import RequestRefused, not_found
+from toolkeep.server.http.request import Request
+from toolkeep.server.http.responses import Response, json_response
+from toolkeep.server.http.route_table import ResponseSpec, Route
+from toolkeep.server.service import Service
+from toolkeep.stores.api_tokens import Scope
+from toolkeep.text.display import excerpt
+
+_ABOUT_CHARS: Final = 120  # of the arguments, in one line of a list
+
+WAY = "http"
+"""What the log says of an answer that came over HTTP."""
+
+
+class ChoiceView(msgspec.Struct, frozen=True, kw_only=True):
+    """One argument, as a yes for the session or a rule would bind it."""
+
+    name: str
+    role: str
+    """content or option, which need not be equal unless you say so; else empty."""
+    fixed: str
+    """Why it must be equal; empty where it may be freed or bounded."""
+    bounds: list[str]
+    """Bounds that cover this call, narrowest first, such as `folder:/srv/docs`."""
+    shown: str
+    """The beginning of its value; empty where it is absent."""
+
+
+class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
+    """One question, whole: the exact call; of each secret only how long it is."""
+
+    id: str
+    state: str
+    call_id: str
+    agent: str
+    conversation: str
+    session: str
+    tool: str
+    version: str
+    definition_hash: str
+    argument_hash: str
+    danger: str
+    why: list[str]
+    acts: int
+    acts_done: int
+    arguments: dict[str, Any]
+    """The whole arguments, the shortest first."""
+    outline: str
+    """The same for a person to read: every name, and the beginning of every value."""
+    touches: list[str]
+    difference: str
+    policies: list[str]
+    choices: list[ChoiceView]
+    covers: str
+    """What would pass unasked after a yes with reach session or rule; empty where there is none."""
+    decided_by: str
+    """Who answered; empty while it waits."""
+    reason: str
+    """Why it was denied, as the model reads it."""
+    asked_at: str
+    expires_at: str
+    may_be_remembered: bool
+    wants_name: bool
+    """Whether the next yes is given by typing the tool's name."""
+    is_own: bool
+    """Whether it is a call of the token's own agent, which cannot answer it."""
+
+
+class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
+    """One question in a list of them."""
+
+    id: str
+    agent: str
+    tool: str
+    danger: str
+    about: str
+    """The beginning of its arguments, to tell it from others by."""
+    asked_at: str
+    expires_at: str
+
+
+class Inbox(msgspec.Struct, frozen=True, kw_only=True):
+    """The questions that are shown, and how many there are."""
+
+    shown: list[WaitingView]
+    total: int
+
+
+class ApprovalPage(Page, frozen=True, kw_only=True):
+    """Some of the questions."""
+
+    items: list[ApprovalView]
+
+
+Choices = Annotated[dict[str, Annotated[str, msgspec.Meta(max_length=4200)]], msgspec.Meta(max_length=1000)]
+"""`equal`, `any`, `folder:…`, `host:…`, `domain:…` or `max:…`, by the name of an argument."""
+
+
+class DecideBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An answer."""
+
+    verdict: Literal["approve", "deny"]
+    reach: Literal["once", "session", "rule"] = "once"
+    reason: Annotated[str, msgspec.Meta(max_length=2000)] = ""
+    typed_name: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    days: Annotated[int, msgspec.Meta(ge=1, le=RULE_DAYS)] = 30
+    arguments: Choices = {}
+
+
+class PreviewBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a yes for the session or a rule would leave open."""
+
+    arguments: Choices = {}
+
+
+class PreviewView(msgspec.Struct, frozen=True, kw_only=True):
+    """What would pass unasked."""
+
+    covers: str
+
+
+class RuleView(msgspec.Struct, frozen=True, kw_only=True):
+    """A yes that holds for every call like one that was asked about."""
+
+    id: str
+    text: str
+    agent: str
+    tool: str
+    approver: str
+    made_at: str
+    ends_at: str
+
+
+async def list_approvals(keep: Keep, caller: Caller, *, limit: int, cursor: str | None = None) -> Page:
+    """List pending approval requests that the caller may see, oldest first."""
+    start = decode_cursor(cursor, tuple[float, str]) if cursor else None
+    waiting = await asyncio.to_thread(_store(keep).waiting)
+    seen = sorted((one for one in waiting if _may_see(caller, one.question)), key=_place)
+    later = [one for one in seen if start is None or _place(one) > start]
+    return cut(later, limit, _place, lambda one: view_of(one, caller))
+
+
+async def inbox(keep: Keep, caller: Caller, *, limit: int) -> Inbox:
+    """A selection of pending requests, oldest first, taken from the agents in turn.
+
+    By age alone, one agent could hide the requests of others behind a flood of its own.
+    """
+    waiting = await asyncio.to_thread(_store(keep).waiting)
+    seen = sorted((one for one in waiting if _may_see(caller, one.question)), key=_place)
+    before: Counter[str] = Counter()
+    turns: list[tuple[int, Standing]] = []
+    for one in seen:
+        turns.append((before[one.question.agent], one))
+        before[one.question.agent] += 1
+    shown = [one for _, one in sorted(turns, key=lambda turn: turn[0])[:limit]]
+    return Inbox(shown=[_waiting(one.question) for one in sorted(shown, key=_place)], total=len(seen))
+
+
+def _waiting(question: Question) -> WaitingView:
+    return WaitingView(
+        id=question.id,
+        agent=question.agent,
+        tool=question.tool,
+        danger=question.danger,
+        about=excerpt(summary(question.argument_data, _ABOUT_CHARS), _ABOUT_CHARS),
+        asked_at=iso(question.asked_at),
+        expires_at=iso(question.expires_at),
+    )
+
+
+async def show_approval(keep: Keep, caller: Caller, question_id: str) -> ApprovalView:
+    """Show one request, also after it was answered."""
+    return view_of(await _find(keep, caller, question_id), caller)
+
+
+async def decide(
+    keep: Keep, caller: Caller, question_id: str, said: DecideBody, *, way: str = WAY
+) -> ApprovalView:
+    """Record an answer in the name of the caller's agent; raises if it does not count."""
+    await _find(keep, caller, question_id)
+    answer = Answer(
+        verdict=said.verdict,
+        # From the token, never from the body: else anybody could answer in a person's name.
+        approver=caller.agent,
+        way=way,
+        reach=said.reach,
+        reason=said.reason,
+        typed_name=said.typed_name,
+        days=said.days,
+        arguments=said.arguments,
+    )
+    try:
+        standing = await asyncio.to_thread(_store(keep).answer, question_id, answer)
+    except AnswerRefused as refused:
+        raise RequestRefused(Code.ANSWER_REFUSED, f"the answer does not count: {refused.reason}") from refused
+    return view_of(standing, caller)
+
+
+async def preview_approval(keep: Keep, caller: Caller, question_id: str, said: PreviewBody) -> PreviewView:
+    """Preview what an approval for the session, or a rule, would cover; raises for an impossible choice."""
+    question = (await _find(keep, caller, question_id)).question
+    try:
+        return PreviewView(covers=_covers(question, said.arguments))
+    except AnswerRefused as refused:
+        raise RequestRefused(Code.ANSWER_REFUSED, refused.reason) from refused
+
+
+def _covers(question: Question, arguments: dict[str, str]) -> str:
+    if not question.may_be_remembered:
+        return ""
+    return preview_answer(question, Answer(verdict="approve", approver="", way="", arguments=arguments))
+
+
+async def list_rules(keep: Keep) -> list[RuleView]:
+    """List the rules in force."""
+    return [
+        RuleView(
+            id=rule.id,
+            text=rule.text,
+            agent=rule.agent,
+            tool=rule.tool,
+            approver=rule.approver,
+            made_at=iso(rule.made_at),
+            ends_at=iso(rule.ends_at),
+        )
+        for rule in await asyncio.to_thread(_store(keep).rules)
+    ]
+
+
+async def revoke_rule(keep: Keep, rule_id: str) -> None:
+    """Revoke a rule; raises if there is none."""
+    held = await asyncio.to_thread(_store(keep).rules)
+    if rule_id not in {rule.id for rule in held} or not await asyncio.to_thread(_store(keep).revoke, rule_id):
+        raise not_found("rule")
+
+
+def view_of(standing: Standing, caller: Caller) -> ApprovalView:
+    """An approval request as JSON data."""
+    question = standing.question
+    return ApprovalView(
+        id=question.id,
+        state=standing.state,
+        call_id=question.call_id,
+        agent=question.agent,
+        conversation=question.conversation,
+        session=question.session,
+        tool=question.tool,
+        version=question.version,
+        definition_hash=question.definition_hash,
+        argument_hash=question.argument_hash,
+        danger=question.danger,
+        why=list(question.why),
+        acts=question.acts,
+        acts_done=question.acts_done,
+        arguments=shortest_first(question.argument_data),
+        outline=outline(question.argument_data, SHOWN_CHARS).text,
+        touches=list(question.touches),
+        difference=question.difference,
+        policies=list(question.policies),
+        choices=[_choice(one) for one in question.choices],
+        covers=_covers(question, {}),
+        decided_by=standing.answer.approver if standing.answer and standing.state != "waiting" else "",
+        reason=standing.answer.reason if standing.answer else "",
+        asked_at=iso(question.asked_at),
+        expires_at=iso(question.expires_at),
+        may_be_remembered=question.may_be_remembered,
+        wants_name=question.wants_name,
+        is_own=question.agent == caller.agent,
+    )
+
+
+def _choice(one: Argument) -> ChoiceView:
+    return ChoiceView(name=one.name, role=one.role, fixed=one.fixed, bounds=list(one.bounds), shown=one.shown)
+
+
+async def _find(keep: Keep, caller: Caller, question_id: str) -> Standing:
+    standing = await asyncio.to_thread(_store(keep).standing, question_id)
+    if standing is None or not _may_see(caller, standing.question):
+        raise not_found("question")
+    return standing
+
+
+def _may_see(caller: Caller, question: Question) -> bool:
+    return caller.has_scope(Scope.APPROVE) or question.agent == caller.agent
+
+
+def _store(keep: Keep) -> Approvals:
+    return keep.record.approvals
+
+
+def _place(standing: Standing) -> tuple[float, str]:
+    return standing.question.asked_at, standing.question.id
+
+
+async def _list(service: Service, request: Request) -> Response:
+    query = request.query
+    return json_response(
+        await list_approvals(service.keep, request.caller, limit=query["limit"], cursor=query["cursor"])
+    )
+
+
+async def _show(service: Service, request: Request) -> Response:
+    return json_response(await show_approval(service.keep, request.caller, request.names["id"]))
+
+
+async def _decide(service: Service, request: Request) -> Response:
+    said = await request.read(DecideBody)
+    return json_response(await decide(service.keep, request.caller, request.names["id"], said))
+
+
+async def _preview(service: Service, request: Request) -> Response:
+    said = await request.read(PreviewBody)
+    return json_response(await preview_approval(service.keep, request.caller, request.names["id"], said))
+
+
+async def _rules(service: Service, request: Request) -> Response:
+    return json_response(await list_rules(service.keep))
+
+
+async def _revoke(service: Service, request: Request) -> Response:
+    await revoke_rule(service.keep, request.names["id"])
+    return Response(204)
+
+
+_SEERS: Final = (Scope.APPROVE, Scope.CALL)
+
+ROUTES: Final = (
+    Route(
+        method="GET",
+        path="/v1/approvals",
+        name="listApprovals",
+        about="The calls that wait for a person: all with approve, else those of the token's agent.",
+        handler=_list,
+        scopes=_SEERS,
+        tag="approvals",
+        parameters=(LIMIT, CURSOR),
+        gives={200: ResponseSpec(about="One page, oldest first.", kind=ApprovalPage)},
+    ),
+    Route(
+        method="GET",
+        path="/v1/approvals/{id}",
+        name="showApproval",
+        about="One question: the exact call, of each secret only its length.",
+        handler=_show,
+        scopes=_SEERS,
+        tag="approvals",
+        parameters=(ID,),
+        gives={200: ResponseSpec(about="The question.", kind=ApprovalView)},
+        problems=(404,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/approvals/{id}:decide",
+        name="decideApproval",
+        about="Answer in the name of the token's agent, which cannot answer for itself.",
+        handler=_decide,
+        scopes=(Scope.APPROVE,),
+        tag="approvals",
+        parameters=(ID,),
+        body=DecideBody,
+        gives={200: ResponseSpec(about="The answer counts.", kind=ApprovalView)},
+        problems=(404, 409),
+    ),
+    Route(
+        method="POST",
+        path="/v1/approvals/{id}:preview",
+        name="previewApproval",
+        about="What would pass unasked after a yes for the session or a rule. Nothing is decided.",
+        handler=_preview,
+        scopes=(Scope.APPROVE,),
+        tag="approvals",
+        parameters=(ID,),
+        body=PreviewBody,
+        gives={200: ResponseSpec(about="What later calls must satisfy.", kind=PreviewView)},
+        problems=(404, 409),
+    ),
+    Route(
+        method="GET",
+        path="/v1/rules",
+        name="listRules",
+        about="The answers that hold for every call like the one asked about.",
+        handler=_rules,
+        scopes=(Scope.APPROVE,),
+        tag="approvals",
+        gives={200: ResponseSpec(about="The rules.", kind=list[RuleView])},
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/rules/{id}",
+        name="revokeRule",
+        about="End a rule.",
+        handler=_revoke,
+        scopes=(Scope.APPROVE,),
+        tag="approvals",
+        parameters=(ID,),
+        gives={204: ResponseSpec(about="It holds no longer.")},
+        problems=(404,),
+    ),
+)

@@ -1,0 +1,540 @@
+"""The audit log over HTTP: records newest first, single records, receipts, checkpoint and key.
+
+The scope `audit:read` shows every record; without it, an agent sees the records of its own calls. A record
+without an agent belongs to the call that it names; if that call cannot be found, only an auditor sees it.
+Reading runs in threads, and a page scans a limited number of records.
+"""
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from itertools import islice, takewhile
+from typing import Any, Final, Literal
+
+import msgspec
+
+from toolkeep.audit.entry import Entry
+from toolkeep.audit.errors import BodyUnavailable
+from toolkeep.errors import Code, NotRecorded
+from toolkeep.keep.keep import Keep
+from toolkeep.limits import SCANNED_RECORDS
+from toolkeep.server.api.common_parameters import CURSOR, ID, LIMIT
+from toolkeep.server.api.pagination import Page, decode_cursor, encode_cursor
+from toolkeep.server.api.statistics import PERIODS, StatisticsView
+from toolkeep.server.http.bearer_auth import Caller
+from toolkeep.server.http.problem_details import RequestRefused, not_found
+from toolkeep.server.http.request import Parameter, Request
+from toolkeep.server.http.responses import Response, json_response
+from toolkeep.server.http.route_table import ResponseSpec, Route
+from toolkeep.server.service import Service
+from toolkeep.storage.log.file_records import FileRecord
+from toolkeep.stores.api_tokens import Scope
+from toolkeep.stores.records import KeepRecord
+
+
+class RecordSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A record in a list."""
+
+    index: int
+    time: str
+    type: str
+    call: str
+    tool: str
+    agent: str
+    status: str
+    decision: str = ""
+    """What policy said: `allow` or `deny`, where the record tells it."""
+    codes: list[str]
+
+
+class RecordPage(Page, frozen=True, kw_only=True):
+    """Some of the records."""
+
+    items: list[RecordSummary]
+
+
+class RecordView(msgspec.Struct, frozen=True, kw_only=True):
+    """One record whole, as the log holds it."""
+
+    index: int
+    hash: str
+    previous: str
+    record: dict[str, Any]
+
+
+class CallRecords(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the log has of one call; bodies where they are kept."""
+
+    call: str
+    records: list[RecordView]
+    arguments: Any = None
+    no_arguments: "NoArguments | None" = None
+    """Why there are no arguments."""
+    result: Any = None
+
+
+NoArguments = Literal["refused", "repeated", "secret", "too_large", "erased", "missing", "changed", "unknown"]
+"""`refused`: the call was refused before its arguments were known to be valid. `repeated`: they are those of
+the call whose result was given back. `missing`: the process ended before they were written."""
+
+
+class CheckpointView(msgspec.Struct, frozen=True, kw_only=True):
+    """A signed checkpoint over everything recorded so far."""
+
+    checkpoint: str
+
+
+class KeyView(msgspec.Struct, frozen=True, kw_only=True):
+    """The public key that receipts and checkpoints are checked with."""
+
+    key: str
+
+
+class RecordFilters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records are wanted."""
+
+    agent: str | None = None
+    tool: str | None = None
+    type: str | None = None
+    status: str | None = None
+
+    def fits(self, summary: RecordSummary) -> bool:
+        """Whether a record matches."""
+        return (
+            self.agent in (None, summary.agent)
+            and self.tool in (None, summary.tool)
+            and self.type in (None, summary.type)
+            # A denied call ends with its decision record, whose status is `error`.
+            and self.status in (None, summary.status, summary.decision)
+        )
+
+    def fits_call(self, call: "CallSummary") -> bool:
+        """Whether a call matches, by its outcome and all of its records."""
+        return (
+            self.agent in (None, call.newest.agent)
+            and self.tool in (None, call.newest.tool)
+            and self.type in (None, *call.types)
+            and self.status in (None, call.outcome, *(one.decision for one in call.records))
+        )
+
+
+class CallSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A call in a list: all of its records, the newest first; or one record of the log about itself."""
+
+    records: list[RecordSummary]
+
+    @property
+    def newest(self) -> RecordSummary:
+        """Its newest record."""
+        return self.records[0]
+
+    @property
+    def types(self) -> set[str]:
+        """The types of its records."""
+        return {one.type for one in self.records}
+
+    @property
+    def outcome(self) -> str:
+        """Its outcome, or its latest stage."""
+        status = self.newest.status
+        return status if status in ("ok", "error", "pending") else "under way"
+
+
+async def list_records(
+    keep: Keep, caller: Caller, filters: RecordFilters, *, limit: int, cursor: str | None = None
+) -> Page:
+    """The newest records that a caller may see; a page may be short, and continues while `next` is set."""
+    stop = decode_cursor(cursor, int) if cursor else None
+    return await asyncio.to_thread(_page, keep.record, caller, filters, limit, stop)
+
+
+def _page(record: KeepRecord, caller: Caller, filters: RecordFilters, limit: int, stop: int | None) -> Page:
+    entries = list(islice(record.log.read_back(stop), SCANNED_RECORDS))
+    owners = _owners(record, entries)
+    own = None if caller.has_scope(Scope.AUDIT_READ) else caller.agent
+    shown: list[RecordSummary] = []
+    for entry in entries:
+        summary = _summary(entry, owners)
+        if (own is None or summary.agent == own) and filters.fits(summary):
+            shown.append(summary)
+            if len(shown) == limit:
+                return Page(items=shown, next=encode_cursor(entry.index) if entry.index else None)
+    last = entries[-1].index if entries else 0
+    return Page(items=shown, next=encode_cursor(last) if last else None)
+
+
+async def list_calls(
+    keep: Keep, caller: Caller, filters: RecordFilters, *, limit: int, cursor: str | None = None
+) -> Page:
+    """The newest calls that a caller may see, with all of their records, filtered."""
+    stop = decode_cursor(cursor, int) if cursor else None
+    return await asyncio.to_thread(_call_page, keep.record, caller, filters, limit, stop)
+
+
+def _call_page(
+    record: KeepRecord, caller: Caller, filters: RecordFilters, limit: int, stop: int | None
+) -> Page:
+    entries = list(islice(record.log.read_back(stop), SCANNED_RECORDS))
+    owners = _owners(record, entries)
+    own = None if caller.has_scope(Scope.AUDIT_READ) else caller.agent
+    grouped: dict[str, CallSummary] = {}
+    for entry in entries:
+        one = _summary(entry, owners)
+        if own in (None, one.agent):
+            grouped.setdefault(one.call or str(one.index), CallSummary(records=[])).records.append(one)
+    _complete(record, grouped, entries, owners)
+    earlier = _calls_from(record, stop) if stop else set()
+    shown: list[CallSummary] = []
+    for call in grouped.values():
+        # A call that ended on an earlier page was shown there with all of its records.
+        if call.newest.call not in earlier and filters.fits_call(call):
+            shown.append(call)
+            if len(shown) == limit:
+                break
+    last = shown[-1].newest.index if len(shown) == limit else entries[-1].index if entries else 0
+    return Page(items=shown, next=encode_cursor(last) if last else None)
+
+
+def _complete(
+    record: KeepRecord,
+    grouped: dict[str, CallSummary],
+    entries: list[Entry],
+    owners: dict[str, tuple[str, str]],
+) -> None:
+    """Add older records of calls that began before the page."""
+    cut = {key for key, call in grouped.items() if call.newest.call and "ToolInvoked" not in call.types}
+    if not cut:
+        return
+    for entry in islice(record.log.read_back(entries[-1].index), SCANNED_RECORDS):
+        call = str(entry.record.get("call", ""))
+        if call in cut:
+            grouped[call].records.append(_summary(entry, owners))
+            if entry.record.get("type") == "ToolInvoked":
+                cut.discard(call)
+                if not cut:
+                    return
+
+
+def _calls_from(record: KeepRecord, start: int) -> set[str]:
+    """The calls that have records from an index on, up to a page."""
+    later = record.log.read_back(start + SCANNED_RECORDS)
+    found = takewhile(lambda entry: entry.index >= start, later)
+    return {call for entry in found if (call := str(entry.record.get("call", "")))}
+
+
+def _owners(record: KeepRecord, entries: list[Entry]) -> dict[str, tuple[str, str]]:
+    """Agent and tool of the calls that entries belong to."""
+    owners = dict(_named(entries))
+    missing = {str(call) for entry in entries if (call := entry.record.get("call"))} - owners.keys()
+    if missing and entries:
+        for call, owner in _named(islice(record.log.read_back(entries[-1].index), SCANNED_RECORDS)):
+            owners.setdefault(call, owner)
+            missing.discard(call)
+            if not missing:
+                break
+    return owners
+
+
+def _named(entries: "Iterator[Entry] | list[Entry]") -> Iterator[tuple[str, tuple[str, str]]]:
+    for entry in entries:
+        said = entry.record
+        if said.get("agent") and said.get("call"):
+            yield str(said["call"]), (str(said["agent"]), str(said.get("tool", "")))
+
+
+def _summary(entry: Entry, owners: dict[str, tuple[str, str]]) -> RecordSummary:
+    said = entry.record
+    call = str(said.get("call", ""))
+    agent, tool = owners.get(call, ("", ""))
+    decision = said.get("decision") or ""
+    decision = str(decision.get("decision", "")) if isinstance(decision, dict) else str(decision)
+    return RecordSummary(
+        index=entry.index,
+        time=str(said.get("time", "")),
+        type=str(said.get("type") or said.get("event") or ""),
+        call=call,
+        tool=tool,
+        agent=agent,
+        status=str(said.get("status") or decision or said.get("outcome") or ""),
+        decision=decision,
+        codes=[str(code) for code in said.get("codes", ())],
+    )
+
+
+async def show_record(keep: Keep, caller: Caller, index: int) -> RecordView:
+    """Show one record."""
+    return _view(await asyncio.to_thread(_entry, keep.record, caller, index))
+
+
+def _view(entry: Entry) -> RecordView:
+    return RecordView(index=entry.index, hash=entry.hash, previous=entry.previous, record=entry.record)
+
+
+def _entry(record: KeepRecord, caller: Caller, index: int) -> Entry:
+    """The entry if the caller may see it; otherwise the same error as for one that does not exist."""
+    entry = next(record.log.read_back(index + 1), None)
+    if entry is None or entry.index != index:
+        raise not_found("record")
+    if not caller.has_scope(Scope.AUDIT_READ):
+        owner = _owners(record, [entry]).get(str(entry.record.get("call", "")))
+        if owner is None or owner[0] != caller.agent:
+            raise not_found("record")
+    return entry
+
+
+async def receipt(keep: Keep, caller: Caller, index: int) -> dict[str, Any]:
+    """An inclusion proof of a record, verifiable offline with the public key alone."""
+
+    def prove() -> dict[str, Any]:
+        _entry(keep.record, caller, index)
+        return keep.record.receipt(index).to_dict()
+
+    return await asyncio.to_thread(prove)
+
+
+async def call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
+    """All records of one call."""
+    return await asyncio.to_thread(_call_records, keep, caller, call_id)
+
+
+def _call_records(keep: Keep, caller: Caller, call_id: str) -> CallRecords:
+    record = keep.record
+    entries = list(_entries_of(record, call_id))
+    owner = dict(_named(entries)).get(call_id, ("", ""))[0]
+    if not entries or not (caller.has_scope(Scope.AUDIT_READ) or owner == caller.agent):
+        raise not_found("call")
+    said = [entry.record for entry in entries]
+    arguments, why = _arguments(keep, said)
+    result = next((str(one["result_hash"]) for one in said if one.get("result_hash")), "")
+    return CallRecords(
+        call=call_id,
+        records=[_view(entry) for entry in entries],
+        arguments=arguments,
+        no_arguments=why,
+        result=_body(record, result),
+    )
+
+
+def _arguments(keep: Keep, said: list[dict[str, Any]]) -> "tuple[Any, NoArguments | None]":
+    """The arguments of a call, or why there are none."""
+    if kept := next((str(one["argument_hash"]) for one in said if one.get("has_arguments")), ""):
+        try:
+            return json.loads(keep.record.bodies.get(kept)), None
+        except BodyUnavailable as error:
+            return None, error.state.value
+        except (KeyError, ValueError):
+            return None, "missing"
+    return None, _why_not_kept(keep, said[0])
+
+
+def _why_not_kept(keep: Keep, invoked: dict[str, Any]) -> "NoArguments":
+    if invoked.get("repeats"):
+        return "repeated"
+    if invoked.get("has_arguments") is None:
+        return "refused"
+    tool = keep.try_get(f"{invoked.get('tool')}@{invoked.get('version')}")
+    if tool is None or tool.definition_hash != invoked.get("definition_hash"):
+        return "unknown"  # the definition is gone, which alone tells whether arguments are secret
+    return "secret" if tool.arguments.secrecy.has_secrets else "too_large"
+
+
+def _entries_of(record: KeepRecord, call_id: str) -> list[Entry]:
+    """The entries of a call in order, searched a few pages back."""
+    found: list[Entry] = []
+    for entry in islice(record.log.read_back(), 4 * SCANNED_RECORDS):
+        if entry.record.get("call") == call_id:
+            found.append(entry)
+            if entry.record.get("type") == "ToolInvoked":
+                break
+    return found[::-1]
+
+
+def _body(record: KeepRecord, digest: str) -> Any:
+    if not digest:
+        return None
+    with contextlib.suppress(BodyUnavailable, KeyError, ValueError):
+        return json.loads(record.bodies.get(digest))
+    return None
+
+
+async def checkpoint(keep: Keep) -> CheckpointView:
+    """A signed checkpoint over all records so far."""
+    return CheckpointView(checkpoint=await asyncio.to_thread(_files(keep).log.checkpoint))
+
+
+async def public_key(keep: Keep) -> KeyView:
+    """The public key of the log."""
+    return KeyView(key=str(await asyncio.to_thread(_files(keep).log.public_key)))
+
+
+_verifying = threading.Lock()
+
+
+async def verify_log(keep: Keep) -> dict[str, Any]:
+    """Verify the whole log; one run at a time, since it reads everything."""
+    from toolkeep.storage.log.verify_folder import verify
+
+    files = _files(keep)
+    if not _verifying.acquire(blocking=False):
+        raise RequestRefused(Code.NOT_SERVING, "somebody else verifies the log now", hint="try again soon")
+    try:
+        report = await asyncio.to_thread(verify, files.log)
+    finally:
+        _verifying.release()
+    data: dict[str, Any] = {**report.to_dict(), "log": "the keep's own"}
+    return data
+
+
+def _files(keep: Keep) -> FileRecord:
+    record = keep.record
+    if not isinstance(record, FileRecord):
+        raise NotRecorded("the log is only in memory; open the keep with a state folder")
+    return record
+
+
+async def _list(service: Service, request: Request) -> Response:
+    query = request.query
+    filters = RecordFilters(**{name: query[name] for name in RecordFilters.__struct_fields__})
+    return json_response(
+        await list_records(
+            service.keep, request.caller, filters, limit=query["limit"], cursor=query["cursor"]
+        )
+    )
+
+
+async def _show(service: Service, request: Request) -> Response:
+    return json_response(await show_record(service.keep, request.caller, int(request.names["index"])))
+
+
+async def _receipt(service: Service, request: Request) -> Response:
+    return json_response(await receipt(service.keep, request.caller, int(request.names["index"])))
+
+
+async def _call(service: Service, request: Request) -> Response:
+    return json_response(await call_records(service.keep, request.caller, request.names["id"]))
+
+
+async def _checkpoint(service: Service, request: Request) -> Response:
+    return json_response(await checkpoint(service.keep))
+
+
+async def _key(service: Service, request: Request) -> Response:
+    return json_response(await public_key(service.keep))
+
+
+async def _verify(service: Service, request: Request) -> Response:
+    return json_response(await verify_log(service.keep))
+
+
+async def _statistics(service: Service, request: Request) -> Response:
+    return json_response(await service.statistics.view(service.keep, int(request.query["hours"])))
+
+
+_SEERS: Final = (Scope.AUDIT_READ, Scope.CALL)
+_INDEX: Final = Parameter(
+    name="index", place="path", about="The index of a record.", pattern=r"[0-9]{1,15}", longest=15
+)
+
+ROUTES: Final = (
+    Route(
+        method="GET",
+        path="/v1/audit:statistics",
+        name="showStatistics",
+        about="How calls went: counts, durations and reasons, from the log.",
+        handler=_statistics,
+        scopes=(Scope.AUDIT_READ,),
+        tag="audit",
+        parameters=(
+            Parameter(
+                name="hours", about="Of how many hours.", choices=tuple(map(str, PERIODS)), default="24"
+            ),
+        ),
+        gives={200: ResponseSpec(about="The counts.", kind=StatisticsView)},
+    ),
+    Route(
+        method="GET",
+        path="/v1/audit",
+        name="listRecords",
+        about="Records, newest first: all with audit:read, else those of the token's agent.",
+        handler=_list,
+        scopes=_SEERS,
+        tag="audit",
+        parameters=(
+            Parameter(name="agent", about="Only records of this agent."),
+            Parameter(name="tool", about="Only records of this tool."),
+            Parameter(name="type", about="Only records of this type."),
+            Parameter(name="status", about="Only records of this status."),
+            LIMIT,
+            CURSOR,
+        ),
+        gives={200: ResponseSpec(about="One page; it may be short, and goes on.", kind=RecordPage)},
+    ),
+    Route(
+        method="GET",
+        path="/v1/audit/{index}",
+        name="showRecord",
+        about="One record, as the log holds it.",
+        handler=_show,
+        scopes=_SEERS,
+        tag="audit",
+        parameters=(_INDEX,),
+        gives={200: ResponseSpec(about="The record.", kind=RecordView)},
+        problems=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/audit/{index}/receipt",
+        name="showReceipt",
+        about="The proof that the record is in the log, checkable offline with the public key.",
+        handler=_receipt,
+        scopes=_SEERS,
+        tag="audit",
+        parameters=(_INDEX,),
+        gives={200: ResponseSpec(about="The receipt.", kind=dict[str, Any])},
+        problems=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/audit/calls/{id}",
+        name="showCallRecords",
+        about="Everything that the log has of one recent call, with the bodies that are kept.",
+        handler=_call,
+        scopes=_SEERS,
+        tag="audit",
+        parameters=(ID,),
+        gives={200: ResponseSpec(about="The call.", kind=CallRecords)},
+        problems=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/audit/checkpoint",
+        name="showCheckpoint",
+        about="A signed checkpoint over everything recorded so far, to be kept elsewhere.",
+        handler=_checkpoint,
+        scopes=_SEERS,
+        tag="audit",
+        gives={200: ResponseSpec(about="The checkpoint.", kind=CheckpointView)},
+    ),
+    Route(
+        method="GET",
+        path="/v1/audit/key",
+        name="showKey",
+        about="The public key of the log.",
+        handler=_key,
+        scopes=_SEERS,
+        tag="audit",
+        gives={200: ResponseSpec(about="The key.", kind=KeyView)},
+    ),
+    Route(
+        method="POST",
+        path="/v1/audit:verify",
+        name="verifyLog",
+        about="Whether the log is what it was. Reads all of it; one at a time.",
+        handler=_verify,
+        scopes=(Scope.AUDIT_READ,),
+        tag="audit",
+        gives={200: ResponseSpec(about="What was found.", kind=dict[str, Any])},
+    ),
+)

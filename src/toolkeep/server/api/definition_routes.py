@@ -1,0 +1,204 @@
+"""Custom definitions over HTTP: create, update, delete, and check without storing.
+
+A token with the scope for writing tools decides what agents are offered. Only `admin` may store a definition
+that runs something on this machine: otherwise a token that describes tools could execute code on the host.
+"""
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from toolkeep.errors import Code, DefinitionError, Problem, ToolkeepError
+from toolkeep.keep.keep import Keep
+from toolkeep.server.api.common_parameters import MATCH, NAME, TAG
+from toolkeep.server.api.tool_routes import ToolView, find_tool, show_tool, tag_of_tool
+from toolkeep.server.http.bearer_auth import Caller
+from toolkeep.server.http.problem_details import RequestRefused
+from toolkeep.server.http.request import Request
+from toolkeep.server.http.responses import Response, json_response, names_tag
+from toolkeep.server.http.route_table import ResponseSpec, Route
+from toolkeep.server.service import Service
+from toolkeep.stores.api_tokens import Scope
+
+
+class DefinitionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a definition could be kept."""
+
+    success: bool
+    problems: list[dict[str, str]]
+
+
+async def create_definition(keep: Keep, caller: Caller, data: dict[str, Any]) -> ToolView:
+    """Store a new definition."""
+    made = await asyncio.to_thread(
+        keep.create_definition, data, by=caller.agent, may_run=caller.has_scope(Scope.ADMIN)
+    )
+    return show_tool(keep, _as_author(caller), made.name)
+
+
+async def update_definition(
+    keep: Keep, caller: Caller, name: str, changes: dict[str, Any], *, condition: str
+) -> ToolView:
+    """Update a definition if it is still the one that `condition` (If-Match) names."""
+    revision = await asyncio.to_thread(_revision, keep, caller, name, condition)
+    updated = await asyncio.to_thread(
+        keep.update_definition,
+        name,
+        changes,
+        by=caller.agent,
+        revision=revision,
+        may_run=caller.has_scope(Scope.ADMIN),
+    )
+    return show_tool(keep, _as_author(caller), updated.name)
+
+
+async def delete_definition(keep: Keep, caller: Caller, name: str, *, condition: str) -> None:
+    """Delete a definition if it is still the one that `condition` names."""
+    revision = await asyncio.to_thread(_revision, keep, caller, name, condition)
+    await asyncio.to_thread(keep.delete_definition, name, by=caller.agent, revision=revision)
+
+
+async def check_definition(keep: Keep, caller: Caller, data: dict[str, Any]) -> DefinitionReport:
+    """Report what is wrong with a definition, without storing it."""
+    may_run = caller.has_scope(Scope.ADMIN)
+    try:
+        await asyncio.to_thread(keep.check_definition, data, may_run=may_run)
+    except DefinitionError as error:
+        return _report(*error.problems)
+    except ToolkeepError as error:
+        if error.code in (Code.STORE_UNAVAILABLE, Code.STATE_UNUSABLE, Code.FEATURE_CLOSED):
+            raise
+        return _report(Problem(field="name", code=error.code, message=error.message, mend=error.hint))
+    return _report()
+
+
+def _report(*problems: Problem) -> DefinitionReport:
+    return DefinitionReport(success=not problems, problems=[one.to_dict() for one in problems])
+
+
+def _revision(keep: Keep, caller: Caller, name: str, condition: str) -> int | None:
+    """The stored revision to change; raises unless `condition` names it.
+
+    Without it, two editors would overwrite each other, and a change could apply to a definition nobody saw.
+    """
+    tool = find_tool(keep, caller, name)
+    if not condition:
+        raise RequestRefused(
+            Code.CHANGED_MEANWHILE,
+            "a change must say what it changes",
+            hint="send the tag of the tool as If-Match",
+            status=428,
+        )
+    if tool.is_built_in or tool.provider != "store":
+        return None  # the store refuses it with its own message
+    stored = keep.definition_versions(tool.name)[0]
+    is_current = stored.definition.hash == keep.versions(tool.name)[0].definition_hash
+    if not is_current or not names_tag(condition, tag_of_tool(keep, tool)):
+        raise RequestRefused(
+            Code.CHANGED_MEANWHILE, "the tool is another than when it was read", hint="read it again"
+        )
+    return stored.revision
+
+
+def _as_author(caller: Caller) -> Caller:
+    """The caller with `admin`, to show an author the definition just written even if policies hide it."""
+    return msgspec.structs.replace(caller, scopes=(Scope.ADMIN,))
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition as a configuration file would say it; docs/manual.md has every field."""
+
+    name: str
+    description: str
+    version: str = "1.0.0"
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a definition with their new values; null takes one back to its default."""
+
+    version: str | None = None
+
+
+async def _create(service: Service, request: Request) -> Response:
+    data = await request.read(dict[str, Any])
+    view = await create_definition(service.keep, request.caller, data)
+    place = (b"location", f"/v1/tools/{view.tool.name}".encode())
+    return json_response(view, 201, [place, (b"etag", view.tag.encode())])
+
+
+async def _update(service: Service, request: Request) -> Response:
+    changes = await request.read(dict[str, Any])
+    view = await update_definition(
+        service.keep, request.caller, request.names["name"], changes, condition=request.header("If-Match")
+    )
+    return json_response(view, 200, [(b"etag", view.tag.encode())])
+
+
+async def _delete(service: Service, request: Request) -> Response:
+    condition = request.header("If-Match")
+    await delete_definition(service.keep, request.caller, request.names["name"], condition=condition)
+    return Response(204)
+
+
+async def _check(service: Service, request: Request) -> Response:
+    data = await request.read(dict[str, Any])
+    return json_response(await check_definition(service.keep, request.caller, data))
+
+
+ROUTES: Final = (
+    Route(
+        method="POST",
+        path="/v1/tools",
+        name="createTool",
+        about="Keep a custom definition. What runs it is taken from the scope admin alone.",
+        handler=_create,
+        scopes=(Scope.TOOLS_WRITE,),
+        tag="tools",
+        body=Definition,
+        gives={
+            201: ResponseSpec(
+                about="It is kept.",
+                kind=ToolView,
+                headers=(("Location", "Where it is."), *TAG),
+            ),
+        },
+        problems=(409, 422),
+    ),
+    Route(
+        method="PATCH",
+        path="/v1/tools/{name}",
+        name="updateTool",
+        about="Change fields of a custom definition; all but `enabled` need a higher version.",
+        handler=_update,
+        scopes=(Scope.TOOLS_WRITE,),
+        tag="tools",
+        parameters=(NAME, MATCH),
+        body=Changes,
+        gives={200: ResponseSpec(about="It is changed.", kind=ToolView, headers=TAG)},
+        problems=(404, 409, 412, 422, 428),
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/tools/{name}",
+        name="deleteTool",
+        about="Let go of a custom definition, with all of its versions.",
+        handler=_delete,
+        scopes=(Scope.TOOLS_WRITE,),
+        tag="tools",
+        parameters=(NAME, MATCH),
+        gives={204: ResponseSpec(about="It is gone.")},
+        problems=(404, 409, 412, 428),
+    ),
+    Route(
+        method="POST",
+        path="/v1/tools:check",
+        name="checkTool",
+        about="What would be wrong with a custom definition; nothing is kept.",
+        handler=_check,
+        scopes=(Scope.TOOLS_WRITE,),
+        tag="tools",
+        body=dict[str, Any],
+        gives={200: ResponseSpec(about="Everything that is wrong.", kind=DefinitionReport)},
+    ),
+)

@@ -1,0 +1,90 @@
+"""Liveness and readiness; ready only if a call could be recorded.
+
+Checks do real work (write a file, query the store), at most once a second and in a thread: probes come often,
+and anybody may send them.
+"""
+
+import asyncio
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from toolkeep.keep.keep import Keep
+
+_FRESH_S: Final = 1.0
+_FREE_BYTES: Final = 16 * 1024 * 1024
+"""Less free space than this on the log's disk counts as full."""
+
+Check = Callable[[], bool]
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether requests should be sent here, and what says so."""
+
+    status: str
+    checks: dict[str, bool]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every check passed."""
+        return all(self.checks.values())
+
+
+class Health:
+    """Liveness and readiness of one server."""
+
+    def __init__(
+        self, keep: Keep, checks: dict[str, Check], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._keep = keep
+        self._checks = checks
+        self._clock = clock
+        self._looked: tuple[float, dict[str, bool]] = (float("-inf"), {})
+        self._looking = asyncio.Lock()
+        self.is_stopping = False
+
+    def stop(self) -> None:
+        """Report not ready from now on: the server is shutting down."""
+        self.is_stopping = True
+
+    async def readiness(self) -> Readiness:
+        """Run the checks, or return cached results."""
+        async with self._looking:
+            at, found = self._looked
+            if self._clock() - at > _FRESH_S:
+                found = await asyncio.to_thread(self._look)
+                self._looked = (self._clock(), found)
+        checks = {"serving": not self.is_stopping, "providers": self._keep.is_ready, **found}
+        return Readiness(status="ready" if all(checks.values()) else "not ready", checks=checks)
+
+    def _look(self) -> dict[str, bool]:
+        return {name: _passes(check) for name, check in self._checks.items()}
+
+
+def _passes(check: Check) -> bool:
+    try:
+        return check()
+    except Exception:  # noqa: BLE001 -- whatever keeps a check from passing, it has not passed
+        return False
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether a file can be written and synced there, with space left."""
+    free = os.statvfs(folder)
+    if free.f_bavail * free.f_frsize < _FREE_BYTES:
+        return False
+    descriptor, name = tempfile.mkstemp(prefix=".ready-", dir=folder)
+    try:
+        os.write(descriptor, b"1")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            os.unlink(name)  # noqa: PTH108 -- text is at hand
+    return True

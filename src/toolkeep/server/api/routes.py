@@ -1,0 +1,166 @@
+"""The route table of the API, in the order of its OpenAPI document.
+
+Each resource has its routes in its own module; here are those of the server itself: persistent programs,
+health, metrics, the OpenAPI document and OAuth metadata.
+"""
+
+import functools
+from typing import Any, Final
+
+import msgspec
+
+from toolkeep.errors import Code
+from toolkeep.execution.persistent.pool import PersistentProgram
+from toolkeep.server.api import (
+    approval_routes,
+    audit_routes,
+    call_routes,
+    definition_routes,
+    policy_routes,
+    token_routes,
+    tool_routes,
+)
+from toolkeep.server.api.common_parameters import NONE_MATCH, TAG
+from toolkeep.server.api.health import Readiness
+from toolkeep.server.http.oauth_metadata import PATH, ResourceMetadata, resource_metadata
+from toolkeep.server.http.openapi_document import document
+from toolkeep.server.http.problem_details import RequestRefused
+from toolkeep.server.http.request import Request
+from toolkeep.server.http.responses import Response, json_response, tagged
+from toolkeep.server.http.route_table import ResponseSpec, Route
+from toolkeep.server.service import Service
+from toolkeep.stores.api_tokens import Scope
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+async def _list_programs(service: Service, request: Request) -> Response:
+    return json_response(service.keep.persistent_programs())
+
+
+class Alive(msgspec.Struct, frozen=True, kw_only=True):
+    """That the server lives."""
+
+    status: str
+
+
+async def _healthz(service: Service, request: Request) -> Response:
+    return json_response(Alive(status="alive"))
+
+
+async def _readyz(service: Service, request: Request) -> Response:
+    readiness = await service.health.readiness()
+    return json_response(readiness, 200 if readiness.is_ready else 503)
+
+
+@functools.cache
+def whole_document() -> dict[str, Any]:
+    """The OpenAPI document of all routes, built once."""
+    return document(ROUTES)
+
+
+async def _openapi(service: Service, request: Request) -> Response:
+    return tagged(whole_document(), request.header("If-None-Match"))
+
+
+async def _metrics(service: Service, request: Request) -> Response:
+    if service.metrics is None:
+        raise RequestRefused(Code.NOTHING_THERE, "metrics are switched off here")
+    return Response(200, service.metrics.page(), METRICS_TYPE.encode())
+
+
+async def _metadata(service: Service, request: Request) -> Response:
+    return json_response(resource_metadata(request.base(service.base), service.issuers))
+
+
+def _metadata_route(path: str, name: str) -> Route:
+    return Route(
+        method="GET",
+        path=path,
+        name=name,
+        about="OAuth protected resource metadata (RFC 9728), for MCP clients.",
+        handler=_metadata,
+        tag="about",
+        gives={200: ResponseSpec(about="The metadata.", kind=ResourceMetadata)},
+    )
+
+
+_PROGRAMS: Final = (
+    Route(
+        method="GET",
+        path="/v1/programs",
+        name="listPrograms",
+        about="The persistent programs of all agents: each with its grant, running or stopped.",
+        handler=_list_programs,
+        scopes=(Scope.AUDIT_READ,),
+        tag="tools",
+        gives={200: ResponseSpec(about="The programs.", kind=tuple[PersistentProgram, ...])},
+    ),
+)
+
+_HEALTH: Final = (
+    Route(
+        method="GET",
+        path="/healthz",
+        name="isAlive",
+        about="That the server lives. Open to everybody.",
+        handler=_healthz,
+        tag="health",
+        gives={200: ResponseSpec(about="It does.", kind=Alive)},
+    ),
+    Route(
+        method="GET",
+        path="/readyz",
+        name="isReady",
+        about="Whether requests should be sent here: providers are in, log and store can be written.",
+        handler=_readyz,
+        tag="health",
+        gives={
+            200: ResponseSpec(about="It is ready.", kind=Readiness),
+            503: ResponseSpec(about="It is not.", kind=Readiness),
+        },
+    ),
+)
+
+_ABOUT: Final = (
+    Route(
+        method="GET",
+        path="/openapi.json",
+        name="showDocument",
+        about="This document.",
+        handler=_openapi,
+        scopes=(Scope.OPENAPI,),
+        tag="about",
+        parameters=(NONE_MATCH,),
+        gives={
+            200: ResponseSpec(about="The document.", kind=dict[str, Any], headers=TAG),
+            304: ResponseSpec(about="The client has it already.", headers=TAG),
+        },
+    ),
+    Route(
+        method="GET",
+        path="/metrics",
+        name="showMetrics",
+        about="Metrics in Prometheus's text form.",
+        handler=_metrics,
+        scopes=(Scope.METRICS,),
+        tag="about",
+        gives={200: ResponseSpec(about="The metrics.", kind=bytes, media=METRICS_TYPE)},
+        problems=(404,),
+    ),
+    _metadata_route(PATH, "showMetadata"),
+    _metadata_route(f"{PATH}/mcp", "showMcpMetadata"),
+)
+
+ROUTES: Final = (
+    *tool_routes.ROUTES,
+    *definition_routes.ROUTES,
+    *_PROGRAMS,
+    *call_routes.ROUTES,
+    *approval_routes.ROUTES,
+    *audit_routes.ROUTES,
+    *policy_routes.ROUTES,
+    *token_routes.ROUTES,
+    *_HEALTH,
+    *_ABOUT,
+)

@@ -1,0 +1,213 @@
+"""Call statistics, counted from the audit log: they survive a restart and cover every process.
+
+The log is read back once as far as needed, then followed. Counts are kept by the minute for a week; of a very
+long log, for its newest records only.
+"""
+
+import asyncio
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from itertools import islice, takewhile
+from typing import Final
+
+import msgspec
+
+from toolkeep.audit.entry import Entry
+from toolkeep.errors import FAILURES, TITLES, Code
+from toolkeep.keep.keep import Keep
+from toolkeep.limits import STATISTICS_RECORDS, STATISTICS_SECONDS
+
+_MINUTE: Final = 60
+_CALLS: Final = 10_000
+"""Calls whose tool is remembered between their records."""
+_TIMES: Final = 2_000
+"""Durations that are kept of one minute."""
+_LISTED: Final = 8
+"""Rows of each ranking on the overview page, which shows three of them; the log holds the rest."""
+_FAILURES: Final = frozenset(code.value for code in FAILURES)
+_STEPS: Final = {1: 60, 6: 300, 24: 900, 168: 7_200}
+"""How long a point of a line stands for, by how many hours are asked about."""
+PERIODS: Final = tuple(_STEPS)
+
+
+class Ranked(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that was counted."""
+
+    name: str
+    about: str = ""
+    calls: int
+
+
+class StatisticsView(msgspec.Struct, frozen=True, kw_only=True):
+    """How calls went, over some hours."""
+
+    hours: int
+    step_s: int
+    times: list[int]
+    """POSIX seconds at which each step begins."""
+    ok: list[int]
+    failed: list[int]
+    refused: list[int]
+    p50_ms: list[float | None]
+    p95_ms: list[float | None]
+    """Of the time that tools ran; null where none did."""
+    calls: int
+    failures: int
+    refusals: int
+    median_ms: float | None
+    slowest_ms: float | None
+    """95 of 100 calls were faster."""
+    by_reason: list[Ranked]
+    by_tool: list[Ranked]
+    by_agent: list[Ranked]
+    is_whole: bool
+    """Whether the log was read as far back as was asked."""
+
+
+class _Minute:
+    """Counts of one minute."""
+
+    __slots__ = ("agents", "durations", "failed", "ok", "reasons", "refused", "tools")
+
+    def __init__(self) -> None:
+        self.ok = self.failed = self.refused = 0
+        self.durations: list[int] = []
+        self.reasons: Counter[str] = Counter()
+        self.tools: Counter[str] = Counter()
+        self.agents: Counter[str] = Counter()
+
+
+class Statistics:
+    """The statistics of one keep."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._minutes: OrderedDict[int, _Minute] = OrderedDict()
+        self._owners: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._last = -1
+        self._since = 0.0
+
+    async def view(self, keep: Keep, hours: int) -> StatisticsView:
+        """Statistics of a period, after reading new records."""
+        return await asyncio.to_thread(self._view, keep, hours)
+
+    def _view(self, keep: Keep, hours: int) -> StatisticsView:
+        with self._lock:
+            self._follow(keep)
+            return self._summed(hours)
+
+    def _follow(self, keep: Keep) -> None:
+        oldest = self._clock() - STATISTICS_SECONDS
+        back = islice(keep.record.log.read_back(), STATISTICS_RECORDS)
+        fresh = takewhile(lambda entry: entry.index > self._last and _time(entry) >= oldest, back)
+        held = list(fresh)
+        if self._last < 0:
+            self._since = _time(held[-1]) if len(held) == STATISTICS_RECORDS else oldest
+        for entry in reversed(held):
+            self._count(entry)
+        if held:
+            self._last = held[0].index
+        for minute in [minute for minute in self._minutes if minute < oldest - _MINUTE]:
+            del self._minutes[minute]
+
+    def _count(self, entry: Entry) -> None:
+        said = entry.record
+        call = str(said.get("call", ""))
+        if said.get("tool"):
+            self._owners[call] = str(said["tool"]), str(said.get("agent", ""))
+            if len(self._owners) > _CALLS:
+                self._owners.popitem(last=False)
+        status = said.get("status")
+        if status not in ("ok", "error") or not call:
+            return
+        when = int(_time(entry)) // _MINUTE * _MINUTE
+        minute = self._minutes.setdefault(when, _Minute())
+        tool, agent = self._owners.pop(call, ("", ""))
+        minute.tools[tool] += 1
+        minute.agents[agent] += 1
+        duration = said.get("execute_us")
+        if isinstance(duration, int) and said.get("isolation") and len(minute.durations) < _TIMES:
+            minute.durations.append(duration)
+        _judge(minute, status, [str(code) for code in said.get("codes") or ()])
+
+    def _summed(self, hours: int) -> StatisticsView:
+        step = _STEPS[hours]
+        end = int(self._clock()) // step * step + step
+        begin = end - hours * 3600
+        steps: list[list[_Minute]] = [[] for _ in range((end - begin) // step)]
+        for when, minute in self._minutes.items():
+            if begin <= when < end:
+                steps[(when - begin) // step].append(minute)
+        every = [minute for held in steps for minute in held]
+        durations = sorted(_durations(every))
+        return StatisticsView(
+            hours=hours,
+            step_s=step,
+            times=list(range(begin, end, step)),
+            ok=[sum(one.ok for one in held) for held in steps],
+            failed=[sum(one.failed for one in held) for held in steps],
+            refused=[sum(one.refused for one in held) for held in steps],
+            p50_ms=[_quantile(sorted(_durations(held)), 0.5) for held in steps],
+            p95_ms=[_quantile(sorted(_durations(held)), 0.95) for held in steps],
+            calls=sum(one.ok + one.failed + one.refused for one in every),
+            failures=sum(one.failed for one in every),
+            refusals=sum(one.refused for one in every),
+            median_ms=_quantile(durations, 0.5),
+            slowest_ms=_quantile(durations, 0.95),
+            by_reason=[
+                Ranked(name=code, about=_title(code), calls=count)
+                for code, count in _most(one.reasons for one in every)
+            ],
+            by_tool=[Ranked(name=name, calls=count) for name, count in _most(one.tools for one in every)],
+            by_agent=[Ranked(name=name, calls=count) for name, count in _most(one.agents for one in every)],
+            is_whole=self._since <= begin,
+        )
+
+
+def _judge(minute: _Minute, status: str, codes: list[str]) -> None:
+    if status == "ok":
+        minute.ok += 1
+    elif _FAILURES.intersection(codes):
+        minute.failed += 1
+    else:
+        minute.refused += 1
+        minute.reasons[codes[0] if codes else ""] += 1
+
+
+def _most(counters: "Iterable[Counter[str]]") -> list[tuple[str, int]]:
+    total: Counter[str] = Counter()
+    for one in counters:
+        total.update(one)
+    return [(name, count) for name, count in total.most_common(_LISTED) if name]
+
+
+def _durations(minutes: Iterable[_Minute]) -> Iterator[int]:
+    for minute in minutes:
+        yield from minute.durations
+
+
+def _quantile(durations: list[int], part: float) -> float | None:
+    """In milliseconds; `durations` must be sorted."""
+    return (
+        round(durations[min(int(len(durations) * part), len(durations) - 1)] / 1000, 3) if durations else None
+    )
+
+
+def _title(code: str) -> str:
+    try:
+        return TITLES[Code(code)]
+    except ValueError:
+        return ""
+
+
+def _time(entry: Entry) -> float:
+    """Timestamp of a record; 0 if it has none."""
+    said = entry.record.get("time")
+    try:
+        return datetime.fromisoformat(said).timestamp() if isinstance(said, str) else 0.0
+    except ValueError:
+        return 0.0

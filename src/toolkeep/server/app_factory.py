@@ -1,0 +1,115 @@
+"""Builds the app of a keep: health checks, API, MCP, metrics and web interface."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from toolkeep.keep.keep import Keep
+from toolkeep.limits import DEFAULT_SERVER_LIMITS, ServerLimits
+from toolkeep.mcp_server.dispatch import McpServer
+from toolkeep.mcp_server.http_app import McpApp
+from toolkeep.mcp_server.http_headers import LOOPBACK
+from toolkeep.server.api.health import Health, is_writable
+from toolkeep.server.api.open_calls import RunningCalls
+from toolkeep.server.api.routes import ROUTES
+from toolkeep.server.asgi_app import AGENT_KEY, AuthenticatedMcp, KeepApp
+from toolkeep.server.http.bearer_auth import BearerAuth
+from toolkeep.server.http.route_table import RouteTable
+from toolkeep.server.service import Service
+from toolkeep.storage.log.file_records import FileRecord
+from toolkeep.storage.sqlite.sign_in_codes import SignInCodes
+from toolkeep.storage.state_folder import make_private
+from toolkeep.stores.api_tokens import Tokens
+
+if TYPE_CHECKING:
+    from toolkeep.telemetry.metrics import Metrics
+
+
+def make_app(
+    keep: Keep,
+    tokens: Tokens,
+    *,
+    limits: ServerLimits = DEFAULT_SERVER_LIMITS,
+    hosts: Iterable[str] = LOOPBACK,
+    base: str = "",
+    issuers: Sequence[str] = (),
+    codes: SignInCodes | None = None,
+    has_metrics: bool = False,
+    has_traces: bool = False,
+) -> KeepApp:
+    """Make the app of one server. Open the keep with `approver=defer_to_inbox`.
+
+    With `codes`, which hold sign-in codes, it serves the web interface.
+    """
+    hosts = frozenset(hosts)
+    if has_traces:
+        start_traces(keep)
+    service = Service(
+        keep=keep,
+        tokens=tokens,
+        authenticator=BearerAuth(tokens),
+        limits=limits,
+        calls=RunningCalls(),
+        health=Health(keep, {"log": lambda: _log_is_writable(keep), "store": lambda: _store_answers(keep)}),
+        metrics=start_metrics(keep) if has_metrics else None,
+        has_traces=has_traces,
+        issuers=tuple(issuers),
+        base=base,
+    )
+    app = KeepApp(service, RouteTable(ROUTES), hosts=hosts)
+    server = McpServer(keep)
+    mcp = McpApp(server, hosts=hosts, identify=lambda scope: scope.get(AGENT_KEY), path="/mcp")
+    app.mount("/mcp", AuthenticatedMcp(app, mcp))
+    app.on_shutdown_start(mcp.let_go)
+    app.on_shutdown_end(mcp.close)
+    if codes is not None:
+        _add_page(app, codes)
+    return app
+
+
+def start_metrics(keep: Keep) -> "Metrics":
+    """Start counting the events of a keep."""
+    from toolkeep.telemetry.metrics import Metrics
+
+    names = [held.name for tool in keep.tools() for held in keep.versions(tool.name)]
+    metrics = Metrics(names, lambda: len(keep))
+    keep.subscribe(metrics, timed=True)
+    return metrics
+
+
+def start_traces(keep: Keep) -> None:
+    """Start tracing the calls of a keep, and observing its definitions."""
+    from toolkeep.server.http.trace_context import setting
+    from toolkeep.telemetry.spans import CallSpans, DefinitionInstruments
+
+    keep.trace_with(CallSpans(setting))
+    keep.subscribe(DefinitionInstruments(keep))
+
+
+def _log_is_writable(keep: Keep) -> bool:
+    record = keep.record
+    if not isinstance(record, FileRecord):
+        return True
+    make_private(record.folder)
+    return is_writable(record.folder) and record.log.is_sound()
+
+
+def _store_answers(keep: Keep) -> bool:
+    store = keep.editor.store
+    place = getattr(store, "place", None)
+    if place is not None and place.is_embedded and not place.exists():
+        return True
+    return store.changed_since(_LAST)[0] >= 0
+
+
+_LAST: Final = 1 << 62
+"""Later than every change: the query returns nothing and only shows that the store answers."""
+
+
+def _add_page(app: KeepApp, codes: SignInCodes) -> None:
+    from toolkeep.server.web.app import PageApp, redirect_to_page
+
+    page = PageApp(app, codes)
+    app.mount("/ui", page)
+    app.mount("/", redirect_to_page)
+    app.on_shutdown_start(page.close)
+    app.on_shutdown_end(page.close)

@@ -1,0 +1,1 @@
+"""The HTTP layer below the API and the web page."""

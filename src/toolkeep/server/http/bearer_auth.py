@@ -1,0 +1,130 @@
+"""Bearer authentication: a token in, a caller with an agent and scopes out (POL-8).
+
+Tokens are accepted in the `Authorization` header only: a query would end up in logs and histories. What a
+client says about itself in headers, bodies or `clientInfo` is never an identity.
+"""
+
+import asyncio
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from toolkeep.errors import Code
+from toolkeep.server.http.problem_details import RequestRefused
+from toolkeep.stores.api_tokens import Scope, Token, Tokens
+
+SCOPES: Final[dict[Scope, str]] = {
+    Scope.TOOLS_READ: "see the tools that the token's agent may know of",
+    Scope.TOOLS_WRITE: "create, change, switch and delete definitions",
+    Scope.CALL: "call tools as the token's agent, and see what became of its calls",
+    Scope.APPROVE: "see every call that waits for a person, and answer",
+    Scope.AUDIT_READ: "read every record of the log",
+    Scope.POLICIES_READ: "read, check and explain policies",
+    Scope.METRICS: "read /metrics",
+    Scope.OPENAPI: "read /openapi.json",
+    Scope.MCP: "speak MCP as the token's agent",
+    Scope.TOKENS: "list, make, rotate and revoke tokens",
+    Scope.ADMIN: "all of these, and see the tools of every agent",
+}
+
+_BEARER: Final = re.compile(rb"(?i:bearer) +(tk_[A-Za-z0-9_-]{60})")
+
+
+Caller = Token
+"""The authenticated token of a request."""
+
+
+def holds(caller: Caller, *scopes: Scope) -> bool:
+    """Whether a caller has one of these scopes."""
+    return any(map(caller.has_scope, scopes))
+
+
+def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The bearer token of a request; empty if there is none or more than one `Authorization` header.
+
+    With two, a proxy might check one and we the other.
+    """
+    given = [value for name, value in headers if name == b"authorization"]
+    found = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
+    return found.group(1).decode() if found else ""
+
+
+def unauthenticated(metadata_url: str) -> RequestRefused:
+    """The 401 for a missing and for an invalid token: one message, so that tokens cannot be probed."""
+    challenge = f'Bearer resource_metadata="{metadata_url}"'.encode()
+    return RequestRefused(
+        Code.NOT_AUTHENTICATED,
+        "a token is needed, and none that counts was given",
+        hint="send `Authorization: Bearer TOKEN`; the operator makes one: toolkeep token make",
+        headers=((b"www-authenticate", challenge),),
+    )
+
+
+def check_scope(caller: Caller, scopes: tuple[Scope, ...]) -> None:
+    """Raise unless the caller holds one of the scopes."""
+    if not holds(caller, *scopes):
+        wanted = " or ".join(scopes)
+        challenge = f'Bearer error="insufficient_scope", scope="{scopes[0]}"'.encode()
+        raise RequestRefused(
+            Code.SCOPE_MISSING,
+            f"the token lacks the scope {wanted}",
+            hint="ask the operator for a token that has it",
+            headers=((b"www-authenticate", challenge),),
+        )
+
+
+class BearerAuth:
+    """Authenticates tokens; asks the store at most once a second for each.
+
+    Asking takes a thread and file or network access, a third of the time of a call. So a token revoked in
+    another process is refused within a second, one revoked here at once. The cache holds SHA-256 hashes: a
+    memory dump shows no token, and the time of a lookup depends on the hash, which a client cannot steer.
+    """
+
+    def __init__(self, tokens: Tokens, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tokens = tokens
+        self.clock = clock
+        self._known: dict[bytes, tuple[Token, float]] = {}
+        # Its own threads: a flood of invalid tokens slows down only first uses, not cached tokens or calls.
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="toolkeep-tokens")
+
+    async def authenticate(self, text: str) -> Token | None:
+        """Return the token if it is valid."""
+        return self._cached(text) or await self.look_up(text)
+
+    def _cached(self, text: str) -> Token | None:
+        """Return the token if the store confirmed it within the last second."""
+        known = self._known.get(hashlib.sha256(text.encode()).digest())
+        # The expiry is checked here too: the cache must not prolong a token.
+        if known is None or self.clock() >= known[1] or not known[0].is_live(time.time()):
+            return None
+        return known[0]
+
+    async def look_up(self, text: str) -> Token | None:
+        """Return the token if the store confirms it now."""
+        loop = asyncio.get_running_loop()
+        token = await loop.run_in_executor(self._pool, self._tokens.recognize, text)
+        # Only valid tokens are cached, so that wrong ones cannot fill the cache.
+        if token is not None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[hashlib.sha256(text.encode()).digest()] = (token, self.clock() + _FRESH_S)
+        return token
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.shutdown(wait=False)
+
+    def forget(self) -> None:
+        """Clear the cache: a token was changed in this process."""
+        self._known.clear()
+
+
+_FRESH_S: Final = 1.0
+"""How long a confirmed token is not asked about again, so how long one revoked in another process still
+works."""
+_REMEMBERED: Final = 10_000
+"""Cached tokens: as many as one keep may have (`TOKENS`)."""

@@ -1,0 +1,35 @@
+"""OAuth protected resource metadata (RFC 9728), which an MCP client reads before it has a token.
+
+Tokens come from the operator (`toolkeep token make`) or from an authorization server that the operator names;
+without one, a client learns that it needs a bearer token and asks its user.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from toolkeep.server.http.bearer_auth import SCOPES
+
+PATH = "/.well-known/oauth-protected-resource"
+
+
+class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """OAuth 2.0 protected resource metadata."""
+
+    resource: str
+    authorization_servers: list[str] | UnsetType = UNSET
+    scopes_supported: list[str]
+    bearer_methods_supported: list[str]
+    resource_name: str
+
+
+def resource_metadata(base: str, issuers: Sequence[str] = ()) -> ResourceMetadata:
+    """The metadata of the MCP endpoint below this base URL."""
+    return ResourceMetadata(
+        resource=f"{base}/mcp",
+        authorization_servers=list(issuers) or UNSET,
+        scopes_supported=[scope.value for scope in SCOPES],
+        bearer_methods_supported=["header"],
+        resource_name="toolkeep",
+    )

@@ -1,1 +1,0 @@
-"""What is served where: one file for each part of the API."""

@@ -1,0 +1,204 @@
+"""The inbox: pending approval requests with the complete call, and rules made by "always"."""
+
+import unicodedata
+from collections.abc import Iterator
+from typing import Any, Final
+
+from toolkeep.approval.argument_summary import outline
+from toolkeep.limits import SHOWN_CHARS
+from toolkeep.server.api import approval_routes
+from toolkeep.server.api.common_parameters import ID
+from toolkeep.server.http.problem_details import RequestRefused, not_found
+from toolkeep.server.http.request import Parameter, converted
+from toolkeep.server.http.responses import Response
+from toolkeep.server.service import Service
+from toolkeep.server.web.cookie_sessions import Session
+from toolkeep.server.web.web_request import Form, PageRequest, page_route
+from toolkeep.stores.api_tokens import Scope
+
+_WAY: Final = "page"
+_SHOWN: Final = 100
+"""Pending approvals in the list: all that one agent may have (`APPROVALS_WAITING`). The page says how many
+more wait."""
+_TELL: Final = (b"hx-trigger", b"approvals")
+_HEAD_LINES: Final = 2
+"""Lines of a difference that name the file."""
+
+
+def _session(request: PageRequest) -> Session:
+    if request.session is None:
+        raise not_found("page")
+    return request.session
+
+
+async def _inbox(service: Service, request: PageRequest) -> Response:
+    return await _shown(service, request, "")
+
+
+async def _one(service: Service, request: PageRequest) -> Response:
+    return await _shown(service, request, request.names["id"])
+
+
+async def _shown(service: Service, request: PageRequest, wanted: str) -> Response:
+    who = _session(request).approver
+    inbox = await approval_routes.inbox(service.keep, who, limit=_SHOWN)
+    wanted = wanted or next((one.id for one in inbox.shown), "")
+    chosen = await approval_routes.show_approval(service.keep, who, wanted) if wanted else None
+    return request.renderer.page(
+        request,
+        "approvals.html",
+        inbox=inbox,
+        **(question_data(chosen) if chosen else {"chosen": None}),
+        rules=await approval_routes.list_rules(service.keep),
+    )
+
+
+def question_data(view: approval_routes.ApprovalView) -> dict[str, Any]:
+    """Template data of a request."""
+    told = [view.difference, view.tool, view.agent, *view.touches, str(view.arguments)]
+    return {
+        "chosen": view,
+        "is_cut": outline(view.arguments, SHOWN_CHARS).is_cut,
+        "choices": [(one, list(_bounds(one))) for one in view.choices],
+        "difference": list(_difference(view.difference)),
+        "reads_backwards": any(_is_backwards(text) for text in told),
+    }
+
+
+def _difference(text: str) -> list[tuple[str, str]]:
+    lines = text.split("\n") if text else []
+    return [(_look(line, number), line) for number, line in enumerate(lines)]
+
+
+def _look(line: str, number: int) -> str:
+    if number < _HEAD_LINES or line.startswith("@@"):
+        return "place"
+    if line.startswith("+"):
+        return "added"
+    return "removed" if line.startswith("-") else "same"
+
+
+def _is_backwards(text: str) -> bool:
+    return not text.isascii() and any(unicodedata.bidirectional(char) in ("R", "AL") for char in text)
+
+
+async def _list(service: Service, request: PageRequest) -> Response:
+    inbox = await approval_routes.inbox(service.keep, _session(request).approver, limit=_SHOWN)
+    return request.renderer.page(
+        request, "parts/waiting.html", inbox=inbox, chosen_id=request.query["current"]
+    )
+
+
+async def _count(service: Service, request: PageRequest) -> Response:
+    inbox = await approval_routes.inbox(service.keep, _session(request).approver, limit=0)
+    return request.renderer.page(request, "parts/count.html", number=inbox.total)
+
+
+async def _standing(service: Service, request: PageRequest) -> Response:
+    """204 while the request is unchanged, so that the person's input stays."""
+    view = await approval_routes.show_approval(service.keep, _session(request).approver, request.names["id"])
+    if view.state == "waiting" and view.acts_done == request.query["acts"]:
+        return Response(204)
+    return request.renderer.page(request, "parts/question.html", **question_data(view))
+
+
+async def _decide(service: Service, request: PageRequest) -> Response:
+    form = await request.form()
+    verdict, _, reach = form.get("answer").partition(":")
+    days = form.get("days") or "30"
+    said: dict[str, Any] = {
+        "verdict": verdict,
+        "reach": reach or "once",
+        "reason": form.get("reason") if verdict == "deny" else "",
+        "typed_name": form.get("typed_name"),
+        "days": int(days) if days.isascii() and days.isdigit() and len(days) < 5 else days,
+    }
+    who, wanted = _session(request).approver, request.names["id"]
+    if reach in ("session", "rule"):
+        said["arguments"] = _chosen(await approval_routes.show_approval(service.keep, who, wanted), form)
+    body = converted(said, approval_routes.DecideBody)
+    try:
+        view = await approval_routes.decide(service.keep, who, wanted, body, way=_WAY)
+    except RequestRefused as refused:
+        view = await approval_routes.show_approval(service.keep, who, wanted)
+        return request.renderer.part(
+            request, "parts/question.html", headers=[_TELL], problem=refused, **question_data(view)
+        )
+    return request.renderer.part(request, "parts/question.html", headers=[_TELL], **question_data(view))
+
+
+async def _preview(service: Service, request: PageRequest) -> Response:
+    """What the current choices would cover, while the person changes them."""
+    who, wanted = _session(request).approver, request.names["id"]
+    view = await approval_routes.show_approval(service.keep, who, wanted)
+    said = approval_routes.PreviewBody(arguments=_chosen(view, await request.form()))
+    try:
+        shown = await approval_routes.preview_approval(service.keep, who, wanted, said)
+    except RequestRefused as refused:
+        return request.renderer.part(request, "parts/covers.html", covers="", problem=refused)
+    return request.renderer.part(request, "parts/covers.html", covers=shown.covers)
+
+
+def _chosen(view: approval_routes.ApprovalView, form: Form) -> dict[str, str]:
+    """The choice for each argument; one that the form leaves out must be equal."""
+    chosen = {}
+    for number, one in enumerate(view.choices):
+        how = form.get(f"how.{number}")
+        if one.fixed or form.get(f"equal.{number}") or not how:
+            how = "equal"
+        elif how == "max":
+            how = f"max:{form.get(f'max.{number}')}"
+        elif how != "any":
+            # By index: a browser may return the text normalized, and then it would name another constraint.
+            how = next((bound for place, (bound, _) in enumerate(_bounds(one)) if str(place) == how), how)
+        chosen[one.name] = how
+    return chosen
+
+
+_BOUNDS: Final = {
+    "folder": "in the folder",
+    "host": "at the host",
+    "domain": "at the mail domain",
+    "max": "at most",
+}
+
+
+def _bounds(one: approval_routes.ChoiceView) -> Iterator[tuple[str, str]]:
+    """The constraints that may be chosen for an argument, as text."""
+    for bound in one.bounds:
+        kind, _, of = bound.partition(":")
+        yield bound, f"{_BOUNDS[kind]} {of}"
+
+
+async def _revoke(service: Service, request: PageRequest) -> Response:
+    await approval_routes.revoke_rule(service.keep, request.names["id"])
+    return request.renderer.page(
+        request, "parts/rules.html", rules=await approval_routes.list_rules(service.keep)
+    )
+
+
+_SCOPES: Final = (Scope.APPROVE,)
+
+ROUTES: Final = (
+    page_route("GET", "/ui/approvals", _inbox, _SCOPES),
+    page_route("GET", "/ui/approvals/count", _count, _SCOPES),
+    page_route(
+        "GET",
+        "/ui/approvals/list",
+        _list,
+        _SCOPES,
+        Parameter(name="current", about="", shortest=0, default=""),
+    ),
+    page_route("GET", "/ui/approvals/{id}", _one, _SCOPES, ID),
+    page_route(
+        "GET",
+        "/ui/approvals/{id}/standing",
+        _standing,
+        _SCOPES,
+        ID,
+        Parameter(name="acts", about="", kind="integer", minimum=0, maximum=2, default=0),
+    ),
+    page_route("POST", "/ui/approvals/{id}:decide", _decide, _SCOPES, ID),
+    page_route("POST", "/ui/approvals/{id}:preview", _preview, _SCOPES, ID),
+    page_route("POST", "/ui/rules/{id}:revoke", _revoke, _SCOPES, ID),
+)

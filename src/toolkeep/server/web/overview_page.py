@@ -1,0 +1,79 @@
+"""The overview: call statistics, pending approvals, and tools that need attention."""
+
+import asyncio
+from typing import Any, Final
+
+from toolkeep.server.api import approval_routes
+from toolkeep.server.api.statistics import PERIODS, StatisticsView
+from toolkeep.server.http.request import Parameter
+from toolkeep.server.http.responses import Response
+from toolkeep.server.service import Service
+from toolkeep.server.web.templates_env import places
+from toolkeep.server.web.web_request import PageRequest, page_route
+from toolkeep.stores.api_tokens import Scope
+
+_NAMES: Final = {1: "1 hour", 6: "6 hours", 24: "24 hours", 168: "7 days"}
+_AREAS: Final = (
+    Scope.AUDIT_READ,
+    Scope.APPROVE,
+    Scope.TOOLS_READ,
+    Scope.POLICIES_READ,
+    Scope.TOKENS,
+    Scope.CALL,
+)
+
+
+async def _overview(service: Service, request: PageRequest) -> Response:
+    if not request.caller.has_scope(Scope.AUDIT_READ):
+        # A token that may not read the log starts at the first page that it may see.
+        first = next((one.path for one in places(request.caller)), "/ui/sign-in")
+        return Response(303, b"", b"text/plain", ((b"location", first.encode()),))
+    hours = int(request.query["hours"])
+    view = await service.statistics.view(service.keep, hours)
+    keep = service.keep
+    inbox: approval_routes.Inbox | None = None
+    if request.caller.has_scope(Scope.APPROVE):
+        inbox = await approval_routes.inbox(keep, request.caller, limit=3)
+    every = await asyncio.to_thread(keep.tools)
+    return request.renderer.page(
+        request,
+        "overview.html" if not request.wants_part else "parts/overview.html",
+        view=view,
+        calls_chart=_calls(view),
+        latency_chart=_latency(view),
+        periods=[(one, _NAMES[one]) for one in PERIODS],
+        hours=hours,
+        inbox=inbox,
+        tool_count=len(every),
+        held=[tool for tool in every if tool.state.value == "quarantined"],
+        programs=keep.persistent_programs(),
+        tier=keep.tier.value,
+        skipped=keep.start_up.skipped,
+        held_back=keep.start_up.held_back,
+    )
+
+
+def _calls(view: StatisticsView) -> dict[str, Any]:
+    return {
+        "times": view.times,
+        "lines": [
+            {"label": "went well", "kind": "ok", "values": view.ok},
+            {"label": "refused", "kind": "refused", "values": view.refused},
+            {"label": "failed", "kind": "failed", "values": view.failed},
+        ],
+    }
+
+
+def _latency(view: StatisticsView) -> dict[str, Any]:
+    return {
+        "times": view.times,
+        "lines": [
+            {"label": "median", "kind": "p50", "values": view.p50_ms},
+            {"label": "95 of 100", "kind": "p95", "values": view.p95_ms},
+        ],
+    }
+
+
+_HOURS: Final = Parameter(name="hours", about="", choices=tuple(map(str, PERIODS)), default="24")
+
+ROUTES: Final = (page_route("GET", "/ui/", _overview, _AREAS, _HOURS),)

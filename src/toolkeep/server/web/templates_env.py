@@ -1,0 +1,201 @@
+"""HTML rendering. Every value that a template shows is escaped, and invisible characters are made visible.
+
+Both happen in the environment, so that no template can forget them: names and texts come from models and
+servers. A value in an input field is `editable`: escaped, and otherwise unchanged.
+"""
+
+import gzip
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from toolkeep.approval.question_text import duration, name, sanitize_line
+from toolkeep.limits import SHOWN_CHARS
+from toolkeep.mcp_server.http_headers import Headers
+from toolkeep.server.http.bearer_auth import Caller
+from toolkeep.server.http.responses import Header, Response
+from toolkeep.server.web.browser_security import security_headers
+from toolkeep.server.web.cookie_sessions import Session
+from toolkeep.server.web.static_files import Assets
+from toolkeep.stores.api_tokens import Scope
+from toolkeep.text.display import counted
+
+HTML_TYPE: Final = b"text/html; charset=utf-8"
+_TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
+_COMPRESSED_FROM: Final = 1024
+_KINDS: Final = {
+    "ToolInvoked": "Asked for",
+    "CapabilityCheck": "Capabilities checked",
+    "PolicyDecision": "Policy decided",
+    "Approval": "A person answered",
+    "ServerAsked": "Its server asked",
+    "ToolCompleted": "Completed",
+}
+"""Display names of record kinds."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """One entry of the navigation."""
+
+    path: str
+    label: str
+    icon: str
+    scopes: tuple[Scope, ...]
+
+
+NAVIGATION: Final = (
+    Place("/ui/", "Overview", "pulse", (Scope.AUDIT_READ,)),
+    Place("/ui/approvals", "Approvals", "inbox", (Scope.APPROVE,)),
+    Place("/ui/tools", "Tools", "tools", (Scope.TOOLS_READ,)),
+    Place("/ui/audit", "Audit", "scroll", (Scope.AUDIT_READ,)),
+    Place("/ui/policies", "Policies", "shield", (Scope.POLICIES_READ,)),
+    Place("/ui/tokens", "Tokens", "key", (Scope.TOKENS,)),
+)
+
+
+class Rendered(Protocol):
+    """What rendering needs of a request (`web_request.PageRequest`)."""
+
+    method: str
+    path: str
+    headers: Headers
+    nonce: str
+    session: Session | None
+
+
+class Renderer:
+    """Renders pages and parts of pages."""
+
+    def __init__(self, assets: Assets) -> None:
+        self._environment = Environment(
+            loader=FileSystemLoader(_TEMPLATES),
+            # Escaping and `finalize` apply to every value: a forgotten filter would be stored XSS.
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=_seen,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.filters |= {
+            "editable": editable,
+            "pretty": pretty,
+            "when": when,
+            "name": lambda text: name(str(text)),
+            "lasting": duration,
+            "count": counted,
+            "size": size,
+            "words": words,
+            "sentence": lambda text: text if str(text).endswith((".", "?", "!")) else f"{text}.",
+            "kind": lambda kind: _KINDS.get(str(kind), str(kind)),
+            "milliseconds": lambda number: f"{number:.0f}" if number >= 100 else f"{number:.3g}",
+            "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
+            "field_name": lambda field: str(field).removeprefix("parameters/properties/"),
+        }
+        self._environment.globals |= {"asset": assets.address, "places": places}
+
+    def page(self, request: Rendered, template: str, *, status: int = 200, **data: Any) -> Response:
+        """A response with a page, or a part of one."""
+        return self._answer(request, self.text(request, template, **data), status, ())
+
+    def part(
+        self,
+        request: Rendered,
+        template: str,
+        *,
+        status: int = 200,
+        headers: Sequence[Header] = (),
+        **data: Any,
+    ) -> Response:
+        """Like `page`, with headers for htmx."""
+        return self._answer(request, self.text(request, template, **data), status, headers)
+
+    def text(self, request: Rendered, template: str, **data: Any) -> str:
+        """Render a template."""
+        session = request.session
+        known = {
+            "caller": session.caller if session else None,
+            "path": request.path,
+            "nonce": request.nonce,
+            "Scope": Scope,
+        }
+        return self._environment.get_template(template).render({**known, **data})
+
+    def _answer(self, request: Rendered, text: str, status: int, headers: Sequence[Header]) -> Response:
+        body = text.encode("utf-8", "backslashreplace")
+        more: tuple[Header, ...] = (
+            *headers,
+            *security_headers(request.nonce),
+            (b"vary", b"accept-encoding, hx-request"),
+        )
+        # Only GET is compressed: a response to a change may contain a new secret, whose text could be guessed
+        # from the compressed length (BREACH).
+        is_read = request.method == "GET" and len(body) > _COMPRESSED_FROM
+        if is_read and b"gzip" in request.headers.raw(b"accept-encoding"):
+            body, more = gzip.compress(body, 3, mtime=0), (*more, (b"content-encoding", b"gzip"))
+        return Response(status, body, HTML_TYPE, more)
+
+
+def places(caller: Caller | None) -> list[Place]:
+    """The navigation entries for a caller."""
+    return [] if caller is None else [one for one in NAVIGATION if any(map(caller.has_scope, one.scopes))]
+
+
+def _seen(value: Any) -> Any:
+    """`finalize` hook: cut long text and make invisible characters visible."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return "" if value is None else value
+    cut = value if len(value) <= SHOWN_CHARS else f"{value[:SHOWN_CHARS]}… ({len(value)} characters)"
+    return "\n".join(map(sanitize_line, cut.split("\n")))
+
+
+def editable(value: Any) -> Markup:
+    """Text for an input field: escaped, and otherwise unchanged."""
+    return escape("" if value is None else value)
+
+
+def pretty(value: Any) -> str:
+    """Format JSON data with indentation."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def when(moment: str | float | datetime | None) -> Markup:
+    """A `<time>` element in the reader's time zone; UTC without scripts."""
+    if moment is None or moment == "":
+        return Markup("—")
+    try:
+        found = _moment(moment)
+    except ValueError:
+        return escape(_seen(str(moment)))
+    return Markup('<time datetime="{}">{}</time>').format(
+        found.isoformat(timespec="milliseconds"), found.strftime("%Y-%m-%d %H:%M:%S UTC")
+    )
+
+
+def _moment(moment: str | float | datetime) -> datetime:
+    if isinstance(moment, datetime):
+        return moment.astimezone(UTC)
+    if isinstance(moment, str):
+        found = datetime.fromisoformat(moment)
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    return datetime.fromtimestamp(moment, UTC)
+
+
+def size(number: float) -> str:
+    """Bytes in the most readable unit."""
+    for unit in ("bytes", "KB", "MB"):
+        if number < 1024:
+            return f"{number:g} {unit}" if number == int(number) else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GB"
+
+
+def words(text: str) -> str:
+    """`file_system` as words."""
+    return "by hand" if text == "hand" else str(text).replace("_", " ")

@@ -1,0 +1,189 @@
+"""The tool list, and one tool with signature, versions and provider formats."""
+
+import asyncio
+from typing import Any, Final, get_args
+from urllib.parse import urlencode
+
+import msgspec
+
+from toolkeep.definitions.tool import SourceKind
+from toolkeep.definitions.vocabulary import Category, Danger, Tier, ToolState
+from toolkeep.keep.keep import Keep
+from toolkeep.limits import PAGE
+from toolkeep.registry.tiers import ALLOWANCES, BUILT_INS, includes_built_in
+from toolkeep.server.api import tool_routes
+from toolkeep.server.api.common_parameters import NAME
+from toolkeep.server.http.bearer_auth import Caller
+from toolkeep.server.http.request import Parameter
+from toolkeep.server.http.responses import Response
+from toolkeep.server.service import Service, sees_as
+from toolkeep.server.web.schema_form import fields_of
+from toolkeep.server.web.try_tool_page import Attempt, attempt_data
+from toolkeep.server.web.web_request import PageRequest, page_route
+from toolkeep.stores.api_tokens import Scope
+
+_FACETS: Final = (
+    ("category", "Category", tuple(c.value for c in Category)),
+    ("danger", "Danger", tuple(d.value for d in Danger)),
+    ("source", "Source", get_args(SourceKind)),
+    ("state", "State", tuple(s.value for s in ToolState)),
+)
+_SHOWN: Final = PAGE // 2
+_PROVIDERS: Final = {
+    "anthropic": "Anthropic",
+    "openai": "OpenAI",
+    "openai-responses": "Responses",
+    "gemini": "Gemini",
+    "bedrock": "Bedrock",
+    "mistral": "Mistral",
+    "cohere": "Cohere",
+    "ollama": "Ollama",
+    "mcp": "MCP",
+    "json-schema": "JSON Schema",
+}
+"""Those that have a tab; `/v1` has them all."""
+
+
+async def _list(service: Service, request: PageRequest) -> Response:
+    query = request.query
+    given = {name: query[name] or None for name in tool_routes.Filters.__struct_fields__}
+    filters = tool_routes.Filters(**given)
+    cursor = query["cursor"]
+    # In a thread: the first search over many tools builds an index, which takes seconds.
+    found = await asyncio.to_thread(
+        tool_routes.list_tools, service.keep, request.caller, filters, limit=_SHOWN, cursor=cursor or None
+    )
+    is_filtered = any(given.values())
+    more = ""
+    if found.next:
+        more = "/ui/tools?" + urlencode({**{k: v for k, v in given.items() if v}, "cursor": found.next})
+    is_last = not found.next and not is_filtered
+    data: dict[str, Any] = {
+        "tools": found.items,
+        "more": more,
+        "is_filtered": is_filtered,
+        "locked": locked_built_ins(service.keep) if is_last else [],
+        "lock": custom_lock(service.keep),
+    }
+    if request.wants_part:
+        part = "parts/tool_rows.html" if cursor else "parts/tools.html"
+        return request.renderer.page(request, part, **data)
+    every = service.keep.tools(agent=sees_as(request.caller))
+    return request.renderer.page(
+        request,
+        "tools.html",
+        **data,
+        facets=_FACETS,
+        filters={name: value or "" for name, value in given.items()},
+        total=len(every),
+        off=sum(not tool.is_enabled for tool in every),
+        new=may_create(service.keep, request.caller),
+    )
+
+
+def may_create(keep: Keep, caller: Caller) -> str:
+    """Whether the caller may create definitions: `open`, `locked` by the tier, or `closed`."""
+    if not caller.has_scope(Scope.TOOLS_WRITE) or not keep.allows_definitions:
+        return "closed"
+    return "open" if custom_lock(keep)["is_open"] else "locked"
+
+
+def custom_lock(keep: Keep) -> dict[str, Any]:
+    """Whether the tier allows one more custom definition, and which tier would."""
+    held = sum(tool.is_custom for tool in keep.tools())
+    needed = next(tier for tier in Tier if _takes(tier, held))
+    return {"tier": keep.tier.value, "needed": needed.value, "is_open": _takes(keep.tier, held)}
+
+
+def _takes(tier: Tier, held: int) -> bool:
+    most = ALLOWANCES[tier].custom
+    return most is None or held < most
+
+
+def locked_built_ins(keep: Keep) -> list[tuple[str, str]]:
+    """Built-in tools that the tier does not include, with the first tier that does."""
+    missing = [name for name in BUILT_INS if not includes_built_in(keep.tier, name)]
+    return [(name, next(tier.value for tier in Tier if includes_built_in(tier, name))) for name in missing]
+
+
+async def _show(service: Service, request: PageRequest) -> Response:
+    return show(service, request, request.names["name"])
+
+
+def show(service: Service, request: PageRequest, name: str) -> Response:
+    """Render the page of one tool."""
+    keep, caller = service.keep, request.caller
+    view = tool_routes.show_tool(keep, caller, name)
+    tool = tool_routes.find_tool(keep, caller, name)
+    fields = fields_of(tool.definition.parameters, view.definition["parameters"])
+    is_stored = tool.provider == "store"
+    return request.renderer.page(
+        request,
+        "tool.html",
+        view=view,
+        tool=view.tool,
+        definition=view.definition,
+        signature=_signature(view, fields),
+        fields=fields,
+        forms=[
+            (key, _PROVIDERS[key], form)
+            for key, form in tool_routes.provider_forms(keep, caller, name).items()
+            if key in _PROVIDERS
+        ],
+        constraints=tool.definition.constraints,
+        is_stored=is_stored,
+        may_write=caller.has_scope(Scope.TOOLS_WRITE),
+        may_edit=is_stored and caller.has_scope(Scope.TOOLS_WRITE) and keep.allows_definitions,
+        may_call=caller.has_scope(Scope.CALL),
+        **attempt_data(Attempt(tool=tool, fields=fields)),
+    )
+
+
+def _signature(view: tool_routes.ToolView, fields: list[Any]) -> str:
+    """A readable signature of a tool."""
+    result = view.definition.get("output_schema")
+    kind = result.get("type", "") if isinstance(result, dict) else ""
+    gives = f" → {kind or view.definition.get('result_type', '')}".removesuffix(" → ")
+    lines = [
+        f"  {one.group}{one.name}{'' if one.is_required else '?'}: {one.type}{_default(one)},"
+        for one in fields
+    ]
+    return "\n".join([f"{view.tool.name}(", *lines, f"){gives}"]) if lines else f"{view.tool.name}(){gives}"
+
+
+def _default(field: Any) -> str:
+    return "" if field.default is msgspec.UNSET else f" = {msgspec.json.encode(field.default).decode()}"
+
+
+async def _enable(service: Service, request: PageRequest) -> Response:
+    tool_routes.switch_tool(service.keep, request.caller, request.names["name"], enabled=True)
+    return _again()
+
+
+async def _disable(service: Service, request: PageRequest) -> Response:
+    tool_routes.switch_tool(service.keep, request.caller, request.names["name"], enabled=False)
+    return _again()
+
+
+def _again() -> Response:
+    return Response(200, b"", b"text/plain", ((b"hx-refresh", b"true"),))
+
+
+def _any_of(name: str, choices: tuple[str, ...]) -> Parameter:
+    return Parameter(name=name, about="", choices=("", *choices), shortest=0)
+
+
+ROUTES: Final = (
+    page_route(
+        "GET",
+        "/ui/tools",
+        _list,
+        (Scope.TOOLS_READ,),
+        *(_any_of(name, choices) for name, _, choices in _FACETS),
+        Parameter(name="search", about="", shortest=0, longest=1024),
+        Parameter(name="cursor", about="", shortest=0, longest=1024),
+    ),
+    page_route("GET", "/ui/tools/{name}", _show, (Scope.TOOLS_READ,), NAME),
+    page_route("POST", "/ui/tools/{name}:enable", _enable, (Scope.TOOLS_WRITE,), NAME),
+    page_route("POST", "/ui/tools/{name}:disable", _disable, (Scope.TOOLS_WRITE,), NAME),
+)

@@ -1,0 +1,186 @@
+"""Try a tool: a form or JSON becomes a call, validated or made as over `/v1`; a repair is offered."""
+
+import asyncio
+from typing import Any, Final, Literal
+
+import jiter
+import msgspec
+
+from toolkeep.approval.question import Question
+from toolkeep.calls import CheckedCall, Refusal, RegisteredTool, ToolResult
+from toolkeep.definitions.secret_subschemas import has_secret
+from toolkeep.server.api import call_routes, open_calls, tool_routes
+from toolkeep.server.api.common_parameters import ID, NAME
+from toolkeep.server.http.responses import Response, json_bytes, send_response
+from toolkeep.server.service import Service
+from toolkeep.server.web.schema_form import (
+    Collected,
+    Field,
+    collect,
+    fields_of,
+    fits,
+    nearest,
+    typed_values,
+)
+from toolkeep.server.web.web_request import Form, PageRequest, page_route
+from toolkeep.stores.api_tokens import Scope
+from toolkeep.validation.repair import apply_patch
+
+Mode = Literal["form", "json"]
+
+
+class Attempt(msgspec.Struct, kw_only=True):
+    """The input of a trial and its result."""
+
+    tool: RegisteredTool
+    fields: list[Field]
+    mode: Mode = "form"
+    values: dict[str, str] = {}
+    text: str = "{}"
+    errors: dict[str, list[dict[str, str]]] = {}
+    """By the id of a field; empty: about the call as a whole."""
+    refusal: Refusal | None = None
+    checked: CheckedCall | None = None
+    result: ToolResult | None = None
+    waiting: open_calls.CallView | None = None
+    is_repaired: bool = False
+
+
+def attempt_data(attempt: Attempt) -> dict[str, Any]:
+    """Template data of an attempt."""
+    return {
+        "attempt": attempt,
+        "tool_name": attempt.tool.name,
+        "has_secrets": has_secret(attempt.tool.definition.parameters),
+        "unset": msgspec.UNSET,
+    }
+
+
+async def _try(service: Service, request: PageRequest) -> Response | None:
+    name = request.names["name"]
+    form = await request.form()
+    attempt = read_attempt(service, request, name, form)
+    arguments = _arguments(attempt, form)
+    if arguments is not None:
+        act = form.get("act")
+        checked = tool_routes.check_call(service.keep, request.caller, name, arguments)
+        if isinstance(checked, Refusal):
+            _refused(attempt, checked)
+            if act == "repair":
+                _repair(service, request, attempt, arguments, checked)
+        elif act == "call":
+            return await _call(service, request, attempt, arguments)
+        else:
+            attempt.checked = checked
+    return _shown(request, attempt)
+
+
+def _shown(request: PageRequest, attempt: Attempt) -> Response:
+    _forget_secrets(attempt)
+    return request.renderer.page(request, "parts/try.html", **attempt_data(attempt))
+
+
+def read_attempt(service: Service, request: PageRequest, name: str, form: Form) -> Attempt:
+    """Read the input, without validating it."""
+    tool = tool_routes.find_tool(service.keep, request.caller, name)
+    shown = tool_routes.public_definition(tool)["parameters"]
+    mode: Mode = "json" if form.get("mode") == "json" else "form"
+    return Attempt(tool=tool, fields=fields_of(tool.definition.parameters, shown), mode=mode)
+
+
+def _arguments(attempt: Attempt, form: Form) -> bytes | None:
+    """The arguments as JSON text; None if a field could not be read."""
+    if attempt.mode == "json":
+        attempt.text = form.get("text")
+        return attempt.text.encode("utf-8", "surrogatepass")
+    collected: Collected = collect(attempt.fields, form)
+    attempt.values = collected.values
+    by_pointer = {one.pointer: one for one in attempt.fields}
+    attempt.errors = {
+        by_pointer[pointer].id: [{"message": message, "suggestion": ""}]
+        for pointer, message in collected.errors.items()
+    }
+    return None if collected.errors else json_bytes(collected.arguments)
+
+
+def _refused(attempt: Attempt, refusal: Refusal) -> None:
+    attempt.refusal = refusal
+    attempt.errors = {}
+    for violation in refusal.errors:
+        field = nearest(attempt.fields, violation.path) if attempt.mode == "form" else None
+        said = {
+            "message": violation.message,
+            "suggestion": violation.suggestion,
+            "code": violation.code.value,
+            "path": violation.path,
+        }
+        attempt.errors.setdefault(field.id if field else "", []).append(said)
+
+
+def _repair(
+    service: Service, request: PageRequest, attempt: Attempt, arguments: bytes, refusal: Refusal
+) -> None:
+    """Put the suggested repair into the form; the person still has to send it."""
+    if refusal.repair is None:
+        return
+    mended = apply_patch(jiter.from_json(arguments), refusal.repair)
+    if mended is None:
+        return
+    checked = tool_routes.check_call(service.keep, request.caller, attempt.tool.name, json_bytes(mended))
+    if isinstance(checked, Refusal):
+        return
+    attempt.refusal, attempt.errors, attempt.is_repaired = None, {}, True
+    attempt.values = typed_values(attempt.fields, mended)
+    attempt.text = json_bytes(mended).decode()
+    if attempt.mode == "form" and not fits(attempt.fields, mended):
+        attempt.mode = "json"
+
+
+def _forget_secrets(attempt: Attempt) -> None:
+    """Clear the input if the tool takes secrets: a page must not contain them again."""
+    if has_secret(attempt.tool.definition.parameters):
+        attempt.text = "{}"
+
+
+async def _call(
+    service: Service, request: PageRequest, attempt: Attempt, arguments: bytes
+) -> Response | None:
+    """Make the call; if it needs approval, respond at once and let the page poll."""
+    task = asyncio.current_task()
+    waiting: open_calls.OpenCall | None = None
+
+    async def tell(question: Question) -> None:
+        nonlocal waiting
+        if waiting is None and task is not None:
+            waiting = service.calls.open(question, task)
+            attempt.waiting = open_calls.view_of(waiting)
+            await send_response(request.send, _shown(request, attempt))
+
+    body = call_routes.RawCall(arguments=msgspec.Raw(arguments))
+    try:
+        with service.calls.counted():
+            attempt.result = await call_routes.call_tool(
+                service.keep, request.caller, attempt.tool.name, body, asked=tell
+            )
+    except asyncio.CancelledError:
+        if waiting is None:
+            raise
+    finally:
+        if waiting is not None:
+            service.calls.end(waiting, attempt.result)
+    return _shown(request, attempt) if waiting is None else None
+
+
+async def _outcome(service: Service, request: PageRequest) -> Response:
+    """The result of a call that waited for approval."""
+    call = service.calls.find(request.caller, request.names["id"])
+    waiting = open_calls.view_of(call) if call.result is None else None
+    return request.renderer.page(
+        request, "parts/outcome.html", result=call.result, waiting=waiting, tool_name=call.tool
+    )
+
+
+ROUTES: Final = (
+    page_route("POST", "/ui/tools/{name}:try", _try, (Scope.CALL,), NAME, is_long=True),
+    page_route("GET", "/ui/calls/{id}/outcome", _outcome, (Scope.CALL,), ID),
+)

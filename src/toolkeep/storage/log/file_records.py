@@ -1,0 +1,65 @@
+"""The record of calls in a state folder: audit log, bodies, idempotency ledger, approvals and keys."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from toolkeep.audit.receipt import Receipt
+from toolkeep.audit.witness_protocol import Request
+from toolkeep.errors import NotRecorded
+from toolkeep.storage.keys import Keys
+from toolkeep.storage.log.audit_log import AuditLog
+from toolkeep.storage.log.checkpoint_publisher import Publisher
+from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+from toolkeep.storage.sqlite.body_writer import BodyWriter
+from toolkeep.storage.sqlite.ledger_db import SqliteLedger
+
+
+class FileRecord:
+    """The record of one keep, shared by its processes. The first call creates its files."""
+
+    def __init__(self, folder: Path, *, checkpoint_file: str = "", checkpoint_webhook: str = "") -> None:
+        self.folder = folder
+        self.log = AuditLog(folder)
+        self.bodies = BodyWriter(folder)
+        self.ledger = SqliteLedger(folder)
+        self.approvals = SqliteApprovals(folder)
+        self._publisher: Publisher | None = None
+        if checkpoint_file or checkpoint_webhook:
+            self._publisher = Publisher(folder, file=checkpoint_file, webhook=checkpoint_webhook)
+        self._secret_key: bytes | None = None
+
+    def secret_key(self) -> bytes:
+        """The key under which secrets are hashed."""
+        if self._secret_key is None:
+            self._secret_key = Keys(self.folder).secret_key()
+        return self._secret_key
+
+    def receipt(self, index: int) -> Receipt:
+        """The receipt for the record at an index; waits for a checkpoint that covers it."""
+        proof = self.log.prove(index)
+        (entry,) = self.log.read(index, index + 1)
+        return Receipt.of(entry, proof)
+
+    def witness_request(self, old_size: int) -> str:
+        """The request to a witness that signed the log last at this size, as text."""
+        try:
+            proof, checkpoint = self.log.prove_growth(old_size)
+        except ValueError:
+            hint = "give the size that the witness signed last"
+            raise NotRecorded(f"the log was never of size {old_size}", hint) from None
+        return str(Request(old_size=old_size, proof=tuple(proof), checkpoint=checkpoint))
+
+    def records_of(self, call_id: str) -> list[dict[str, Any]]:
+        """The records of one call, in order."""
+        return [entry.record for entry in self.log.read() if entry.record.get("call") == call_id]
+
+    def close(self) -> None:
+        """Flush everything, and close."""
+        with contextlib.ExitStack() as closing:  # each is closed, even where another one raises
+            if self._publisher is not None:
+                closing.callback(self._publisher.close)
+            closing.callback(self.ledger.close)
+            closing.callback(self.approvals.close)
+            closing.callback(self.log.close)
+            closing.callback(self.bodies.close)

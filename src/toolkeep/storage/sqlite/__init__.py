@@ -1,0 +1,1 @@
+"""The SQLite files of the state folder, by plain statements."""

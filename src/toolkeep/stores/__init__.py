@@ -1,0 +1,1 @@
+"""Protocols of what outlives a call, with their in-memory implementations."""

@@ -1,0 +1,136 @@
+"""Registry state beyond one process: enable switches and pins. Protocol and in-memory implementation."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from toolkeep.calls import RegisteredTool
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.version_order import fold
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """A pinned definition of an imported tool, accepted by a person or by the first import (trust on first
+    use)."""
+
+    origin: str
+    name: str
+    definition_hash: str
+    """Hash of the definition as received; empty if none was accepted yet."""
+    version: str
+    """Our own version, bumped with each accepted change."""
+    definition: dict[str, Any]
+    pending_hash: str = ""
+    """Hash of a changed definition that awaits acceptance (quarantine)."""
+    pending: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The key of the pin."""
+        return self.origin, self.name
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether a definition was accepted, whatever is pending."""
+        return bool(self.definition_hash)
+
+
+def accepted(pin: Pin) -> Pin:
+    """The pin after the pending definition was accepted; the version is bumped by the kind of change."""
+    if pin.pending is None:
+        return pin
+    new = ToolDefinition.from_dict(pin.pending)
+    version = new.version
+    if pin.is_accepted:
+        from toolkeep.compat.definition_diff import moved_version
+
+        version = moved_version(pin.version, ToolDefinition.from_dict(pin.definition), new)
+    return Pin(
+        origin=pin.origin,
+        name=pin.name,
+        definition_hash=pin.pending_hash,
+        version=version,
+        definition=pin.pending,
+    )
+
+
+def pin_key(tool: RegisteredTool) -> tuple[str, str]:
+    """The pin key of an imported tool."""
+    source = tool.definition.source
+    return f"{source.kind}:{source.origin}", fold(tool.name)
+
+
+def with_switch(switches: Mapping[str, bool], switch: str, *, enabled: bool) -> dict[str, bool]:
+    """Add a switch; a `name` overrides the switches of its versions."""
+    return {k: v for k, v in switches.items() if not k.startswith(f"{switch}@")} | {switch: enabled}
+
+
+class RegistryState(Protocol):
+    """Storage of switches and pins."""
+
+    def switches(self) -> Mapping[str, bool]:
+        """Enabled or disabled, by case-folded `name` or `name@version`."""
+
+    def put_switch(self, switch: str, *, enabled: bool) -> None:
+        """Store a switch; a `name` overrides those of its versions."""
+
+    def pins(self) -> Iterable[Pin]:
+        """All pins."""
+
+    def pin(self, pins: Iterable[Pin]) -> list[Pin]:
+        """Insert pins whose key has none yet; returns the stored pin for each."""
+
+    def wait_for(self, pin: Pin) -> None:
+        """Store a pending definition, unless the pin changed meanwhile."""
+
+    def take(self, pin: Pin) -> bool:
+        """Accept the pending definition; False if another one is pending by now (compare and swap)."""
+
+    def replace_pins(self, origins: Iterable[str], pins: Iterable[Pin]) -> None:
+        """Replace all pins of these origins atomically."""
+
+
+class MemoryState:
+    """In-memory registry state."""
+
+    def __init__(self) -> None:
+        self._switches: dict[str, bool] = {}
+        self._pins: dict[tuple[str, str], Pin] = {}
+
+    def switches(self) -> Mapping[str, bool]:
+        """Enabled or disabled, by case-folded `name` or `name@version`."""
+        return self._switches
+
+    def put_switch(self, switch: str, *, enabled: bool) -> None:
+        """Store a switch; a `name` overrides those of its versions."""
+        self._switches = with_switch(self._switches, switch, enabled=enabled)
+
+    def pins(self) -> Iterable[Pin]:
+        """All pins."""
+        return tuple(self._pins.values())
+
+    def pin(self, pins: Iterable[Pin]) -> list[Pin]:
+        """Insert pins whose key has none yet; returns the stored pin for each."""
+        return [self._pins.setdefault(pin.key, pin) for pin in pins]
+
+    def wait_for(self, pin: Pin) -> None:
+        """Store a pending definition, unless the pin changed meanwhile."""
+        # Only if the accepted definition is still the one that the change was compared with.
+        if self._pins[pin.key].definition_hash == pin.definition_hash:
+            self._pins[pin.key] = pin
+
+    def take(self, pin: Pin) -> bool:
+        """Accept the pending definition; False if another one is pending by now (compare and swap)."""
+        held = self._pins[pin.key]
+        # Else a person could accept a definition that replaced the one they were shown (TOCTOU).
+        if (held.definition_hash, held.pending_hash) != (pin.definition_hash, pin.pending_hash):
+            return False
+        self._pins[pin.key] = accepted(pin)
+        return True
+
+    def replace_pins(self, origins: Iterable[str], pins: Iterable[Pin]) -> None:
+        """Replace all pins of these origins atomically."""
+        gone = set(origins)
+        kept = {key: pin for key, pin in self._pins.items() if pin.origin not in gone}
+        self._pins = kept | {pin.key: pin for pin in pins}

@@ -1,0 +1,1 @@
+"""Text for people and models: display, Unicode checks, refusals, near names."""

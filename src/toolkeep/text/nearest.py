@@ -1,0 +1,69 @@
+"""The name that was probably meant."""
+
+from collections.abc import Iterable, Sequence
+
+from toolkeep.text.display import echo_name
+
+_MOST_NAMES = 100
+"""Names up to which `nearest_or_none` compares: it runs for each fault of a call."""
+_FEWEST_CHARS = 3
+"""Shortest name that is suggested: one edit turns a name of two letters into almost any other."""
+
+
+def _folded(name: str) -> str:
+    return name.replace("_", "").replace("-", "").replace(" ", "").casefold()
+
+
+def nearest_name(wanted: str, names: Sequence[str]) -> str | None:
+    """The one name that a slip explains: another spelling, or a letter or two; None when unsure."""
+    if not names or len(wanted) > 256:
+        return None
+    target, folded = _folded(wanted), list(map(_folded, names))
+    if folded.count(target) == 1:
+        return names[folded.index(target)]
+    most = max(1, len(wanted) // 4)
+    if not any(-most <= len(name) - len(target) <= most for name in folded):
+        return None  # each letter more or less is one that differs
+    from rapidfuzz import process
+    from rapidfuzz.distance import OSA
+
+    near = process.extract(target, folded, scorer=OSA.distance, score_cutoff=most, limit=None)
+    best = min((distance for _, distance, _ in near), default=0)
+    found = [names[index] for _, distance, index in near if distance == best]
+    if len(found) != 1 or len(found[0]) < _FEWEST_CHARS or best > max(1, len(found[0]) // 4):
+        return None
+    return found[0]
+
+
+def nearest_or_none(wanted: str, names: Sequence[str]) -> str | None:
+    """`nearest_name` among so few names that asking it for each of many faults takes no time."""
+    return nearest_name(wanted, names) if len(names) <= _MOST_NAMES else None
+
+
+def is_slip(wanted: str, name: str) -> bool:
+    """Whether the two are surely the same word: spelt otherwise, a letter too many or too few, or two
+    letters swapped. Another letter in its place (`start_x`, `start_y`) may be another word."""
+    wanted, name = _folded(wanted), _folded(name)
+    if wanted == name:
+        return True
+    from rapidfuzz.distance import OSA
+
+    is_one_edit = OSA.distance(wanted, name, score_cutoff=1) == 1
+    return is_one_edit and (len(wanted) != len(name) or sorted(wanted) == sorted(name))
+
+
+def nearest_names(wanted: str, names: Iterable[str], limit: int) -> list[str]:
+    """Names in order of likeness."""
+    from rapidfuzz import process
+    from rapidfuzz.distance import OSA
+
+    found = process.extract(
+        wanted[:256], list(names), scorer=OSA.normalized_similarity, processor=_folded, limit=limit
+    )
+    return [str(name) for name, _, _ in found]
+
+
+def did_you_mean(wanted: str, names: Iterable[str]) -> str:
+    """The hint for a name that does not exist."""
+    meant = nearest_name(wanted, sorted(names))
+    return f"did you mean '{echo_name(meant)}'?" if meant else "name one that exists"

@@ -1,1 +1,0 @@
-"""MCP as it is spoken: messages, and what differs between the eras; both sides use it."""

@@ -1,0 +1,74 @@
+"""Records are written canonically, whatever their texts hold."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET, UnsetType
+
+from toolkeep.audit import record_kinds
+from toolkeep.audit.record_kinds import Record, written
+from toolkeep.calls import Approval, Decision
+from toolkeep.json_values.canonical import canonical_bytes
+
+TEXT = st.text(max_size=20)
+NAMES = st.lists(TEXT, max_size=3).map(tuple)
+FIELDS = {
+    str: TEXT,
+    str | UnsetType: TEXT | st.just(UNSET),
+    tuple[str, ...]: NAMES,
+    tuple[str, ...] | UnsetType: NAMES | st.just(UNSET),
+    bool: st.booleans(),
+    bool | UnsetType: st.booleans() | st.just(UNSET),
+    int: st.integers(-(2**53) + 1, 2**53 - 1),
+    Approval | None: st.none() | st.builds(Approval, approver=TEXT, way=TEXT, id=TEXT),
+    Decision | None: st.none()
+    | st.builds(
+        Decision,
+        decision=st.sampled_from(["allow", "deny"]),
+        policies=NAMES,
+        policy_set_hash=TEXT,
+        request_hash=TEXT,
+        spared_by=NAMES | st.just(UNSET),
+        capabilities=NAMES,
+        touches=NAMES,
+        decided_at=TEXT,
+    ),
+}
+KINDS = Record.__subclasses__()
+
+
+def records(kind: type[Record]) -> st.SearchStrategy[Record]:
+    fields = {field.name: FIELDS[field.type] for field in msgspec.structs.fields(kind)}
+    return st.builds(kind, **fields)
+
+
+def left(record: Record) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(msgspec.to_builtins(record)))
+    return found
+
+
+@pytest.mark.spec("AUD-1")
+@given(st.one_of([records(kind) for kind in KINDS]))
+def test_a_record_is_canonical_as_it_is_written(record: Record) -> None:
+    assert written(record) == canonical_bytes(left(record))
+
+
+def test_every_kind_is_tried() -> None:
+    assert {kind.__name__ for kind in KINDS} == {
+        "ToolInvoked", "CapabilityCheck", "PolicyDecision", "ApprovalGiven", "ServerAsked", "ToolCompleted",
+    }  # fmt: skip
+    assert all(getattr(record_kinds, kind.__name__) is kind for kind in KINDS)
+
+
+def test_a_record_with_an_integer_that_json_cannot_hold_is_still_canonical() -> None:
+    completed = msgspec.structs.replace(COMPLETED, execute_us=2**70)
+    assert b'"execute_us":1180591620717411303424,' in written(completed)
+
+
+COMPLETED = record_kinds.ToolCompleted(
+    agent="a", approval=None, argument_hash="", call="c", codes=(), decision=None, definition_hash="",
+    enforced=(), execute_us=1, is_cached=False, isolation="none", result_hash="", status="ok", time="", tool="t", version="1",
+)  # fmt: skip

@@ -1,0 +1,302 @@
+"""`toolkeep call` on a terminal: the person is shown everything, and only a clear yes is a yes."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from msgspec.structs import replace
+
+from tests.approval.test_question_text import QUESTION
+from tests.cli.dialogue import Dialogue
+from tests.cli.shop import Shop
+from toolkeep.approval.question import Answer
+from toolkeep.cli.approval_prompt import Reply, offer, person, understand
+from toolkeep.cli.rule_preview import RulePreview, preview_lines
+from toolkeep.storage.sqlite.approvals_db import SqliteApprovals
+from toolkeep.storage.sqlite.bodies_db import Bodies
+
+pytestmark = pytest.mark.spec("POL-4")
+
+NOTE = {"path": "a.txt", "content": "one"}
+PROMPT = "[n]o [reason]: "
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    return Shop(tmp_path, monkeypatch.setenv)
+
+
+def call(shop: Shop, tool: str, arguments: Any, *more: str, columns: int = 100) -> Dialogue:
+    return Dialogue(["call", tool, json.dumps(arguments), *more], cwd=shop.project, columns=columns)
+
+
+def said(
+    shop: Shop, tool: str, arguments: Any, *answers: tuple[str, str], session: str = ""
+) -> tuple[int, str]:
+    """Exit status, and the whole screen without what differs each time."""
+    more = ("--session", session) if session else ()
+    with call(shop, tool, arguments, *more) as dialogue:
+        for words, answer in answers:
+            dialogue.until(words)
+            dialogue.enter(answer)
+        status, _ = dialogue.end()
+        return status, plain(dialogue.shown, shop)
+
+
+def plain(shown: str, shop: Shop) -> str:
+    text = click.unstyle(shown).replace(str(shop.project), "<project>")
+    text = re.sub(r"\b[0-9a-f]{32}\b|\b[0-9a-f]{16}\b", "<id>", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+\+00:00| UTC)", "<time>", text)
+    return re.sub(r"in (4 min \d+ s|5 min)", "in <minutes>", text)
+
+
+WIPE = """\
+Call <id> waits for a person
+Arguments:
+  | {
+  |   "name": "sda"
+  | }
+Permitted by:
+  | toolkeep.call
+Agent:        operator
+Tool:         wipe
+Version:      1.0.0
+Danger:       critical, asked every time, and twice
+Why:          its danger is critical
+Expires:      <time>, in <minutes>
+[y]es once, [n]o [reason]: """
+SECOND = """\
+Second question: this call is critical.
+Type the tool's name to let it run; anything else is a no: """
+NO = """\
+✗ Call of 'wipe' refused: 1 problem.
+- A person said no to this call of 'wipe'. Do not try again; find another way, or ask the user.
+
+Correlation id: <id>
+"""
+
+
+def test_a_critical_call_runs_after_two_questions(shop: Shop) -> None:
+    status, shown = said(shop, "wipe", {"name": "sda"}, (PROMPT, "y\n"), ("a no: ", "wipe\n"))
+    assert (status, shown) == (0, f"{WIPE}y\n{SECOND}wipe\nwiped sda\n")
+
+
+@pytest.mark.parametrize("second", ["y", "yes", "", "Wipe", "wipe it", "wip"])
+def test_a_critical_call_does_not_run_without_the_typed_name(shop: Shop, second: str) -> None:
+    status, shown = said(shop, "wipe", {"name": "sda"}, (PROMPT, "y\n"), ("a no: ", f"{second}\n"))
+    assert (status, shown) == (1, f"{WIPE}y\n{SECOND}{second}\n{NO}")
+
+
+@pytest.mark.parametrize(
+    ("keys", "echoed"),
+    [("\x03", "^C\n"), ("\x04", "\n"), ("\n", "\n"), ("y\x04\x04", "y\n"), ("yes please\n", "yes please\n")],
+    ids=["Ctrl-C", "end of input", "nothing", "no whole line", "more than yes"],
+)
+def test_anything_but_a_clear_yes_is_a_no(shop: Shop, keys: str, echoed: str) -> None:
+    assert said(shop, "wipe", {"name": "sda"}, (PROMPT, keys)) == (1, WIPE + echoed + NO)
+
+
+def test_a_yes_that_was_typed_before_the_question_does_not_count(shop: Shop) -> None:
+    with call(shop, "save_note", NOTE) as dialogue:
+        dialogue.enter("y\ny\ny\n")
+        dialogue.until(PROMPT)
+        dialogue.enter("n\n")
+        assert dialogue.end()[0] == 1
+    assert not (shop.project / "a.txt").exists()
+
+
+def test_the_reason_of_a_no_goes_back_to_the_caller(shop: Shop) -> None:
+    _, shown = said(shop, "save_note", NOTE, (PROMPT, "n write to b.txt\n"))
+    assert "said no to this call of 'save_note': write to b.txt. Do not try again" in shown
+
+
+def test_a_difference_is_coloured_on_the_terminal(shop: Shop) -> None:
+    (shop.project / "a.txt").write_text("zero")
+    with call(shop, "save_note", NOTE) as dialogue:
+        shown = dialogue.until(PROMPT)
+        dialogue.enter("y\n")
+        assert dialogue.end()[0] == 0
+    assert ("\x1b[31m  | -zero\x1b[0m\n" in shown, "\x1b[32m  | +one\x1b[0m\n" in shown) == (True, True)
+    assert (shop.project / "a.txt").read_text() == "one"
+
+
+OFFERED = "[y]es once, [s]ession, [a]lways, [n]o [reason]: "
+
+
+def test_a_yes_for_the_session_covers_the_same_arguments_and_no_other_session(shop: Shop) -> None:
+    assert said(shop, "save_note", NOTE, (OFFERED, "s\n"), ("folder:…: ", "y\n"), session="s1")[0] == 0
+    assert said(shop, "save_note", NOTE, session="s1") == (0, "saved\n")
+    assert said(shop, "save_note", {**NOTE, "path": "b.txt"}, (OFFERED, "n\n"), session="s1")[0] == 1
+    assert said(shop, "save_note", NOTE, (OFFERED, "n\n"), session="s2")[0] == 1
+
+
+SESSION = """\
+s
+Arguments that must be equal, and what each may be bounded by:
+  | path=equal  [equal, any, folder:<project>]
+  | content=equal  [equal, any]
+These calls will pass unasked:
+  | operator calls save_note 1.0.0 with
+  |   path equal to "<project>/a.txt"
+  |   content equal to "one"
+In session s1, for a day at most.
+Of 0 recorded calls it would have allowed 0.
+Let such calls pass in this session? [y]es, [n]o, or ARGUMENT=any, =equal, =folder:…: """
+FREED = """\
+content=any
+These calls will pass unasked:
+  | operator calls save_note 1.0.0 with
+  |   path equal to "<project>/a.txt"
+  |   content anything
+In session s1, for a day at most.
+"""
+
+
+def test_the_person_frees_and_bounds_arguments_and_sees_what_will_pass(shop: Shop) -> None:
+    with call(shop, "save_note", NOTE, "--session", "s1", columns=200) as dialogue:
+        dialogue.until(OFFERED)
+        shown = []
+        for line in (
+            "s",
+            "content=any",
+            "path=folder:/nowhere",
+            f"path=folder:{shop.project.resolve()}",
+            "y",
+        ):
+            dialogue.enter(f"{line}\n")
+            shown.append(plain(dialogue.until("folder:…: "), shop) if line != "y" else "")
+        assert dialogue.end()[0] == 0
+    assert shown[0] == SESSION
+    assert shown[1].startswith(FREED)
+    assert "Not possible: 'folder:/nowhere' does not cover 'path' of this call" in shown[2]
+    assert "path in the folder <project>\n" in shown[3]
+    other = {"path": "b.txt", "content": "two"}
+    assert said(shop, "save_note", other, session="s1") == (0, "saved\n")
+
+
+@pytest.mark.parametrize("second", ["n", "", "7", "yes please"])
+def test_a_yes_for_the_session_needs_a_second_clear_yes(shop: Shop, second: str) -> None:
+    answers = (OFFERED, "s\n"), ("folder:…: ", f"{second}\n")
+    assert said(shop, "save_note", NOTE, *answers, session="s1")[0] == 1
+
+
+ALWAYS = """\
+These calls will pass unasked:
+  | operator calls save_note 1.0.0 with
+  |   path equal to "<project>/a.txt"
+  |   content equal to "one"
+The rule ends at <time>, in DAYS.
+Of 3 recorded calls it would have allowed 1, the last of them:
+  <time>  <id>
+1 could not be judged: their arguments were not kept.
+Add this rule? [y]es, [n]o, ARGUMENT=any, =equal, =folder:…, or days (1 to 365): """
+
+
+def test_always_shows_the_rule_its_end_and_what_it_would_have_allowed(shop: Shop) -> None:
+    assert said(shop, "save_note", {**NOTE, "path": "c.txt"}, (PROMPT, "y\n"))[0] == 0
+    with closing(Bodies(shop.state)) as bodies:
+        assert bodies.erase_older(math.inf)
+    assert said(shop, "save_note", {**NOTE, "path": "./a.txt"}, (PROMPT, "y\n"))[0] == 0
+    assert said(shop, "save_note", {**NOTE, "path": "b.txt"}, (PROMPT, "y\n"))[0] == 0
+    with call(shop, "save_note", NOTE, columns=200) as dialogue:
+        dialogue.until(PROMPT)
+        dialogue.enter("a\n")
+        first = dialogue.until("(1 to 365): ")
+        dialogue.enter("1\n")
+        second = dialogue.until("(1 to 365): ")
+        dialogue.enter("y\n")
+        assert dialogue.end()[0] == 0
+    choices = SESSION[SESSION.index("Arguments") : SESSION.index("These")]
+    assert plain(first, shop) == "a\n" + choices + ALWAYS.replace("DAYS", "30 days")
+    assert plain(second, shop) == "1\n" + ALWAYS.replace("DAYS", "1 day")
+    assert said(shop, "save_note", NOTE) == (0, "saved\n")
+    with closing(SqliteApprovals(shop.state)) as approvals:
+        (rule,) = approvals.rules()
+    assert (rule.approver, round(rule.ends_at - rule.made_at)) == (f"terminal:{person()}", 86_400)
+
+
+@pytest.mark.parametrize("second", ["n", "", "0", "366", "-1", "y 7"])
+def test_always_needs_a_second_clear_yes(shop: Shop, second: str) -> None:
+    assert said(shop, "save_note", NOTE, (PROMPT, "a\n"), ("365): ", f"{second}\n"))[0] == 1
+    with closing(SqliteApprovals(shop.state)) as approvals:
+        assert approvals.rules() == []
+
+
+def test_a_question_that_is_answered_elsewhere_is_taken_off_the_terminal(shop: Shop) -> None:
+    with call(shop, "save_note", NOTE) as dialogue:
+        dialogue.until(PROMPT)
+        with closing(SqliteApprovals(shop.state)) as approvals:
+            (standing,) = approvals.waiting()
+            approvals.answer(standing.question.id, Answer(verdict="approve", approver="web:ada", way="web"))
+        status, shown = dialogue.end()
+    assert (status, shown) == (0, "\nThe call does not wait for your answer any more.\nsaved\n")
+
+
+def test_without_a_terminal_nobody_is_asked(shop: Shop) -> None:
+    command = [sys.executable, "-m", "toolkeep", "call", "save_note", json.dumps(NOTE)]
+    done = subprocess.run(command, cwd=shop.project, input="y\n", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr, "nobody can be asked" in done.stdout) == (1, "", True)
+
+
+@pytest.mark.parametrize(
+    ("line", "reply"),
+    [
+        ("y", Reply("once")),
+        (" YES ", Reply("once")),
+        ("s", Reply("session")),
+        ("always", Reply("rule")),
+        ("n", Reply()),
+        ("No  because ", Reply(reason="because")),
+        ("nope", Reply()),
+        ("ye", Reply()),
+        ("y y", Reply()),
+        ("\u0443", Reply()),
+        ("", Reply()),
+        (None, Reply()),
+    ],
+)
+def test_what_a_line_means(line: str | None, reply: Reply) -> None:
+    assert understand(line, QUESTION) == reply
+
+
+@pytest.mark.parametrize(
+    ("changes", "offered", "refused"),
+    [
+        ({"session": ""}, "[y]es once, [a]lways, [n]o [reason]: ", "s"),
+        ({"danger": "high"}, "[y]es once, [n]o [reason]: ", "a"),
+        ({"danger": "high"}, "[y]es once, [n]o [reason]: ", "s"),
+    ],
+)
+def test_only_answers_that_may_be_given_are_offered_and_taken(
+    changes: dict[str, str], offered: str, refused: str
+) -> None:
+    question = replace(QUESTION, **changes)
+    assert (offer(question), understand(refused, question)) == (offered, Reply())
+
+
+def test_what_could_not_be_judged_is_counted_by_its_reason() -> None:
+    lines = [line.text for line in preview_lines(RulePreview(9, (), 2, 3), width=80)]
+    assert lines == [
+        "Of 9 recorded calls it would have allowed 0.",
+        "2 could not be judged: their arguments were not kept.",
+        "3 could not be judged: the tool is not known to this command.",
+    ]
+
+
+def test_who_sits_at_the_terminal_is_not_what_a_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = person()
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "somebody-else")
+    assert person() == before
+
+
+def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: 3_999_999_999)
+    assert person() == "3999999999"

@@ -1,0 +1,75 @@
+"""Where a file puts definitions and events: accepted by a person first, and its secrets shown to nobody."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.config.projects import accept, changes, configure, project_file, settings_of
+from toolkeep import open_keep
+from toolkeep.config.settings import EventWebhook
+from toolkeep.errors import ConfigurationInvalid, StoreUnavailable
+from toolkeep.keep.open import open_tokens
+
+STORE = "store: {url: 'postgresql://keep:hunter2@127.0.0.1:1/keep?sslmode=disable'}\n"
+WEBHOOK = """\
+events:
+  webhook: {url: 'https://hooks.example.org/in', secret: '${HOOK_SECRET:-a secret of enough letters}'}
+"""
+
+
+def test_neither_counts_before_a_person_accepted_it(tmp_path: Path) -> None:
+    configure(tmp_path, STORE + WEBHOOK)
+    assert changes(settings_of(tmp_path)) == {}
+    what = [effect.what for effect in project_file(tmp_path).effects]
+    assert what == [
+        "events are posted to https://hooks.example.org/in",
+        "custom tools and tokens are those of postgresql://…@127.0.0.1:1/keep?sslmode=disable",
+        "the file reads the environment variable HOOK_SECRET",
+    ]
+
+
+def test_both_count_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(tmp_path, STORE + WEBHOOK)
+    accept(tmp_path)
+    monkeypatch.setenv("HOOK_SECRET", "quite another secret it is")
+    assert changes(settings_of(tmp_path)) == {
+        "store_url": "postgresql://keep:hunter2@127.0.0.1:1/keep?sslmode=disable",
+        "event_webhook": EventWebhook(
+            url="https://hooks.example.org/in", secret="quite another secret it is"
+        ),
+    }
+
+
+def test_a_store_that_nobody_answers_for_is_named_without_its_password(tmp_path: Path) -> None:
+    configure(tmp_path, STORE)
+    accept(tmp_path)
+    with open_keep(project=tmp_path, follow_store=False) as keep:
+        (skipped,) = keep.start_up.skipped
+        with pytest.raises(StoreUnavailable) as refused:
+            keep.create_definition({"name": "x", "description": "X.", "client_executed": True})
+    with pytest.raises(StoreUnavailable) as no_tokens:
+        open_tokens(tmp_path).list()
+    for error in (skipped.error, refused.value, no_tokens.value):
+        assert "postgresql://127.0.0.1:1/keep" in str(error)
+        assert "hunter2" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "store: {url: 'mysql://keep@127.0.0.1/keep'}",
+        "store: {url: 'sqlite:////etc/passwd'}",
+        "store: {file: 'x'}",
+        "events: {webhook: {url: 'http://hooks.example.org/', secret: 'a secret of enough letters'}}",
+        "events: {webhook: {url: 'https://u:p@hooks.example.org/', secret: 'a secret of enough letters'}}",
+        "events: {webhook: {url: 'https://hooks.example.org/', secret: 'hunter2'}}",
+        "events: {webhook: {url: 'https://hooks.example.org/'}}",
+        "events: {webhook: {url: 'https://h.example/', secret: 'a secret of enough letters', types: [CallEnded]}}",
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_place_and_without_its_secrets(tmp_path: Path, text: str) -> None:
+    configure(tmp_path, text)
+    with pytest.raises(ConfigurationInvalid) as refused:
+        settings_of(tmp_path)
+    assert ".agent/config.yml:1:" in str(refused.value)
+    assert "hunter2" not in str(refused.value)

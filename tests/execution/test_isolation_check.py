@@ -1,0 +1,32 @@
+"""What a machine can enforce is looked at once for each level, by the first call that has it."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from toolkeep.execution import isolation_check
+from toolkeep.execution.isolation_check import IsolationCheck
+from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, needed
+from toolkeep.sandbox.kernel_probe import Finding, Findings
+
+
+def test_each_level_is_looked_at_once_and_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Sequence[Isolation]] = []
+
+    def probe(*, levels: Sequence[Isolation]) -> Findings:
+        looked.append(levels)
+        return Findings(tuple(Finding(one, works=True) for level in levels for one in needed(level)))
+
+    async def main() -> list[Mechanism | None]:
+        here = IsolationCheck()
+        bounds = [here.tree_bound]
+        for level in (Isolation.RESTRICTED, Isolation.STRICT):
+            (await here.findings(level)).require(level)
+            bounds.append(here.tree_bound)
+        await asyncio.gather(*(here.findings(Isolation.STRICT) for _ in range(3)))
+        return bounds
+
+    monkeypatch.setattr(isolation_check, "probe", probe)
+    assert asyncio.run(main()) == [None, None, Mechanism.MEMORY_CGROUP]
+    assert looked == [(Isolation.RESTRICTED,), (Isolation.STRICT,)]

@@ -1,0 +1,322 @@
+"""Approvals over MCP: the inbox by default, the client's answer where that was switched on (POL-4)."""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from tests.mcp_server.conftest import TOOLS, sent
+from tests.mcp_server.talk import TASKS, Lines, lines, meta, until
+from toolkeep import Keep, open_keep
+from toolkeep.approval.question import Answer
+from toolkeep.mcp_server.client_approvals import ask_client
+from toolkeep.mcp_server.dispatch import McpServer
+
+YES = {"action": "accept", "content": {"approve": True}}
+ASKABLE: dict[str, Any] = {"elicitation": {}}
+NOTE = {"name": "send_note", "arguments": {"text": "hi"}}
+Act = Callable[[Lines], Coroutine[Any, Any, Any]]
+
+
+@pytest.fixture
+def waiting_keep() -> Iterator[Keep]:
+    """One whose calls wait in the inbox."""
+    sent.clear()
+    with open_keep(built_in=False, approver=ask_client, approval_wait_s=30) as keep:
+        keep.register(*TOOLS)
+        yield keep
+
+
+def talk(keep: Keep, act: Act, said: Any = None, **options: Any) -> Any:
+    """What comes of a talk in the older era with a client that can be asked."""
+
+    async def run() -> Any:
+        server = McpServer(keep, **options)
+        async with lines(server, {"elicitation/create": said} if said else None) as client:
+            await client.handshake(ASKABLE)
+            return await act(client)
+
+    return asyncio.run(run())
+
+
+def modern(keep: Keep, act: Act, **options: Any) -> Any:
+    async def run() -> Any:
+        server = McpServer(keep, **options)
+        async with lines(server) as client:
+            return await act(client)
+
+    return asyncio.run(run())
+
+
+async def note(client: Lines) -> Any:
+    return (await client.call("send_note", {"text": "hi"}))["result"]
+
+
+def answer_in_the_inbox(keep: Keep, verdict: Any) -> None:
+    store = keep._pipeline.asker.store
+    (standing,) = store.waiting()
+    store.answer(
+        standing.question.id, Answer(verdict=verdict, approver="a person", way="command", reason="not now")
+    )
+
+
+@pytest.mark.spec("POL-4")
+def test_a_client_that_was_not_trusted_is_not_asked_and_the_call_is_refused(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        return await note(client), client.heard
+
+    result, heard = talk(keep, act, YES)
+    assert (result["isError"], heard, sent) == (True, [], [])
+
+
+@pytest.mark.spec("POL-4")
+def test_a_call_waits_in_the_inbox_and_runs_when_a_person_agrees(waiting_keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        _, waiting = client.begin("tools/call", NOTE)
+        await until(waiting_keep._pipeline.asker.store.waiting)
+        assert sent == []
+        answer_in_the_inbox(waiting_keep, "approve")
+        return (await waiting)["result"]
+
+    assert talk(waiting_keep, act)["content"][0]["text"] == "sent hi"
+
+
+def test_a_no_in_the_inbox_goes_back_to_the_model(waiting_keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        _, waiting = client.begin("tools/call", NOTE)
+        await until(waiting_keep._pipeline.asker.store.waiting)
+        answer_in_the_inbox(waiting_keep, "deny")
+        return (await waiting)["result"]
+
+    result = talk(waiting_keep, act)
+    assert (result["isError"], "not now" in result["content"][0]["text"], sent) == (True, True, [])
+
+
+@pytest.mark.spec("POL-4", "MCP-1")
+def test_the_clients_yes_counts_where_it_was_switched_on_and_is_recorded_as_its_word(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        return await note(client), client.heard
+
+    result, heard = talk(keep, act, YES, client_answers=True)
+    assert (result["content"][0]["text"], sent) == ("sent hi", ["hi"])
+    (asked,) = [one["params"] for one in heard]
+    assert "send_note" in asked["message"]
+    assert '"hi"' in asked["message"]
+    entries = [line for line in _log(keep) if b'"approval":{' in line]
+    assert entries
+    assert all(b'"way":"client"' in line and b"client of mcp-local" in line for line in entries)
+
+
+def _log(keep: Keep) -> list[bytes]:
+    folder = keep._pipeline.record.folder  # type: ignore[attr-defined]
+    return [
+        line
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        for line in path.read_bytes().split(b"\n")
+    ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"action": "decline"},
+        {"action": "cancel"},
+        {"action": "accept", "content": {"approve": False, "reason": "no"}},
+        {"action": "accept", "content": {"approve": "true"}},
+        {"action": "accept", "content": {}},
+        {"action": "accept"},
+        {"action": "yes", "content": {"approve": True}},
+        ["accept"],
+    ],
+)
+def test_anything_but_a_clear_yes_is_none(keep: Keep, said: Any) -> None:
+    result = talk(keep, note, said, client_answers=True)
+    assert (result["isError"], sent) == (True, [])
+
+
+@pytest.mark.spec("POL-4")
+def test_a_call_of_high_danger_is_never_the_clients_to_agree_to(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        return (await client.call("send_money", {"amount": 1}))["result"], client.heard
+
+    result, heard = talk(keep, act, YES, client_answers=True)
+    assert (result["isError"], heard, sent) == (True, [], [])
+
+
+def test_a_client_that_cannot_be_asked_is_not(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        return (await client.modern("tools/call", NOTE))["result"]
+
+    assert (modern(keep, act, client_answers=True)["isError"], sent) == (True, [])
+
+
+# --- 2026-07-28 ----------------------------------------------------------------------------------
+
+
+async def first_round(client: Lines) -> dict[str, Any]:
+    result: dict[str, Any] = (await client.modern("tools/call", NOTE, ASKABLE))["result"]
+    assert result["resultType"] == "input_required"
+    assert sent == []
+    return result
+
+
+def second(asked: dict[str, Any], said: Any = None, **changes: Any) -> dict[str, Any]:
+    answers = dict.fromkeys(asked["inputRequests"], said or YES)
+    return {**NOTE, "requestState": asked["requestState"], "inputResponses": answers, **changes}
+
+
+@pytest.mark.spec("POL-4", "MCP-1")
+def test_the_newer_era_asks_by_its_answer(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        asked = await first_round(client)
+        assert [one["method"] for one in asked["inputRequests"].values()] == ["elicitation/create"]
+        return (await client.modern("tools/call", second(asked), ASKABLE))["result"]
+
+    assert modern(keep, act, client_answers=True)["content"][0]["text"] == "sent hi"
+
+
+def test_a_state_is_taken_once(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        asked = await first_round(client)
+        await client.modern("tools/call", second(asked), ASKABLE)
+        return await client.modern("tools/call", second(asked), ASKABLE)
+
+    assert (modern(keep, act, client_answers=True)["error"]["code"], sent) == (-32602, ["hi"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"arguments": {"text": "something else"}},
+        {"name": "send_money", "arguments": {"amount": 1}},
+        {"name": "echo"},
+        {"requestState": "forged"},
+        {"requestState": 5},
+        {"requestState": None},
+    ],
+)
+def test_a_state_fits_only_the_call_that_it_was_given_for(keep: Keep, changes: dict[str, Any]) -> None:
+    async def act(client: Lines) -> Any:
+        asked = await first_round(client)
+        return await client.modern("tools/call", second(asked, **changes), ASKABLE)
+
+    assert (modern(keep, act, client_answers=True)["error"]["code"], sent) == (-32602, [])
+
+
+def test_a_state_that_was_touched_is_refused(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        asked = await first_round(client)
+        name, ends, seal = asked["requestState"].split(".")
+        longer = f"{name}.{int(ends) + 1000}.{seal}"
+        return await client.modern("tools/call", second(asked, requestState=longer), ASKABLE)
+
+    assert (modern(keep, act, client_answers=True)["error"]["code"], sent) == (-32602, [])
+
+
+def test_the_state_of_another_agent_is_refused(keep: Keep) -> None:
+    keep.declare_agent("other")
+
+    async def run() -> Any:
+        mine, other = (
+            McpServer(keep, client_answers=True),
+            McpServer(keep, agent="other", client_answers=True),
+        )
+        other.calling = mine.calling
+        other._handlers = other._by_era()
+        async with lines(mine) as client, lines(other) as thief:
+            asked = await first_round(client)
+            stolen = await thief.modern("tools/call", second(asked), ASKABLE)
+            return stolen, await client.modern("tools/call", second(asked), ASKABLE)
+
+    stolen, taken = asyncio.run(run())
+    assert stolen["error"]["code"] == -32602
+    assert taken["result"]["content"][0]["text"] == "sent hi"
+
+
+async def second_round_with(client: Lines, arguments: bytes) -> dict[str, Any]:
+    """What comes of a yes that is given with arguments as they are written here."""
+    asked = await first_round(client)
+    client.send(
+        b'{"jsonrpc":"2.0","id":"raw","method":"tools/call","params":'
+        b'{"name":"send_note","arguments":%s,"inputResponses":{"%s":'
+        b'{"action":"accept","content":{"approve":true}}},"requestState":"%s","_meta":%s}}'
+        % (
+            arguments,
+            next(iter(asked["inputRequests"])).encode(),
+            asked["requestState"].encode(),
+            json.dumps(meta(ASKABLE)).encode(),
+        )
+    )
+    await until(lambda: client.heard)
+    return client.heard[0]
+
+
+def test_the_same_arguments_written_in_another_way_are_the_same_call(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        return await second_round_with(client, b' { "text" :"\\u0068i"}')
+
+    assert modern(keep, act, client_answers=True)["result"]["content"][0]["text"] == "sent hi"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        b'{"text":"another","text":"hi"}',
+        '{"text":"hi\u0301"}'.encode(),
+        b'{"text":1e999}',
+        b'{"text":"hi","more":1}',
+        b'"hi"',
+        b"null",
+    ],
+)
+def test_a_yes_to_arguments_that_somebody_could_read_otherwise_is_none(keep: Keep, arguments: bytes) -> None:
+    async def act(client: Lines) -> Any:
+        return await second_round_with(client, arguments)
+
+    assert (modern(keep, act, client_answers=True)["error"]["code"], sent) == (-32602, [])
+
+
+def test_an_answer_that_does_not_fit_may_be_given_again(keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        asked = await first_round(client)
+        refused = await client.modern("tools/call", second(asked, {"action": "maybe"}), ASKABLE)
+        again = {**asked, "requestState": refused["error"]["data"]["requestState"]}
+        return (await client.modern("tools/call", second(again), ASKABLE))["result"]
+
+    assert modern(keep, act, client_answers=True)["content"][0]["text"] == "sent hi"
+
+
+def test_an_unasked_answer_is_no_yes(keep: Keep) -> None:
+    """Answers may come along before anything is asked; an approval is not among those that count so."""
+
+    async def act(client: Lines) -> Any:
+        params = {**NOTE, "inputResponses": {"approval": YES}}
+        return (await client.modern("tools/call", params, ASKABLE))["result"]
+
+    result = modern(keep, act, client_answers=True)
+    assert (result["resultType"], sent) == ("input_required", [])
+
+
+@pytest.mark.spec("POL-4")
+def test_a_call_in_the_inbox_becomes_a_task(waiting_keep: Keep) -> None:
+    async def act(client: Lines) -> Any:
+        created = (await client.modern("tools/call", NOTE, TASKS))["result"]
+        working = (await client.modern("tasks/get", {"taskId": created["taskId"]}, TASKS))["result"]
+        assert sent == []
+        answer_in_the_inbox(waiting_keep, "approve")
+        await until(lambda: sent)
+        done = working
+        while done["status"] == "working":
+            done = (await client.modern("tasks/get", {"taskId": created["taskId"]}, TASKS))["result"]
+        return created, working, done
+
+    created, working, done = modern(waiting_keep, act)
+    assert (created["resultType"], created["statusMessage"]) == (
+        "task",
+        "The call waits for a person to agree.",
+    )
+    assert (working["status"], done["status"]) == ("working", "completed")
+    assert done["result"]["content"][0]["text"] == "sent hi"

@@ -1,0 +1,100 @@
+"""Custom definitions over HTTP: create, update with a tag, delete, check without storing."""
+
+from typing import Any
+
+import pytest
+
+from tests.server.talk import Client
+from tests.server.test_asgi_app import talk
+from toolkeep import Keep
+
+GREET: dict[str, Any] = {
+    "name": "greet",
+    "description": "Greet somebody.",
+    "version": "1.0.0",
+    "client_executed": True,
+    "parameters": {
+        "type": "object",
+        "properties": {"who": {"type": "string", "maxLength": 40, "description": "Whom."}},
+        "required": ["who"],
+    },
+}
+
+
+@pytest.mark.spec("STO-2")
+def test_a_definition_is_created_changed_and_deleted_with_tags(keep: Keep) -> None:
+    async def act(client: Client) -> Any:
+        made = await client.post("/v1/tools", GREET)
+        path = made.headers["location"]
+        tag = made.headers["etag"]
+        changes = {"version": "1.1.0", "description": "Greet somebody kindly."}
+        bare = await client.send("PATCH", path, changes)
+        stale = await client.send("PATCH", path, changes, headers={"if-match": '"stale"'})
+        changed = await client.send("PATCH", path, changes, headers={"if-match": tag})
+        late = await client.send("DELETE", path, headers={"if-match": tag})
+        gone = await client.send("DELETE", path, headers={"if-match": changed.headers["etag"]})
+        after = await client.get(path)
+        return made, bare, stale, changed, late, gone, after
+
+    made, bare, stale, changed, late, gone, after = talk(keep, act)
+    assert (made.status, made.data["tool"]["is_custom"]) == (201, True)
+    assert made.headers["location"] == "/v1/tools/greet"
+    assert (bare.status, stale.status, late.status) == (428, 412, 412)
+    assert (changed.status, changed.data["tool"]["version"]) == (200, "1.1.0")
+    assert (gone.status, gone.body, after.status) == (204, b"", 404)
+
+
+@pytest.mark.parametrize(
+    ("definition", "status", "code"),
+    [
+        ({**GREET, "name": "Bad Name"}, 422, "ACODE-TSR-009"),
+        (
+            {**GREET, "parameters": {"type": "object", "properties": {"a": {"type": "array"}}}},
+            422,
+            "ACODE-TSR-006",
+        ),
+        ({**GREET, "name": "add"}, 409, "ACODE-TSR-007"),
+        ({**GREET, "name": "read_file"}, 403, "ACODE-TSR-020"),
+        ([], 400, "ACODE-TSR-062"),
+    ],
+)
+def test_a_definition_that_cannot_be_kept_says_everything_that_is_wrong(
+    keep: Keep, definition: Any, status: int, code: str
+) -> None:
+    response = talk(keep, lambda client: client.post("/v1/tools", definition))
+    assert (response.status, response.code) == (status, code), response.body
+    if status == 422:
+        assert response.data["problems"][0]["mend"]
+
+
+def test_what_runs_a_tool_is_decided_by_admin_alone(keep: Keep) -> None:
+    definition = {k: v for k, v in GREET.items() if k != "client_executed"}
+    definition["run"] = {"command": ["/usr/bin/id"]}
+
+    async def act(client: Client) -> Any:
+        writer = client.as_agent("ada", "tools:write")
+        refused = await writer.post("/v1/tools", definition)
+        checked = await writer.post("/v1/tools:check", definition)
+        made = await client.post("/v1/tools", definition)
+        changes = {"version": "2.0.0", "description": "Another."}
+        stolen = await writer.send(
+            "PATCH", "/v1/tools/greet", changes, headers={"if-match": made.data["tag"]}
+        )
+        return refused.status, checked.data["success"], made.status, stolen.status
+
+    refused, checked, made, stolen = talk(keep, act)
+    assert (refused, checked, made, stolen) == (409, False, 201, 409)
+
+
+def test_a_definition_is_checked_without_being_kept(keep: Keep) -> None:
+    async def act(client: Client) -> Any:
+        right = await client.post("/v1/tools:check", GREET)
+        wrong = await client.post("/v1/tools:check", {**GREET, "name": "Bad", "description": ""})
+        taken = await client.post("/v1/tools:check", {**GREET, "name": "add"})
+        return right.data, wrong.data, taken.data, (await client.get("/v1/tools/greet")).status
+
+    right, wrong, taken, after = talk(keep, act)
+    assert right == {"success": True, "problems": []}
+    assert sorted(one["field"] for one in wrong["problems"]) == ["description", "name"]
+    assert taken["problems"][0]["code"] == "ACODE-TSR-007"
+    assert after == 404

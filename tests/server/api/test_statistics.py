@@ -1,0 +1,94 @@
+"""Counts of calls, from the log."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.talk import served
+from toolkeep import open_keep, tool
+from toolkeep.server.api.statistics import Statistics
+
+
+@tool(side_effects=["None"])
+def half(number: int) -> float:
+    """Half of a number.
+
+    Args:
+        number: Not zero.
+    """
+    if not number:
+        raise ValueError("nothing to halve")
+    return number / 2
+
+
+def made(project: Path) -> Any:
+    keep = open_keep(project=project)
+    keep.register(half)
+    return keep
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TOOLKEEP_HOME", str(tmp_path / "state"))
+    project = tmp_path / "project"
+    project.mkdir()
+    return project
+
+
+def call(keep: Any) -> None:
+    for number in (2, 4, 0, "x"):
+        keep.call_sync("half", {"number": number}, agent="operator")
+
+
+def totals(keep: Any, statistics: Statistics) -> tuple[int, int, int, int]:
+    view = asyncio.run(statistics.view(keep, 24))
+    assert sum(view.ok) + sum(view.failed) + sum(view.refused) == view.calls
+    return view.calls, sum(view.ok), view.failures, view.refusals
+
+
+@pytest.mark.spec("WEB-2")
+def test_what_went_well_failed_and_was_refused_is_counted_apart(project: Path) -> None:
+    with made(project) as keep:
+        call(keep)
+        view = asyncio.run(Statistics().view(keep, 24))
+    assert (view.calls, sum(view.ok), view.failures, view.refusals) == (4, 2, 1, 1)
+    assert [(one.name, one.calls) for one in view.by_reason] == [("ACODE-TSR-004", 1)]
+    assert [(one.name, one.calls) for one in view.by_tool] == [("half", 4)]
+    assert [(one.name, one.calls) for one in view.by_agent] == [("operator", 4)]
+    assert view.median_ms is not None
+
+
+def test_counts_survive_a_restart_and_go_on(project: Path) -> None:
+    statistics = Statistics()
+    with made(project) as keep:
+        call(keep)
+        assert totals(keep, statistics)[0] == 4
+        call(keep)
+        assert totals(keep, statistics) == (8, 4, 2, 2)
+    with made(project) as keep:
+        assert totals(keep, Statistics()) == (8, 4, 2, 2)
+
+
+def test_what_is_older_than_was_asked_about_does_not_count(project: Path) -> None:
+    import time
+
+    with made(project) as keep:
+        call(keep)
+        later = Statistics(lambda: time.time() + 7200)
+        assert asyncio.run(later.view(keep, 1)).calls == 0
+        assert asyncio.run(later.view(keep, 6)).calls == 4
+
+
+def test_the_api_gives_the_same_counts(project: Path) -> None:
+    async def run() -> Any:
+        with made(project) as keep:
+            await asyncio.to_thread(call, keep)
+            async with served(keep) as client:
+                reader = client.as_agent("ada", "call")
+                refused = (await reader.get("/v1/audit:statistics")).status
+                return (await client.get("/v1/audit:statistics?hours=1")).data, refused
+
+    data, refused = asyncio.run(run())
+    assert (data["calls"], data["failures"], data["hours"], refused) == (4, 1, 1, 403)

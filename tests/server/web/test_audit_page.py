@@ -1,0 +1,136 @@
+"""The timeline of calls: filters keep calls whole, and a call says why it has no arguments."""
+
+import html
+import re
+from typing import Annotated, Any
+
+import pytest
+
+from tests.server.web.test_app import Visitor, visit
+from toolkeep import Keep, Secret, tool
+from toolkeep.config.schema import FILE_SCHEMA
+from toolkeep.limits import BODY_ARGUMENT_BYTES
+from toolkeep.server.api import audit_routes
+
+
+def rows(text: str) -> list[tuple[str, str]]:
+    """Tool and outcome of the calls that a page lists, in its order."""
+    found = re.findall(r'<div class="tr" role="row">(.*?)</div>', text, re.DOTALL)
+    named = [re.search(r'class="tool-name"[^>]*>([^<]*)<', row) for row in found]
+    ended = [re.search(r'class="chip [^"]*">([^<]*)<', row) for row in found]
+    return [(a[1], b[1]) for a, b in zip(named, ended, strict=True) if a and b]
+
+
+async def timeline(visitor: Visitor, query: str = "") -> list[tuple[str, str]]:
+    """All that a filter finds, page after page, as a browser asks for them."""
+    found: list[tuple[str, str]] = []
+    path = f"/ui/audit{query}"
+    while path:
+        text = (await visitor.get(path, **{"hx-request": "true"})).body.decode()
+        found += rows(text)
+        more = re.search(r'class="tr more"[^>]*hx-get="([^"]*)"', text)
+        path = html.unescape(more[1]) if more else ""
+    return found
+
+
+def calls(keep: Keep) -> None:
+    """One call that works, one that policy denies, one refused at validation."""
+    keep.use_policies(
+        '@id("all") permit (principal, action, resource);'
+        '@id("no") forbid (principal, action == Action::"call", resource == Tool::"write_down");'
+    )
+    assert keep.call_sync("add", {"a": 1}, agent="operator").status == "ok"
+    assert keep.call_sync("write_down", {"text": "x"}, agent="operator").status == "error"
+    assert keep.call_sync("add", {"a": "one"}, agent="operator").status == "error"
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", [("add", "error"), ("write_down", "error"), ("add", "ok")]),
+        ("?type=ToolInvoked", [("add", "error"), ("write_down", "error"), ("add", "ok")]),
+        ("?type=PolicyDecision", [("write_down", "error"), ("add", "ok")]),
+        ("?status=allow", [("add", "ok")]),
+        ("?status=deny", [("write_down", "error")]),
+        ("?status=ok", [("add", "ok")]),
+        ("?status=error", [("add", "error"), ("write_down", "error")]),
+        ("?status=error&tool=add", [("add", "error")]),
+        ("?status=deny&tool=add", []),
+    ],
+)
+@pytest.mark.parametrize("shown", [40, 1])
+@pytest.mark.spec("WEB-2")
+def test_a_filter_shows_whole_calls_with_the_outcome_that_they_had(
+    keep: Keep, query: str, expected: list[tuple[str, str]], shown: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolkeep.server.web.audit_page._SHOWN", shown)
+    calls(keep)
+    assert visit(keep, lambda visitor: timeline(visitor, query)) == expected
+
+
+@pytest.mark.parametrize("scanned", [5_000, 7, 5])
+def test_calls_that_overlap_are_shown_once_and_whole(
+    keep: Keep, scanned: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_routes, "SCANNED_RECORDS", scanned)
+    monkeypatch.setattr("toolkeep.server.web.audit_page._SHOWN", 1)
+
+    @tool(danger="safe", side_effects=["DbWrite"], capabilities=["db.write:notes"])
+    async def around() -> str:
+        """Call another tool meanwhile."""
+        return str((await keep.call("add", {"a": 1}, agent="operator")).value)
+
+    keep.register(around)
+    assert keep.call_sync("around", {}, agent="operator").status == "ok"
+    assert visit(keep, timeline) == [("around", "ok"), ("add", "ok")]
+
+
+@tool(side_effects=[])
+async def take_secret(key: Annotated[str, Secret()]) -> int:
+    """Take a secret.
+
+    Args:
+        key: The secret.
+    """
+    return len(key)
+
+
+@tool(side_effects=[])
+async def take_text(text: str) -> int:
+    """Take a text.
+
+    Args:
+        text: The text.
+    """
+    return len(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("add", {"a": "one"}, "the call was refused before its arguments were known to be valid"),
+        ("no_such_tool", {}, "the call was refused before its arguments were known to be valid"),
+        ("take_secret", {"key": "hunter2"}, "Not kept: the tool takes secrets."),
+        ("take_text", {"text": "x" * BODY_ARGUMENT_BYTES}, "Not kept: they are larger than 64 KiB."),
+    ],
+)
+def test_a_call_says_why_it_has_no_arguments(
+    keep: Keep, name: str, arguments: dict[str, Any], said: str
+) -> None:
+    keep.register(take_secret, take_text)
+    made = keep.call_sync(name, arguments, agent="operator")
+
+    async def act(visitor: Visitor) -> str:
+        return (await visitor.get(f"/ui/calls/{made.call_id}")).body.decode()
+
+    assert said in visit(keep, act)
+
+
+def test_the_page_names_the_key_of_the_configuration_that_takes_policies(keep: Keep) -> None:
+    async def act(visitor: Visitor) -> str:
+        text = '@id("all") permit (principal, action, resource);'
+        return (await visitor.post("/ui/policies:check", {"text": text})).body.decode()
+
+    keys = re.findall(r"<code>([a-z_./]*)</code>", visit(keep, act))
+    assert keys == ["policies", ".agent/config.yml"]
+    assert "policies" in FILE_SCHEMA["properties"]

@@ -1,0 +1,72 @@
+"""Every page in both themes and two widths, looked at by axe for barriers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.server.web.conftest import Reader, World
+
+Read = Callable[..., Reader]
+
+_RUN = """() => axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.map(
+    one => [one.id, one.nodes.map(node => node.html.slice(0, 160) + " " + node.failureSummary.slice(0, 300))]))"""
+
+
+def barriers(page: Any, axe: str) -> Any:
+    page.evaluate(axe)
+    return page.evaluate(_RUN)
+
+
+@pytest.fixture
+def busy(world: World) -> World:
+    """A keep in which something happened, and something waits."""
+    keep = world.keep
+    keep.create_definition({"name": "stored", "description": "Is stored.", "version": "1.0.0"})
+    keep.call_sync("price", {"title": "Dune", "copies": 2}, agent="writer")
+    keep.call_sync("price", {"titel": "Dune", "copies": "2"}, agent="writer")
+    world.server.tokens.make("night shift", ["approve"], agent="ada")
+    world.call_meanwhile("order", {"title": "Dune", "copies": 2}, agent="writer")
+    return world
+
+
+@pytest.mark.spec("WEB-2")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_page_has_a_barrier(read: Read, busy: World, axe: str, theme: str) -> None:
+    width = 1280 if theme == "light" else 390
+    reader = read(color_scheme=theme, viewport={"width": width, "height": 844}, bypass_csp=True)
+    page = reader.page
+    call = next(iter(busy.keep.record.log.read_back())).record["call"]
+    page.goto(f"{busy.url}/ui/approvals")
+    page.get_by_role("button", name="Approve once").wait_for()
+    paths = [
+        "/ui/",
+        "/ui/approvals",
+        "/ui/tools",
+        "/ui/tools/price",
+        "/ui/definitions/new",
+        "/ui/definitions/stored",
+    ]
+    paths += [
+        "/ui/audit",
+        f"/ui/calls/{call}",
+        "/ui/policies",
+        "/ui/tokens",
+        "/ui/sign-in",
+        "/ui/tools/nothing",
+    ]
+    found = {}
+    for path in paths:
+        reader.go(path)
+        if "definitions" in path or "policies" in path:
+            page.locator(".cm-content").first.wait_for()
+        found[path] = barriers(page, axe)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, (
+            f"{path} is wider than the screen"
+        )
+    reader.go("/ui/tools/price")
+    page.get_by_label("copies").fill("many")
+    page.get_by_role("button", name="Check only").click()
+    page.locator(".field.has-error").first.wait_for()
+    found["a field error"] = barriers(page, axe)
+    assert {path: one for path, one in found.items() if one} == {}

@@ -1,0 +1,95 @@
+"""Definitions made, changed and deleted on the page, by the functions of the API."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.server.talk import Response
+from tests.server.web.test_app import Visitor, visit
+from toolkeep import Keep
+
+FIELDS = [
+    ("name", "send_parcel"),
+    ("description", "Send a parcel."),
+    ("version", "1.0.0"),
+    ("category", "custom"),
+    ("p.k0.name", "weight"),
+    ("p.k0.type", "integer"),
+    ("p.k0.description", "In grams."),
+    ("p.k0.required", "on"),
+]
+
+
+def changed(**fields: str) -> list[tuple[str, str]]:
+    return [*((name, value) for name, value in FIELDS if name not in fields), *fields.items()]
+
+
+def errors(answer: Response) -> dict[str, str]:
+    """What the form shows, by slot."""
+    found = re.findall(r'<p class="field-error" id="error-([\w-]+)"[^>]*>(.*?)</p>', answer.body.decode())
+    return {slot: re.sub(r"<[^>]+>", "", text) for slot, text in found if text}
+
+
+async def tag_of(visitor: Visitor) -> str:
+    page = (await visitor.get("/ui/definitions/send_parcel")).body.decode()
+    (tag,) = re.findall(r'name="tag" value="([^"]*)"', page)
+    return str(tag).replace("&#34;", '"')
+
+
+@pytest.mark.spec("WEB-2")
+def test_a_definition_is_made_changed_and_deleted(keep: Keep) -> None:
+    async def act(visitor: Visitor) -> list[Any]:
+        made = await visitor.post("/ui/definitions", FIELDS)
+        tag = await tag_of(visitor)
+        same = await visitor.post("/ui/definitions", changed(tag=tag, description="Send it."))
+        higher = await visitor.post(
+            "/ui/definitions", changed(tag=tag, description="Send it.", version="1.1.0")
+        )
+        late = await visitor.post("/ui/definitions", changed(tag=tag, version="1.2.0"))
+        view = (await visitor.operator.get("/v1/tools/send_parcel")).data
+        gone = await visitor.post("/ui/definitions/send_parcel:delete", {"tag": await tag_of(visitor)})
+        after = (await visitor.operator.get("/v1/tools/send_parcel")).status
+        return [made, same, higher, late, view, gone, after]
+
+    made, same, higher, late, view, gone, after = visit(keep, act)
+    assert made.headers["hx-redirect"] == "/ui/tools/send_parcel"
+    assert "is not higher" in errors(same)["version"]
+    assert higher.headers["hx-redirect"] == "/ui/tools/send_parcel"
+    assert "another than when it was read" in errors(late)["name"]
+    assert (view["tool"]["version"], view["tool"]["description"]) == ("1.1.0", "Send it.")
+    assert [one["version"] for one in view["versions"]] == ["1.1.0", "1.0.0"]
+    assert (gone.headers["hx-redirect"], after) == ("/ui/tools", 404)
+
+
+@pytest.mark.parametrize(
+    ("fields", "slot"),
+    [
+        ({"name": "Send Parcel"}, "name"),
+        ({"name": "add"}, "name"),
+        ({"description": ""}, "description"),
+        ({"version": "one"}, "version"),
+        ({"p.k0.description": ""}, "p-k0"),
+        ({"p.k0.default": "light"}, "p-k0"),
+        ({"output_schema": '{"type": "strin"}'}, "output_schema"),
+        ({"output_schema": "{"}, "output_schema"),
+        ({"timeout_s": "9999"}, "timeout_s"),
+        ({"output_kb": "0.1"}, "output_kb"),
+        ({"side_effects": "FsWrite"}, "capabilities"),
+    ],
+)
+@pytest.mark.spec("WEB-2")
+def test_what_is_wrong_is_said_at_its_field_while_it_is_typed(
+    keep: Keep, fields: dict[str, str], slot: str
+) -> None:
+    answer = visit(keep, lambda visitor: visitor.post("/ui/definitions:check", changed(**fields)))
+    assert slot in errors(answer)
+
+
+def test_what_is_right_has_no_error(keep: Keep) -> None:
+    answer = visit(keep, lambda visitor: visitor.post("/ui/definitions:check", FIELDS))
+    assert (errors(answer), "It can be kept" in answer.body.decode()) == ({}, True)
+
+
+def test_a_tool_that_is_not_stored_has_no_form(keep: Keep) -> None:
+    assert visit(keep, lambda visitor: visitor.get("/ui/definitions/add")).status == 404

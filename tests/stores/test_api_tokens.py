@@ -1,0 +1,243 @@
+"""Tokens: the same in memory, in SQLite and in PostgreSQL."""
+
+import contextlib
+import hashlib
+import hmac
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.storage.postgres import Cluster
+from toolkeep.errors import TokenRefused
+from toolkeep.storage.sql.database_location import PostgresLocation
+from toolkeep.storage.sql.tokens_table import SqlTokens
+from toolkeep.storage.sqlite.tokens_db import SqliteTokens
+from toolkeep.stores.api_tokens import KeptToken, MemoryTokens, Scope, Token, Tokens, TokenTable
+
+pytestmark = pytest.mark.spec("POL-8")
+
+DAY = 86_400.0
+
+
+class Clock:
+    """Says the time that it was told."""
+
+    now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(params=["memory", "file", "postgres"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TokenTable]:
+    made: TokenTable
+    if request.param == "memory":
+        made = MemoryTokens()
+    elif request.param == "file":
+        made = SqliteTokens(tmp_path / "state")
+    else:
+        running: Cluster = request.getfixturevalue("postgres")
+        made = SqlTokens(PostgresLocation(running.clean()))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def tokens(table: TokenTable, clock: Clock) -> Tokens:
+    return Tokens(table, clock)
+
+
+def test_a_token_is_recognized_with_its_scopes_and_its_agent(tokens: Tokens, clock: Clock) -> None:
+    made = tokens.make("ci", ["mcp", "call", "call"], agent="writer", days=1)
+    assert made.token == Token(
+        id=made.token.id,
+        name="ci",
+        scopes=(Scope.CALL, Scope.MCP),
+        agent="writer",
+        created_at=clock.now,
+        expires_at=clock.now + DAY,
+    )
+    assert tokens.recognize(made.text) == made.token
+    assert re.fullmatch(r"tk_[0-9a-f]{16}_[\w-]{43}", made.text)
+
+
+def test_nothing_but_the_hash_of_the_secret_is_kept(tokens: Tokens, table: TokenTable) -> None:
+    made = tokens.make("ci", [Scope.CALL])
+    kept = table.find(made.token.id)
+    assert kept is not None
+    assert kept.secret_hash == hashlib.sha256(made.text[20:].encode()).digest()
+    for shown in (repr(made), repr(kept), repr(tokens.list())):
+        assert made.text[20:] not in shown
+        assert kept.secret_hash.hex() not in shown
+        assert repr(kept.secret_hash) not in shown
+
+
+@pytest.mark.parametrize(
+    "shown",
+    ["", "tk_", "Bearer x", "tk_0123456789abcdef_" + "A" * 43, "A" * 5000, "tk_é", "tk_0123456789abcdef_" + "A" * 44],
+)  # fmt: skip
+def test_what_is_no_token_is_not_recognized(tokens: Tokens, shown: str) -> None:
+    tokens.make("ci", [Scope.CALL])
+    assert tokens.recognize(shown) is None
+
+
+def test_a_secret_counts_for_its_own_id_alone(tokens: Tokens) -> None:
+    one, other = tokens.make("one", [Scope.CALL]), tokens.make("other", [Scope.ADMIN])
+    assert tokens.recognize(f"tk_{other.token.id}_{one.text[20:]}") is None
+    for wrong in (one.text + "A", one.text[:-1], one.text.upper(), f" {one.text}", f"{one.text}\n"):
+        assert tokens.recognize(wrong) is None
+
+
+def test_secrets_are_compared_in_constant_time_also_where_there_is_no_such_id(
+    tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+    compare = hmac.compare_digest
+
+    def note(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return compare(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", note)
+    made = tokens.make("ci", [Scope.CALL])
+    for shown in (made.text, made.text[:-1] + "A", "tk_0123456789abcdef_" + "A" * 43):
+        tokens.recognize(shown)
+    assert len(compared) == 3
+    assert {len(side) for pair in compared for side in pair} == {32}
+
+
+def test_a_token_ends_when_it_was_said_to(tokens: Tokens, clock: Clock) -> None:
+    brief, endless = tokens.make("brief", [Scope.CALL], days=1), tokens.make("ever", [Scope.CALL], days=None)
+    clock.now += DAY - 1
+    assert tokens.recognize(brief.text) is not None
+    clock.now += 1
+    assert tokens.recognize(brief.text) is None
+    clock.now += 5000 * DAY
+    assert tokens.recognize(endless.text) is not None
+
+
+def test_a_revoked_token_no_longer_counts(tokens: Tokens) -> None:
+    made, other = tokens.make("ci", [Scope.CALL]), tokens.make("ci", [Scope.CALL])
+    revoked = tokens.revoke(made.token.id[:15])
+    assert revoked.revoked_at is not None
+    assert tokens.recognize(made.text) is None
+    assert tokens.recognize(other.text) is not None
+    with pytest.raises(TokenRefused):
+        tokens.revoke(made.token.id)
+    assert {token.id for token in tokens.list()} == {made.token.id, other.token.id}
+
+
+@pytest.mark.parametrize("overlap_s", [0, 60])
+def test_a_rotated_token_counts_in_the_place_of_the_old_one(
+    tokens: Tokens, clock: Clock, overlap_s: int
+) -> None:
+    old = tokens.make("ci", [Scope.CALL, Scope.MCP], agent="writer", days=10)
+    clock.now += DAY
+    new = tokens.rotate(old.token.id, overlap_s=overlap_s)
+    assert (new.token.name, new.token.scopes, new.token.agent) == ("ci", old.token.scopes, "writer")
+    assert new.token.expires_at == clock.now + 10 * DAY
+    assert tokens.recognize(new.text) is not None
+    assert (tokens.recognize(old.text) is not None) is bool(overlap_s)
+    clock.now += overlap_s
+    assert tokens.recognize(old.text) is None
+    with pytest.raises(TokenRefused):
+        tokens.rotate(old.token.id)
+
+
+def test_a_token_that_is_revoked_while_it_is_rotated_gives_no_other(
+    tokens: Tokens, table: TokenTable, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, genuine = tokens.make("ci", [Scope.CALL]), table.exchange
+
+    def revoke_first(token_id: str, kept: KeptToken, *, ends_at: float) -> bool:
+        table.revoke(token_id, clock.now)
+        return genuine(token_id, kept, ends_at=ends_at)
+
+    monkeypatch.setattr(table, "exchange", revoke_first)
+    with pytest.raises(TokenRefused):
+        tokens.rotate(old.token.id)
+    assert not any(token.is_live(clock.now) for token in table.all())
+
+
+def test_a_rotation_never_lengthens_the_old_token(tokens: Tokens, clock: Clock) -> None:
+    old = tokens.make("ci", [Scope.CALL], days=1)
+    tokens.rotate(old.token.id, overlap_s=30 * DAY)
+    clock.now += DAY
+    assert tokens.recognize(old.text) is None
+
+
+def test_the_last_use_is_known_to_the_minute(tokens: Tokens, clock: Clock) -> None:
+    made = tokens.make("ci", [Scope.CALL])
+    assert tokens.list()[0].last_used_at is None
+    tokens.recognize(made.text)
+    first = clock.now
+    clock.now += 59
+    tokens.recognize(made.text)
+    assert tokens.list()[0].last_used_at == first
+    clock.now += 2
+    tokens.recognize(made.text)
+    assert tokens.list()[0].last_used_at == clock.now
+
+
+def test_admin_has_every_scope_and_others_have_their_own() -> None:
+    admin = Token(id="a", name="a", scopes=(Scope.ADMIN,), agent="a", created_at=0.0)
+    caller = Token(id="c", name="c", scopes=(Scope.CALL,), agent="c", created_at=0.0)
+    assert all(map(admin.has_scope, Scope))
+    assert [scope for scope in Scope if caller.has_scope(scope)] == [Scope.CALL]
+
+
+@pytest.mark.parametrize(
+    ("name", "scopes", "agent", "days"),
+    [
+        ("", ["call"], "a", 1),
+        ("x" * 65, ["call"], "a", 1),
+        ("a\nb", ["call"], "a", 1),
+        ("x'; DROP TABLE tokens;--", ["call"], "a", 1),
+        ("ok", ["call"], "\x1b[31m", 1),
+        ("ok", [], "a", 1),
+        ("ok", ["root"], "a", 1),
+        ("ok", ["call"], "a", 0),
+        ("ok", ["call"], "a", 1e9),
+    ],
+)
+def test_a_token_that_cannot_be_is_refused(name: str, scopes: list[str], agent: str, days: float) -> None:
+    with pytest.raises(TokenRefused):
+        Tokens(MemoryTokens()).make(name, scopes, agent=agent, days=days)
+
+
+def test_there_are_only_so_many_that_count(table: TokenTable, tokens: Tokens) -> None:
+    made = tokens.make("one", [Scope.CALL])
+    another = KeptToken(replace(made.token, id="0" * 16), b"x" * 32)
+    assert not table.add(another, most=1)
+    tokens.revoke(made.token.id)
+    assert table.add(another, most=1)
+
+
+def test_a_beginning_that_several_have_names_none_of_them(tokens: Tokens, table: TokenTable) -> None:
+    for last in "12":
+        token = Token(id="a" * 15 + last, name="x", scopes=(Scope.CALL,), agent="x", created_at=1.0)
+        table.add(KeptToken(token, b""), most=9)
+    for beginning in ("a", ""):
+        with pytest.raises(TokenRefused):
+            tokens.revoke(beginning)
+
+
+def test_reading_makes_no_file(tmp_path: Path) -> None:
+    tokens = Tokens(SqliteTokens(tmp_path / "state"))
+    assert tokens.recognize("tk_0123456789abcdef_" + "A" * 43) is None
+    assert tokens.list() == ()
+    assert not (tmp_path / "state").exists()
+
+
+def test_the_file_is_readable_by_its_user_alone(tmp_path: Path) -> None:
+    with contextlib.closing(Tokens(SqliteTokens(tmp_path / "state"))) as tokens:
+        tokens.make("ci", [Scope.CALL])
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "state").iterdir()} == {0o600}

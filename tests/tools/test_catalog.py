@@ -1,0 +1,72 @@
+"""The built-in tools as they are declared, and that what runs them takes what they declare."""
+
+import importlib
+import inspect
+
+import pytest
+
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.tools.catalog import BUILT_IN_TOOLS, BuiltIn, web_search
+
+TOOLS = pytest.mark.parametrize(
+    ("tool", "runner"), BUILT_IN_TOOLS, ids=lambda part: getattr(part, "name", "")
+)
+
+
+@TOOLS
+def test_what_runs_a_tool_takes_exactly_its_parameters_with_their_defaults(
+    tool: ToolDefinition, runner: BuiltIn
+) -> None:
+    module, _, name = runner.target.partition(":")
+    signature = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+    taken = {key: value for key, value in signature.items() if key != "context"}
+    schema = tool.to_dict()["parameters"]
+    assert set(taken) == set(schema["properties"])
+    for key, declared in schema["properties"].items():
+        if taken[key].default is inspect.Parameter.empty:
+            assert key in schema["required"] or "default" in declared
+        else:
+            assert taken[key].default == declared.get("default")
+
+
+GIT = "process.spawn:/usr/bin/git"
+READS, SPAWNS = ["FsRead"], ["FsRead", "ProcessSpawn"]
+DECLARED = {
+    "read_file": ("safe", READS, ["fs.read"], ["file_read"]),
+    "write_file": ("medium", ["FsWrite"], ["fs.write"], ["file_write"]),
+    "list_directory": ("safe", READS, ["fs.read"], ["directory_list"]),
+    "grep_search": ("safe", READS, ["fs.read"], []),
+    "edit_code": ("medium", ["FsRead", "FsWrite"], ["fs.read", "fs.write"], []),
+    "run_command": (
+        "high",
+        ["FsRead", "FsWrite", "ProcessSpawn"],
+        ["fs.read", "fs.write", "process.spawn"],
+        ["command_execute"],
+    ),
+    "http_fetch": ("low", ["NetRead"], ["net.read"], ["web_fetch"]),
+    "web_search": ("safe", ["NetRead"], ["net.read:search.example"], []),
+    "git_status": ("safe", SPAWNS, ["fs.read", GIT], []),
+    "git_diff": ("safe", SPAWNS, ["fs.read", GIT], []),
+    "git_log": ("safe", SPAWNS, ["fs.read", GIT], []),
+    "git_commit": ("medium", ["FsRead", "FsWrite", "ProcessSpawn"], ["fs.read", "fs.write", GIT], []),
+    "git_push": (
+        "high",
+        ["FsRead", "FsWrite", "NetWrite", "ProcessSpawn"],
+        ["fs.read", "fs.write", "net.write", GIT],
+        [],
+    ),
+}
+"""Danger, side effects, capabilities and aliases of every tool that comes with a keep."""
+
+
+@pytest.mark.spec("TLS-1", "TLS-2")
+def test_every_tool_says_what_it_does_to_the_world() -> None:
+    tools = [tool for tool, _ in (*BUILT_IN_TOOLS, web_search("https://search.example/"))]
+    data = {tool.name: tool.to_dict() for tool in tools}
+    said = {
+        name: (one["danger"], one["side_effects"], one["capabilities"], one.get("aliases", []))
+        for name, one in data.items()
+    }
+    assert said == DECLARED
+    assert {one["constraints"]["required_isolation"] for one in data.values()} == {"strict"}
+    assert {one["determinism"] for one in data.values()} == {"NonDeterministic"}
