@@ -1,6 +1,7 @@
 """A full disk, a file at its largest, a folder that cannot be written: refused whole, and it recovers by itself."""
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,18 +36,47 @@ with AuditLog(folder, checkpoint_seconds=3600) as log:
 """
 
 
+class SmallDisk:
+    """A file system of one megabyte, in mounts of its own: whatever ends this process takes them along."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._at = folder
+        mounts = (
+            f"mount -t tmpfs -o size=1m,mode=700 tmpfs {shlex.quote(str(folder))} && echo mounted && exec cat"
+        )
+        self._holder = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", mounts],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._holder.stdout is not None
+        self.is_mounted = self._holder.stdout.readline() == "mounted\n"
+        self.path = Path(f"/proc/{self._holder.pid}/root{folder}")
+
+    def remount(self, mode: str) -> None:
+        enter = ["nsenter", "--mount", "--target", str(self._holder.pid)]
+        subprocess.run([*enter, "mount", "-o", f"remount,{mode}", str(self._at)], check=True)
+
+    def close(self) -> None:
+        self._holder.communicate()
+
+
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
-        if os.environ.get("CI"):
-            pytest.fail("a file system cannot be mounted here")
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    if os.geteuid() != 0:
         pytest.skip("mounting a file system needs root")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    disk = SmallDisk(tmp_path / "disk")
+    if not disk.is_mounted:
+        pytest.fail("a file system cannot be mounted here")
+    yield disk
+    disk.close()
+
+
+@pytest.fixture
+def small_disk(disk: SmallDisk) -> Path:
+    return disk.path
 
 
 def is_whole(folder: Path) -> bool:
@@ -94,22 +124,19 @@ def test_room_for_the_next_records_never_takes_the_last_of_a_disk(small_disk: Pa
             assert len(written) - len(written.rstrip(b"\0")) <= 350_000 // 64
 
 
-def test_a_disk_turned_read_only_refuses_and_goes_on_afterwards(small_disk: Path) -> None:
-    folder = small_disk / "keep"
-
-    def remount(mode: str) -> None:
-        subprocess.run(["mount", "-o", f"remount,{mode}", str(small_disk)], check=True)
+def test_a_disk_turned_read_only_refuses_and_goes_on_afterwards(disk: SmallDisk) -> None:
+    folder = disk.path / "keep"
 
     with AuditLog(folder, checkpoint_seconds=3600) as log:
         log.append(RECORD).result()
         # A segment held open for writing keeps the file system writable: the log is opened anew.
     with AuditLog(folder, checkpoint_seconds=3600) as log:
-        remount("ro")
+        disk.remount("ro")
         for _ in range(2):
             with pytest.raises(LogUnwritable, match="Read-only"):
                 log.append(RECORD).result()
         assert verify(folder).is_intact
-        remount("rw")
+        disk.remount("rw")
         assert log.append(RECORD).result().index == 1
     assert verify(folder).covered == 2
 
