@@ -49,7 +49,7 @@ from toolkeep.sandbox.import_guard import writable_folders
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.kernel_probe import Findings
 from toolkeep.sandbox.plan import NotThere, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
-from toolkeep.sandbox.seccomp_filters import for_level
+from toolkeep.sandbox.seccomp_filters import for_level, templated
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths
 from toolkeep.sandbox.worker_exchange import Ending, Reply, Serve, Unloaded
 from toolkeep.sandbox.worker_pool import Key, Pool
@@ -286,10 +286,12 @@ class SandboxRunner:
             # Code is mounted as whole folders: toolkeep's own keys and databases must not lie in one.
             check_code((*code.shown, *programs), self._trusted.state)
         may_spawn = _may_spawn(tool)
+        profile = for_level(level, may_spawn=may_spawn, may_connect=worker_grant.connects)
         worker = WorkerPlan(
             tool=reference,
             level=level,
-            filter=for_level(level, may_spawn=may_spawn, may_connect=worker_grant.connects).program(),
+            filter=profile.program(),
+            template_filter=templated(profile).program(),
             connects=worker_grant.connects,
             import_paths=code.site,
             packages=code.packages,

@@ -24,7 +24,7 @@ from toolkeep.sandbox.plan import SCRATCH, Recipe
 from toolkeep.sandbox.proc_stats import StoppedThreads, host_pid, stopped_threads
 from toolkeep.sandbox.worker_exchange import Serve
 from toolkeep.sandbox.worker_pool import REAP_SECONDS, Pool
-from toolkeep.sandbox.zygote_process import Streams, Worker
+from toolkeep.sandbox.worker_source import Streams, Worker
 
 _SAID_BYTES: Final = 16 * 1024
 """Longest control frame of our own code in a worker."""
@@ -111,7 +111,7 @@ class PersistentProcess:
         """Start a program. Raises SandboxBroken, SandboxExhausted, or ProcessExited on failure."""
         worker = await pool.lease(recipe)
         if worker.streams is None:
-            worker.zygote.reap(worker)
+            worker.source.reap(worker)
             raise ValueError("the recipe is not for a worker that stays")
         process = cls(worker, worker.streams, line_bytes)
         try:
@@ -218,7 +218,7 @@ class PersistentProcess:
         self._is_closed = True
         for part in (self._control, self._output, self._errors, self._input):
             part.close()
-        gone = self._worker.zygote.reap(self._worker)
+        gone = self._worker.source.reap(self._worker)
         await self._served.aclose()
         await asyncio.wait({gone}, timeout=REAP_SECONDS)
 

@@ -149,6 +149,8 @@ class WorkerPlan:
     level: Isolation
     filter: Program | None
     """The seccomp filter; required at strict and restricted."""
+    template_filter: Program | None = None
+    """The same for workers that are forked from a template; None: there is no template of this tool."""
     import_paths: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     """Packages and modules that can be imported although their parent folder is not visible."""
@@ -190,8 +192,8 @@ class WorkerPlan:
         """Whether a worker can have more than one process."""
         return self.may_spawn or self.level is Isolation.STANDARD
 
-    def to_json(self) -> dict[str, Any]:
-        """The message that prepares a zygote for such workers."""
+    def to_json(self, *, is_template: bool = False) -> dict[str, Any]:
+        """The message that prepares a zygote for such workers, or for a template of them."""
         has_scratch = self.level is not Isolation.RESTRICTED
         limits = self.limits.to_json(is_persistent=self.is_persistent) | (
             {} if has_scratch else {"scratch_bytes": 0}
@@ -204,13 +206,14 @@ class WorkerPlan:
             "has_rules": self.level is not Isolation.STANDARD,
             "connects": self.connects,
             "stays": self.is_persistent,
-            "filter": base64.b64encode(self._filter_code()).decode("ascii"),
+            "filter": _encoded(self.template_filter if is_template else self.filter),
             "limits": limits,
         }
 
-    def _filter_code(self) -> bytes:
-        """The filter as installed: each worker is PID 1 of its own pid namespace."""
-        return self.filter.for_process(1) if self.filter else b""
+
+def _encoded(program: Program | None) -> str:
+    """A filter as installed: each worker is PID 1 of its own pid namespace."""
+    return base64.b64encode(program.for_process(1) if program else b"").decode("ascii")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

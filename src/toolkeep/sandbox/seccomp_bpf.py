@@ -38,6 +38,8 @@ class Action:
 ALLOW: Final = Action(0x7FFF0000)
 KILL: Final = Action(0x80000000)
 """Kills the whole process, not only the calling thread."""
+TRACE: Final = Action(0x7FF00000)
+"""Stops for the tracer, which may let it pass; without one it fails with ENOSYS."""
 
 
 def errno(number: int) -> Action:

@@ -20,6 +20,7 @@ from typing import Final
 from toolkeep.sandbox.isolation_levels import Isolation
 from toolkeep.sandbox.seccomp_bpf import (
     ALLOW,
+    TRACE,
     Action,
     Choice,
     HasFlag,
@@ -310,6 +311,33 @@ def _without_sigcont(rules: Mapping[str, Rule]) -> dict[str, Rule]:
     }
 
 
+# --- templates ----------------------------------------------------------------------------------
+TRACED_DIRECTORY: Final = -1094 & 0xFFFFFFFF
+"""As in `guest/fork_server`: the first argument of the openat calls that a fork server injects."""
+_SET_DUMPABLE: Final = 4
+
+
+def _traced(rules: Mapping[str, Rule], default: Action) -> dict[str, Rule]:
+    """The rules of a template and its workers: what their fork server does to them passes by its tracer.
+
+    A worker has none. The same calls fail there with ENOSYS instead of EPERM, and so does a process that a
+    tool starts without being granted any.
+    """
+    clone = rules["clone"]
+    starts_processes = isinstance(clone, Choice) and clone.otherwise is ALLOW
+    return {
+        **rules,
+        "capset": TRACE,
+        "clone": Choice(
+            _FORBIDDEN_CLONE,
+            TRACE,
+            ALLOW if starts_processes else Choice(HasFlag(0, _CLONE_THREAD), ALLOW, TRACE),
+        ),
+        "openat": Choice(IsOneOf(0, (TRACED_DIRECTORY,)), TRACE, rules.get("openat", default)),
+        "prctl": Choice(IsOneOf(0, (_SET_DUMPABLE,)), TRACE, rules.get("prctl", default)),
+    }
+
+
 # --- sockets -------------------------------------------------------------------------------------
 
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
@@ -451,6 +479,12 @@ def for_level(
     else:
         profile = restricted(architecture)
     return suspendable(profile) if is_suspendable else profile
+
+
+def templated(profile: Profile) -> Profile:
+    """A profile for a template and the workers that are forked from it."""
+    rules = _traced(profile.rules, profile.default)
+    return _profile(profile.architecture, rules, default=profile.default)
 
 
 def suspendable(profile: Profile) -> Profile:

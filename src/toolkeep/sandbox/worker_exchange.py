@@ -25,7 +25,7 @@ from toolkeep.sandbox.frames import HEADER_BYTES, FrameRefused, frame, parse
 from toolkeep.sandbox.output_pieces import OutputListener, OutputPieces
 from toolkeep.sandbox.pipe_streams import PipeWriter
 from toolkeep.sandbox.progress_frames import Listener, ProgressFrames, nobody
-from toolkeep.sandbox.zygote_process import Worker
+from toolkeep.sandbox.worker_source import Worker
 from toolkeep.text.display import excerpt
 
 _GREETING_BYTES: Final = 16 * 1024
@@ -118,8 +118,9 @@ class Exchange:
         """Task that parses a large frame."""
         self._progress = ProgressFrames(request.on_progress)
         self._pieces = OutputPieces(request.on_output, self._most)
-        self._is_confined = False
-        self.is_ready = False
+        # A fork of a template was confined from outside, and has imported its tool.
+        self._is_confined = worker.is_furnished
+        self.is_ready = worker.is_furnished
         """Whether the worker has reported that its tool is imported."""
         self.reply: asyncio.Future[Reply] = self._loop.create_future()
 

@@ -28,8 +28,10 @@ from toolkeep.sandbox.memory_limits import MemoryLimits
 from toolkeep.sandbox.output_pieces import OutputListener
 from toolkeep.sandbox.plan import NotThere, Recipe, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.progress_frames import Listener, nobody
+from toolkeep.sandbox.template_pool import TemplatePool
 from toolkeep.sandbox.worker_exchange import Ending, Exchange, Reply, Request, Serve
-from toolkeep.sandbox.zygote_process import Worker, Zygote, ZygoteGone
+from toolkeep.sandbox.worker_source import SourceGone, Worker
+from toolkeep.sandbox.zygote_process import Zygote
 
 log = logging.getLogger("toolkeep.sandbox")
 
@@ -170,6 +172,7 @@ class _LoopPool:
         self._starting: dict[ZygotePlan, asyncio.Lock] = {}
         self._retired: set[Zygote] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._templates = TemplatePool(self._zygote, self._in_background)
         self._slots = WorkerSlots(size.calls, size.calls_each)
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
@@ -184,20 +187,21 @@ class _LoopPool:
         except TimeoutError as error:
             raise SandboxExhausted("too many calls were running until the deadline") from error
         try:
-            return await self._run(key, recipe, request)
+            return await self._run(key, recipe, request, owner)
         finally:
             self._slots.release(owner)
 
-    async def _run(self, key: Key, recipe: Recipe, request: Request) -> Reply:
+    async def _run(self, key: Key, recipe: Recipe, request: Request, owner: str) -> Reply:
         """Take or fork a worker, exchange the request and reply, kill the worker."""
         kind = self._kind(key, recipe)
         try:
             async with asyncio.timeout_at(request.until):
-                worker = self._idle_worker(kind) or await self._forked(kind, recipe)
+                worker = await self._worker(kind, recipe, owner, request.until)
         except TimeoutError:
             return Reply(Ending.TIMED_OUT, text="no worker was ready in time")
         is_over = False
-        exchange = Exchange(worker, request, frame(json.dumps(recipe.grant.to_json()).encode()))
+        grant = b"" if worker.is_furnished else frame(json.dumps(recipe.grant.to_json()).encode())
+        exchange = Exchange(worker, request, grant)
         try:
             worker.set_active(is_active=True)
             async with _served(worker, request):
@@ -211,16 +215,24 @@ class _LoopPool:
                 log.warning(_STILL_IMPORTED, extra={"tool": recipe.worker.tool, "hint": _GUARD})
             # In `finally`, also on cancellation: a worker that survives its call would keep running with its
             # grant.
-            gone = worker.zygote.reap(worker)
-            self._loop.call_soon(self._after_call, key, recipe)
+            gone = worker.source.reap(worker)
+            if not worker.is_furnished:
+                self._loop.call_soon(self._after_call, key, recipe)
+            self._templates.close_used_up()
             if not is_over:
                 await asyncio.wait({gone}, timeout=REAP_SECONDS)
+
+    async def _worker(self, kind: str, recipe: Recipe, owner: str, until: float) -> Worker:
+        """A fork of the tool's template if it has one, else an idle worker, else a new one."""
+        found = await self._templates.worker(kind, owner, recipe, until)
+        return found or self._idle_worker(kind) or await self._forked(kind, recipe)
 
     async def lease(self, recipe: Recipe) -> Worker:
         """A worker that belongs to the caller."""
         name = f"lent-{next(self._numbers)}"
         worker = await self._forked(name, recipe)
-        worker.zygote.forget(name)
+        if isinstance(worker.source, Zygote):
+            worker.source.forget(name)
         return worker
 
     def _idle_worker(self, kind: str) -> Worker | None:
@@ -231,9 +243,9 @@ class _LoopPool:
             worker = waiting.popleft()
             # Each call checks: a granted folder may have been moved away and replaced while the worker
             # waited.
-            if worker.is_alive() and not worker.zygote.is_stale():
+            if worker.is_alive() and not worker.source.is_stale():
                 return worker
-            worker.zygote.reap(worker)
+            worker.source.reap(worker)
         return None
 
     async def _forked(self, kind: str, recipe: Recipe) -> Worker:
@@ -242,7 +254,7 @@ class _LoopPool:
             zygote = await self._zygote(recipe.zygote)
             try:
                 return await zygote.fork(kind, recipe.worker)
-            except ZygoteGone:
+            except SourceGone:
                 last_words = zygote.last_words
         raise SandboxBroken(f"a zygote and its replacement both ended {last_words}".rstrip())
 
@@ -263,7 +275,8 @@ class _LoopPool:
         if kind is None or kind in self._kinds.values():
             return
         for worker in self._idle.pop(kind, ()):
-            worker.zygote.reap(worker)
+            worker.source.reap(worker)
+        self._templates.forget(kind)
         self._names = {plans: name for plans, name in self._names.items() if name != kind}
         for zygote in self._zygotes.values():
             zygote.forget(kind)
@@ -282,7 +295,7 @@ class _LoopPool:
         self._close_used_up()
 
     def _order(self, zygote: Zygote, kind: str, recipe: Recipe) -> None:
-        with contextlib.suppress(ZygoteGone, SandboxExhausted):
+        with contextlib.suppress(SourceGone, SandboxExhausted):
             ordered = zygote.order(kind, recipe.worker)
             self._ordered[kind] = self._ordered.get(kind, 0) + 1
             ordered.add_done_callback(functools.partial(self._arrived, kind))
@@ -296,7 +309,7 @@ class _LoopPool:
 
     def _store(self, kind: str, worker: Worker) -> None:
         if self._is_closed or kind not in self._kinds.values():
-            worker.zygote.reap(worker)
+            worker.source.reap(worker)
         else:
             worker.set_active(is_active=False)
             self._idle.setdefault(kind, deque()).append(worker)
@@ -309,7 +322,7 @@ class _LoopPool:
         for workers in self._idle.values():
             if workers:
                 worker = workers.popleft()
-                worker.zygote.reap(worker)
+                worker.source.reap(worker)
                 return True
         return False
 
@@ -360,7 +373,7 @@ class _LoopPool:
     def _kill_idle_workers(self, zygote: Zygote) -> None:
         """Kill the idle workers of a zygote."""
         for workers in self._idle.values():
-            for worker in [worker for worker in workers if worker.zygote is zygote]:
+            for worker in [worker for worker in workers if worker.source is zygote]:
                 workers.remove(worker)
                 zygote.reap(worker)
 
@@ -379,6 +392,7 @@ class _LoopPool:
     async def close(self) -> None:
         """End everything of this loop."""
         self._is_closed = True
+        self._templates.close()
         for zygote in {*self._zygotes.values(), *self._retired}:
             self._kill_idle_workers(zygote)
             self._in_background(zygote.close())

@@ -18,6 +18,7 @@ for _name in ("capset", "mount", "prctl", "setns", "umount2", "unshare"):
     # Resolve the symbols once in the zygote; otherwise each forked worker would pay for the lookup.
     getattr(_libc, _name)
 
+CLONE_PARENT: Final = 0x0000_8000
 CLONE_NEWNS: Final = 0x0002_0000
 CLONE_NEWCGROUP: Final = 0x0200_0000
 CLONE_NEWUTS: Final = 0x0400_0000
@@ -58,10 +59,18 @@ _OPEN_TREE_CLONE: Final = 1
 _OPEN_TREE_CLOEXEC: Final = os.O_CLOEXEC
 _MOVE_MOUNT_F_EMPTY_PATH: Final = 4
 _RESOLVE_NO_SYMLINKS: Final = 4
+_FSOPEN_CLOEXEC: Final = 1
+_FSCONFIG_SET_STRING: Final = 1
+_FSCONFIG_SET_FD: Final = 5
+_FSCONFIG_CMD_CREATE: Final = 6
+_FSMOUNT_CLOEXEC: Final = 1
 
 # From 424 on all architectures share one numbering; pivot_root is older.
 _SYS_OPEN_TREE: Final = 428
 _SYS_MOVE_MOUNT: Final = 429
+_SYS_FSOPEN: Final = 430
+_SYS_FSCONFIG: Final = 431
+_SYS_FSMOUNT: Final = 432
 _SYS_CLOSE_RANGE: Final = 436
 _SYS_OPENAT2: Final = 437
 _SYS_MOUNT_SETATTR: Final = 442
@@ -213,6 +222,30 @@ def set_mount_attributes(path: str, attributes: int) -> None:
     _call(_SYS_MOUNT_SETATTR, f"mount_setattr({path})", *arguments)
 
 
+def detached_proc(pid_namespace: int = -1) -> int:
+    """A procfs that is mounted nowhere, of this process's pid namespace or (Linux 6.17) of another one."""
+    opened = _call(_SYS_FSOPEN, "fsopen(proc)", b"proc", ctypes.c_uint(_FSOPEN_CLOEXEC))
+
+    def configure(command: int, key: bytes | None, value: bytes | None, descriptor: int = 0) -> None:
+        what = f"fsconfig(proc, {(key or b'create').decode()})"
+        _call(_SYS_FSCONFIG, what, opened, ctypes.c_uint(command), key, value, descriptor)
+
+    try:
+        if pid_namespace >= 0:
+            configure(_FSCONFIG_SET_FD, b"pidns", None, pid_namespace)
+        configure(_FSCONFIG_SET_STRING, b"subset", b"pid")
+        configure(_FSCONFIG_CMD_CREATE, None, None)
+        attributes = ctypes.c_uint(ATTR_NOSUID | ATTR_NODEV | ATTR_NOEXEC)
+        return _call(_SYS_FSMOUNT, "fsmount(proc)", opened, ctypes.c_uint(_FSMOUNT_CLOEXEC), attributes)
+    finally:
+        os.close(opened)
+
+
+def unmount(target: str) -> None:
+    """umount2(MNT_DETACH)."""
+    _checked(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount2({target})")
+
+
 def attach_tree(tree: int, target: str) -> None:
     """move_mount(2): attach a detached tree at a path."""
     flags = ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH)
@@ -230,7 +263,7 @@ def enter_root(new_root: str) -> None:
     # back.
     _call(_SYS_PIVOT_ROOT[machine], "pivot_root", b".", b".")
     # The old root must go, or every file of the host would still be reachable below it.
-    _checked(_libc.umount2(b".", MNT_DETACH), "umount2(old root)")
+    unmount(".")
     os.chdir("/")
 
 

@@ -17,7 +17,7 @@ import contextlib
 import os
 import signal
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -118,20 +118,20 @@ def _unmapped(kind: str) -> str:
     return "65534"
 
 
-def enter(*, has_proc: bool) -> bool:
+def enter() -> bool:
     """pivot_root into the new root; returns whether it has a /proc.
 
     Mounts made by a more privileged user namespace are locked: workers cannot unmount them to see what they
     cover.
     """
-    if has_proc:
-        try:
-            # The kernel refuses a new procfs to a user namespace that does not see the whole of the old one
-            # (as in a container that masks parts of /proc). The sandbox then has none, which is the safe
-            # side.
-            mount_proc(_BASE + PROC)
-        except OSError:
-            has_proc = False
+    has_proc = True
+    try:
+        # The kernel refuses a new procfs to a user namespace that does not see the whole of the old one
+        # (as in a container that masks parts of /proc). The sandbox then has none, which is the safe
+        # side.
+        mount_proc(_BASE + PROC)
+    except OSError:
+        has_proc = False
     # pivot_root needs a mount point, and a mount of this namespace: the bind mount makes it one, unlocked,
     # even if root built `_BASE` before the user namespace was entered.
     linux.mount(_BASE, _BASE, None, linux.MS_BIND | linux.MS_REC)
@@ -153,26 +153,53 @@ def mount_proc(target: str = PROC) -> None:
     linux.mount("proc", target, "proc", flags, "subset=pid")
 
 
-def mask(folder: str, shown: Sequence[str]) -> None:
-    """Cover a folder with an empty tmpfs that shows only the given paths in it.
+def open_trees(paths: Iterable[str]) -> dict[str, int]:
+    """Detached mounts of these paths. Symlinks are skipped: one may have been put there since the check."""
+    # Plain strings instead of pathlib, because a fresh fork pays a page fault for each page of memory that it
+    # writes to.
+    return {
+        path: linux.clone_tree_without_symlinks(path) for path in sorted(paths) if not os.path.islink(path)
+    }
+
+
+def attach_all(trees: Mapping[str, int]) -> None:
+    """Attach detached mounts at their paths, parents first."""
+    for path in sorted(trees):
+        linux.attach_tree(trees[path], path)
+
+
+def show_proc(*, is_shown: bool) -> None:
+    """In a worker's own mounts: a procfs of its pid namespace instead of the zygote's, or none."""
+    if is_shown:
+        mount_proc()
+    elif os.path.ismount(PROC):
+        linux.unmount(PROC)
+
+
+def mask(folder: str, shown: Mapping[str, int]) -> None:
+    """Cover a folder with an empty tmpfs that shows only these trees, which were opened before.
 
     Landlock does not restrict stat(2), chmod(2) or utime(2), nor hide names. What a call is not granted must
     therefore not be visible at all.
     """
-    # Symlinks are skipped: those among the system paths are not needed here, and a granted path that became
-    # one since the check must not be followed. Plain strings instead of pathlib, because a fresh fork pays a
-    # page fault for each page of memory that it writes to.
-    wanted = [path for path in sorted(shown) if not os.path.islink(path)]
-    # Open the trees before the tmpfs covers the folder that they lie in.
-    trees = [(path, linux.clone_tree_without_symlinks(path)) for path in wanted]
     linux.mount("tmpfs", folder, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=64k,mode=755")
-    for path, tree in trees:
+    for path, tree in shown.items():
         if not os.path.lexists(path):
             _make_mount_point(path, is_folder=stat.S_ISDIR(os.fstat(tree).st_mode))
         linux.attach_tree(tree, path)
-        os.close(tree)
     # After the mount points were created. Otherwise the worker could create files beside them.
     linux.set_mount_attributes(folder, linux.ATTR_RDONLY)
+
+
+def outermost(paths: Iterable[str]) -> list[str]:
+    """Paths that lie in none of the others: a recursive tree brings along what is mounted in it."""
+    found = set(paths)
+    return sorted(path for path in found if not any(is_within(path, other) for other in found - {path}))
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether a path is a folder or lies in it."""
+    return path == folder or path.startswith(f"{folder}/")
 
 
 def _make_mount_point(path: str, *, is_folder: bool) -> None:

@@ -10,6 +10,7 @@ must never have read them.
 Protects the host from the tool. Does not protect a call from its own tool.
 """
 
+import contextlib
 import fcntl
 import gc
 import json
@@ -31,6 +32,9 @@ _PARKED: Final = 32
 
 _sending: Final = threading.Lock()
 """Several threads of a tool may send progress, or a reply, at once; frames must not interleave."""
+
+PROXY_PORT: Final = 3128
+"""Port of the egress proxy for workers of a template, each in a network namespace of its own."""
 
 _PROXIES: Final = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 """Environment variables by which HTTP clients find the egress proxy."""
@@ -59,6 +63,8 @@ class Prepared:
     limits: tuple[tuple[int, int], ...]
     allow_common: Callable[[], int] | None
     """Builds the Landlock rules that every worker of the plan has; None at levels without Landlock."""
+    allow_templated: Callable[[], int] | None
+    """The same for a template, whose rules hold for all its workers."""
     allow_granted: Callable[[int, Grant, int], None]
     """Masks what is not granted, and adds the granted paths and the proxy port to the rules."""
     scratch: str
@@ -104,7 +110,7 @@ def _confine_for_call(plan: Prepared, port: int) -> bool:
         # Everything up to `_receive` runs while the worker waits idle, so its cost is not part of a call.
         _mount_private(plan)
         rules = plan.allow_common() if plan.allow_common else None
-        _set_variables(plan, port)
+        set_variables(plan, port)
         # Run the code path of a call once now: the page faults of copy-on-write memory happen before the
         # call.
         call_handler.warm_up()
@@ -151,8 +157,7 @@ def _mount_private(plan: Prepared) -> None:
     # Own mount namespace: masks and frozen paths of this call must not show in another worker. Own IPC
     # namespace: SysV shared memory and message queues would let two calls talk.
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
-    if plan.has_proc:
-        rootfs.mount_proc()
+    rootfs.show_proc(is_shown=plan.has_proc)
     if plan.scratch:
         # noexec: otherwise a tool downloads or writes a binary and runs it, past the program grants.
         flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
@@ -190,7 +195,7 @@ def _confine(plan: Prepared, rules: int | None) -> None:
         plan.filter.install()
 
 
-def _set_variables(plan: Prepared, port: int) -> None:
+def set_variables(plan: Prepared, port: int) -> None:
     """Replace the environment: variables of the host may hold credentials."""
     os.environ.clear()
     os.environ.update(plan.environment)
@@ -225,6 +230,32 @@ def _answer_once(plan: Prepared) -> None:
     request = _receive()
     if request is not None:
         _send(call_handler.answer(call, request, _send))
+
+
+def answer_from_template(call: load.Call) -> None:
+    """Handle one request in a fork of a template; it was furnished and confined from outside.
+
+    Descriptors 0 and 1 are its pipes, 2 is /dev/null, and there are no others.
+    """
+    os.dup2(0, REQUEST, inheritable=False)
+    os.dup2(1, REPLY, inheritable=False)
+    os.dup2(2, 0)
+    os.dup2(2, 1)
+    with contextlib.suppress(OSError):  # Restricted workers have none.
+        os.chdir(rootfs.SCRATCH)
+    _reseed_numpy()
+    request = _receive()
+    if request is not None:
+        _send(call_handler.answer(call, request, _send))
+    os._exit(0)
+
+
+def _reseed_numpy() -> None:
+    """Python reseeds `random` after a fork, numpy its own generator not: all workers would draw the same."""
+    seed = getattr(sys.modules.get("numpy.random"), "seed", None)
+    if seed is not None:
+        with contextlib.suppress(Exception):  # whatever a tool has put there
+            seed()
 
 
 def _receive() -> bytes | None:

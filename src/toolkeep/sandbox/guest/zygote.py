@@ -8,6 +8,7 @@ no worker outlives the host.
 
 import base64
 import contextlib
+import dataclasses
 import errno
 import functools
 import gc
@@ -19,11 +20,11 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from . import landlock_rules, linux, load, rootfs, worker
+from . import fork_server, landlock_rules, linux, load, rootfs, worker
 
 _MESSAGE_BYTES: Final = 1 << 17
 """Receive buffer for one message of the host, which cuts off a longer one. A plan without paths has 3 KB;
@@ -61,6 +62,8 @@ _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/u
 def main(arguments: Sequence[str]) -> None:
     """Zygote main: read the plan from the control socket, set up, serve."""
     control = socket.socket(fileno=int(arguments[0]))
+    # PID 1 ignores what it has no handler for, and Python has one for this signal.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         plan = json.loads(control.recv(_MESSAGE_BYTES))
         pid_namespace = _set_up(plan, control)
@@ -96,7 +99,10 @@ def _set_up(plan: dict[str, Any], control: socket.socket) -> int:
     pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     if ordinary_id is None:
         rootfs.build(plan, ordinary_id=None)
-    plan["has_proc"] = rootfs.enter(has_proc=plan["has_proc"])
+    # Always, if the kernel allows it: a fork server, too, needs one of its own, which it is given only then.
+    # Workers that are to have none take it away.
+    is_mounted = rootfs.enter()
+    plan["has_proc"] &= is_mounted
     socket.sethostname("toolkeep")
     # After the mounts, which need capabilities. Programs started by workers can then gain none.
     linux.drop_bounding_set()
@@ -189,11 +195,14 @@ class _Zygote:
         elif "forget" in order:
             self._prepared.pop(order["forget"], None)
         else:
-            self._answer_fork(order["fork"], order["ticket"])
+            self._answer(order, order["ticket"])
 
-    def _answer_fork(self, name: str, ticket: int) -> None:
+    def _answer(self, order: dict[str, Any], ticket: int) -> None:
         try:
-            self._fork(self._prepared[name], ticket)
+            if "template" in order:
+                self._start_fork_server(self._template_plan(order["template"], order["run"]), ticket)
+            else:
+                self._fork(self._prepared[order["fork"]], ticket)
         except ConnectionError:
             raise
         except OSError as error:
@@ -214,6 +223,7 @@ class _Zygote:
             filter=linux.Filter(base64.b64decode(plan["filter"])) if plan["filter"] else None,
             limits=(*limits, (resource.RLIMIT_SIGPENDING, _signals()), *((kind, 0) for kind in _ZERO_LIMITS)),
             allow_common=functools.partial(_allow_common, self._common(plan)) if plan["has_rules"] else None,
+            allow_templated=None,
             allow_granted=self._apply_grant,
             scratch=_scratch_options(plan["limits"]),
             shared_memory=self._shared_memory(plan["limits"]),
@@ -221,6 +231,20 @@ class _Zygote:
             connects=plan["connects"],
             is_persistent=plan["stays"],
         )
+
+    def _template_plan(self, plan: dict[str, Any], run: list[str]) -> worker.Prepared:
+        """The plan of a template, whose workers may start these programs."""
+        rules = [("/", landlock_rules.READ)]
+        # Mounts are what narrows a worker to its grant: a rule refers to what exists when it is made.
+        if self._plan["write"]:
+            rules.append(("/", landlock_rules.WRITE))
+        rules += [(path, landlock_rules.RUN) for path in run]
+        rules += [(path, landlock_rules.USE_DEVICE) for path in _DEVICES]
+        has_scratch = bool(plan["limits"]["scratch_bytes"])
+        rules.append((rootfs.BOX, landlock_rules.WRITE if has_scratch else landlock_rules.USE_DEVICE))
+        port = worker.PROXY_PORT if plan["connects"] else 0
+        allow = functools.partial(_allow_templated, rules, port) if plan["has_rules"] else None
+        return dataclasses.replace(self._worker_plan(plan), allow_templated=allow)
 
     def _shared_memory(self, limits: dict[str, int]) -> str:
         """Target of /dev/shm for workers that have a scratch folder; empty for others."""
@@ -240,7 +264,10 @@ class _Zygote:
     def _apply_grant(self, rules: int, grant: worker.Grant, port: int) -> None:
         """Runs in the worker: mask what is not granted, allow what is."""
         for folder, shown in _masks(self._plan, grant):
-            rootfs.mask(folder, shown)
+            trees = rootfs.open_trees(shown)
+            rootfs.mask(folder, trees)
+            for tree in trees.values():
+                os.close(tree)
         # Mask, hide, freeze, then Landlock rules: a rule refers to an inode, and a mount that is put over it
         # afterwards would not be covered by the rule.
         rootfs.hide(grant["hidden"])
@@ -259,7 +286,8 @@ class _Zygote:
             reply_out, reply_in = _pipe(opened)
             egress, port = _listener(opened) if prepared.connects else ([], 0)
             theirs, ours = _streams(opened) if prepared.is_persistent else (None, ())
-            child = self._forked(prepared, worker.Ends(request_out, reply_in, theirs, port))
+            ends = worker.Ends(request_out, reply_in, theirs, port)
+            child = self._forked(functools.partial(worker.run, prepared, ends))
             pidfd = self._open_pidfd(child)
             message = _encoded({"ticket": ticket})
             socket.send_fds(self._control, [message], [request_in, reply_out, pidfd, *egress, *ours])
@@ -268,6 +296,26 @@ class _Zygote:
             # worker, and a pipe would never reach end of file.
             for descriptor in opened:
                 os.close(descriptor)
+
+    def _start_fork_server(self, plan: worker.Prepared, ticket: int) -> None:
+        """Fork a fork server as PID 1 of its own pid namespace, and pass the host its control socket."""
+        opened: list[int] = []
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            opened += ours.detach(), theirs.fileno()
+            child = self._forked(functools.partial(self._be_fork_server, plan, theirs))
+            theirs.detach()
+            pidfd = self._open_pidfd(child)
+            socket.send_fds(self._control, [_encoded({"ticket": ticket})], [opened[0], pidfd])
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+
+    def _be_fork_server(self, plan: worker.Prepared, control: socket.socket) -> NoReturn:
+        # Not the zygote's own socket, nor the pidfds of its workers.
+        kept = os.dup2(control.detach(), worker.REQUEST, inheritable=False)
+        linux.close_from(kept + 1)
+        fork_server.run(plan, self._plan, socket.socket(fileno=kept))
 
     def _open_pidfd(self, child: int) -> int:
         """Open a pidfd and watch it for the worker's exit."""
@@ -282,13 +330,13 @@ class _Zygote:
         self._sources.register(pidfd, select.POLLIN)
         return pidfd
 
-    def _forked(self, prepared: worker.Prepared, ends: worker.Ends) -> int:
-        """Fork the worker as PID 1 of its own pid namespace: killing it kills everything that it started."""
+    def _forked(self, run: Callable[[], NoReturn]) -> int:
+        """Fork a worker or a fork server as PID 1 of its own pid namespace, which ends with it."""
         linux.unshare(linux.CLONE_NEWPID)
         try:
             child = os.fork()
             if child == 0:
-                worker.run(prepared, ends)
+                run()
             return child
         finally:
             # Back to our own namespace for children. If the worker died first, the next fork into its
@@ -305,7 +353,15 @@ def _allow_common(common: Sequence[tuple[str, int]]) -> int:
     return rules
 
 
-def _masks(zygote: dict[str, Any], grant: worker.Grant) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _allow_templated(rules: Sequence[tuple[str, int]], port: int) -> int:
+    """Runs in a template: the ruleset of all its workers."""
+    made = _allow_common(rules)
+    if port:
+        landlock_rules.allow_port(made, port)
+    return made
+
+
+def _masks(zygote: dict[str, Any], grant: worker.Grant) -> Iterator[tuple[str, list[str]]]:
     """Zygote folders to mask for this worker, with the granted paths to show in each.
 
     One zygote serves calls with different grants. Its folders are visible to all workers until masked.
@@ -314,22 +370,10 @@ def _masks(zygote: dict[str, Any], grant: worker.Grant) -> Iterator[tuple[str, t
     shown = granted | {*zygote["code"], *zygote["system"]}
     folders = {*zygote["read"], *zygote["write"]}
     for folder in sorted(folders):
-        is_granted = any(_is_within(folder, path) for path in granted)
-        is_inside_another = any(_is_within(folder, other) for other in folders - {folder})
+        is_granted = any(rootfs.is_within(folder, path) for path in granted)
+        is_inside_another = any(rootfs.is_within(folder, other) for other in folders - {folder})
         if not is_granted and not is_inside_another and os.path.isdir(folder):
-            yield folder, _outermost(path for path in shown if _is_within(path, folder))
-
-
-def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """Paths that lie in none of the others: a recursive tree brings along what is mounted in it."""
-    found = set(paths)
-    return tuple(
-        sorted(path for path in found if not any(_is_within(path, other) for other in found - {path}))
-    )
-
-
-def _is_within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder}/")
+            yield folder, rootfs.outermost(path for path in shown if rootfs.is_within(path, folder))
 
 
 def _pipe(opened: list[int]) -> tuple[int, int]:

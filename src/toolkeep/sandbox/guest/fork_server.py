@@ -1,0 +1,471 @@
+"""Fork server: traces one template and makes a one-shot worker of it for each call.
+
+It is a fork of the zygote and trusted: it never runs a line of a tool, and its memory is in no worker, so it
+may be told grants. It is PID 1 of a pid namespace with the template and all its workers, which end with it.
+
+A template has run hostile code. No promise of a call depends on what it does or says:
+
+  1. it confined itself to code before its import, with a filter that the fork server's own calls pass by
+     SECCOMP_RET_TRACE; while it imports, a process that it starts is killed before its first instruction;
+  2. when its import is over it is held inside a fork, for ever, and checked once by facts of the kernel
+     (`_check_seal`): one thread, no descriptor, no writable memory that a fork would share, no capability;
+  3. for each call the held fork is let run with flags of our choice. The child is stopped before its first
+     instruction, furnished from outside (mounts, pipes, limits, network), stripped of the capabilities that
+     its new user namespace brought, read back, and let go. The template is put back in front of its fork.
+
+What two calls of one template share: address layout, hash seed and everything computed at import.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NoReturn
+
+from . import linux, rootfs, template, tracing, worker
+
+_MESSAGE_BYTES: Final = 1 << 17
+_FORK_FLAGS: Final = 0x0120_0000 | signal.SIGCHLD
+"""What glibc's fork passes to clone: CHILD_SETTID, CHILD_CLEARTID and the signal at exit."""
+_NEW_NAMESPACES: Final = (
+    linux.CLONE_NEWUSER | linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_PARENT
+)
+"""CLONE_PARENT: workers are the fork server's children, which spares the template their signals."""
+_ROOM: Final = 1024
+"""How far below the stack pointer the data of injected calls lie: below the red zone of 128 bytes."""
+_REQUEST: Final = f"{rootfs.SCRATCH}/in"
+_REPLY: Final = f"{rootfs.SCRATCH}/out"
+_OPENED: Final = ((_REQUEST, os.O_RDONLY), (_REPLY, os.O_WRONLY), (os.devnull, os.O_RDWR))
+"""What a worker gets as descriptors 0, 1 and 2. The pipes have a name only until it has them."""
+_PATH_BYTES: Final = 32
+_PR_SET_DUMPABLE: Final = 4
+_CAPABILITIES: Final = struct.pack("=Ii24x", 0x2008_0522, 0)
+"""Header and empty sets of capset(2), for the calling process."""
+TRACED_DIRECTORY: Final = -1094
+"""Directory argument of the openat calls that are injected; no descriptor, and ignored for absolute paths."""
+_EPERM: Final = -1
+_NOTHING: Final = "0" * 16
+
+
+class Unsealed(Exception):
+    """The template cannot be sealed; the text says why. No call is run from it."""
+
+
+def run(plan: worker.Prepared, zygote: Mapping[str, Any], control: socket.socket) -> NoReturn:
+    """Fork server main: seal a template, then fork workers until the host closes the socket."""
+    try:
+        linux.die_with_parent(signal.SIGKILL)
+        server = ForkServer(plan, zygote, control)
+        try:
+            server.start()
+        except (Unsealed, tracing.Unexpected, OSError) as error:
+            server.reply({"unsealed": str(error)})
+            os._exit(0)
+        server.reply({"ready": True})
+        server.serve()
+    except ConnectionError:
+        os._exit(0)
+    except Exception as error:  # noqa: BLE001 -- the host goes the cold way, and says why
+        control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+    finally:
+        os._exit(1)
+
+
+class ForkServer:
+    """One template and its workers."""
+
+    def __init__(self, plan: worker.Prepared, zygote: Mapping[str, Any], control: socket.socket) -> None:
+        self._plan = plan
+        self._zygote = zygote
+        self._control = control
+        self._machine = tracing.this_machine()
+        # Of its own pid namespace, and attached nowhere: nobody else can look into it.
+        self._proc = linux.detached_proc()
+        self._home = self._open_namespace(os.getpid(), "mnt")
+        self._home_network = self._open_namespace(os.getpid(), "net")
+        self._flags = _FORK_FLAGS | _NEW_NAMESPACES | (linux.CLONE_NEWNET if plan.connects else 0)
+        self._later = [(kind, most) for kind, most in plan.limits if kind in template.LATER_LIMITS]
+        self._template = 0
+        self._children: dict[int, int] = {}
+        """Pids of living workers, by pidfd."""
+        self._sources = select.poll()
+
+    def reply(self, message: dict[str, Any]) -> None:
+        """Tell the host."""
+        self._control.send(json.dumps(message).encode())
+
+    # --- the template --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the template, let it import its tool, hold and check it."""
+        self._template = self._start_template()
+        self._run_to_fork()
+        # The child of the first fork has one thread, whatever the import started.
+        self._set_fork_flags(_FORK_FLAGS | linux.CLONE_PARENT)
+        before, self._template = self._template, self._release()
+        os.kill(before, signal.SIGKILL)
+        tracing.resume_to_syscall(self._template)
+        self._run_to_fork(is_imported=True)
+        self._check_seal()
+        self._set_fork_flags(self._flags)
+        # In its memory, and so in each worker's: what injected calls point to.
+        self._capset = (self._held.stack - _ROOM) & ~15
+        self._paths = self._capset + len(_CAPABILITIES)
+        paths = b"".join(os.fsencode(path).ljust(_PATH_BYTES, b"\0") for path, _ in _OPENED)
+        tracing.write_memory(self._template, self._capset, _CAPABILITIES + paths)
+
+    def _start_template(self) -> int:
+        told, tell = os.pipe()
+        ready, go = os.pipe()
+        child = os.fork()
+        if child == 0:
+            template.run(self._plan, self._cover, tell, ready)
+        os.close(tell)
+        os.close(ready)
+        try:
+            if os.read(told, 1) != b"1":
+                raise Unsealed("it could not be confined")
+            self._map_user(child)
+            tracing.seize(child)
+            os.write(go, b"1")
+        finally:
+            os.close(told)
+            os.close(go)
+        return child
+
+    def _cover(self) -> None:
+        """Runs in the template: what is granted to any call is hidden, except for the code in it."""
+        for place in rootfs.outermost((*self._zygote["read"], *self._zygote["write"])):
+            if os.path.isdir(place):
+                rootfs.mask(place, rootfs.open_trees(self._code_inside(place)))
+            else:
+                linux.attach_tree(linux.clone_tree(os.devnull), place)
+
+    def _code_inside(self, folder: str) -> list[str]:
+        code = (*self._zygote["code"], *self._zygote["system"])
+        return rootfs.outermost(path for path in code if rootfs.is_within(path, folder))
+
+    def _map_user(self, pid: int) -> None:
+        user, group = os.getuid(), os.getgid()
+        maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
+        for name, text in maps.items():
+            opened = os.open(f"{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._proc)
+            try:
+                os.write(opened, text.encode())
+            finally:
+                os.close(opened)
+
+    def _run_to_fork(self, *, is_imported: bool = False) -> None:
+        """Let the template run up to a fork after its import; refuse what is traced, kill its children."""
+        refused: set[int] = set()
+        while True:
+            stop = tracing.wait_any()
+            is_template = stop.pid == self._template
+            if stop.has_ended:
+                if is_template:
+                    raise Unsealed(_ended(stop.status))
+                continue
+            passed = stop.signal
+            if stop.event == tracing.EVENT_SECCOMP or stop.is_syscall:
+                passed = 0
+                registers = tracing.Registers(self._machine, stop.pid)
+                if stop.pid in refused:  # The skipped call ends.
+                    refused.discard(stop.pid)
+                    registers.result = _EPERM
+                    registers.write(stop.pid)
+                elif is_template and is_imported and self._is_fork(registers):
+                    return
+                elif stop.event == tracing.EVENT_SECCOMP:
+                    is_imported |= is_template and self._says_imported(registers)
+                    registers.skip(stop.pid)
+                    refused.add(stop.pid)
+            elif stop.event in (tracing.EVENT_FORK, tracing.EVENT_VFORK, tracing.EVENT_CLONE):
+                child = tracing.event_child(stop.pid)
+                if not self._is_thread(child):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(child, signal.SIGKILL)
+            to_syscall = stop.pid in refused or (is_template and is_imported)
+            with contextlib.suppress(ProcessLookupError):  # a thread that was killed meanwhile
+                (tracing.resume_to_syscall if to_syscall else tracing.resume)(stop.pid, passed)
+
+    def _is_fork(self, registers: tracing.Registers) -> bool:
+        """Whether a plain fork begins: on a stack of its own, a child would be no fork of ours."""
+        is_clone = registers.stopped_number(self._template) == self._machine.clone
+        return is_clone and (registers.argument(0), registers.argument(1)) == (_FORK_FLAGS, 0)
+
+    def _says_imported(self, registers: tracing.Registers) -> bool:
+        is_capset = registers.stopped_number(self._template) == self._machine.capset
+        return is_capset and registers.argument(0) == template.IMPORTED
+
+    def _is_thread(self, pid: int) -> bool:
+        try:
+            os.stat(f"{self._template}/task/{pid}", dir_fd=self._proc)
+        except OSError:
+            return False
+        return True
+
+    def _set_fork_flags(self, flags: int) -> None:
+        """Change the fork that begins. One argument stays: where the child finds its thread id."""
+        registers = tracing.Registers(self._machine, self._template)
+        arguments = [flags, 0, 0, 0, 0]
+        arguments[self._machine.child_id] = registers.argument(self._machine.child_id)
+        registers.set_arguments(tuple(arguments))
+        registers.write(self._template)
+        self._held = registers
+        self._fork_arguments = tuple(arguments)
+
+    def _release(self) -> int:
+        """Let the held fork run; the child is stopped before its first instruction."""
+        tracing.resume_to_syscall(self._template)
+        born = (tracing.EVENT_FORK, tracing.EVENT_CLONE)
+        stop = tracing.wait_for(self._template, tracing.EVENT_SECCOMP, *born)
+        if stop.event == tracing.EVENT_SECCOMP:  # The filter is asked after a change of the arguments.
+            tracing.resume_to_syscall(self._template)
+            tracing.wait_for(self._template, *born)
+        child = tracing.event_child(self._template)
+        tracing.wait_for(child, tracing.EVENT_STOP)
+        return child
+
+    def _rewind(self) -> None:
+        """Put the template in front of its fork again; not one instruction of its own runs."""
+        tracing.resume_to_syscall(self._template)
+        tracing.wait_for(self._template)
+        again = self._held.copy()
+        again.set_call(self._machine.clone, self._fork_arguments)
+        again.write(self._template)
+        tracing.resume(self._template)
+        tracing.wait_for(self._template, tracing.EVENT_SECCOMP)
+
+    def _check_seal(self) -> None:
+        """Raise `Unsealed` unless a fork of the template shares nothing with it that can be written."""
+        status = self._status(self._template)
+        facts = {
+            "threads": (status["Threads"], "1"),
+            "capabilities": ({status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")}, {_NOTHING}),
+            "filter": (status["Seccomp"], "2"),
+            "new privileges": (status["NoNewPrivs"], "1"),
+            "pending signals": ({status["SigPnd"], status["ShdPnd"]}, {_NOTHING}),
+            "open files": (self._open_files(), []),
+            "shared memory": (list(self._shared_memory()), []),
+        }
+        wrong = [name for name, (found, wanted) in facts.items() if found != wanted]
+        if wrong:
+            raise Unsealed(f"after its import it has {', '.join(wrong)} that its workers would share")
+
+    def _status(self, pid: int) -> dict[str, str]:
+        lines = (line.partition(":") for line in self._read(f"{pid}/status").splitlines())
+        return {name: value.strip() for name, _, value in lines}
+
+    def _open_files(self) -> list[str]:
+        folder = os.open(
+            f"{self._template}/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc
+        )
+        try:
+            return os.listdir(folder)
+        finally:
+            os.close(folder)
+
+    def _shared_memory(self) -> Iterator[str]:
+        """Shared mappings that may be written, or may become so: `maps` would not tell those (VmFlags mw)."""
+        area = ""
+        for line in self._read(f"{self._template}/smaps").splitlines():
+            name, _, rest = line.partition(":")
+            if name == "VmFlags":
+                flags = rest.split()
+                if "sh" in flags and "mw" in flags:
+                    yield area
+            elif "-" in name.partition(" ")[0]:
+                area = line
+
+    def _read(self, path: str) -> str:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc), encoding="utf-8") as file:
+            return file.read()
+
+    def _open_namespace(self, pid: int, kind: str) -> int:
+        return os.open(f"{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
+
+    # --- workers -------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Event loop: orders of the host, and exits of workers."""
+        self._sources.register(self._control, select.POLLIN)
+        while True:
+            for descriptor, _ in self._sources.poll():
+                if descriptor in self._children:
+                    self._reap(descriptor)
+                    continue
+                message = self._control.recv(_MESSAGE_BYTES)
+                if not message:
+                    os._exit(0)
+                order = json.loads(message)
+                self._fork(order["grant"], order["ticket"])
+
+    def _reap(self, pidfd: int) -> None:
+        self._sources.unregister(pidfd)
+        os.close(pidfd)
+        os.waitpid(self._children.pop(pidfd), 0)
+
+    def _fork(self, grant: worker.Grant, ticket: int) -> None:
+        """Make a worker, hand its descriptors to the host, and hold the template again."""
+        child = self._release()
+        opened: list[int] = []
+        try:
+            ends = self._furnish(child, grant, opened)
+            opened.append(os.pidfd_open(child))
+            self._strip(child)
+            tracing.detach(child)
+            watched = os.dup(opened[-1])
+            self._children[watched] = child
+            self._sources.register(watched, select.POLLIN)
+            message = json.dumps({"ticket": ticket}).encode()
+            request, reply, *listener = ends
+            socket.send_fds(self._control, [message], [request, reply, opened[-1], *listener])
+        except BaseException:
+            # A worker that is not furnished as ordered never runs.
+            os.kill(child, signal.SIGKILL)
+            raise
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+        self._rewind()
+
+    def _furnish(self, child: int, grant: worker.Grant, opened: list[int]) -> list[int]:
+        """Give a worker what is its own; the host's ends of its pipes, and of its proxy's listener."""
+        os.setpgid(child, child)
+        for kind, most in self._later:
+            resource.prlimit(child, kind, (most, most))
+        trees = self._granted_trees(grant)
+        proc = self._proc_of(child) if self._plan.has_proc else None
+        namespace = self._open_namespace(child, "mnt")
+        try:
+            linux.setns(namespace, linux.CLONE_NEWNS)
+            try:
+                if proc is not None:
+                    linux.attach_tree(proc, rootfs.PROC)
+                self._show(trees, grant)
+                ends = self._mount_scratch(child, opened)
+            finally:
+                linux.setns(self._home, linux.CLONE_NEWNS)
+        finally:
+            os.close(namespace)
+            for descriptor in (*trees.values(), *(() if proc is None else (proc,))):
+                os.close(descriptor)
+        return [*ends, *(self._listen(child, opened) if self._plan.connects else ())]
+
+    def _proc_of(self, child: int) -> int:
+        namespace = self._open_namespace(child, "pid")
+        try:
+            return linux.detached_proc(namespace)
+        finally:
+            os.close(namespace)
+
+    def _granted_trees(self, grant: worker.Grant) -> dict[str, int]:
+        """Detached mounts of what is granted, by path: the mount says whether it can be written.
+
+        Not Landlock, whose rules the template made when there was no grant.
+        """
+        write = rootfs.outermost(grant["write"])
+        read = [path for path in grant["read"] if not any(rootfs.is_within(path, place) for place in write)]
+        trees = rootfs.open_trees([*rootfs.outermost(read), *write])
+        for path, tree in trees.items():
+            if path not in write:
+                linux.set_tree_attributes(tree, linux.ATTR_RDONLY)
+        return trees
+
+    def _show(self, trees: dict[str, int], grant: worker.Grant) -> None:
+        """In the worker's mounts: attach what is granted, over the template's empty folders."""
+        roots = rootfs.outermost((*self._zygote["read"], *self._zygote["write"]))
+        for root in roots:
+            inside = {path: tree for path, tree in trees.items() if rootfs.is_within(path, root)}
+            if root in inside or not inside or not os.path.isdir(root):
+                rootfs.attach_all(inside)
+            else:
+                first = rootfs.outermost(inside)
+                code = rootfs.open_trees(
+                    [
+                        path
+                        for path in self._code_inside(root)
+                        if not any(rootfs.is_within(path, one) for one in first)
+                    ]
+                )
+                rootfs.mask(root, {**code, **{path: inside[path] for path in first}})
+                rootfs.attach_all({path: tree for path, tree in inside.items() if path not in first})
+                for tree in code.values():
+                    os.close(tree)
+        rootfs.hide(grant["hidden"])
+        rootfs.freeze(grant["frozen"])
+
+    def _mount_scratch(self, child: int, opened: list[int]) -> list[int]:
+        """Mount the worker's scratch folder and its shared memory; open its pipes for both sides."""
+        options = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+        linux.mount("tmpfs", rootfs.SCRATCH, "tmpfs", options, self._plan.scratch or "size=4k,mode=700")
+        for path in (_REQUEST, _REPLY):
+            os.mkfifo(path, 0o600)
+        # A writer cannot open a pipe without a reader, which is this process at first.
+        reader = os.open(_REQUEST, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            opened.append(os.open(_REQUEST, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+            opened.append(os.open(_REPLY, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+            registers = tracing.Registers(self._machine, child)
+            for number, (_, flags) in enumerate(_OPENED):
+                path_at = self._paths + number * _PATH_BYTES
+                made = self._inject(child, registers, self._machine.openat, TRACED_DIRECTORY, path_at, flags)
+                if made != number:
+                    raise tracing.Unexpected(f"openat gave {made}")
+            registers.write(child)
+        finally:
+            os.close(reader)
+        for path in (_REQUEST, _REPLY):
+            os.unlink(path)
+        if not self._plan.scratch:
+            linux.unmount(rootfs.SCRATCH)
+        if self._plan.shared_memory:
+            linux.mount("tmpfs", self._plan.shared_memory, "tmpfs", options, self._plan.scratch)
+        return opened[-2:]
+
+    def _listen(self, child: int, opened: list[int]) -> list[int]:
+        """Listening socket of the egress proxy, in the worker's own network namespace."""
+        namespace = self._open_namespace(child, "net")
+        try:
+            linux.setns(namespace, linux.CLONE_NEWNET)
+            try:
+                linux.raise_loopback()
+                listener = socket.create_server(("127.0.0.1", worker.PROXY_PORT), backlog=64)
+            finally:
+                linux.setns(self._home_network, linux.CLONE_NEWNET)
+        finally:
+            os.close(namespace)
+        opened.append(listener.detach())
+        return opened[-1:]
+
+    def _strip(self, child: int) -> None:
+        """Drop the capabilities that its user namespace brought; check that it is confined."""
+        registers = tracing.Registers(self._machine, child)
+        if registers.result != 0 or registers.counter != self._held.counter:
+            raise tracing.Unexpected("a worker is not a fork of its template")
+        calls = (
+            (self._machine.capset, self._capset, self._capset + 8),
+            (self._machine.prctl, _PR_SET_DUMPABLE, 0, 0, 0, 0),
+        )
+        for number, *arguments in calls:
+            if (result := self._inject(child, registers, number, *arguments)) != 0:
+                raise tracing.Unexpected(f"system call {number} gave {result}")
+        registers.write(child)
+        status = self._status(child)
+        found = status["CapPrm"], status["CapEff"], status["CapInh"], status["Seccomp"], status["NoNewPrivs"]
+        if found != (_NOTHING, _NOTHING, _NOTHING, "2", "1") or status["NSpid"].split()[-1] != "1":
+            raise tracing.Unexpected("a worker is not confined")
+
+    def _inject(self, child: int, registers: tracing.Registers, number: int, *arguments: int) -> int:
+        return tracing.inject(self._machine, child, registers, number, *arguments)
+
+
+def _ended(status: int) -> str:
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status) == template.FAILED:
+        return "its tool cannot be imported without a folder to write to, or not at all"
+    return f"it ended at its import, with status {status:#x}"

@@ -1,0 +1,96 @@
+"""A template: a process that confines itself to code, imports one tool, and is then held for ever.
+
+It is a child of its fork server (`fork_server`), which traces it. From the first line of the tool on it is
+hostile, and so is whatever it says: the fork server goes by what the kernel says of it. It holds no grant,
+has seen no argument and no secret, and after its import never runs again: workers return from the second
+`fork` below, each in a process of its own that was furnished from outside.
+"""
+
+import ctypes
+import gc
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from . import linux, load, rootfs, tracing, worker
+
+IMPORTED: Final = 0x5EA1
+"""First argument of the capset call that says that the import is over. A tool that says so too early only
+spoils its own template."""
+FAILED: Final = 3
+"""Exit status of a template whose tool cannot be imported here: a cold worker will say why."""
+
+LATER_LIMITS: Final = (resource.RLIMIT_NPROC, resource.RLIMIT_SIGPENDING)
+"""Set for each worker from outside: in the template they would count all its workers together."""
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def run(plan: worker.Prepared, cover: Callable[[], None], tell: int, go: int) -> NoReturn:
+    """Template main. `cover` hides every granted folder; `tell` and `go` are the fork server's pipes."""
+    try:
+        rules = _prepare(plan, cover)
+        # Its id map is the fork server's to write. Without one, no further user namespace could be made in
+        # this one, and each worker gets one of its own.
+        linux.unshare(linux.CLONE_NEWUSER)
+        # Only a dumpable process can be traced by another one of its user. Nobody else sees this one.
+        linux.set_dumpable(is_dumpable=True)
+        os.write(tell, b"1")
+        if os.read(go, 1) != b"1":
+            os._exit(1)
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(null, number)
+        _confine(plan, rules)
+        linux.close_from(3)
+        call = _imported(plan)
+        gc.collect()
+        # A collection in a worker would write to every object header, and so copy every page.
+        gc.freeze()
+        # An open file is shared by all forks, with its offset, flags and locks, be it /dev/null. What the
+        # tool itself holds open the fork server sees.
+        linux.close_from(0)
+        _libc.syscall(tracing.this_machine().capset, IMPORTED, 0)
+        for _ in ("to leave the threads of the import behind", "to be held"):
+            if os.fork():
+                os._exit(1)
+        worker.answer_from_template(call)
+    finally:
+        os._exit(FAILED)
+
+
+def _prepare(plan: worker.Prepared, cover: Callable[[], None]) -> int | None:
+    """Mounts and rules, while it still may. No folder that it can write to exists."""
+    os.setpgid(0, 0)
+    os.umask(0o077)
+    linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
+    rootfs.show_proc(is_shown=plan.has_proc)
+    rules = plan.allow_templated() if plan.allow_templated else None
+    cover()
+    os.chdir("/")
+    worker.set_variables(plan, worker.PROXY_PORT if plan.connects else 0)
+    return rules
+
+
+def _confine(plan: worker.Prepared, rules: int | None) -> None:
+    """As a worker does, but for two limits that the kernel counts for all processes of a user namespace."""
+    for kind, most in plan.limits:
+        if kind not in LATER_LIMITS:
+            resource.setrlimit(kind, (most, most))
+    linux.drop_bounding_set()
+    linux.drop_capabilities()
+    linux.die_with_parent(signal.SIGKILL)
+    if rules is not None:
+        linux.landlock_restrict(rules)
+    if plan.filter is not None:
+        plan.filter.install()
+
+
+def _imported(plan: worker.Prepared) -> load.Call:
+    sys.path += plan.import_paths
+    plan.packages.install()
+    gc.enable()
+    return load.load(plan.tool)
