@@ -23,6 +23,15 @@ from toolkeep.calls import RecordedCall, RegisteredTool
 from toolkeep.definitions.tool_context import ToolContext, ToolFailed
 from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import Code, ToolkeepError
+from toolkeep.events import (
+    AgentDeclared,
+    Bus,
+    Event,
+    PoliciesChanged,
+    ToolQuarantined,
+    ToolSwitched,
+    ToolUnregistered,
+)
 from toolkeep.execution.command_tool import COMMAND, RUNNER, fill
 from toolkeep.execution.contact_events import ContactEvents, OnContact
 from toolkeep.execution.isolation_check import IsolationCheck
@@ -82,6 +91,7 @@ _TOOLS: Final = (
 )
 """Modules of the built-in tools. They are ours, so the zygote may import them."""
 
+_REVOKING: Final = (ToolSwitched, ToolUnregistered, ToolQuarantined, AgentDeclared, PoliciesChanged)
 BUILT_IN: Final = "built_in"
 _KINDS: Final = frozenset(("python", BUILT_IN, COMMAND))
 
@@ -95,8 +105,11 @@ class SandboxRunner:
         trusted: TrustedPaths = THIS_PROCESS,
         machine: IsolationCheck | None = None,
         contacts: ContactEvents | None = None,
+        bus: Bus | None = None,
     ) -> None:
         """`project` is searched for modules of its own tools; no tool may write what is `trusted`."""
+        self._bus = bus
+        self._unsubscribe: Callable[[], None] | None = None
         self._project = project
         self._trusted = trusted
         self._pool = Pool()
@@ -165,12 +178,20 @@ class SandboxRunner:
             return await asyncio.to_thread(_value, call, reply)
         return _value(call, reply)
 
+    def on_event(self, event: Event) -> None:
+        """End templates, which serve one agent and its right to a tool, when either changes (SBX-2)."""
+        if isinstance(event, _REVOKING) and getattr(event, "state", "disabled") == "disabled":
+            self._pool.end_templates()
+
     async def close(self) -> None:
         """End the workers of this event loop."""
         await self._pool.close()
 
     def close_soon(self) -> None:
         """End all workers, from any thread."""
+        unsubscribe, self._unsubscribe = self._unsubscribe, None
+        if unsubscribe is not None:
+            unsubscribe()
         self._pool.close_soon()
 
     async def _worker_grant(self, call: RecordedCall) -> WorkerGrant:
@@ -187,6 +208,8 @@ class SandboxRunner:
     def _admitted(self, call: RecordedCall, findings: Findings, worker_grant: WorkerGrant) -> Key:
         """Key of the workers that may run a call. Raises if this machine cannot provide its level."""
         level = _level(call.tool)
+        if self._bus is not None and self._unsubscribe is None:
+            self._unsubscribe = self._bus.subscribe(self.on_event)
         # Fail closed: before any worker exists.
         findings.require(level, connects=worker_grant.connects)
         # Another writable folder changes which code is safe to import, so it is part of the key.

@@ -121,7 +121,7 @@ class Pipeline:
             record.log, record.bodies, record.secret_key, is_alone=self.admission.has_one
         )
         machine, contacts = IsolationCheck(), ContactEvents(bus)
-        self.sandbox = SandboxRunner(project, trusted, machine, contacts)
+        self.sandbox = SandboxRunner(project, trusted, machine, contacts, bus)
         self.processes = ProcessPool(bus)
         self._threads = ThreadPool()
         runners: list[Runner] = [

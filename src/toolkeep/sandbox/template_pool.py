@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkeep.limits import MIB
+from toolkeep.sandbox.code_watch import CodeWatch
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.plan import NotThere, Recipe, ZygotePlan
 from toolkeep.sandbox.template_process import Template, Unsealed
@@ -24,11 +25,6 @@ from toolkeep.sandbox.zygote_process import Zygote
 
 log = logging.getLogger("toolkeep.sandbox")
 
-_MOST: Final = 64
-"""Templates at once; one takes some 5 MiB, with pandas 45."""
-_FORKS: Final = 10_000
-_SECONDS: Final = 600.0
-"""How long one is used: what its tool computed at import, such as today's date, gets old."""
 _FREE_BYTES: Final = 256 * MIB
 """Memory that must be available before another one is made."""
 
@@ -36,13 +32,39 @@ Name = tuple[str, str, tuple[str, ...]]
 """Kind of worker, owner, and the programs that its workers may start."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateLimits:
+    """How many templates there are, and how long each is used."""
+
+    most: int = 64
+    """At once; one takes some 5 MiB, with pandas 45."""
+    forks: int = 10_000
+    seconds: float = 600.0
+    """What a tool computed at import, such as today's date, gets old."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A sealed template."""
+
+    zygote: Zygote
+    template: Template
+    code: CodeWatch
+
+    def is_stale(self) -> bool:
+        return self.template.is_gone or self.zygote.is_stale() or self.code.have_changed()
+
+    async def close(self) -> None:
+        self.code.close()
+        await self.zygote.close_template(self.template)
+
+
+@dataclass(frozen=True, slots=True)
 class _Entry:
     """A template, or the reason why there is none."""
 
-    starting: "asyncio.Task[tuple[Zygote, Template]]"
+    starting: "asyncio.Task[_Made]"
     since: float
-    is_asked_again: bool = False
 
 
 class TemplatePool:
@@ -50,16 +72,18 @@ class TemplatePool:
 
     def __init__(
         self,
+        limits: TemplateLimits,
         zygote: Callable[[ZygotePlan], Awaitable[Zygote]],
         in_background: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._limits = limits
         self._zygote = zygote
         self._in_background = in_background
         self._entries: OrderedDict[Name, _Entry] = OrderedDict()
         self._asked: OrderedDict[Name, None] = OrderedDict()
         """Names that were refused for lack of room once: asked for again, they get one."""
-        self._retired: set[tuple[Zygote, Template]] = set()
+        self._retired: set[_Made] = set()
 
     async def worker(self, kind: str, owner: str, recipe: Recipe, until: float) -> Worker | None:
         """A worker from the template of this kind; None if there is none."""
@@ -74,9 +98,9 @@ class TemplatePool:
         self._entries.move_to_end(name)
         try:
             # The import serves other calls too: it goes on if this one is cancelled.
-            _, template = await asyncio.shield(entry.starting)
-            return await template.fork(recipe.worker, recipe.grant)
-        except (Unsealed, SourceGone, SandboxBroken, SandboxExhausted, NotThere, TimeoutError):
+            made = await asyncio.shield(entry.starting)
+            return await made.template.fork(recipe.worker, recipe.grant)
+        except (Unsealed, SourceGone, SandboxBroken, SandboxExhausted, NotThere, OSError):
             return None
 
     def has_failed(self, kind: str) -> str:
@@ -91,12 +115,10 @@ class TemplatePool:
         entry = self._entries.get(name)
         if entry is None or not entry.starting.done():
             return entry
-        if _failure(entry) is None:
-            zygote, template = entry.starting.result()
-            is_fresh = not template.is_gone and template.forks < _FORKS and not zygote.is_stale()
-        else:
-            is_fresh = True
-        if is_fresh and self._loop.time() - entry.since < _SECONDS:
+        is_stale = _failure(entry) is None and (
+            entry.starting.result().is_stale() or entry.starting.result().template.forks >= self._limits.forks
+        )
+        if not is_stale and self._loop.time() - entry.since < self._limits.seconds:
             return entry
         self._drop(name)
         return None
@@ -107,28 +129,35 @@ class TemplatePool:
         starting.add_done_callback(_note_failure)
         return _Entry(starting, self._loop.time())
 
-    async def _start(self, recipe: Recipe, until: float) -> tuple[Zygote, Template]:
+    async def _start(self, recipe: Recipe, until: float) -> _Made:
         """Start a fork server and wait until its template is sealed."""
         zygote = await self._zygote(recipe.zygote)
-        template = await zygote.start_template(recipe.worker, recipe.grant.run)
+        # Before the import, so that a change in the meantime counts. In a thread: it may be a large project.
+        code = await asyncio.to_thread(CodeWatch, recipe.zygote.code)
+        try:
+            template = await zygote.start_template(recipe.worker, recipe.grant.run)
+        except BaseException:
+            code.close()
+            raise
+        made = _Made(zygote, template, code)
         try:
             async with asyncio.timeout_at(until):
                 await template.sealed()
         except BaseException:
-            self._in_background(zygote.close_template(template))
+            self._in_background(made.close())
             raise
-        return zygote, template
+        return made
 
     def _has_room(self, name: Name) -> bool:
         """Whether another one may be made; the least recently used one makes room for who asks again.
 
         Otherwise a thousand tools in rotation would each make a template that serves one call.
         """
-        if len(self._entries) < _MOST and _available_bytes() > _FREE_BYTES:
+        if len(self._entries) < self._limits.most and _available_bytes() > _FREE_BYTES:
             return True
         if name not in self._asked:
             self._asked[name] = None
-            while len(self._asked) > _MOST:
+            while len(self._asked) > self._limits.most:
                 self._asked.popitem(last=False)
             return False
         del self._asked[name]
@@ -143,6 +172,17 @@ class TemplatePool:
         for name in [name for name in self._entries if name[0] == kind]:
             self._drop(name)
 
+    def forget_zygote(self, zygote: Zygote) -> None:
+        """End the templates of a zygote that makes room for another."""
+        for name, entry in list(self._entries.items()):
+            if entry.starting.done() and _failure(entry) is None and entry.starting.result().zygote is zygote:
+                self._drop(name)
+
+    def forget_all(self) -> None:
+        """End all templates; calls that run go on."""
+        for name in list(self._entries):
+            self._drop(name)
+
     def _drop(self, name: Name) -> None:
         entry = self._entries.pop(name)
         if not entry.starting.done():
@@ -151,17 +191,20 @@ class TemplatePool:
             self._retired.add(entry.starting.result())
             self.close_used_up()
 
-    def close_used_up(self) -> None:
-        """End the templates that were replaced and serve no call any more."""
-        for pair in [pair for pair in self._retired if pair[1].is_gone or not pair[1].is_used]:
-            self._retired.discard(pair)
-            zygote, template = pair
-            self._in_background(zygote.close_template(template))
+    def close_used_up(self, _: object = None) -> None:
+        """End the templates that were replaced and serve no call any more; after the end of each worker."""
+        for made in [made for made in self._retired if made.template.is_gone or not made.template.is_used]:
+            self._retired.discard(made)
+            self._in_background(made.close())
 
     def close(self) -> None:
         """Make no more; the zygotes end those that there are."""
         for entry in self._entries.values():
             entry.starting.cancel()
+            if entry.starting.done() and _failure(entry) is None:
+                entry.starting.result().code.close()
+        for made in self._retired:
+            made.code.close()
         self._entries.clear()
         self._retired.clear()
 
@@ -173,7 +216,7 @@ def _failure(entry: _Entry) -> BaseException | None:
     return asyncio.CancelledError() if entry.starting.cancelled() else entry.starting.exception()
 
 
-def _note_failure(starting: "asyncio.Task[tuple[Zygote, Template]]") -> None:
+def _note_failure(starting: "asyncio.Task[_Made]") -> None:
     if not starting.cancelled() and (error := starting.exception()) is not None:
         log.info("a tool has no template: each of its workers imports it anew", extra={"reason": str(error)})
 

@@ -18,7 +18,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Coroutine, Hashable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
@@ -28,7 +28,7 @@ from toolkeep.sandbox.memory_limits import MemoryLimits
 from toolkeep.sandbox.output_pieces import OutputListener
 from toolkeep.sandbox.plan import NotThere, Recipe, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.progress_frames import Listener, nobody
-from toolkeep.sandbox.template_pool import TemplatePool
+from toolkeep.sandbox.template_pool import TemplateLimits, TemplatePool
 from toolkeep.sandbox.worker_exchange import Ending, Exchange, Reply, Request, Serve
 from toolkeep.sandbox.worker_source import SourceGone, Worker
 from toolkeep.sandbox.zygote_process import Zygote
@@ -66,9 +66,10 @@ class PoolSize:
     """Concurrent calls; more wait until their deadline."""
     calls_each: int = 48
     """Of these, how many one owner may have: calls that sleep must not starve everybody else."""
-    zygotes: int = 8
+    zygotes: int = 16
     forks_per_zygote: int = 1000
     """A zygote is replaced after this many: all its workers share one memory layout (ASLR is per zygote)."""
+    templates: TemplateLimits = field(default_factory=TemplateLimits)
 
 
 class Pool:
@@ -96,6 +97,14 @@ class Pool:
         for loop, part in loops.items():
             with contextlib.suppress(RuntimeError):  # the loop was closed
                 loop.call_soon_threadsafe(part.forget, key)
+
+    def end_templates(self) -> None:
+        """End all templates, because a tool, an agent or a policy changed; from any thread."""
+        with self._lock:
+            loops = dict(self._loops)
+        for loop, part in loops.items():
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(part.end_templates)
 
     async def run(
         self,
@@ -172,7 +181,7 @@ class _LoopPool:
         self._starting: dict[ZygotePlan, asyncio.Lock] = {}
         self._retired: set[Zygote] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._templates = TemplatePool(self._zygote, self._in_background)
+        self._templates = TemplatePool(size.templates, self._zygote, self._in_background)
         self._slots = WorkerSlots(size.calls, size.calls_each)
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
@@ -216,9 +225,10 @@ class _LoopPool:
             # In `finally`, also on cancellation: a worker that survives its call would keep running with its
             # grant.
             gone = worker.source.reap(worker)
-            if not worker.is_furnished:
+            if worker.is_furnished:
+                gone.add_done_callback(self._templates.close_used_up)
+            else:
                 self._loop.call_soon(self._after_call, key, recipe)
-            self._templates.close_used_up()
             if not is_over:
                 await asyncio.wait({gone}, timeout=REAP_SECONDS)
 
@@ -280,6 +290,10 @@ class _LoopPool:
         self._names = {plans: name for plans, name in self._names.items() if name != kind}
         for zygote in self._zygotes.values():
             zygote.forget(kind)
+
+    def end_templates(self) -> None:
+        """End all templates; calls that run go on."""
+        self._templates.forget_all()
 
     def _after_call(self, key: Key, recipe: Recipe) -> None:
         """Order the next worker, and retire used zygotes. Never fails: a call can fork on demand."""
@@ -367,6 +381,7 @@ class _LoopPool:
             plan_of_oldest, oldest = self._zygotes.popitem(last=False)
             self._starting.pop(plan_of_oldest, None)
             self._kill_idle_workers(oldest)
+            self._templates.forget_zygote(oldest)
             self._retired.add(oldest)
         self._close_used_up()
 

@@ -52,7 +52,8 @@ def run(plan: worker.Prepared, cover: Callable[[], None], tell: int, go: int) ->
         gc.freeze()
         # An open file is shared by all forks, with its offset, flags and locks, be it /dev/null. What the
         # tool itself holds open the fork server sees.
-        linux.close_from(0)
+        for number in range(3):
+            os.close(number)
         _libc.syscall(tracing.this_machine().capset, IMPORTED, 0)
         for _ in ("to leave the threads of the import behind", "to be held"):
             if os.fork():

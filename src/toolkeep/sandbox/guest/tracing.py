@@ -1,8 +1,8 @@
 """ptrace(2) by ctypes: what a fork server does to its template and to the workers that come from it.
 
 A system call is injected by putting a stopped process in front of the instruction that it just executed,
-with other registers. The template's filter answers SECCOMP_RET_TRACE for each call that is injected, so such a
-call stops once more at its start; without a tracer the same answer means ENOSYS.
+with other registers. The template's filter answers SECCOMP_RET_TRACE for each call that is injected, so such
+a call stops once more at its start; without a tracer the same answer means ENOSYS.
 
 All of it has to happen in the thread that seized the process.
 """

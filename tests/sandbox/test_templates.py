@@ -1,0 +1,350 @@
+"""Workers that are forked from a sealed template: what they share (nothing), what they see, how it ends."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sandbox.workers import Caller, until
+from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
+from toolkeep.sandbox.plan import Grant, Recipe, WorkerPlan, ZygotePlan
+from toolkeep.sandbox.seccomp_filters import for_level, templated
+from toolkeep.sandbox.template_pool import TemplateLimits
+from toolkeep.sandbox.worker_exchange import Ending
+from toolkeep.sandbox.worker_pool import Pool, PoolSize, _LoopPool
+
+pytestmark = pytest.mark.spec("SBX-2")
+
+LEVELS = (Isolation.STANDARD, Isolation.STRICT, Isolation.RESTRICTED)
+ABOUT_ITSELF = """
+import os, random, secrets, time, uuid
+born, calls = uuid.uuid4().hex, []
+def go(**said):
+    calls.append(said)
+    return {"born": born, "calls": len(calls), "pid": os.getpid(), "fds": sorted(os.listdir("/proc/self/fd"))
+            if os.path.exists("/proc/self/fd") else [], "random": [random.random(), secrets.token_hex(4)],
+            "cwd": os.getcwd()}
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    return folder
+
+
+def made(
+    code: Path,
+    source: str = ABOUT_ITSELF,
+    level: Isolation = Isolation.STRICT,
+    *,
+    grant: Grant | None = None,
+    read: tuple[str, ...] = (),
+    write: tuple[str, ...] = (),
+    may_spawn: bool = False,
+) -> Recipe:
+    """Workers of `subject:go` with this source, from a template if it can be sealed."""
+    file = code / "subject.py"
+    if not file.exists() or file.read_text() != source:
+        file.write_text(source)
+    has_processes = may_spawn or level is Isolation.STANDARD
+    profile = for_level(level, may_spawn=may_spawn)
+    return Recipe(
+        zygote=ZygotePlan(level=level, code=(str(code),), read=read, write=write, has_proc=has_processes),
+        worker=WorkerPlan(
+            tool="subject:go",
+            level=level,
+            filter=profile.program(),
+            template_filter=templated(profile).program(),
+            import_paths=(str(code),),
+            may_spawn=may_spawn,
+            memory_by=Mechanism.MEMORY_WATCH if has_processes else Mechanism.MEMORY_LIMIT,
+        ),
+        grant=grant or Grant(read=read, write=write),
+    )
+
+
+@contextlib.asynccontextmanager
+async def calling(limits: TemplateLimits | None = None) -> AsyncIterator[Caller]:
+    pool = Pool(PoolSize(templates=limits or TemplateLimits()))
+    try:
+        yield Caller(pool)
+    finally:
+        await pool.close()
+
+
+def part_of(caller: Caller) -> _LoopPool:
+    (part,) = caller.pool._loops.values()
+    return part
+
+
+def why_unsealed(caller: Caller) -> list[str]:
+    entries = part_of(caller)._templates._entries.values()
+    return [str(entry.starting.exception()) for entry in entries if entry.starting.exception() is not None]
+
+
+def living(caller: Caller) -> int:
+    return sum(len(zygote._templates) for zygote in part_of(caller)._zygotes.values())
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_calls_share_an_import_and_nothing_else(code: Path, level: Isolation) -> None:
+    async def main() -> list[Any]:
+        async with calling() as here:
+            recipe = made(code, level=level)
+            answers = [await here.call(recipe, said=number) for number in range(3)]
+            assert why_unsealed(here) == []
+            return [reply.value for reply in answers]
+
+    first, second, third = asyncio.run(main())
+    assert first["born"] == second["born"] == third["born"]
+    assert [answer["calls"] for answer in (first, second, third)] == [1, 1, 1]
+    assert [answer["pid"] for answer in (first, second, third)] == [1, 1, 1]
+    assert len({str(answer["random"]) for answer in (first, second, third)}) == 3
+    assert set(first["fds"]) <= {"0", "1", "2", "3", "4", "5"}  # 5 is the listing itself
+
+
+KEPT = {
+    "shared page": "import mmap; page = mmap.mmap(-1, 4096)\ndef put(s): page[:len(s)] = s.encode()\n"
+    "def get(): return page[:9].decode(errors='replace')",
+    "page that is read-only at first": "import ctypes, mmap\npage = mmap.mmap(-1, 4096, prot=mmap.PROT_READ)\n"
+    "at = ctypes.CDLL(None)\nat.mmap.restype = ctypes.c_void_p\n"
+    "place = at.mmap(None, 4096, 1, 0x21, -1, 0)\n"
+    "def put(s):\n    at.mprotect(ctypes.c_void_p(place), 4096, 3); ctypes.memmove(place, s.encode(), len(s))\n"
+    "def get(): return ctypes.string_at(place, 9).decode(errors='replace')",
+    "pipe": "import os\nout, into = os.pipe(); os.set_blocking(out, False)\ndef put(s): os.write(into, s.encode())\n"
+    "def get():\n    try: return os.read(out, 9).decode()\n    except OSError: return ''",
+    "socket pair": "import socket\na, b = socket.socketpair(); a.setblocking(False)\n"
+    "def put(s): b.send(s.encode())\ndef get():\n    try: return a.recv(9).decode()\n    except OSError: return ''",
+    "open file": "import os\nfile = os.open('/dev/zero', os.O_RDONLY)\ndef put(s): os.lseek(file, 0, 0)\n"
+    "def get(): return ''",
+    "folder": "import os, pathlib\nfor place in ('/box/scratch', '/tmp', '/box', '/dev/shm', '.'):\n"
+    "    try: os.chdir(place); pathlib.Path('probe').write_text('x'); break\n    except OSError: pass\n"
+    "def put(s): pathlib.Path('kept').write_text(s)\n"
+    "def get():\n    try: return pathlib.Path('kept').read_text()\n    except OSError: return ''",
+    "thread": "import threading, time\nkept = []\ndef put(s): kept.append(s)\ndef get(): return ''.join(kept)\n"
+    "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+    "timer": "import signal\nkept = []\nsignal.signal(signal.SIGALRM, lambda *_: kept.append('rang'))\n"
+    "signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)\ndef put(s): kept.append(s)\ndef get(): return ''.join(kept)",
+}
+SEALED = {"folder", "thread", "timer"}
+"""What a fork leaves behind, or what does not exist: the others cannot be sealed."""
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_nothing_that_an_import_keeps_reaches_the_next_call(code: Path, kept: str) -> None:
+    source = f"{KEPT[kept]}\ndef go(secret):\n    found = get()\n    try: put(secret)\n    except OSError: pass\n    return found\n"
+
+    async def main() -> tuple[list[Any], list[str]]:
+        async with calling() as here:
+            recipe = made(code, source)
+            found = [await here.call(recipe, secret=f"secret {number}") for number in range(3)]
+            return [reply.value for reply in found], why_unsealed(here)
+
+    found, why = asyncio.run(main())
+    assert not any("secret" in str(value) for value in found)
+    assert len(found) == 3
+    assert bool(why) == (kept not in SEALED)
+
+
+def test_a_process_that_an_import_starts_never_runs(code: Path, tmp_path: Path) -> None:
+    source = (
+        "import os, subprocess\nsaid = []\n"
+        "for start in (os.fork, lambda: subprocess.run(['/usr/bin/true'])):\n"
+        "    try:\n        if start() == 0: os._exit(0)\n        said.append('started')\n"
+        "    except OSError as error: said.append(error.errno)\ndef go(): return said\n"
+    )
+
+    async def main() -> tuple[Any, list[str]]:
+        async with calling() as here:
+            return (await here.call(made(code, source))).value, why_unsealed(here)
+
+    said, why = asyncio.run(main())
+    assert (said, why) == ([1, 1], [])
+
+
+def test_a_template_sees_code_alone_and_each_worker_its_own_grant(code: Path, tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    (top / "inner").mkdir(parents=True)
+    (top / "inner" / "file").write_text("granted")
+    (top / "frozen").write_text("frozen")
+    (top / "state").mkdir()
+    (top / "state" / "key").write_text("key")
+    source = (
+        "import os\nTOP = " + repr(str(top)) + "\n"
+        "def look(way):\n"
+        "    try:\n"
+        "        with open(f'{TOP}/{way}') as file: return file.read()\n"
+        "    except OSError as error: return type(error).__name__\n"
+        "def leave(way):\n"
+        "    try:\n"
+        "        with open(f'{TOP}/{way}', 'w') as file: file.write('left')\n"
+        "        return 'left'\n"
+        "    except OSError as error: return type(error).__name__\n"
+        "at_import = [look('inner/file'), leave('inner/new')]\n"
+        "def go(): return [at_import, look('inner/file'), leave('inner/new'), leave('frozen'), look('state/key')]\n"
+    )
+    roots = {"read": (str(top),), "write": (str(top),)}
+    grants = [
+        Grant(),
+        Grant(read=(f"{top}/inner",)),
+        Grant(read=(str(top),)),
+        Grant(write=(f"{top}/inner",)),
+        Grant(write=(str(top),), frozen=(f"{top}/frozen",), hidden=(f"{top}/state",)),
+        Grant(),
+    ]
+
+    async def main() -> list[Any]:
+        async with calling() as here:
+            answers = [(await here.call(made(code, source, grant=grant, **roots))).value for grant in grants]
+            assert (why_unsealed(here), living(here)) == ([], 1)
+            return answers
+
+    nothing = ["FileNotFoundError", "FileNotFoundError"]
+    absent, read_only = "FileNotFoundError", "OSError"
+    none, inner_read, all_read, inner_write, all_write, none_again = asyncio.run(main())
+    assert none == none_again
+    assert none[1] == absent
+    assert none[2] in (absent, read_only)
+    assert [answer[0][0] for answer in (none, inner_read, all_read, all_write)] == [nothing[0]] * 4
+    assert inner_read[1:3] == ["granted", read_only]
+    assert all_read[1:3] == ["granted", read_only]
+    assert (all_read[3], all_read[4]) == (read_only, "key")
+    assert inner_write[1:3] == ["granted", "left"]
+    assert inner_write[4] == absent
+    assert all_write[1:] == ["granted", "left", read_only, "PermissionError"]
+    assert (top / "frozen").read_text() == "frozen"
+
+
+def test_a_write_root_inside_a_folder_that_is_read_stays_read_only(code: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "outer"
+    (outer / "out").mkdir(parents=True)
+    source = f"def go():\n    open('{outer}/out/new', 'w').write('x')\n"
+
+    async def main() -> list[Any]:
+        async with calling() as here:
+            roots = {"read": (str(outer),), "write": (f"{outer}/out",)}
+            return [
+                await here.call(made(code, source, grant=grant, **roots))
+                for grant in (Grant(read=(str(outer),)), Grant(read=(str(outer),), write=(f"{outer}/out",)))
+            ]
+
+    denied, granted = asyncio.run(main())
+    assert (denied.ending, granted.ending) == (Ending.RAISED, Ending.OK)
+
+
+def test_a_worker_that_may_start_processes_has_its_own_proc_and_ends_with_them(code: Path) -> None:
+    source = (
+        "import os, subprocess\ndef go():\n"
+        "    done = subprocess.run(['/usr/bin/cat', '/proc/self/stat'], capture_output=True, text=True)\n"
+        "    return [done.stdout.split()[0], sorted(n for n in os.listdir('/proc') if n.isdigit())]\n"
+    )
+
+    async def main() -> tuple[Any, list[str]]:
+        async with calling() as here:
+            recipe = replace(made(code, source, may_spawn=True), grant=Grant(run=("/usr",)))
+            return (await here.call(recipe)).value, why_unsealed(here)
+
+    (pid, seen), why = asyncio.run(main())
+    assert why == []
+    assert (pid, seen) == ("2", ["1"])
+
+
+def test_changed_code_is_imported_anew_and_unchanged_code_is_not(code: Path) -> None:
+    async def main() -> list[Any]:
+        async with calling() as here:
+            said = []
+            (code / "helper.py").write_text("said = 'a'")
+            source = "import helper\ndef go(): return helper.said\n"
+            for text in ("said = 'a'", None, "said = 'b'"):
+                if text is not None:
+                    (code / "helper.py").write_text(text)
+                said.append((await here.call(made(code, source))).value)
+            # An editor replaces files.
+            (code / "next").write_text("said = 'c'")
+            (code / "next").rename(code / "helper.py")
+            said.append((await here.call(made(code, source))).value)
+            return said
+
+    assert asyncio.run(main()) == ["a", "a", "b", "c"]
+
+
+def test_a_killed_fork_server_costs_a_call_its_speed_and_nothing_else(code: Path) -> None:
+    async def main() -> list[Any]:
+        async with calling() as here:
+            recipe = made(code)
+            born = [(await here.call(recipe)).value["born"]]
+            (entry,) = part_of(here)._templates._entries.values()
+            signal.pidfd_send_signal(entry.starting.result().template._pidfd, signal.SIGKILL)
+            born += [(await here.call(recipe)).value["born"] for _ in range(3)]
+            return born
+
+    first, *_, third, fourth = asyncio.run(main())
+    assert first != third
+    assert third == fourth
+
+
+def test_one_ends_when_its_time_or_its_forks_are_over_or_another_needs_the_room(code: Path) -> None:
+    async def main() -> None:
+        async with calling(TemplateLimits(most=2, forks=2)) as here:
+            recipe = made(code)
+            born = [(await here.call(recipe)).value["born"] for _ in range(4)]
+            assert (born[0], born[2]) == (born[1], born[3])
+            assert born[0] != born[2]
+            key = here.key(recipe)
+            for owner in ("one", "two", "one", "two", "three", "three"):
+                body = b'{"arguments":{}}'
+                assert (await here.pool.run(key, body, 20.0, 1 << 20, owner=owner)).ending is Ending.OK
+            assert await until(lambda: living(here) == 2)
+            here.pool.end_templates()
+            assert await until(lambda: living(here) == 0)
+        async with calling(TemplateLimits(seconds=0.0)) as here:
+            born = [(await here.call(made(code))).value["born"] for _ in range(2)]
+            assert born[0] != born[1]
+
+    asyncio.run(main())
+
+
+def test_a_tool_that_cannot_be_imported_says_so_as_without_a_template(code: Path) -> None:
+    async def main() -> Any:
+        async with calling() as here:
+            return await here.call(made(code, "import no_such_module_anywhere\n"))
+
+    reply = asyncio.run(main())
+    assert reply.ending is Ending.UNLOADED
+    assert "ModuleNotFoundError" in reply.text
+
+
+def test_an_import_without_end_costs_its_own_call_and_is_killed(code: Path) -> None:
+    async def main() -> None:
+        async with calling() as here:
+            here.deadline_s = 1.0
+            reply = await here.call(made(code, "import time\ntime.sleep(600)\n"))
+            assert reply.ending is Ending.TIMED_OUT
+            assert await until(lambda: living(here) == 0)
+
+    asyncio.run(main())
+
+
+def test_nobody_sees_a_worker_that_was_ordered_for_nothing(code: Path) -> None:
+    async def main() -> None:
+        async with calling() as here:
+            recipe = made(code, "import os\ndef go(): return sorted(os.environ)\n")
+            call = asyncio.ensure_future(here.call(recipe))
+            await asyncio.sleep(0.05)
+            call.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await call
+            reply = await here.call(recipe)
+            assert reply.value == ["HOME", "LANG", "PATH", "TMPDIR"]
+            assert await until(lambda: not any(z.workers for z in part_of(here)._zygotes.values()))
+            (entry,) = part_of(here)._templates._entries.values()
+            assert await until(lambda: entry.starting.result().template.workers == 0)
+
+    asyncio.run(main())
