@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.storage.test_full_disk import small_disk
+from tests.storage.test_full_disk import disk, small_disk
 from toolkeep.audit.signed_note import Note
 from toolkeep.cli.call import _until_told
 from toolkeep.cli.main import cli
@@ -22,7 +22,7 @@ from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.storage.log.checkpoint_files import Checkpoints
 from toolkeep.storage.log.verify_folder import verify
 
-__all__ = ("small_disk",)
+__all__ = ("disk", "small_disk")
 
 CONFIG = """
 tool_registry:
