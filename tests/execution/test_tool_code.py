@@ -58,6 +58,26 @@ tool_registry:
         assert (result.ok, result.value) == (True, "helped"), result.text
 
 
+@pytest.mark.parametrize("declared", ["MAPPING: dict[str, str]", "MAPPING"])
+def test_packages_that_an_import_hook_maps_are_shown_and_the_hook_is_not_run(
+    declared: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site-packages"
+    (project / "single.py").write_text("")
+    names = ("helper", "single", "json", "data", "link")
+    mapping = {name: str(project / name) for name in names} | {"renamed": str(project / "tool_of_it")}
+    (site / "project.pth").write_text("import __editable___project_1_finder; …")
+    finder = f"import os; os.abort()\n{declared} = {mapping!r}\n"
+    (site / "__editable___project_1_finder.py").write_text(finder)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(project)])
+    found = find_code("single:say", sys.path)
+    mine = [path for path in found.shown if path.startswith(str(project))]
+    assert sorted(mine) == [str(project / "helper"), str(project / "single.py")]
+    (site / "__editable___project_1_finder.py").write_text(f"{declared} = open('/etc/passwd')")
+    with pytest.raises(ValueError, match="there is no module 'single'"):
+        find_code("single:say", sys.path)
+
+
 @pytest.mark.spec("SBX-6")
 def test_what_a_tool_may_write_of_an_editable_install_is_left_out(project: Path) -> None:
     """A module that it puts there would stand before an installed one in the workers of other tools."""

@@ -24,6 +24,17 @@ def test_a_program_that_was_replaced_is_another(tmp_path: Path) -> None:
     assert worker_grant.grant_for_scopes((), tool) != before
 
 
+def test_no_journal_is_made_where_a_link_leads(tmp_path: Path) -> None:
+    """A tool may put a link in the place of a folder, after its call was checked."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "a.db").touch()
+    (tmp_path / "data").symlink_to(tmp_path / "elsewhere")
+    database = str(tmp_path / "data" / "a.db")
+    with pytest.raises(NotADirectoryError):
+        worker_grant._make_like(database, str(tmp_path / "data"), "a.db-wal")
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["a.db"]
+
+
 # --- what no tool may see ---------------------------------------------------------------------------
 
 

@@ -248,7 +248,8 @@ def _send_datagram() -> None:
 
 def _raise_limit() -> None:
     try:
-        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+            resource.setrlimit(kind, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     except ValueError as error:
         raise PermissionError(errno.EPERM, str(error)) from error
 

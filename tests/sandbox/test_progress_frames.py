@@ -11,7 +11,7 @@ import pytest
 from toolkeep.limits import OUTPUT_PIECES, PROGRESS_AT_ONCE, PROGRESS_BYTES, PROGRESS_FRAMES
 from toolkeep.sandbox.frames import frame
 from toolkeep.sandbox.worker_exchange import Ending, Exchange, Reply, Request
-from toolkeep.sandbox.zygote_process import Worker
+from toolkeep.sandbox.worker_source import Worker
 
 Told = list[tuple[float, float | None, str]]
 

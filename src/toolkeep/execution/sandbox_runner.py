@@ -57,11 +57,20 @@ from toolkeep.sandbox.frames import FrameRefused
 from toolkeep.sandbox.import_guard import writable_folders
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.kernel_probe import Findings
-from toolkeep.sandbox.plan import NotThere, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
+from toolkeep.sandbox.plan import (
+    DEFAULT_ENVIRONMENT,
+    IMPORTS_VARIABLE,
+    NotThere,
+    Recipe,
+    ResourceLimits,
+    WorkerPlan,
+    ZygotePlan,
+)
 from toolkeep.sandbox.seccomp_filters import for_level, templated
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths
 from toolkeep.sandbox.worker_exchange import Ending, Reply, Serve, Unloaded
 from toolkeep.sandbox.worker_pool import Key, Pool
+from toolkeep.sandbox.zygote_process import interpreter
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -264,7 +273,10 @@ class SandboxRunner:
         """Programs that a tool starts besides those in its definition."""
         if _is_command(tool):
             return (os.path.realpath(self._program(tool)),)
-        named = tool.runner.programs if _is_built_in(tool) else ()
+        if _is_python(tool):
+            # What `multiprocessing` spawns. It can do nothing that a forked child of the worker could not.
+            return (interpreter(),) if _may_spawn(tool) else ()
+        named = tool.runner.programs
         return tuple(path for path in named if os.path.exists(path))
 
     def _program(self, tool: RegisteredTool) -> str:
@@ -321,13 +333,14 @@ class SandboxRunner:
             may_spawn=may_spawn,
             memory_by=self._memory_by(level, may_spawn=may_spawn),
             limits=_limits(tool),
+            environment=_environment(tool, reference, code.packages),
         )
         zygote = ZygotePlan(
             level=level,
             code=(*code.shown, *programs),
             read=worker_grant.read_roots,
             write=worker_grant.write_roots,
-            has_proc=worker.has_processes,
+            has_proc=level is not Isolation.RESTRICTED,
             preload=preload,
             import_paths=code.site if preload else (),
             # Only toolkeep's own package: a zygote never imports tool code.
@@ -358,8 +371,21 @@ def _egress_proxy(call: RecordedCall, told: OnContact) -> Serve | None:
     return serve
 
 
+def _environment(
+    tool: RegisteredTool, reference: str, packages: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Variables of a worker; Python code that may start processes can spawn some that import as it does."""
+    if not _is_python(tool) or not (_may_spawn(tool) or _level(tool) is Isolation.STANDARD):
+        return DEFAULT_ENVIRONMENT
+    return (*DEFAULT_ENVIRONMENT, (IMPORTS_VARIABLE, json.dumps({"tool": reference, "packages": packages})))
+
+
 def _target(tool: RegisteredTool) -> str:
     return RUNNER if _is_command(tool) else str(tool.runner.target)
+
+
+def _is_python(tool: RegisteredTool) -> bool:
+    return not _is_command(tool) and not _is_built_in(tool)
 
 
 def _is_command(tool: RegisteredTool) -> bool:

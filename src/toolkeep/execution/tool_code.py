@@ -1,5 +1,6 @@
 """Locates the code of a tool that a worker will import; imports nothing itself."""
 
+import ast
 import contextlib
 import importlib.machinery
 import os
@@ -13,6 +14,9 @@ from toolkeep.sandbox.trusted_paths import OURS, is_site
 
 _EDITABLE: Final = 64
 """Each is a mount; with more, a tool gets only its own package and installed ones."""
+
+_FINDERS: Final = "__editable___*_finder.py"
+"""Where setuptools maps the packages of an editable install that has no folder of its own for them."""
 
 
 class ToolCode(NamedTuple):
@@ -57,6 +61,10 @@ def _package(name: str, search: list[str]) -> list[str]:
     else:
         # PathFinder only searches; `importlib.util.find_spec` would import parent packages.
         spec = importlib.machinery.PathFinder.find_spec(name, search)
+    if spec is None and search:
+        mapped = [path for path in _mapped_modules(_site_folders()) if _module_name(path) == name]
+        if mapped:
+            return mapped[:1]
     if spec is None:
         raise ValueError(f"there is no module '{name}'")
     if spec.origin in ("built-in", "frozen"):
@@ -65,7 +73,7 @@ def _package(name: str, search: list[str]) -> list[str]:
 
 
 def _editable(site: list[str]) -> list[str]:
-    """Packages and modules of editable installs, in the folders that .pth files name.
+    """Packages and modules of editable installs, in the folders that .pth files name and import hooks map.
 
     Not the folders themselves: in a project without `src` that would be everything, with its `.env` and
     `.git`. Import lines of .pth files are ignored, as nothing is executed here. What a tool may write is left
@@ -74,12 +82,31 @@ def _editable(site: list[str]) -> list[str]:
     found: list[str] = []
     for folder in dict.fromkeys(_pth_folders(site)):
         with contextlib.suppress(OSError):
-            found += sorted(
-                entry.path
-                for entry in os.scandir(folder)
-                if _is_module(entry) and not is_writable(entry.path)
-            )
+            found += sorted(entry.path for entry in os.scandir(folder) if _is_module(entry.path))
+    found = [path for path in dict.fromkeys((*found, *_mapped_modules(site))) if not is_writable(path)]
     return found if len(found) <= _EDITABLE else []
+
+
+def _mapped_modules(site: list[str]) -> Iterator[str]:
+    """Packages and modules that the import hooks of setuptools map to their source."""
+    for folder in site:
+        for file in sorted(Path(folder).glob(_FINDERS)):
+            with contextlib.suppress(OSError, ValueError, SyntaxError):
+                for name, place in _mapping(ast.parse(file.read_bytes())).items():
+                    source = os.path.realpath(place if os.path.isdir(place) else f"{place}.py")
+                    # A worker finds a package by the name of its folder.
+                    if _module_name(source) == name and _is_module(source):
+                        yield source
+
+
+def _mapping(finder: ast.Module) -> dict[str, str]:
+    """The dict that a finder assigns to MAPPING: read as a literal, not executed."""
+    for line in finder.body:
+        targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == "MAPPING" for target in targets):
+            found = ast.literal_eval(getattr(line, "value"))  # noqa: B009 -- of either kind of assignment
+            return {str(name): str(place) for name, place in dict(found).items()}
+    return {}
 
 
 def _pth_folders(site: list[str]) -> Iterator[str]:
@@ -92,12 +119,16 @@ def _pth_folders(site: list[str]) -> Iterator[str]:
                         yield place
 
 
-def _is_module(entry: "os.DirEntry[str]") -> bool:
-    name = entry.name.removesuffix(".py")
+def _is_module(path: str) -> bool:
+    name = _module_name(path)
     # A module named like a standard one would shadow it in every worker; a symlink may lead anywhere.
-    if entry.is_symlink() or not name.isidentifier() or name in sys.stdlib_module_names:
+    if not name.isidentifier() or name in sys.stdlib_module_names or os.path.islink(path):
         return False
-    return entry.is_file() if entry.name.endswith(".py") else os.path.isfile(f"{entry.path}/__init__.py")
+    return os.path.isfile(path if path.endswith(".py") else f"{path}/__init__.py")
+
+
+def _module_name(path: str) -> str:
+    return os.path.basename(path).removesuffix(".py")
 
 
 def _site_folders() -> list[str]:

@@ -2,14 +2,16 @@
 
 A path that a call names is granted as itself. What a tool requires without an argument for it is granted as
 far as the agent holds it. Inside writable folders, protected paths are frozen: read-only and pinned against
-rename.
+rename. A SQLite file comes with its journals, which hold a part of its content.
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from toolkeep.calls import PermittedCall, RecordedCall, TouchedThing
 from toolkeep.execution.read_only_paths import protected_git_paths, read_only_inside
@@ -18,7 +20,7 @@ from toolkeep.network.allowlist import HostAllowlist
 from toolkeep.network.hosts import WEB_PORTS, HostScope
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.plan import NOTHING, Grant
-from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths
+from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths, is_within
 
 READ, WRITE, SPAWN = "fs.read", "fs.write", "process.spawn"
 
@@ -178,6 +180,8 @@ def _add_place(found: _Found, one: TouchedThing, root: str, tool: Tool) -> None:
     if one.kind == READ:
         found.read.append(one.shown)
         found.read_roots.append(root)
+        if not tool.is_built_in:
+            _add_journals(found, one.shown, root, is_written=False)
         return
     place = _existing(one.shown, root)
     is_folder = os.path.isdir(place)
@@ -190,6 +194,8 @@ def _add_place(found: _Found, one: TouchedThing, root: str, tool: Tool) -> None:
     found.write.append(place)
     found.write_roots.append(root if os.path.isdir(root) else place)
     found.freeze_protected(place, is_deep=not tool.is_built_in)
+    if not tool.is_built_in and not is_folder:
+        _add_journals(found, place, root, is_written=True)
 
 
 def _add_part(found: _Found, place: str, name: str) -> None:
@@ -235,6 +241,82 @@ def _existing(path: str, root: str) -> str:
             raise ValueError("the folder that is granted does not exist; make it first")
         path = os.path.dirname(path)
     return path
+
+
+# --- journals of SQLite ---------------------------------------------------------------------------
+
+_SQLITE: Final = b"SQLite format 3\0"
+_VERSION_AT, _WAL_VERSION = 18, 2
+"""Byte of the header with the write version: 2 in a database with a write-ahead log (WAL)."""
+_WAL_SUFFIXES: Final = ("-wal", "-shm")
+
+
+def _add_journals(found: _Found, database: str, root: str, *, is_written: bool) -> None:
+    """Grant the journals of a SQLite file with it.
+
+    Without them a tool would read a database without its last changes, or take a half-written one for whole.
+    Each is granted as a file: a worker can write it, and neither make nor remove one. That is enough for the
+    journal modes WAL, TRUNCATE and PERSIST.
+    """
+    for journal in _journals(database, root, is_written=is_written):
+        found.identities.append(_identity(journal))
+        (found.write if is_written else found.read).append(journal)
+        if is_written:
+            found.freeze_protected(journal, is_deep=False)
+
+
+def _journals(database: str, root: str, *, is_written: bool) -> Iterator[str]:
+    """Journals beside a database, inside the granted folder; an empty log counts as none, and is made."""
+    folder, name = os.path.split(database)
+    header = _header(database) if is_within(folder, root) else b""
+    if not header.startswith(_SQLITE):
+        return
+    is_log = header[_VERSION_AT] == _WAL_VERSION
+    for suffix in ("-journal", *_WAL_SUFFIXES):
+        if is_written and is_log and suffix in _WAL_SUFFIXES:
+            with contextlib.suppress(OSError):
+                _make_like(database, folder, name + suffix)
+        # A symlink may lead anywhere.
+        if _is_file(database + suffix):
+            yield database + suffix
+
+
+def _header(path: str) -> bytes:
+    """First bytes of a regular file; empty if it cannot be read."""
+    try:
+        # O_NONBLOCK: whoever opens a FIFO waits.
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(opened, "rb", buffering=0) as file:
+            beginning = file.read(_VERSION_AT + 1) if stat.S_ISREG(os.fstat(opened).st_mode) else b""
+    except OSError:
+        return b""
+    return beginning if len(beginning) > _VERSION_AT else b""
+
+
+def _make_like(database: str, folder: str, name: str) -> None:
+    """Make an empty file with mode and owner of a database; OSError if it is there, or cannot be made."""
+    above = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # A tool may have put a symlink in the place of the folder; this file would be made where it leads.
+        if os.readlink(f"/proc/self/fd/{above}") != folder:
+            raise NotADirectoryError(folder)
+        status = os.stat(os.path.basename(database), dir_fd=above, follow_symlinks=False)
+        mode = stat.S_IMODE(status.st_mode) & 0o666
+        made = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode, dir_fd=above)
+        try:
+            if os.geteuid() == 0:
+                os.fchown(made, status.st_uid, status.st_gid)
+        finally:
+            os.close(made)
+    finally:
+        os.close(above)
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 # --- paths that no tool may see -------------------------------------------------------------------

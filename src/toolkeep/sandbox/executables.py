@@ -4,10 +4,14 @@ A script names an interpreter in its shebang line, an ELF binary its dynamic loa
 a program by name, which is needed too. Whoever may write a script chooses what it names, and that path is
 shown to workers. So only regular executable files count: a shebang like `#!/home/user/.ssh/id_rsa` must not
 grant a secret, nor one that names a folder a whole tree.
+
+A compiler driver and git are of no use without the programs of the system that they start, so those come with
+them.
 """
 
 import functools
 import os
+import re
 import shutil
 import stat
 import struct
@@ -25,6 +29,19 @@ _HEADERS: Final = 64
 _ANY_EXECUTE: Final = 0o111
 _ELF_64: Final = b"\x7fELF\x02\x01"
 
+_SYSTEM: Final = "/usr/"
+_STARTED_BY: Final = (
+    (
+        re.compile(r"(.+-)?(gcc|g\+\+|c\+\+|cpp|gfortran)(-[\d.]+)?"),
+        ("/usr/lib/gcc", "/usr/libexec/gcc"),
+        ("as", "ld"),
+    ),
+    (re.compile(r"clang(\+\+|-cpp)?(-[\d.]+)?"), (), ("ld",)),
+    (re.compile(r"git"), ("/usr/lib/git-core", "/usr/libexec/git-core"), ()),
+)
+"""Programs by name, with the folders and the other programs of what they start, such as cc1 and collect2. A
+table, because a program cannot be asked without running it."""
+
 
 def executables(program: str, depth: int = 0) -> Iterator[str]:
     """Real paths of a program and of everything that the kernel loads to start it."""
@@ -40,6 +57,19 @@ def executables(program: str, depth: int = 0) -> Iterator[str]:
     for loader in loaded_by:
         if depth < _DEPTH and _is_executable(loader):
             yield from executables(loader, depth + 1)
+    yield from _started_by(path, depth)
+
+
+def _started_by(path: str, depth: int) -> Iterator[str]:
+    """What a program of the system starts; one by that name elsewhere may be anybody's work."""
+    if not path.startswith(_SYSTEM) or depth >= _DEPTH:
+        return
+    for named, folders, programs in _STARTED_BY:
+        if named.fullmatch(os.path.basename(path)):
+            yield from (os.path.realpath(folder) for folder in folders if os.path.isdir(folder))
+            for name in programs:
+                if found := shutil.which(name, path=_SEARCH):
+                    yield from executables(found, depth + 1)
 
 
 def _is_executable(path: str) -> bool:

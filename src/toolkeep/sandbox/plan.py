@@ -38,6 +38,9 @@ DEFAULT_ENVIRONMENT: Final = (
     ("TMPDIR", SCRATCH),
 )
 
+IMPORTS_VARIABLE: Final = "TOOLKEEP_IMPORTS"
+"""Variable that tells processes spawned by `multiprocessing` in a worker where its modules are."""
+
 
 def interpreter_paths() -> tuple[str, ...]:
     """Folders of the running interpreter outside the system folders."""
@@ -64,15 +67,16 @@ class ResourceLimits:
     reserved_bytes: int = 0
     """Extra writable address space that each process of a persistent program may reserve without using it."""
 
-    def to_json(self, *, is_persistent: bool) -> dict[str, int]:
+    def to_json(self, *, has_processes: bool) -> dict[str, int]:
         """The limits as the guest applies them.
 
-        Persistent programs get RLIMIT_DATA instead of RLIMIT_AS: runtimes such as V8 or the JVM reserve
-        gigabytes of address space and use little of it.
+        Workers that start programs get RLIMIT_DATA instead of RLIMIT_AS: runtimes such as V8 or the JVM
+        reserve gigabytes of address space and use little of it. What bounds their memory is a cgroup or a
+        watch.
         """
         limits = asdict(self)
         reserved = limits.pop("reserved_bytes")
-        if is_persistent:
+        if has_processes:
             limits["data_bytes"] = limits.pop("memory_bytes") + reserved
         return limits
 
@@ -195,7 +199,7 @@ class WorkerPlan:
     def to_json(self, *, is_template: bool = False) -> dict[str, Any]:
         """The message that prepares a zygote for such workers, or for a template of them."""
         has_scratch = self.level is not Isolation.RESTRICTED
-        limits = self.limits.to_json(is_persistent=self.is_persistent) | (
+        limits = self.limits.to_json(has_processes=self.has_processes) | (
             {} if has_scratch else {"scratch_bytes": 0}
         )
         return {

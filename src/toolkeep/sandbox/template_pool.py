@@ -102,6 +102,10 @@ class TemplatePool:
             return await made.template.fork(recipe.worker, recipe.grant)
         except (Unsealed, SourceGone, SandboxBroken, SandboxExhausted, NotThere, OSError):
             return None
+        except asyncio.CancelledError:
+            if entry.starting.cancelled() and not _is_cancelled():
+                return None  # It was dropped meanwhile, the call was not.
+            raise
 
     def has_failed(self, kind: str) -> str:
         """Why a kind has no template although it was to have one; empty if it has, or was not tried yet."""
@@ -207,6 +211,11 @@ class TemplatePool:
             made.code.close()
         self._entries.clear()
         self._retired.clear()
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _failure(entry: _Entry) -> BaseException | None:

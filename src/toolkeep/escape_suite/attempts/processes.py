@@ -416,9 +416,10 @@ def leave_memory_in_a_shared_file(outside_memory: str) -> None:
 
 @attempt("memory-bound", "done")
 def raise_own_limits(more_bytes: int) -> str:
-    if resource.getrlimit(resource.RLIMIT_AS)[1] == resource.RLIM_INFINITY:
-        return "done"
-    resource.setrlimit(resource.RLIMIT_AS, (more_bytes, more_bytes))
+    # Address space of a single process, writable memory of one that may start others.
+    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        if resource.getrlimit(kind)[1] != resource.RLIM_INFINITY:
+            resource.setrlimit(kind, (more_bytes, more_bytes))
     return "done"
 
 

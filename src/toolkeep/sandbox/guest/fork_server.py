@@ -17,6 +17,7 @@ What two calls of one template share: address layout, hash seed and everything c
 """
 
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -49,6 +50,7 @@ _CAPABILITIES: Final = struct.pack("=Ii24x", 0x2008_0522, 0)
 TRACED_DIRECTORY: Final = -1094
 """Directory argument of the openat calls that are injected; no descriptor, and ignored for absolute paths."""
 _EPERM: Final = -1
+_NO_GRANT: Final[worker.Grant] = {kind: [] for kind in ("read", "write", "frozen", "hidden", "run")}
 _NOTHING: Final = "0" * 16
 
 
@@ -88,6 +90,8 @@ class ForkServer:
         self._proc = linux.detached_proc()
         self._home = self._open_namespace(os.getpid(), "mnt")
         self._home_network = self._open_namespace(os.getpid(), "net")
+        self._home_pids = self._open_namespace(os.getpid(), "pid")
+        self._has_proc_option = True
         self._flags = _FORK_FLAGS | _NEW_NAMESPACES | (linux.CLONE_NEWNET if plan.connects else 0)
         self._later = [(kind, most) for kind, most in plan.limits if kind in template.LATER_LIMITS]
         self._template = 0
@@ -118,6 +122,21 @@ class ForkServer:
         self._paths = self._capset + len(_CAPABILITIES)
         paths = b"".join(os.fsencode(path).ljust(_PATH_BYTES, b"\0") for path, _ in _OPENED)
         tracing.write_memory(self._template, self._capset, _CAPABILITIES + paths)
+        self._try_worker()
+
+    def _try_worker(self) -> None:
+        """Make a worker that never runs: whatever this machine cannot do shows now, not in a call."""
+        child = self._release()
+        opened: list[int] = []
+        try:
+            self._furnish(child, _NO_GRANT, opened)
+            self._strip(child)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            for descriptor in opened:
+                os.close(descriptor)
+        self._rewind()
 
     def _start_template(self) -> int:
         told, tell = os.pipe()
@@ -358,11 +377,40 @@ class ForkServer:
         return [*ends, *(self._listen(child, opened) if self._plan.connects else ())]
 
     def _proc_of(self, child: int) -> int:
+        """A procfs of a worker's pid namespace, attached nowhere."""
         namespace = self._open_namespace(child, "pid")
         try:
-            return linux.detached_proc(namespace)
+            if self._has_proc_option:
+                try:
+                    return linux.detached_proc(namespace)
+                except OSError as error:
+                    if error.errno != errno.EINVAL:
+                        raise
+                    self._has_proc_option = False
+            return self._proc_from_inside(namespace)
         finally:
             os.close(namespace)
+
+    def _proc_from_inside(self, namespace: int) -> int:
+        """The same before Linux 6.17, where a procfs is always that of the process that asks for it."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            linux.setns(namespace, linux.CLONE_NEWPID)
+            try:
+                helper = os.fork()
+                if helper == 0:
+                    try:
+                        socket.send_fds(theirs, [b"1"], [linux.detached_proc()])
+                    finally:
+                        os._exit(0)
+            finally:
+                linux.setns(self._home_pids, linux.CLONE_NEWPID)
+            theirs.close()
+            _, descriptors, _, _ = socket.recv_fds(ours, 1, 1, socket.MSG_CMSG_CLOEXEC)
+            os.waitpid(helper, 0)
+        if len(descriptors) != 1:
+            raise OSError("a worker could not be given its own /proc")
+        return descriptors[0]
 
     def _granted_trees(self, grant: worker.Grant) -> dict[str, int]:
         """Detached mounts of what is granted, by path: the mount says whether it can be written.

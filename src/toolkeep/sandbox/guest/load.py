@@ -12,7 +12,7 @@ import os
 import pkgutil
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
@@ -25,6 +25,9 @@ from typing import Any, Final
 
 FILE_MODULE: Final = "__toolkeep_main__"
 """Module name of a script. Not `__main__`, so that code below that guard does not run."""
+
+_IMPORTS_VARIABLE: Final = "TOOLKEEP_IMPORTS"
+"""Environment variable of workers that may start processes: their tool and packages, as JSON."""
 
 _OURS: Final = str(Path(__file__).resolve().parents[2])
 """toolkeep's own folder. No tool may write there, so its cached bytecode is trusted; without it every worker
@@ -112,6 +115,22 @@ def load(reference: str) -> Call:
     try:
         module = _module_of_file(place) if place.startswith("/") else importlib.import_module(place)
         return _callable(_named(module, name), name)
+    finally:
+        Import.is_running = False
+
+
+def restore_imports(environment: Mapping[str, str]) -> None:
+    """Import as the worker does, in a process that `multiprocessing` spawned in it.
+
+    Such a process starts from nothing but a search path, and gets functions by the name of their module.
+    """
+    known = json.loads(environment[_IMPORTS_VARIABLE])
+    Packages(known["packages"]).install()
+    place = known["tool"].rpartition(":")[0]
+    Import.is_running = True
+    try:
+        if place.startswith("/"):
+            _module_of_file(place)
     finally:
         Import.is_running = False
 

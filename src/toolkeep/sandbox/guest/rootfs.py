@@ -33,6 +33,8 @@ PROC: Final = f"{BOX}/proc"
 _SHARED_MEMORY: Final = f"{BOX}/shm"
 USERS: Final = "/etc/passwd"
 GROUPS: Final = "/etc/group"
+HOSTS: Final = "/etc/hosts"
+HOST_NAME: Final = "toolkeep"
 _USER: Final = "toolkeep"
 _STREAMS: Final = {
     "fd": "/proc/self/fd",
@@ -91,21 +93,23 @@ def build(plan: dict[str, Any], *, ordinary_id: int | None) -> None:
     _link("/tmp", SCRATCH)  # noqa: S108 -- inside the new root
     _link("/dev/shm", _SHARED_MEMORY)  # noqa: S108 -- inside the new root
     if not plan["sees_host"]:
-        _write_account_files()
+        _write_etc_files()
         for name, target in _STREAMS.items():
             _link(f"/dev/{name}", target)
 
 
-def _write_account_files() -> None:
-    """Write /etc/passwd and /etc/group with one account; the host's own files would leak its user names.
+def _write_etc_files() -> None:
+    """Write /etc/passwd, /etc/group and /etc/hosts with one account and one host.
 
-    A worker's user namespace maps no ids, so the worker sees itself under the kernel's overflow ids.
+    The host's own files would leak its users and the names of its network. A worker's user namespace maps no
+    ids, so the worker sees itself under the kernel's overflow ids.
     """
     user, group = map(_unmapped, ("uid", "gid"))
     Path(f"{_BASE}/etc").mkdir(exist_ok=True)
     for path, text in (
         (USERS, f"{_USER}:x:{user}:{group}:{_USER}:{SCRATCH}:/bin/sh\n"),
         (GROUPS, f"{_USER}:x:{group}:\n"),
+        (HOSTS, f"127.0.0.1 localhost {HOST_NAME}\n::1 localhost {HOST_NAME}\n"),
     ):
         # A grant may lie at this path; it was attached before and must not be written to.
         if not os.path.lexists(_BASE + path):

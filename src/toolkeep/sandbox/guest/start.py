@@ -2,13 +2,16 @@
 
 It imports its own folder as a package under a private name and runs one module of it. Nothing is added to
 `sys.path`: otherwise a file in this folder could shadow a module that a tool imports by name.
+
+It is also the main module of a worker, which `multiprocessing` runs anew in each process that it spawns.
 """
 
 import importlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _NAME: Final = "_toolkeep_inside"
 _ENTRIES: Final = frozenset({"zygote", "trial"})
@@ -18,6 +21,10 @@ def start(entry: str) -> None:
     """Run one of the entry modules."""
     if entry not in _ENTRIES:
         raise SystemExit(f"start.py: no entry {entry!r}")
+    _module(entry).main(sys.argv[2:])
+
+
+def _module(name: str) -> Any:
     # Not by package name: -I, -S and -E leave toolkeep unimportable, which keeps site-packages and PYTHONPATH
     # out of the zygote.
     folder = Path(__file__).resolve().parent
@@ -29,10 +36,12 @@ def start(entry: str) -> None:
     package = importlib.util.module_from_spec(spec)
     sys.modules[_NAME] = package
     spec.loader.exec_module(package)
-    importlib.import_module(f"{_NAME}.{entry}").main(sys.argv[2:])
+    return importlib.import_module(f"{_NAME}.{name}")
 
 
 if __name__ == "__main__":
     # Code folders are read-only here, and toolkeep writes nothing outside its state folder.
     sys.dont_write_bytecode = True
     start(sys.argv[1])
+elif __name__ == "__mp_main__":
+    _module("load").restore_imports(os.environ)

@@ -103,7 +103,7 @@ def _set_up(plan: dict[str, Any], control: socket.socket) -> int:
     # Workers that are to have none take it away.
     is_mounted = rootfs.enter()
     plan["has_proc"] &= is_mounted
-    socket.sethostname("toolkeep")
+    socket.sethostname(rootfs.HOST_NAME)
     # After the mounts, which need capabilities. Programs started by workers can then gain none.
     linux.drop_bounding_set()
     # A core dump of a crashed worker would write its memory, secrets included, to the host's disk.
@@ -254,7 +254,7 @@ class _Zygote:
         """Landlock rules that every worker of a plan has, whatever its grant."""
         code = {*map(os.path.realpath, self._plan["system"]), *self._plan["code"]}
         common = [(path, landlock_rules.READ) for path in sorted(code)]
-        common += [(path, landlock_rules.READ) for path in (rootfs.USERS, rootfs.GROUPS)]
+        common += [(path, landlock_rules.READ) for path in (rootfs.USERS, rootfs.GROUPS, rootfs.HOSTS)]
         # No rule for a terminal, the GPU or any other device of the host.
         common += [(path, landlock_rules.USE_DEVICE) for path in _DEVICES]
         if plan["limits"]["scratch_bytes"]:

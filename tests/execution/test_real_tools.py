@@ -1,0 +1,108 @@
+"""What libraries and programs of the real world need at strict; `docs/sandbox.md` has the same table."""
+
+import concurrent.futures
+import getpass
+import multiprocessing
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from multiprocessing import shared_memory
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolkeep import Keep, open_keep, tool
+
+STRICT: dict[str, Any] = {"constraints": {"required_isolation": "strict"}, "danger": "low"}
+SPAWNS: dict[str, Any] = {"side_effects": ["ProcessSpawn"], "capabilities": ["process.spawn"], **STRICT}
+
+
+@tool(side_effects=["None"], **STRICT)
+def surroundings() -> dict[str, Any]:
+    """Look at what every process of a Linux system finds."""
+    return {
+        "user": getpass.getuser(),
+        "self": Path("/proc/self").readlink().name,
+        "others": [path.name for path in Path("/proc").iterdir() if path.name.isdigit()],
+        "streams": [Path(f"/dev/{name}").write_text("x") for name in ("stdout", "stderr", "fd/2")],
+        "this host": socket.gethostbyname(socket.gethostname()),
+        "localhost": socket.gethostbyname("localhost"),
+        "hosts": Path("/etc/hosts").read_text(),
+    }
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+@tool(**SPAWNS)
+def squares(method: str) -> list[int]:
+    """Square numbers in a process pool."""
+    context = multiprocessing.get_context(method)
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+        return list(pool.map(square, range(4)))
+
+
+@tool(**SPAWNS)
+def shared_bytes() -> int:
+    """Share memory between processes, which the standard library tracks in a process of its own."""
+    memory = shared_memory.SharedMemory(create=True, size=36)
+    memory.close()
+    memory.unlink()
+    return memory.size
+
+
+@tool(**SPAWNS)
+def run_program(words: list[str]) -> str:
+    """Run a program."""
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def keep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keep]:
+    with open_keep(project=tmp_path_factory.mktemp("project")) as keep:
+        keep.register(surroundings, squares, shared_bytes, run_program)
+        programs = [f"process.spawn:{name}" for name in ("true", "node") if shutil.which(name)]
+        keep.declare_agent("ada", capabilities=programs)
+        yield keep
+
+
+@pytest.fixture
+def value(keep: Keep) -> Callable[..., Any]:
+    def called(name: str, **arguments: Any) -> Any:
+        result = keep.call_sync(name, arguments, agent="ada", timeout_s=30)
+        assert result.ok, result.text
+        return result.value
+
+    return called
+
+
+@pytest.mark.spec("SBX-2")
+def test_a_tool_finds_itself_a_user_and_a_host_and_nobody_elses(value: Callable[..., Any]) -> None:
+    assert value("surroundings") == {
+        "user": "toolkeep",
+        "self": "1",
+        "others": ["1"],
+        "streams": [1, 1, 1],
+        "this host": "127.0.0.1",
+        "localhost": "127.0.0.1",
+        "hosts": "127.0.0.1 localhost toolkeep\n::1 localhost toolkeep\n",
+    }
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_process_pool_runs_functions_of_the_tools_own_file(method: str, value: Callable[..., Any]) -> None:
+    assert value("squares", method=method) == [0, 1, 4, 9]
+
+
+def test_shared_memory_is_tracked_by_a_process_that_is_spawned(value: Callable[..., Any]) -> None:
+    assert value("shared_bytes") >= 36
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
+def test_a_runtime_that_reserves_address_space_runs_in_the_memory_of_a_tool(
+    value: Callable[..., Any],
+) -> None:
+    assert value("run_program", words=["node", "-e", "console.log(6 * 7)"]) == "42\n"
