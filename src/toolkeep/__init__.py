@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from toolkeep.approval.question import Answer, AnswerRefused, Question
     from toolkeep.approval.question_text import preview_answer, render_question
     from toolkeep.audit.receipt import verify_receipt
-    from toolkeep.authoring.agent_tool_class import InvokeResult
     from toolkeep.authoring.function_tool import FunctionTool
     from toolkeep.authoring.lint_rules import lint_definition
     from toolkeep.authoring.tool_decorator import tool
     from toolkeep.authoring.wasm_tool import WasmTool
     from toolkeep.calls import CheckedCall, Refusal, ToolResult, Violation
     from toolkeep.cli.approval_prompt import TerminalApprover
-    from toolkeep.definitions.parameter import Content, Option, Secret, ToolParameter, Touches
+    from toolkeep.definitions.parameter import ToolParameter
+    from toolkeep.definitions.parameter_marks import Content, Option, Secret, Touches
     from toolkeep.definitions.tool import ToolDefinition
-    from toolkeep.definitions.tool_context import ToolContext, ToolFailed
+    from toolkeep.definitions.tool_context import InvokeResult, ToolContext, ToolFailed
     from toolkeep.definitions.vocabulary import (
         Category,
         Danger,
@@ -54,23 +54,23 @@ _HOMES = {
     "Category": "definitions.vocabulary",
     "CheckedCall": "calls",
     "Code": "errors",
-    "Content": "definitions.parameter",
+    "Content": "definitions.parameter_marks",
     "Danger": "definitions.vocabulary",
     "DefinitionError": "errors",
     "Determinism": "definitions.vocabulary",
     "FunctionTool": "authoring.function_tool",
     "HttpSource": "sources.http_source",
-    "InvokeResult": "authoring.agent_tool_class",
+    "InvokeResult": "definitions.tool_context",
     "Isolation": "definitions.vocabulary",
     "JsonFormatter": "telemetry.logs",
     "Keep": "keep.keep",
     "Limits": "limits",
-    "Option": "definitions.parameter",
+    "Option": "definitions.parameter_marks",
     "ProcessSource": "sources.process_source",
     "Question": "approval.question",
     "Refusal": "calls",
     "Registry": "registry.protocol",
-    "Secret": "definitions.parameter",
+    "Secret": "definitions.parameter_marks",
     "SideEffect": "definitions.vocabulary",
     "TerminalApprover": "cli.approval_prompt",
     "Tier": "definitions.vocabulary",
@@ -82,7 +82,7 @@ _HOMES = {
     "ToolResult": "calls",
     "ToolState": "definitions.vocabulary",
     "ToolkeepError": "errors",
-    "Touches": "definitions.parameter",
+    "Touches": "definitions.parameter_marks",
     "ElicitationAnswer": "mcp_client.elicitation",
     "ElicitationRequest": "mcp_client.elicitation",
     "Violation": "calls",
