@@ -97,6 +97,9 @@ _HOMES = {
     "verify_receipt": "audit.receipt",
 }
 
+_BY_SCRIPTS = frozenset(("Keep", "open_keep"))
+"""A script names these beside its tools. They import most of the package, which no worker needs."""
+
 __all__ = [
     "Answer",
     "AnswerRefused",
@@ -163,11 +166,24 @@ def _lazy_exports(
     def load(name: str) -> "Any":
         if name not in homes:
             raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"toolkeep.{homes[name]}"), name)
+        value = _stand_in(name, homes[name]) if name in _BY_SCRIPTS else _import(name, homes[name])
         namespace[name] = value  # the next use does not come here
         return value
 
     return load, lambda: sorted(namespace["__all__"])
+
+
+def _import(name: str, home: str) -> "Any":
+    return getattr(importlib.import_module(f"toolkeep.{home}"), name)
+
+
+def _stand_in(name: str, home: str) -> "Any":
+    """A public name; in a worker that imports a tool, what imports it on first use."""
+    from toolkeep.authoring.importing import StandIn, is_importing
+
+    if not is_importing():
+        return _import(name, home)
+    return StandIn(name, (), {"import_real": staticmethod(lambda: _import(name, home))})
 
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept every name

@@ -18,7 +18,7 @@ from collections.abc import (
 )
 from typing import Any, NamedTuple
 
-from toolkeep.authoring.function_tool import Signature
+from toolkeep.authoring.function_signature import Signature
 from toolkeep.definitions.serialization import definition_by_author
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Code, Problem
