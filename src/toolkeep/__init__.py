@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from toolkeep.approval.question import Answer, AnswerRefused, Question
     from toolkeep.approval.question_text import preview_answer, render_question
     from toolkeep.audit.receipt import verify_receipt
-    from toolkeep.authoring.agent_tool_class import InvokeResult
     from toolkeep.authoring.function_tool import FunctionTool
     from toolkeep.authoring.lint_rules import lint_definition
     from toolkeep.authoring.tool_decorator import tool
     from toolkeep.authoring.wasm_tool import WasmTool
     from toolkeep.calls import CheckedCall, Refusal, ToolResult, Violation
     from toolkeep.cli.approval_prompt import TerminalApprover
-    from toolkeep.definitions.parameter import Content, Option, Secret, ToolParameter, Touches
+    from toolkeep.definitions.parameter import ToolParameter
+    from toolkeep.definitions.parameter_marks import Content, Option, Secret, Touches
     from toolkeep.definitions.tool import ToolDefinition
-    from toolkeep.definitions.tool_context import ToolContext, ToolFailed
+    from toolkeep.definitions.tool_context import InvokeResult, ToolContext, ToolFailed
     from toolkeep.definitions.vocabulary import (
         Category,
         Danger,
@@ -54,23 +54,23 @@ _HOMES = {
     "Category": "definitions.vocabulary",
     "CheckedCall": "calls",
     "Code": "errors",
-    "Content": "definitions.parameter",
+    "Content": "definitions.parameter_marks",
     "Danger": "definitions.vocabulary",
     "DefinitionError": "errors",
     "Determinism": "definitions.vocabulary",
     "FunctionTool": "authoring.function_tool",
     "HttpSource": "sources.http_source",
-    "InvokeResult": "authoring.agent_tool_class",
+    "InvokeResult": "definitions.tool_context",
     "Isolation": "definitions.vocabulary",
     "JsonFormatter": "telemetry.logs",
     "Keep": "keep.keep",
     "Limits": "limits",
-    "Option": "definitions.parameter",
+    "Option": "definitions.parameter_marks",
     "ProcessSource": "sources.process_source",
     "Question": "approval.question",
     "Refusal": "calls",
     "Registry": "registry.protocol",
-    "Secret": "definitions.parameter",
+    "Secret": "definitions.parameter_marks",
     "SideEffect": "definitions.vocabulary",
     "TerminalApprover": "cli.approval_prompt",
     "Tier": "definitions.vocabulary",
@@ -82,7 +82,7 @@ _HOMES = {
     "ToolResult": "calls",
     "ToolState": "definitions.vocabulary",
     "ToolkeepError": "errors",
-    "Touches": "definitions.parameter",
+    "Touches": "definitions.parameter_marks",
     "ElicitationAnswer": "mcp_client.elicitation",
     "ElicitationRequest": "mcp_client.elicitation",
     "Violation": "calls",
@@ -96,6 +96,9 @@ _HOMES = {
     "tool": "authoring.tool_decorator",
     "verify_receipt": "audit.receipt",
 }
+
+_BY_SCRIPTS = frozenset(("Keep", "open_keep"))
+"""A script names these beside its tools. They import most of the package, which no worker needs."""
 
 __all__ = [
     "Answer",
@@ -163,11 +166,24 @@ def _lazy_exports(
     def load(name: str) -> "Any":
         if name not in homes:
             raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"toolkeep.{homes[name]}"), name)
+        value = _stand_in(name, homes[name]) if name in _BY_SCRIPTS else _import(name, homes[name])
         namespace[name] = value  # the next use does not come here
         return value
 
     return load, lambda: sorted(namespace["__all__"])
+
+
+def _import(name: str, home: str) -> "Any":
+    return getattr(importlib.import_module(f"toolkeep.{home}"), name)
+
+
+def _stand_in(name: str, home: str) -> "Any":
+    """A public name; in a worker that imports a tool, what imports it on first use."""
+    from toolkeep.authoring.importing import StandIn, is_importing
+
+    if not is_importing():
+        return _import(name, home)
+    return StandIn(name, (), {"import_real": staticmethod(lambda: _import(name, home))})
 
 
 if not TYPE_CHECKING:  # a type checker that saw it would accept every name

@@ -15,12 +15,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolkeep.authoring.agent_tool_class import AgentTool, InvokeResult, contract_problems
+from toolkeep.authoring.agent_tool_class import AgentTool, contract_problems
 from toolkeep.authoring.function_tool import FunctionTool
 from toolkeep.authoring.wasm_tool import WasmTool
 from toolkeep.calls import CheckedCall, Refusal, RegisteredTool
 from toolkeep.definitions.tool import ToolDefinition
-from toolkeep.definitions.tool_context import ToolContext
+from toolkeep.definitions.tool_context import InvokeResult, ToolContext
 from toolkeep.definitions.vocabulary import Determinism
 from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.keep.keep import Keep

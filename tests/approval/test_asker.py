@@ -18,7 +18,7 @@ from toolkeep.approval.question import Answer, Question, Standing
 from toolkeep.approval.question_text import preview_answer
 from toolkeep.calls import Approval, PermittedCall, ToolResult
 from toolkeep.definitions.capability import Capability
-from toolkeep.definitions.parameter import Touches
+from toolkeep.definitions.parameter_marks import Touches
 from toolkeep.errors import StateUnusable
 from toolkeep.limits import APPROVAL_WAIT_SECONDS, APPROVALS_WAITING, RULE_DAYS, SESSION_SECONDS
 from toolkeep.policy.policy_settings import Grant, PolicySettings, PolicySource

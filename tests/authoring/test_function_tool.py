@@ -106,6 +106,16 @@ def test_calling_the_tool_calls_the_function() -> None:
     assert repr(double) == "<tool double 1.0.0>"
 
 
+def test_a_tool_can_be_made_a_tool_of_another_name() -> None:
+    @tool
+    def double(number: int) -> int:
+        """Double a number."""
+        return number * 2
+
+    again = tool(double, name="twice")
+    assert (again.definition.name, double.definition.name, again(4)) == ("twice", "double", 8)
+
+
 def test_a_sync_function_is_invoked_with_validated_arguments() -> None:
     @tool
     def double(number: int) -> int:

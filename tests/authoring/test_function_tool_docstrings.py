@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from toolkeep.authoring.function_tool import Documentation, read_docstring
+from toolkeep.authoring.function_schema import Documentation, read_docstring
 
 pytestmark = pytest.mark.spec("DEF-9")
 

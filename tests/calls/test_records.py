@@ -20,7 +20,7 @@ from toolkeep.audit.entry import Leaf
 from toolkeep.calls import ToolResult
 from toolkeep.config.settings import Run
 from toolkeep.definitions.capability import Capability
-from toolkeep.definitions.parameter import Touches
+from toolkeep.definitions.parameter_marks import Touches
 from toolkeep.definitions.tool_context import ToolFailed
 from toolkeep.errors import StateUnusable
 from toolkeep.json_values.canonical import canonical_bytes, canonical_hash

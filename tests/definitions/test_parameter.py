@@ -7,7 +7,8 @@ import pytest
 
 from tests.definitions.examples import made
 from toolkeep import ToolParameter, Touches
-from toolkeep.definitions.parameter import TOUCH_FORMS, is_secret, parameters_schema
+from toolkeep.definitions.parameter import parameters_schema
+from toolkeep.definitions.parameter_marks import TOUCH_FORMS, is_secret
 from toolkeep.definitions.vocabulary import TouchForm
 from toolkeep.json_values.frozen import NotJson
 

@@ -7,7 +7,7 @@ import pytest
 from tests.docs.markdown import ROOT, blocks_of
 from toolkeep.calls import Decision
 from toolkeep.cli.policy import COMMANDS
-from toolkeep.definitions.parameter import TOUCH_FORMS
+from toolkeep.definitions.parameter_marks import TOUCH_FORMS
 from toolkeep.policy.active_policies import ALWAYS
 from toolkeep.policy.cedar_parser import read_policies
 from toolkeep.policy.cedar_schema import AGENT_ATTRIBUTES, CONTEXT_ATTRIBUTES, ENTITY_TYPES, TOOL_ATTRIBUTES

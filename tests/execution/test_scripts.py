@@ -161,7 +161,15 @@ def test_a_call_while_a_worker_imports_is_refused_with_the_hint(monkeypatch: pyt
 
 MODULE = """
 import json
-from toolkeep import InvokeResult, ToolContext
+from toolkeep import InvokeResult, ToolContext, tool
+
+@tool
+def decorated(count: int, context: ToolContext) -> list:
+    return [count, context.agent, __import__("sys").modules.get("pydantic")]
+
+@tool
+def unresolved(count: "Missing") -> list:
+    return [count]
 
 def plain(count: int, context: ToolContext) -> list:
     context.progress(count, message="so far")
@@ -195,6 +203,7 @@ def keep(findings: Findings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     [
         ("plain", [3, "local", "not-a-real-key", "ToolContext"], [(3, None, "so far")]),
         ("optional", [3, "local"], []),
+        ("decorated", [3, "local", None], []),
         ("Desk", [{"count": 3}, "local"], [(1, 1, "")]),
         ("at_the_door", [{"count": 3}, "local"], [(1, 1, "")]),
     ],
@@ -214,6 +223,12 @@ def test_functions_and_classes_by_reference_get_their_context(
     result = keep.call_sync("named", {"count": 3}, on_progress=lambda *said: heard.append(said))
     assert (result.value, result.isolation, heard) == (value, "standard", told), result.text
     assert "named_by_reference" not in sys.modules
+
+
+def test_a_decorated_function_by_reference_has_annotations_that_can_be_resolved(keep: Keep) -> None:
+    data = {"name": "named", "description": "Never imported.", "side_effects": ["None"]}
+    keep.register(Offer(tool=data, runner=Run(kind="python", target="named_by_reference:unresolved")))
+    assert keep.call_sync("named", {}).code is Code.NOT_RUNNABLE
 
 
 def test_a_call_that_is_given_up_during_the_import_says_so_in_the_log(

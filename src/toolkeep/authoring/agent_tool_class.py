@@ -25,11 +25,9 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
-import msgspec
-
 from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.definitions.tool import ToolDefinition
-from toolkeep.definitions.tool_context import ToolContext
+from toolkeep.definitions.tool_context import InvokeResult, ToolContext
 from toolkeep.definitions.tool_names import PORTABLE_NAME
 from toolkeep.errors import Code, ContractBroken, Problem
 from toolkeep.json_values.canonical import canonical_bytes
@@ -39,24 +37,6 @@ PLAIN_TYPES = ("string", "number", "integer", "boolean", "object", "array")
 
 _TIMESTAMP = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 _RANDOM_ID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE)
-
-
-class InvokeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What `execute` returns: JSON text, or a failure that the model may read."""
-
-    successful: bool
-    result_json: str = ""
-    error_message: str = ""
-
-    @classmethod
-    def ok(cls, result_json: str) -> "InvokeResult":
-        """The call worked; the result as JSON text."""
-        return cls(successful=True, result_json=result_json)
-
-    @classmethod
-    def failed(cls, message: str) -> "InvokeResult":
-        """The call did not work, for a reason that the caller should read."""
-        return cls(successful=False, error_message=message)
 
 
 @runtime_checkable

@@ -31,10 +31,9 @@ class ForeignTool(FunctionTool[..., Any]):
     """A tool of another framework with its definition; calling it calls the tool."""
 
     def __init__(self, definition: ToolDefinition, function: Callable[..., Any]) -> None:
-        self.definition = definition
+        self._definition = definition
         self.function = function
         self.kind = kind_of(function)
-        self.takes_context = False  # foreign tools take no ToolContext
 
     def __call__(self, **arguments: Any) -> Any:
         """Call the tool itself: no validation, no policy, no record."""
@@ -43,6 +42,11 @@ class ForeignTool(FunctionTool[..., Any]):
     def bind(self, arguments: Mapping[str, Any], context: ToolContext | None = None) -> dict[str, Any]:  # noqa: ARG002 -- as a function's
         """Validated arguments, unchanged."""
         return {"arguments": dict(arguments)}
+
+    @property
+    def takes_context(self) -> bool:
+        """Foreign tools take no `ToolContext`."""
+        return False
 
     @property
     def makes_instances(self) -> bool:

@@ -2,13 +2,16 @@
 
 In: the function and what its author says about it. Out: a `FunctionTool` whose definition keeps the rules for
 authors, or `DefinitionInvalid` with every problem. The author is trusted: annotations are evaluated.
+
+A worker that imports the tool gets the function with its definition unread: the host has checked it.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
-from toolkeep.authoring.foreign_tools import framework_of, wrap_foreign_tool
-from toolkeep.authoring.function_tool import FunctionTool, make_function_tool
+from toolkeep.authoring.function_tool import FunctionTool
+from toolkeep.authoring.importing import is_importing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,9 +83,15 @@ def tool(
 def _make(
     function: Callable[..., Any], name: str | None, description: str | None, fields: dict[str, Any]
 ) -> FunctionTool[..., Any]:
-    if framework_of(function) is not None:
-        named = {"name": name, "description": description}
-        return wrap_foreign_tool(function).with_fields(
-            {key: said for key, said in named.items() if said} | fields
-        )
-    return make_function_tool(function, name, description, fields)
+    if not inspect.isroutine(function):  # no framework's tool is one, and a worker saves the import
+        from toolkeep.authoring.foreign_tools import framework_of, wrap_foreign_tool
+
+        if framework_of(function) is not None:
+            named = {"name": name, "description": description}
+            return wrap_foreign_tool(function).with_fields(
+                {key: said for key, said in named.items() if said} | fields
+            )
+    made = FunctionTool(function, name, description, fields)
+    if not is_importing():
+        _ = made.definition  # raises here, where its author reads it
+    return made

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from toolkeep.definitions.parameter import FLOW_KEY, TOUCHES_KEY, Touches
+from toolkeep.definitions.parameter_marks import FLOW_KEY, TOUCHES_KEY, Touches
 from toolkeep.definitions.secret_subschemas import find_secret_subschemas
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Role, TouchForm

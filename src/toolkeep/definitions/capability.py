@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from toolkeep.definitions.parameter import TOUCH_FORMS
+from toolkeep.definitions.parameter_marks import TOUCH_FORMS
 
 
 @dataclass(frozen=True, slots=True, order=True)

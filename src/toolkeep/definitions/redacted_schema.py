@@ -7,7 +7,7 @@ provider knows, are removed.
 
 from typing import Any
 
-from toolkeep.definitions.parameter import FLOW_KEY, SECRET_KEY, TOUCHES_KEY
+from toolkeep.definitions.parameter_marks import FLOW_KEY, SECRET_KEY, TOUCHES_KEY
 from toolkeep.definitions.secret_subschemas import find_secret_subschemas
 from toolkeep.json_values.frozen import thaw
 

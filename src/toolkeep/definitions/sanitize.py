@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkeep.definitions.parameter import FLOW_KEY, TOUCHES_KEY
+from toolkeep.definitions.parameter_marks import FLOW_KEY, TOUCHES_KEY
 from toolkeep.json_values.pointers import escaped
 from toolkeep.text.unicode import UNSEEN, Invisible, invisible_kind
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import unquote
 
-from toolkeep.definitions.parameter import is_secret
+from toolkeep.definitions.parameter_marks import is_secret
 from toolkeep.json_values.frozen import objects_in
 from toolkeep.json_values.pointers import referred
 

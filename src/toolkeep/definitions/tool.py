@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.constraints import Bounds, Constraints
-from toolkeep.definitions.parameter import FLOW_KEY, NO_PARAMETERS, Touches, is_secret, marked_kinds
+from toolkeep.definitions.parameter import NO_PARAMETERS, marked_kinds
+from toolkeep.definitions.parameter_marks import FLOW_KEY, Touches, is_secret
 from toolkeep.definitions.vocabulary import (
     Category,
     Danger,

@@ -1,13 +1,13 @@
-"""What a running tool may ask of its call: ids, progress, cancellation, secrets.
+"""What a running tool may ask of its call, and how it answers: ids, progress, cancellation, secrets; failure.
 
 A function takes it as a parameter annotated `ToolContext`, which is hidden from the schema; an agent-tool
 class gets it as the second argument of `execute`.
+
+Workers import this module with nearly every tool, so it loads nothing else of the package.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-
-from toolkeep.errors import SecretUnavailable
 
 
 class Cancelled(Exception):
@@ -55,4 +55,25 @@ class ToolContext:
         try:
             return self.secrets[name]
         except KeyError:
+            from toolkeep.errors import SecretUnavailable
+
             raise SecretUnavailable(name) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvokeResult:
+    """What `execute` of an agent-tool class returns: JSON text, or a failure that the model may read."""
+
+    successful: bool
+    result_json: str = ""
+    error_message: str = ""
+
+    @classmethod
+    def ok(cls, result_json: str) -> "InvokeResult":
+        """The call worked; the result as JSON text."""
+        return cls(successful=True, result_json=result_json)
+
+    @classmethod
+    def failed(cls, message: str) -> "InvokeResult":
+        """The call did not work, for a reason that the caller should read."""
+        return cls(successful=False, error_message=message)

@@ -12,10 +12,10 @@ from contextlib import aclosing, closing
 from functools import partial
 from typing import Any, Final
 
-from toolkeep.authoring.agent_tool_class import AgentTool, InvokeResult
+from toolkeep.authoring.agent_tool_class import AgentTool
 from toolkeep.authoring.function_tool import FunctionTool
 from toolkeep.calls import RecordedCall, RegisteredTool
-from toolkeep.definitions.tool_context import ToolContext, ToolFailed
+from toolkeep.definitions.tool_context import InvokeResult, ToolContext, ToolFailed
 from toolkeep.definitions.vocabulary import Isolation
 from toolkeep.execution.runner import Held
 from toolkeep.execution.streamed_output import Pieces, listener_of

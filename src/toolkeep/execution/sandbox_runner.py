@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from toolkeep.authoring.code_reference import NoCodeReference, find_reference, is_live
@@ -77,16 +78,10 @@ log = logging.getLogger("toolkeep.execution")
 _KEYS: Final = 1_000
 """Worker kinds known at once; another definition or grant is another kind."""
 
-_PRELOADED: Final = (
-    "toolkeep.authoring.tool_decorator",
-    "toolkeep.authoring.agent_tool_class",
-    "toolkeep.definitions.serialization",
-    "docstring_parser",
-    "pydantic.main",
-    "pydantic.type_adapter",
-    "toolkeep.definitions.definition_rules",
-)
-"""What every decorated function imports: a quarter of a second, paid once in the zygote."""
+_PRELOADED: Final = ("toolkeep.authoring.tool_decorator", "toolkeep.definitions.parameter_marks")
+"""What decorated functions import, once in the zygote instead of in each worker."""
+_PYDANTIC: Final = ("pydantic.fields", "pydantic.main", "pydantic.type_adapter")
+"""100 ms and 12 MiB, for the tools that use it."""
 
 _TOOLS: Final = (
     "toolkeep.tools.read_file",
@@ -314,7 +309,7 @@ class SandboxRunner:
         """Build the zygote and worker plans."""
         is_live_tool = is_live(tool.runner)
         is_ours = _is_built_in(tool) or _is_command(tool)
-        preload = _PRELOADED if is_live_tool else _TOOLS if is_ours else ()
+        preload = _preloaded(tool.runner) if is_live_tool else _TOOLS if is_ours else ()
         reference = find_reference(tool.runner) if is_live_tool else _target(tool)
         code = find_code(reference, self._searched(tool))
         if level is not Isolation.STANDARD:
@@ -347,6 +342,27 @@ class SandboxRunner:
             packages=code.ours if preload else (),
         )
         return zygote, worker
+
+
+def _preloaded(runner: Any) -> tuple[str, ...]:
+    """What the zygote of live code imports."""
+    is_function = isinstance(runner, FunctionTool)
+    code = runner.function if is_function else type(runner)
+    uses_pydantic = (is_function and runner.makes_instances) or _holds_pydantic(sys.modules[code.__module__])
+    return (*_PRELOADED, *_PYDANTIC) if uses_pydantic else _PRELOADED
+
+
+def _holds_pydantic(module: ModuleType) -> bool:
+    """Whether a module has something of pydantic among its names. It only saves time to be right."""
+    for value in list(vars(module).values()):
+        # Exact types: reading an attribute of any other object may run its code.
+        if type(value) is ModuleType:
+            home = value.__name__
+        else:
+            home = (value if type(value) in (FunctionType, type) else type(value)).__module__
+        if str(home).partition(".")[0] == "pydantic":
+            return True
+    return False
 
 
 def _host_secrets(call: RecordedCall, known: ToolContext) -> dict[str, Any]:

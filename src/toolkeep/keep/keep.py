@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
+from toolkeep.authoring.importing import note_keep, refuse_calls
 from toolkeep.calls import CallOptions, CheckedCall, Output, Progress, Refusal, RegisteredTool, ToolResult
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Category, Tier
@@ -29,7 +30,6 @@ from toolkeep.policy.policy_settings import (
 from toolkeep.registry.registry import LockedSets
 from toolkeep.registry.resolve_tool import resolve_name
 from toolkeep.registry.tool_catalog import ToolCatalog
-from toolkeep.sandbox.importing import note_keep, refuse_calls
 from toolkeep.sandbox.trusted_paths import TrustedPaths, resolved
 from toolkeep.stores.registry_state import RegistryState
 from toolkeep.telemetry.logs import LogListener

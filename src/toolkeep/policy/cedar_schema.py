@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from toolkeep.definitions.parameter import TOUCHES_KEY, Touches, is_secret
+from toolkeep.definitions.parameter_marks import TOUCHES_KEY, Touches, is_secret
 from toolkeep.definitions.vocabulary import TouchForm
 from toolkeep.json_values.frozen import objects_in
 from toolkeep.json_values.pointers import referred

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 
 from toolkeep.definitions.capability import Capability
-from toolkeep.definitions.parameter import TOUCH_FORMS
+from toolkeep.definitions.parameter_marks import TOUCH_FORMS
 from toolkeep.definitions.vocabulary import TouchForm
 from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.network.hosts import Host, HostScope

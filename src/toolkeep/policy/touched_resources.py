@@ -12,14 +12,8 @@ from typing import Any, Final
 
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.command_line import NoCommand, split_command
-from toolkeep.definitions.parameter import (
-    TOUCH_FORMS,
-    TOUCHES_KEY,
-    Touches,
-    kinds_of_mark,
-    marked_kinds,
-    marked_parts,
-)
+from toolkeep.definitions.parameter import marked_kinds, marked_parts
+from toolkeep.definitions.parameter_marks import TOUCH_FORMS, TOUCHES_KEY, Touches, kinds_of_mark
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import TouchForm
 from toolkeep.json_values.frozen import objects_in

@@ -21,7 +21,7 @@ from math import log
 from typing import Any, Final, NamedTuple
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.parameter import is_secret
+from toolkeep.definitions.parameter_marks import is_secret
 from toolkeep.json_values.pointers import look_up
 from toolkeep.limits import (
     INDEXED_CHARS,

@@ -4,8 +4,7 @@ import json
 import logging
 from typing import Any
 
-from toolkeep.authoring.agent_tool_class import InvokeResult
-from toolkeep.definitions.tool_context import ToolContext
+from toolkeep.definitions.tool_context import InvokeResult, ToolContext
 
 
 class HelloWorldTool:

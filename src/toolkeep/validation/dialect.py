@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from toolkeep.definitions.parameter import SECRET_KEY, is_secret
+from toolkeep.definitions.parameter_marks import SECRET_KEY, is_secret
 from toolkeep.validation.schema_keywords import LISTS, MAPS, SINGLE, Schema, all_schemas
 
 

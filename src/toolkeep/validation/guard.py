@@ -14,7 +14,7 @@ import msgspec
 import orjson
 
 from toolkeep.definitions.argument_roles import ArgumentMarks
-from toolkeep.definitions.parameter import FLOW_KEY, SECRET_KEY, TOUCHES_KEY, Touches
+from toolkeep.definitions.parameter_marks import FLOW_KEY, SECRET_KEY, TOUCHES_KEY, Touches
 from toolkeep.definitions.vocabulary import Role
 from toolkeep.errors import Code, Problem
 from toolkeep.json_values.canonical import canonical_bytes

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from jsonschema_rs import ValidationErrorKind as Kind
 
 from toolkeep.calls import Violation, Words
-from toolkeep.definitions.parameter import is_secret
+from toolkeep.definitions.parameter_marks import is_secret
 from toolkeep.errors import Code
 from toolkeep.json_values.pointers import pointer as pointer_of
 from toolkeep.limits import ECHOED_CHARS, LISTED_NAMES

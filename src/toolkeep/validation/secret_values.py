@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from toolkeep.definitions.parameter import is_secret
+from toolkeep.definitions.parameter_marks import is_secret
 from toolkeep.json_values.pointers import look_up
 from toolkeep.validation.close_objects import in_place
 from toolkeep.validation.schema_keywords import Schema, all_schemas

@@ -6,7 +6,7 @@ Shows types, allowed values and limits, never defaults or examples; of a secret 
 import json
 from typing import Any
 
-from toolkeep.definitions.parameter import is_secret
+from toolkeep.definitions.parameter_marks import is_secret
 from toolkeep.json_values.pointers import look_up
 from toolkeep.limits import HINT_CHARS, LISTED_NAMES
 from toolkeep.text.display import echo, echo_name, listing, shorten

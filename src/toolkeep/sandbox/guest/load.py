@@ -47,7 +47,7 @@ class Absent(Exception):
 
 
 class Import:
-    """Whether the tool is being imported. `sandbox.importing` reads this, found by module name."""
+    """Whether the tool is being imported. `authoring.importing` reads this, found by module name."""
 
     is_running = False
     has_opened_keep = False
@@ -193,9 +193,11 @@ def _callable(found: Any, name: str) -> Call:
 
 def _of_tool(tool: Any) -> Call:
     """A function decorated as a tool: it builds its models and its context from the arguments."""
+    # Both read the annotations, which may raise: that is an import error, and no answer of the tool.
+    takes_context, _ = tool.takes_context, tool.makes_instances
 
     def call(arguments: Arguments, make_context: Callable[[], Any]) -> Any:
-        return tool.function(**tool.bind(arguments, make_context() if tool.takes_context else None))
+        return tool.function(**tool.bind(arguments, make_context() if takes_context else None))
 
     return call
 
