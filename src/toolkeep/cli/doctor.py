@@ -17,7 +17,7 @@ import click
 from toolkeep.cli.options import common, print_json, say, warn
 from toolkeep.errors import ToolkeepError
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
-from toolkeep.sandbox.kernel_probe import Finding, Findings, probe
+from toolkeep.sandbox.kernel_probe import Finding, Findings, probe, try_template
 from toolkeep.sandbox.plan import ORDINARY_ID
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPath, resolved
 from toolkeep.text.display import visible
@@ -78,11 +78,12 @@ def command(*, is_attack: bool, as_json: bool) -> None:
     secrets that are made for them. Exit status 0 if nothing got out that a level promises to keep in.
     """
     host, findings = this_host(), probe()
+    failure = try_template() if findings.is_available(Isolation.STRICT) else "no level for them"
     if not as_json:
-        _print(host, findings)
+        _print(host, findings, failure)
     data, is_contained = _attacked(findings, as_json=as_json) if is_attack else ({}, True)
     if as_json:
-        print_json(_data(host, findings) | data)
+        print_json(_data(host, findings, failure) | data)
     if not is_contained or not all(map(findings.is_available, Isolation)):
         sys.exit(1)
 
@@ -97,7 +98,7 @@ def _attacked(findings: Findings, *, as_json: bool) -> tuple[dict[str, Any], boo
     return {"attack": as_data(found)}, found.is_contained
 
 
-def _data(host: Host, findings: Findings) -> dict[str, Any]:
+def _data(host: Host, findings: Findings, template_failure: str) -> dict[str, Any]:
     return {
         "python": host.python,
         "kernel": host.kernel,
@@ -106,6 +107,7 @@ def _data(host: Host, findings: Findings) -> dict[str, Any]:
         "worker_user": host.worker_user,
         "tree_bound": findings.tree_bound,
         "has_hosts": findings.has_hosts,
+        "template_failure": template_failure,
         "mechanisms": [_mechanism(finding) for finding in findings.findings],
         "levels": [_level(level, findings) for level in Isolation],
         "trusted": [one._asdict() for one in host.trusted],
@@ -134,11 +136,12 @@ def _level(level: Isolation, findings: Findings) -> dict[str, Any]:
     }
 
 
-def _print(host: Host, findings: Findings) -> None:
+def _print(host: Host, findings: Findings, template_failure: str) -> None:
     say(f"Python {host.python}, {host.kernel}, {host.processor}")
     say(_whom(host))
     say(f"Memory of tools that start processes: {_TREE_BOUNDS[findings.tree_bound]}")
     say(f"Hosts of confined tools: {_HOSTS[findings.has_hosts]}")
+    say(f"Imports of confined tools: {_imports(template_failure)}")
     say("Persistent programs: those of a server are listed at its GET /v1/programs, not here")
     say("", "Mechanisms")
     for finding in findings.findings:
@@ -148,6 +151,12 @@ def _print(host: Host, findings: Findings) -> None:
         _print_line(level, is_good=findings.is_available(level), details=_lacks(level, findings))
     for line in trusted_lines(host):
         say(line)
+
+
+def _imports(template_failure: str) -> str:
+    if not template_failure:
+        return "once for each tool and agent, in a sealed template"
+    return f"in each call, because there are no templates here: {visible(template_failure)}"
 
 
 def trusted_lines(host: Host) -> Iterator[str]:

@@ -26,7 +26,7 @@ from toolkeep.escape_suite.baits import (
 from toolkeep.sandbox.frames import parse
 from toolkeep.sandbox.isolation_levels import Isolation, memory_bound
 from toolkeep.sandbox.plan import Grant, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
-from toolkeep.sandbox.seccomp_filters import for_level
+from toolkeep.sandbox.seccomp_filters import for_level, templated
 from toolkeep.sandbox.worker_exchange import Ending, Reply
 from toolkeep.sandbox.worker_pool import Key, Pool
 
@@ -45,9 +45,11 @@ _PLENTY_S: Final = 20
 class Confined:
     """Attempts in the sandbox."""
 
-    def __init__(self, bait_folder: BaitFolder, pool: Pool) -> None:
+    def __init__(self, bait_folder: BaitFolder, pool: Pool, *, is_templated: bool = False) -> None:
+        """`is_templated`: in workers forked from a template, where the attempt lets itself be sealed."""
         self._bait_folder = bait_folder
         self._pool = pool
+        self._is_templated = is_templated
 
     async def run(self, attempt: Attempt, level: Isolation) -> dict[str, Any]:
         """Result of one attempt at one level."""
@@ -83,7 +85,7 @@ class Confined:
     def _key(
         self, module: str, name: str, level: Isolation, stage: Stage | None, attempt: Attempt | None = None
     ) -> Key:
-        key = Key(f"{module}:{name}", level, stage.name if stage else "")
+        key = Key(f"{module}:{name}", level, (stage.name if stage else "", self._is_templated))
         self._pool.admit(key, self._recipe(module, name, level, stage, attempt))
         return key
 
@@ -95,6 +97,7 @@ class Confined:
         may_spawn = is_strict and (attempt is None or attempt.may_spawn)
         read = (str(bait_folder.shelf),) if is_strict else ()
         is_about_time = attempt is not None and "cpu_s" in parameters(module, name)
+        profile = for_level(level, may_spawn=may_spawn)
         return Recipe(
             zygote=ZygotePlan(
                 level=level,
@@ -106,7 +109,8 @@ class Confined:
             worker=WorkerPlan(
                 tool=f"attempts.{module}:{name}",
                 level=level,
-                filter=for_level(level, may_spawn=may_spawn).program(),
+                filter=profile.program(),
+                template_filter=templated(profile).program() if self._is_templated else None,
                 packages=(str(bait_folder.code),),
                 may_spawn=may_spawn,
                 memory_by=memory_bound(level, may_spawn=may_spawn),
@@ -160,7 +164,7 @@ class Confined:
         other = Stage(self._bait_folder, is_control=False)
         with other.cleanup:
             made = self._recipe("results", "sound", level, other)
-            planted = Key("planted", level, stage.name)
+            planted = Key("planted", level, (stage.name, self._is_templated))
             self._pool.admit(planted, replace(made, grant=replace(made.grant, read=(str(file),))))
             await self._pool.run(planted, _NO_ARGUMENTS, 5.0, _OUTPUT_BYTES)
 

@@ -55,13 +55,16 @@ async def main(kind: str, top: str, levels: Sequence[str]) -> None:
         # Fail closed: some attempts signal every process, or change the name of the machine.
         _check_enclosed()
         bait_folder = make_bait_folder(Path(top))
-        confined = Confined(bait_folder, pool)
+        alone, from_template = Confined(bait_folder, pool), Confined(bait_folder, pool, is_templated=True)
         for attempt in declared(kind).values():
             if attempt.only_for in ("", who):
                 _report(attempt, "control", await asyncio.to_thread(run_unconfined, bait_folder, attempt))
                 for level in levels_of(attempt):
                     if level in levels:
-                        _report(attempt, level, await confined.run(attempt, level))
+                        found = await alone.run(attempt, level)
+                        if not found["seen"]:
+                            found = await from_template.run(attempt, level)
+                        _report(attempt, level, found)
                 if PERSISTENT in levels and applies_to_persistent(attempt):
                     _report(
                         attempt,

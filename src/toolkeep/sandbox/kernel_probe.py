@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from toolkeep.errors import ToolkeepError
@@ -30,7 +30,7 @@ from toolkeep.sandbox.isolation_levels import (
 )
 from toolkeep.sandbox.memory_trial import try_tree_bound
 from toolkeep.sandbox.plan import Recipe, WorkerPlan, ZygotePlan
-from toolkeep.sandbox.seccomp_filters import for_level
+from toolkeep.sandbox.seccomp_filters import for_level, templated
 from toolkeep.sandbox.worker_exchange import Ending, Reply
 from toolkeep.sandbox.worker_pool import Key, Pool, PoolSize
 from toolkeep.sandbox.zygote_process import START_FILE, interpreter
@@ -152,6 +152,25 @@ def try_levels(levels: Iterable[Isolation]) -> Mapping[Isolation, str]:
     root, while a zygote has to mount before it drops root. Runs its own event loop.
     """
     return asyncio.run(_rehearse(tuple(levels)))
+
+
+def try_template() -> str:
+    """Why tools have no templates here, so that each call pays for its imports; empty if they have."""
+    return asyncio.run(_template_failure())
+
+
+async def _template_failure() -> str:
+    pool = Pool(PoolSize(warm_per_kind=0))
+    try:
+        key, made = Key(_TOOL, Isolation.STRICT, ""), _recipe(Isolation.STRICT)
+        profile = templated(for_level(Isolation.STRICT))
+        pool.admit(key, replace(made, worker=replace(made.worker, template_filter=profile.program())))
+        await pool.run(key, b'{"arguments":{}}', _SECONDS, 1024)
+        return pool.template_failure(key)
+    except (ToolkeepError, ValueError) as error:
+        return str(error)
+    finally:
+        await pool.close()
 
 
 async def _rehearse(levels: tuple[Isolation, ...]) -> Mapping[Isolation, str]:

@@ -107,7 +107,7 @@ class TemplatePool:
                 return None  # It was dropped meanwhile, the call was not.
             raise
 
-    def has_failed(self, kind: str) -> str:
+    def failure(self, kind: str) -> str:
         """Why a kind has no template although it was to have one; empty if it has, or was not tried yet."""
         for name, entry in self._entries.items():
             if name[0] == kind and (error := _failure(entry)) is not None:

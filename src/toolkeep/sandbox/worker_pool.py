@@ -106,6 +106,10 @@ class Pool:
             with contextlib.suppress(RuntimeError):  # the loop was closed
                 loop.call_soon_threadsafe(part.end_templates)
 
+    def template_failure(self, key: Key) -> str:
+        """Why the workers of a key import their tool anew, in this event loop; empty if they do not."""
+        return self._of_this_loop().template_failure(key)
+
     async def run(
         self,
         key: Key,
@@ -290,6 +294,10 @@ class _LoopPool:
         self._names = {plans: name for plans, name in self._names.items() if name != kind}
         for zygote in self._zygotes.values():
             zygote.forget(kind)
+
+    def template_failure(self, key: Key) -> str:
+        """Why a key has no template although it was to have one."""
+        return self._templates.failure(self._kinds.get(key, ""))
 
     def end_templates(self) -> None:
         """End all templates; calls that run go on."""

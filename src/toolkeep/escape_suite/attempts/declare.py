@@ -42,6 +42,10 @@ DECLARED: Final[dict[str, dict[str, Attempt]]] = {}
 """All attempts, by kind and name."""
 
 
+WORKER_PIDS: Final = (1, 2)
+"""Process ids of a worker and of a template, which tell them from an unconfined control."""
+
+
 def is_inside(module: str) -> bool:
     """Whether a module is imported to act, by a worker or control, not for its declarations."""
     return module.startswith("attempts.")

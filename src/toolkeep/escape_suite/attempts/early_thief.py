@@ -5,7 +5,7 @@ import os
 import threading
 from pathlib import Path
 
-from .declare import attempt, is_inside
+from .declare import WORKER_PIDS, attempt, is_inside
 
 
 def _frame(body: bytes) -> bytes:
@@ -28,5 +28,5 @@ def _steal() -> None:
     os._exit(0)
 
 
-if is_inside(__name__) and os.getpid() == 1:
+if is_inside(__name__) and os.getpid() in WORKER_PIDS:
     threading.Thread(target=_steal, daemon=True).start()
