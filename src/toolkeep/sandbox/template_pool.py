@@ -54,6 +54,13 @@ class _Made:
     def is_stale(self) -> bool:
         return self.template.is_gone or self.zygote.is_stale() or self.code.have_changed()
 
+    async def forked(self, recipe: Recipe) -> Worker:
+        try:
+            return await self.template.fork(recipe.worker, recipe.grant)
+        except SourceGone:
+            log.warning("a fork server ended", extra={"reason": self.template.last_words})
+            raise
+
     async def close(self) -> None:
         self.code.close()
         await self.zygote.close_template(self.template)
@@ -99,7 +106,7 @@ class TemplatePool:
         try:
             # The import serves other calls too: it goes on if this one is cancelled.
             made = await asyncio.shield(entry.starting)
-            return await made.template.fork(recipe.worker, recipe.grant)
+            return await made.forked(recipe)
         except (Unsealed, SourceGone, SandboxBroken, SandboxExhausted, NotThere, OSError):
             return None
         except asyncio.CancelledError:

@@ -26,6 +26,7 @@ import signal
 import socket
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from . import linux, rootfs, template, tracing, worker
@@ -50,7 +51,6 @@ _CAPABILITIES: Final = struct.pack("=Ii24x", 0x2008_0522, 0)
 TRACED_DIRECTORY: Final = -1094
 """Directory argument of the openat calls that are injected; no descriptor, and ignored for absolute paths."""
 _EPERM: Final = -1
-_NO_GRANT: Final[worker.Grant] = {kind: [] for kind in ("read", "write", "frozen", "hidden", "run")}
 _NOTHING: Final = "0" * 16
 
 
@@ -78,6 +78,18 @@ def run(plan: worker.Prepared, zygote: Mapping[str, Any], control: socket.socket
         os._exit(1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """A worker that waits for its grant."""
+
+    pid: int
+    pidfd: int
+    ends: list[int]
+    """The host's ends of its pipes, and of its proxy's listener."""
+    mounts: int
+    """Its mount namespace."""
+
+
 class ForkServer:
     """One template and its workers."""
 
@@ -98,6 +110,8 @@ class ForkServer:
         self._children: dict[int, int] = {}
         """Pids of living workers, by pidfd."""
         self._sources = select.poll()
+        self._ahead: _Worker | None = None
+        """A worker that waits for its grant, stopped before its first instruction."""
 
     def reply(self, message: dict[str, Any]) -> None:
         """Tell the host."""
@@ -122,21 +136,8 @@ class ForkServer:
         self._paths = self._capset + len(_CAPABILITIES)
         paths = b"".join(os.fsencode(path).ljust(_PATH_BYTES, b"\0") for path, _ in _OPENED)
         tracing.write_memory(self._template, self._capset, _CAPABILITIES + paths)
-        self._try_worker()
-
-    def _try_worker(self) -> None:
-        """Make a worker that never runs: whatever this machine cannot do shows now, not in a call."""
-        child = self._release()
-        opened: list[int] = []
-        try:
-            self._furnish(child, _NO_GRANT, opened)
-            self._strip(child)
-        finally:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            for descriptor in opened:
-                os.close(descriptor)
-        self._rewind()
+        # Whatever this machine cannot do shows now, not in a call.
+        self._ahead = self._made()
 
     def _start_template(self) -> int:
         told, tell = os.pipe()
@@ -311,10 +312,10 @@ class ForkServer:
     # --- workers -------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """Event loop: orders of the host, and exits of workers."""
+        """Event loop: orders of the host, exits of workers, and in between a worker for the next call."""
         self._sources.register(self._control, select.POLLIN)
         while True:
-            for descriptor, _ in self._sources.poll():
+            for descriptor, _ in self._sources.poll(0 if self._ahead is None else None) or self._make_ahead():
                 if descriptor in self._children:
                     self._reap(descriptor)
                     continue
@@ -322,59 +323,74 @@ class ForkServer:
                 if not message:
                     os._exit(0)
                 order = json.loads(message)
-                self._fork(order["grant"], order["ticket"])
+                self._answer(order["grant"], order["ticket"])
+
+    def _make_ahead(self) -> tuple[()]:
+        self._ahead = self._made()
+        return ()
 
     def _reap(self, pidfd: int) -> None:
         self._sources.unregister(pidfd)
         os.close(pidfd)
         os.waitpid(self._children.pop(pidfd), 0)
 
-    def _fork(self, grant: worker.Grant, ticket: int) -> None:
-        """Make a worker, hand its descriptors to the host, and hold the template again."""
-        child = self._release()
-        opened: list[int] = []
-        try:
-            ends = self._furnish(child, grant, opened)
-            opened.append(os.pidfd_open(child))
-            self._strip(child)
-            tracing.detach(child)
-            watched = os.dup(opened[-1])
-            self._children[watched] = child
-            self._sources.register(watched, select.POLLIN)
-            message = json.dumps({"ticket": ticket}).encode()
-            request, reply, *listener = ends
-            socket.send_fds(self._control, [message], [request, reply, opened[-1], *listener])
-        except BaseException:
-            # A worker that is not furnished as ordered never runs.
-            os.kill(child, signal.SIGKILL)
-            raise
-        finally:
-            for descriptor in opened:
-                os.close(descriptor)
-        self._rewind()
+    def _answer(self, grant: worker.Grant, ticket: int) -> None:
+        """Give a worker its grant, let it go, and hand its descriptors to the host."""
+        made, self._ahead = self._ahead or self._made(), None
+        self._grant(made.mounts, grant)
+        os.close(made.mounts)
+        tracing.detach(made.pid)
+        self._children[made.pidfd] = made.pid
+        self._sources.register(made.pidfd, select.POLLIN)
+        request, reply, *listener = made.ends
+        message = json.dumps({"ticket": ticket}).encode()
+        socket.send_fds(self._control, [message], [request, reply, made.pidfd, *listener])
+        for descriptor in made.ends:
+            os.close(descriptor)
 
-    def _furnish(self, child: int, grant: worker.Grant, opened: list[int]) -> list[int]:
+    def _made(self) -> "_Worker":
+        """A worker without a grant, stopped before its first instruction; and the template held again.
+
+        One that is not what it must be never runs: the exception ends this process, and all of its namespace.
+        """
+        child = self._release()
+        # Kept open: after `_strip` nobody can look into it any more.
+        mounts = self._open_namespace(child, "mnt")
+        ends = self._furnish(child, mounts)
+        self._strip(child)
+        self._rewind()
+        return _Worker(child, os.pidfd_open(child), ends, mounts)
+
+    def _furnish(self, child: int, mounts: int) -> list[int]:
         """Give a worker what is its own; the host's ends of its pipes, and of its proxy's listener."""
         os.setpgid(child, child)
         for kind, most in self._later:
             resource.prlimit(child, kind, (most, most))
+        proc = self._proc_of(child) if self._plan.has_proc else -1
+        with self._inside(mounts):
+            if proc >= 0:
+                linux.attach_tree(proc, rootfs.PROC)
+                os.close(proc)
+            ends = self._mount_scratch(child)
+        return [*ends, *(self._listen(child) if self._plan.connects else ())]
+
+    def _grant(self, mounts: int, grant: worker.Grant) -> None:
+        """Attach what is granted to a worker's mounts."""
         trees = self._granted_trees(grant)
-        proc = self._proc_of(child) if self._plan.has_proc else None
-        namespace = self._open_namespace(child, "mnt")
-        try:
-            linux.setns(namespace, linux.CLONE_NEWNS)
-            try:
-                if proc is not None:
-                    linux.attach_tree(proc, rootfs.PROC)
+        if trees:
+            with self._inside(mounts):
                 self._show(trees, grant)
-                ends = self._mount_scratch(child, opened)
-            finally:
-                linux.setns(self._home, linux.CLONE_NEWNS)
+        for tree in trees.values():
+            os.close(tree)
+
+    @contextlib.contextmanager
+    def _inside(self, mounts: int) -> Iterator[None]:
+        """Be in the mount namespace of a worker."""
+        linux.setns(mounts, linux.CLONE_NEWNS)
+        try:
+            yield
         finally:
-            os.close(namespace)
-            for descriptor in (*trees.values(), *(() if proc is None else (proc,))):
-                os.close(descriptor)
-        return [*ends, *(self._listen(child, opened) if self._plan.connects else ())]
+            linux.setns(self._home, linux.CLONE_NEWNS)
 
     def _proc_of(self, child: int) -> int:
         """A procfs of a worker's pid namespace, attached nowhere."""
@@ -448,7 +464,7 @@ class ForkServer:
         rootfs.hide(grant["hidden"])
         rootfs.freeze(grant["frozen"])
 
-    def _mount_scratch(self, child: int, opened: list[int]) -> list[int]:
+    def _mount_scratch(self, child: int) -> list[int]:
         """Mount the worker's scratch folder and its shared memory; open its pipes for both sides."""
         options = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
         linux.mount("tmpfs", rootfs.SCRATCH, "tmpfs", options, self._plan.scratch or "size=4k,mode=700")
@@ -457,8 +473,10 @@ class ForkServer:
         # A writer cannot open a pipe without a reader, which is this process at first.
         reader = os.open(_REQUEST, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            opened.append(os.open(_REQUEST, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-            opened.append(os.open(_REPLY, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+            ends = [
+                os.open(_REQUEST, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC),
+                os.open(_REPLY, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC),
+            ]
             registers = tracing.Registers(self._machine, child)
             for number, (_, flags) in enumerate(_OPENED):
                 path_at = self._paths + number * _PATH_BYTES
@@ -474,9 +492,9 @@ class ForkServer:
             linux.unmount(rootfs.SCRATCH)
         if self._plan.shared_memory:
             linux.mount("tmpfs", self._plan.shared_memory, "tmpfs", options, self._plan.scratch)
-        return opened[-2:]
+        return ends
 
-    def _listen(self, child: int, opened: list[int]) -> list[int]:
+    def _listen(self, child: int) -> list[int]:
         """Listening socket of the egress proxy, in the worker's own network namespace."""
         namespace = self._open_namespace(child, "net")
         try:
@@ -488,8 +506,7 @@ class ForkServer:
                 linux.setns(self._home_network, linux.CLONE_NEWNET)
         finally:
             os.close(namespace)
-        opened.append(listener.detach())
-        return opened[-1:]
+        return [listener.detach()]
 
     def _strip(self, child: int) -> None:
         """Drop the capabilities that its user namespace brought; check that it is confined."""
