@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from measures.lane_process import Held, LaneProcess, Peak, Slice, adopt_orphans
 from measures.sandbox_lane import BENCH, KEYS, MANY, is_installed
@@ -24,6 +25,7 @@ REFERENCE, LIVE, READ_FILE = "by reference", "live", "read_file"
 RIVALS = ("bwrap", "sandlock", "cold")
 MIB = 1 << 20
 HERE = BENCH.parent
+T = TypeVar("T")
 MEMORY_CALLS = 20
 USE_UP_S = 1.0
 
@@ -40,11 +42,17 @@ class Plan:
 
     def lanes(self, *names: str, compared: Iterable[str] = ()) -> dict[str, tuple[str, Path]]:
         """Lane and checkout by title: what is installed here, and what is compared of the other checkout."""
-        found = {name: (name, HERE) for name in names if is_installed(name)}
+        here = [name for name in names if is_installed(name)]
+        if missing := [name for name in names if name not in here]:
+            print_notes([f"not installed: {'; '.join(missing)}"])
+        found = {name: (name, HERE) for name in here}
         if self.against:
-            other = self.against.resolve().name
-            found |= {f"{name}, {other}": (name, self.against) for name in compared}
+            found |= {self.there(name): (name, self.against) for name in compared if name in here}
         return found
+
+    def there(self, name: str) -> str:
+        """The title of a lane of the other checkout."""
+        return f"{name}, {self.against.resolve().name}" if self.against else ""
 
 
 def main() -> None:
@@ -70,13 +78,13 @@ def main() -> None:
 
 def _light(plan: Plan) -> None:
     names = [f"light, {kind}" for kind in (REFERENCE, LIVE, *RIVALS)]
-    lanes = plan.lanes(*names, READ_FILE, compared=[names[0], READ_FILE])
+    lanes = plan.lanes(*names, READ_FILE, compared=[*names[:2], READ_FILE])
     _sustained("A light function", lanes, plan, beside=["light, bwrap", "light, cold", names[0]])
 
 
 def _pandas(plan: Plan) -> None:
     names = [f"pandas, {kind}" for kind in (REFERENCE, LIVE, *RIVALS)]
-    lanes = plan.lanes(*names, compared=names[:1])
+    lanes = plan.lanes(*names, compared=names[:2])
     _sustained(
         "A function whose module imports pandas", lanes, plan, beside=["pandas, bwrap", "pandas, cold"]
     )
@@ -86,6 +94,8 @@ def _sustained(
     title: str, named: Mapping[str, tuple[str, Path]], plan: Plan, *, beside: Sequence[str]
 ) -> None:
     """Back to back, so many in flight; the lanes take turns in rounds."""
+    if not named:
+        return
     beside = [name for name in beside if name in named]
     with ExitStack() as stack:
         lanes = {name: stack.enter_context(LaneProcess(*lane)) for name, lane in named.items()}
@@ -101,10 +111,10 @@ def _sustained(
 
 
 def _interleaved(
-    lanes: Mapping[str, LaneProcess], rounds: int, turn: Callable[[LaneProcess], Slice]
-) -> dict[str, list[Slice]]:
+    lanes: Mapping[str, LaneProcess], rounds: int, turn: Callable[[LaneProcess], T]
+) -> dict[str, list[T]]:
     """Each lane once a round, another one first each time, all others idle."""
-    found: dict[str, list[Slice]] = {name: [] for name in lanes}
+    found: dict[str, list[T]] = {name: [] for name in lanes}
     names = list(lanes)
     for lane in lanes.values():
         lane.settle()
@@ -119,6 +129,7 @@ def _interleaved(
 def _print_sustained(title: str, found: Mapping[str, list[Slice]], beside: Sequence[str]) -> None:
     rates = {name: [one.rate for one in slices] for name, slices in found.items()}
     used = {name: [one.processor_of_a_call_s for one in slices] for name, slices in found.items()}
+    rivals = [name for name in beside if _last(name) in RIVALS]
     rows = []
     for name, slices in found.items():
         latencies = [latency for one in slices for latency in one.latencies_s]
@@ -129,11 +140,12 @@ def _print_sustained(title: str, found: Mapping[str, list[Slice]], beside: Seque
                 *(f"{percentile(latencies, part) * 1e3:.1f}" for part in (0.5, 0.99)),
                 f"{median(used[name]) * 1e3:.1f}",
                 *(f"{median_ratio(rates[name], rates[other]):.2f}" for other in beside),
-                *(f"{median_ratio(used[name], used[other]):.2f}" for other in beside),
+                *(f"{median_ratio(used[name], used[other]):.2f}" for other in rivals),
             ]
         )
     heads = ["", "calls/s", "p50 ms", "p99 ms", "cpu ms"]
-    heads += [f"{what} × {_last(other)}" for what in ("rate", "cpu") for other in beside]
+    heads += [f"rate × {_last(other)}" for other in beside]
+    heads += [f"cpu × {_last(other)}" for other in rivals]
     print_table(title, heads, rows)
 
 
@@ -149,8 +161,7 @@ def _pause(plan: Plan) -> None:
         lanes = {name: stack.enter_context(LaneProcess(*lane)) for name, lane in named.items()}
         for lane in lanes.values():
             lane.run(calls=2)
-        slices = _interleaved(lanes, plan.samples, lambda lane: lane.run(calls=1))
-    times = {name: [one.latencies_s[0] for one in found] for name, found in slices.items()}
+        times = _interleaved(lanes, plan.samples, LaneProcess.call_once)
     rows = [
         [
             name,
@@ -166,33 +177,23 @@ def _first_call(plan: Plan) -> None:
     """Processes that make one call, in turn."""
     names = [f"light, {kind}" for kind in (REFERENCE, LIVE)]
     named = plan.lanes(*names, "light, bwrap", compared=names)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in named}
     with ExitStack() as stack:
         lanes = {name: stack.enter_context(LaneProcess(*lane)) for name, lane in named.items()}
         for lane in lanes.values():
-            lane.run(calls=1)  # a user's second process: bytecode and state folder are there
-        for number in range(plan.samples):
-            for place in range(len(lanes)):
-                name = list(lanes)[(place + number) % len(lanes)]
-                lanes[name].end()
-                start = time.perf_counter()
-                lanes[name].start()
-                call = lanes[name].run(calls=1).latencies_s[0]
-                found[name].append((call, time.perf_counter() - start))
-                lanes[name].settle()
+            lane.call_once()  # bytecode and state folder are there before, as for a user's second process
+        found = _interleaved(lanes, plan.samples, _restarted)
+    calls = {name: [call for call, _ in times] for name, times in found.items()}
+    wholes = {name: [whole for _, whole in times] for name, times in found.items()}
     rows = []
-    for name, both in found.items():
-        there = next((other for other in found if other != name and other.startswith(f"{name}, ")), name)
-        calls, wholes = zip(*both, strict=True)
-        their_calls, their_wholes = zip(*found[there], strict=True)
+    for name in found:
+        there = plan.there(name)
         rows.append(
             [
                 name,
-                f"{median(calls) * 1e3:.0f}",
-                f"{median(wholes) * 1e3:.0f}",
+                *(f"{median(times[name]) * 1e3:.0f}" for times in (calls, wholes)),
                 *(
-                    f"{median_ratio(mine, theirs):.2f}" if there != name else ""
-                    for mine, theirs in ((calls, their_calls), (wholes, their_wholes))
+                    f"{median_ratio(times[name], times[there]):.2f}" if there in times else ""
+                    for times in (calls, wholes)
                 ),
             ]
         )
@@ -204,6 +205,15 @@ def _first_call(plan: Plan) -> None:
             "× there: beside the other checkout, within rounds",
         ]
     )
+
+
+def _restarted(lane: LaneProcess) -> tuple[float, float]:
+    """Of a new process: its first call, and from its start to the answer."""
+    lane.end()
+    start = time.perf_counter()
+    lane.start()
+    call = lane.call_once()
+    return call, time.perf_counter() - start
 
 
 def _memory(plan: Plan) -> None:
@@ -247,8 +257,8 @@ def _keys(plan: Plan) -> None:
     heads = [
         "",
         "calls/s",
-        "most processes",
-        "most Pss MiB",
+        "processes",
+        "Pss MiB",
         *(f"rate × {_last(one)}" for one in list(rates)[1:]),
     ]
     print_table("1,000 keys in rotation, 8 in flight", heads, rows)

@@ -101,6 +101,7 @@ class LaneProcess:
         process = self._running()
         started = descendants(process.pid)
         process.communicate()
+        _LANES.discard(process.pid)
         if process.returncode:
             raise RuntimeError(f"{self._lane} ended with {process.returncode}")
         deadline = time.monotonic() + _SETTLED_S
@@ -114,14 +115,16 @@ class LaneProcess:
         """Let it call; see `measures.sandbox_lane`. All other lanes are idle meanwhile."""
         reap_orphans()
         before = _processor_below()
-        process = self._running()
-        if process.stdin is None:
-            raise RuntimeError("no pipe")
-        process.stdin.write(json.dumps([in_flight, seconds, calls]) + "\n")
-        process.stdin.flush()
+        self._ask(in_flight, seconds, calls)
         elapsed, latencies = self._answer()
         reap_orphans()
         return Slice(elapsed_s=elapsed, processor_s=_processor_below() - before, latencies_s=latencies)
+
+    def call_once(self) -> float:
+        """How long one call takes; its processor time is not looked at."""
+        self._ask(1, 0, 1)
+        _, [latency] = self._answer()
+        return float(latency)
 
     def settle(self) -> None:
         """Wait until it makes nothing ready any more, so that it takes nothing from the next one."""
@@ -139,6 +142,13 @@ class LaneProcess:
         """All that it started and that still lives, itself left out."""
         started = descendants(self._running().pid)
         return Held(processes=len(started), proportional_bytes=sum(map(proportional_bytes, started)))
+
+    def _ask(self, in_flight: int, seconds: float, calls: int) -> None:
+        process = self._running()
+        if process.stdin is None:
+            raise RuntimeError("no pipe")
+        process.stdin.write(json.dumps([in_flight, seconds, calls]) + "\n")
+        process.stdin.flush()
 
     def _answer(self) -> Any:
         process = self._running()

@@ -203,11 +203,13 @@ LANES: dict[str, Lane] = {
 
 
 def is_installed(lane: str) -> bool:
-    """Whether what the lane compares with is here."""
-    rival = lane.rpartition(", ")[2]
-    if rival == "bwrap":
-        return shutil.which(rival) is not None
-    return rival != "sandlock" or importlib.util.find_spec(rival) is not None
+    """Whether what the lane needs beside toolkeep is here."""
+    needs_pandas, rival = lane.startswith("pandas"), lane.rpartition(", ")[2]
+    if needs_pandas and not importlib.util.find_spec("pandas"):
+        return False
+    if rival == "sandlock":
+        return importlib.util.find_spec(rival) is not None
+    return rival != "bwrap" or shutil.which(rival) is not None
 
 
 async def _serve(lane: Lane) -> None:
