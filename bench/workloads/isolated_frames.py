@@ -4,7 +4,7 @@ from toolkeep import tool
 from workloads import frames
 
 
-@tool(side_effects=["None"], constraints={"required_isolation": "strict"})
+@tool(side_effects=["None"], constraints={"required_isolation": "strict", "max_execution_time": 600})
 def total_strict(a: int, b: int) -> int:
     """Add in a confined process, by way of a data frame.
 
