@@ -90,6 +90,7 @@ class LaneProcess:
             text=True,
             env=environment,
             cwd=project,
+            start_new_session=True,  # the kernel may share processors between sessions: one for each lane
         )
         _LANES.add(self._process.pid)
         toolkeep = self._answer()
