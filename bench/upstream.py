@@ -32,7 +32,7 @@ from measures.mcp_load import (
     http_server,
     stdio_server,
 )
-from measures.processor import processor_seconds
+from measures.process_tree import processor_seconds
 from measures.statistics import median, median_ratio
 from tables import print_notes, print_table
 

@@ -25,7 +25,7 @@ def add_standard(a: int, b: int) -> int:
     return a + b
 
 
-@tool(side_effects=["None"], constraints={"required_isolation": "strict"})
+@tool(side_effects=["None"], constraints={"required_isolation": "strict", "max_execution_time": 600})
 def add_strict(a: int, b: int) -> int:
     """Add in a confined process.
 

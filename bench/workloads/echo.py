@@ -1,8 +1,0 @@
-"""A tool that gives back what it is given."""
-
-from typing import Any
-
-
-def echo(value: Any) -> Any:
-    """The value."""
-    return value
