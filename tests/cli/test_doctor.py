@@ -28,6 +28,7 @@ Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
 Memory of tools that start processes: bounded by a cgroup
 Hosts of confined tools: those that a call may reach, through a proxy
+Imports of confined tools: once for each tool and agent, in a sealed template
 Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
 Mechanisms
@@ -56,6 +57,7 @@ Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
 Memory of tools that start processes: bounded by a cgroup
 Hosts of confined tools: those that a call may reach, through a proxy
+Imports of confined tools: in each call, because there are no templates here: strict is not available
 Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
 Mechanisms
@@ -100,6 +102,7 @@ Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
 Memory of tools that start processes: not bounded, so that they are not run
 Hosts of confined tools: those that a call may reach, through a proxy
+Imports of confined tools: in each call, because there are no templates here: strict is not available
 Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
 Mechanisms
@@ -135,6 +138,7 @@ Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
 Memory of tools that start processes: bounded by a cgroup
 Hosts of confined tools: those that a call may reach, through a proxy
+Imports of confined tools: IMPORTS
 Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
 Mechanisms
@@ -209,6 +213,7 @@ def run_on(
     host = doctor.Host(python="3.11.9", kernel="Linux 6.8.0", processor="x86_64", user=user)
     monkeypatch.setattr(doctor, "this_host", lambda: host)
     monkeypatch.setattr(doctor, "probe", lambda: found or machine_without(absent))
+    monkeypatch.setattr(doctor, "try_template", lambda: "")
     return CliRunner().invoke(cli, ["doctor", *arguments], prog_name="toolkeep", catch_exceptions=False)
 
 

@@ -78,7 +78,7 @@ def command(*, is_attack: bool, as_json: bool) -> None:
     secrets that are made for them. Exit status 0 if nothing got out that a level promises to keep in.
     """
     host, findings = this_host(), probe()
-    failure = try_template() if findings.is_available(Isolation.STRICT) else "no level for them"
+    failure = try_template() if findings.is_available(Isolation.STRICT) else "strict is not available"
     if not as_json:
         _print(host, findings, failure)
     data, is_contained = _attacked(findings, as_json=as_json) if is_attack else ({}, True)

@@ -485,13 +485,16 @@ def odd_files(top: Path) -> Iterator[Path]:
 
 
 def processes_named(name: str) -> list[int]:
-    """Pids of living processes with this name."""
+    """Pids of processes with this name that can run: no zombies, and none that its tracer holds.
+
+    A template is held for ever, and so is a worker that waits for its grant.
+    """
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 is_named = (entry / "comm").read_text().strip() == name
-                is_zombie = "\nState:\tZ" in (entry / "status").read_text()
-                if is_named and not is_zombie:
+                status = (entry / "status").read_text()
+                if is_named and not any(state in status for state in ("\nState:\tZ", "\nState:\tt")):
                     found.append(int(entry.name))
     return found

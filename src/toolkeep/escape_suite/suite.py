@@ -25,7 +25,7 @@ from toolkeep.escape_suite.host import ENCLOSURE, SECRET
 from toolkeep.sandbox.container_check import FLAGS, PROC_FLAG, is_container
 from toolkeep.sandbox.isolation_levels import Isolation
 
-KIND_SECONDS: Final = 240.0
+KIND_SECONDS: Final = 480.0
 """Time limit of one kind; the slowest takes about 30 s of an idle core."""
 
 _AT_ONCE: Final = 4

@@ -10,7 +10,7 @@ from .system import EARLY_MARK, take_name
 
 @attempt("tree-kill", "left", calls=2)
 def run_between_calls(early_mark: str) -> str:
-    """An idle worker with the tool imported, waiting for the next call, would carry its name."""
+    """An idle worker with the tool imported, which runs until the next call, would carry its name."""
     return "answered"
 
 
