@@ -38,7 +38,7 @@ DEFAULT_ENVIRONMENT: Final = (
     ("TMPDIR", SCRATCH),
 )
 
-IMPORTS_VARIABLE: Final = "TOOLKEEP_IMPORTS"
+IMPORTS_VARIABLE: Final = "_TOOLKEEP_IMPORTS"
 """Variable that tells processes spawned by `multiprocessing` in a worker where its modules are."""
 
 
