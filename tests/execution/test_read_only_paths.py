@@ -92,6 +92,23 @@ def test_a_folder_that_is_too_large_to_look_through_is_not_granted(
     assert read_only_inside(work, is_deep=False) == []
 
 
+def test_what_is_installed_in_a_folder_that_is_too_large_is_held_down_whole(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository(work / "src", "hooks")
+    for folder in (".venv/lib", "web/node_modules/left-pad"):
+        (work / folder).mkdir(parents=True)
+        (work / folder / "a").touch()
+    (work / ".venv" / "pyvenv.cfg").touch()
+    repository(work / ".venv", "hooks")
+    assert read_only_inside(work) == [".venv/", ".venv/.git", "src/", "src/.git"]
+    monkeypatch.setattr(module, "PROTECTED_ENTRIES", 7)
+    assert read_only_inside(work) == [".venv", "src/", "src/.git", "web/", "web/node_modules"]
+    monkeypatch.setattr(module, "PROTECTED_ENTRIES", 4)
+    with pytest.raises(ValueError, match="too much to look through"):
+        read_only_inside(work)
+
+
 def test_a_folder_is_not_granted_with_one_that_cannot_be_looked_into(work: Path) -> None:
     """A tool could have closed it, or can open it again: both are the same user."""
     (work / "out" / "closed" / ".git").mkdir(parents=True)

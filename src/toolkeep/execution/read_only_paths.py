@@ -37,7 +37,7 @@ def read_only_inside(folder: str, trusted: TrustedPaths, agent: str, *, is_deep:
     for name in (folder, *bind_mount_aliases(folder)):
         watch(name)  # Before the tool can write a module there.
     held = [one.path for one in trusted_inside(folder, trusted, agent)]
-    names = _TREES.protected(folder, frozenset(held)) if is_deep else _direct(folder)
+    names = _TREES.read_only(folder, frozenset(held)) if is_deep else _direct(folder)
     for path in dict.fromkeys((*held, *names)):
         yield path
         above = os.path.dirname(path)
@@ -132,6 +132,12 @@ class _Listing(NamedTuple):
     folders: tuple[str, ...]
     protected: tuple[str, ...]
     entries: int
+    is_installed: bool = False
+    """Whether an installer made it: a virtual environment, or the packages of node."""
+
+
+class _TooMany(ValueError):
+    """More entries than are looked through."""
 
 
 class _Trees:
@@ -146,22 +152,37 @@ class _Trees:
         self._lock = threading.Lock()
         self._listed: dict[str, _Listing] = {}
 
-    def protected(self, folder: str, held: frozenset[str]) -> list[str]:
-        """Protected paths below a folder, outside of what is protected anyway."""
-        found: list[str] = []
-        left, seen = [folder], 0
+    def read_only(self, folder: str, held: frozenset[str]) -> list[str]:
+        """Paths to make read-only below a folder, outside of what is protected anyway.
+
+        These are the protected names. In a folder that holds too much to look through, what was installed
+        in it is made read-only as a whole, and is not looked into.
+        """
         with self._lock:
             if len(self._listed) > PROTECTED_ENTRIES:
                 self._listed.clear()
-            while left:
-                listing = self._listing(left.pop())
-                seen += listing.entries
-                if seen > PROTECTED_ENTRIES:
-                    raise ValueError("its folder holds too much to look through; grant a folder below it")
-                found += listing.protected
-                # Symlinks are not followed, so the walk stays inside the folder and ends.
-                left += (path for path in listing.folders if path not in held)
+            try:
+                found = self._protected(folder, held, holds_installed=False)
+            except _TooMany:
+                found = self._protected(folder, held, holds_installed=True)
         return list(_without_links(found))
+
+    def _protected(self, folder: str, held: frozenset[str], *, holds_installed: bool) -> list[str]:
+        found: list[str] = []
+        left, seen = [folder], 0
+        while left:
+            place = left.pop()
+            listing = self._listing(place)
+            if holds_installed and listing.is_installed and place != folder:
+                found.append(place)
+                continue
+            seen += listing.entries
+            if seen > PROTECTED_ENTRIES:
+                raise _TooMany("its folder holds too much to look through; grant a folder below it")
+            found += listing.protected
+            # Symlinks are not followed, so the walk stays inside the folder and ends.
+            left += (path for path in listing.folders if path not in held)
+        return found
 
     def _listing(self, folder: str) -> _Listing:
         known = self._listed.get(folder)
@@ -188,10 +209,12 @@ def _list(folder: str, stamp: _Stamp | None) -> _Listing:
     folders: list[str] = []
     protected: list[str] = []
     entries = 0
+    is_installed = os.path.basename(folder) == "node_modules"
     try:
         with os.scandir(folder) as found:
             for entry in found:
                 entries += 1
+                is_installed = is_installed or entry.name == "pyvenv.cfg"
                 # Case-insensitively: on such a file system `.GIT` is `.git`.
                 if entry.name.casefold() in _PROTECTED:
                     protected.append(entry.path)
@@ -206,4 +229,4 @@ def _list(folder: str, stamp: _Stamp | None) -> _Listing:
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):
             return _Listing(None, (), (), entries)
         raise ValueError("its folder holds another that is nested too deep; remove that") from error
-    return _Listing(stamp, tuple(folders), tuple(protected), entries)
+    return _Listing(stamp, tuple(folders), tuple(protected), entries, is_installed)

@@ -23,6 +23,7 @@ _EVENT: Final = struct.Struct("=iIII")
 _FOLDERS: Final = 4096
 """More folders of code than this are not watched: such a tool has no template."""
 _READ_BYTES: Final = 1 << 16
+"""Read at once: some thousand events, and more than any single one."""
 _BYTECODE: Final = "__pycache__"
 
 

@@ -38,7 +38,7 @@ DEFAULT_ENVIRONMENT: Final = (
     ("TMPDIR", SCRATCH),
 )
 
-IMPORTS_VARIABLE: Final = "TOOLKEEP_IMPORTS"
+IMPORTS_VARIABLE: Final = "_TOOLKEEP_IMPORTS"
 """Variable that tells processes spawned by `multiprocessing` in a worker where its modules are."""
 
 
@@ -67,16 +67,15 @@ class ResourceLimits:
     reserved_bytes: int = 0
     """Extra writable address space that each process of a persistent program may reserve without using it."""
 
-    def to_json(self, *, has_processes: bool) -> dict[str, int]:
+    def to_json(self, *, may_reserve: bool) -> dict[str, int]:
         """The limits as the guest applies them.
 
-        Workers that start programs get RLIMIT_DATA instead of RLIMIT_AS: runtimes such as V8 or the JVM
-        reserve gigabytes of address space and use little of it. What bounds their memory is a cgroup or a
-        watch.
+        `may_reserve` applies RLIMIT_DATA instead of RLIMIT_AS: runtimes such as V8 or the JVM reserve
+        gigabytes of address space and use little of it. RLIMIT_DATA does not count shared memory.
         """
         limits = asdict(self)
         reserved = limits.pop("reserved_bytes")
-        if has_processes:
+        if may_reserve:
             limits["data_bytes"] = limits.pop("memory_bytes") + reserved
         return limits
 
@@ -199,9 +198,9 @@ class WorkerPlan:
     def to_json(self, *, is_template: bool = False) -> dict[str, Any]:
         """The message that prepares a zygote for such workers, or for a template of them."""
         has_scratch = self.level is not Isolation.RESTRICTED
-        limits = self.limits.to_json(has_processes=self.has_processes) | (
-            {} if has_scratch else {"scratch_bytes": 0}
-        )
+        # A watch sees shared memory only when it looks; a cgroup counts it as it is taken.
+        may_reserve = self.is_persistent or self.memory_by is Mechanism.MEMORY_CGROUP
+        limits = self.limits.to_json(may_reserve=may_reserve) | ({} if has_scratch else {"scratch_bytes": 0})
         return {
             "tool": self.tool,
             "import_paths": self.import_paths,

@@ -253,6 +253,8 @@ RUN_COMMAND: Final = _defined(
     side_effects=["FsRead", "FsWrite", "ProcessSpawn"],
     capabilities=["fs.read", "fs.write", "process.spawn"],
     constraints={**_STRICT, "max_execution_time": 310},
+    # Runtimes with a JIT compiler, such as node, do not start in the default of 512 MiB of address space.
+    resource_bounds={"max_memory": 1 << 30},
     required_permissions=["tool.system.run"],
 )
 

@@ -32,6 +32,7 @@ from typing import Any, Final, NoReturn
 from . import linux, rootfs, template, tracing, worker
 
 _MESSAGE_BYTES: Final = 1 << 17
+"""Receive buffer for one order, as in the zygote: a grant with its paths."""
 _FORK_FLAGS: Final = 0x0120_0000 | signal.SIGCHLD
 """What glibc's fork passes to clone: CHILD_SETTID, CHILD_CLEARTID and the signal at exit."""
 _NEW_NAMESPACES: Final = (
@@ -45,6 +46,7 @@ _REPLY: Final = f"{rootfs.SCRATCH}/out"
 _OPENED: Final = ((_REQUEST, os.O_RDONLY), (_REPLY, os.O_WRONLY), (os.devnull, os.O_RDWR))
 """What a worker gets as descriptors 0, 1 and 2. The pipes have a name only until it has them."""
 _PATH_BYTES: Final = 32
+"""Room for each of these paths and a zero; a multiple of eight, because memory is written by words."""
 _PR_SET_DUMPABLE: Final = 4
 _CAPABILITIES: Final = struct.pack("=Ii24x", 0x2008_0522, 0)
 """Header and empty sets of capset(2), for the calling process."""

@@ -26,7 +26,7 @@ from typing import Any, Final
 FILE_MODULE: Final = "__toolkeep_main__"
 """Module name of a script. Not `__main__`, so that code below that guard does not run."""
 
-_IMPORTS_VARIABLE: Final = "TOOLKEEP_IMPORTS"
+_IMPORTS_VARIABLE: Final = "_TOOLKEEP_IMPORTS"
 """Environment variable of workers that may start processes: their tool and packages, as JSON."""
 
 _OURS: Final = str(Path(__file__).resolve().parents[2])
