@@ -309,8 +309,8 @@ class SandboxRunner:
         """Build the zygote and worker plans."""
         is_live_tool = is_live(tool.runner)
         is_ours = _is_built_in(tool) or _is_command(tool)
-        preload = _preloaded(tool.runner) if is_live_tool else _TOOLS if is_ours else ()
         reference = find_reference(tool.runner) if is_live_tool else _target(tool)
+        preload = _preloaded(tool.runner) if is_live_tool else _TOOLS if is_ours else ()
         code = find_code(reference, self._searched(tool))
         if level is not Isolation.STANDARD:
             # Code is mounted as whole folders: toolkeep's own keys and databases must not lie in one.
@@ -357,9 +357,10 @@ def _holds_pydantic(module: ModuleType) -> bool:
     for value in list(vars(module).values()):
         # Exact types: reading an attribute of any other object may run its code.
         if type(value) is ModuleType:
-            home = value.__name__
+            home = vars(value).get("__name__")
         else:
-            home = (value if type(value) in (FunctionType, type) else type(value)).__module__
+            known = value if type(value) in (FunctionType, type) else type(value)
+            home = getattr(known, "__module__", "")
         if str(home).partition(".")[0] == "pydantic":
             return True
     return False
