@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.sandbox.workers import Caller, until
+from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
 from toolkeep.sandbox.plan import Grant, Recipe, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.seccomp_filters import for_level, templated
@@ -133,8 +134,8 @@ KEPT = {
     "timer": "import signal\nkept = []\nsignal.signal(signal.SIGALRM, lambda *_: kept.append('rang'))\n"
     "signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)\ndef put(s): kept.append(s)\ndef get(): return ''.join(kept)",
 }
-SEALED = {"folder", "thread", "timer"}
-"""What a fork leaves behind, or what does not exist: the others cannot be sealed."""
+SEALED = {"thread", "timer"}
+"""What a fork leaves behind; the others cannot be sealed."""
 
 
 @pytest.mark.parametrize("kept", KEPT)
@@ -240,6 +241,33 @@ def test_a_write_root_inside_a_folder_that_is_read_stays_read_only(code: Path, t
 
     denied, granted = asyncio.run(main())
     assert (denied.ending, granted.ending) == (Ending.RAISED, Ending.OK)
+
+
+def test_a_granted_folder_that_is_gone_costs_its_own_call_alone(code: Path, tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    (top / "inner").mkdir(parents=True)
+    source = "import time\ndef go(seconds):\n    time.sleep(seconds)\n    return 'slept'\n"
+
+    async def main() -> None:
+        async with calling() as here:
+            roots = (str(top),)
+            await here.call(made(code, source, grant=Grant(), read=roots), seconds=0)
+            (entry,) = part_of(here)._templates._entries.values()
+            running = asyncio.ensure_future(
+                here.call(made(code, source, grant=Grant(), read=roots), seconds=1)
+            )
+            await asyncio.sleep(0.2)
+            gone = made(code, source, grant=Grant(read=(str(top / "inner"),)), read=roots)
+            (top / "inner").rmdir()
+            with pytest.raises(SandboxBroken):
+                await entry.starting.result().template.fork(gone.worker, gone.grant)
+            assert (await running).value == "slept"
+            assert (
+                await here.call(made(code, source, grant=Grant(), read=roots), seconds=0)
+            ).value == "slept"
+            assert living(here) == 1
+
+    asyncio.run(main())
 
 
 def test_a_worker_that_may_start_processes_has_its_own_proc_and_ends_with_them(code: Path) -> None:

@@ -25,7 +25,7 @@ import select
 import signal
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -243,12 +243,17 @@ class ForkServer:
 
     def _release(self) -> int:
         """Let the held fork run; the child is stopped before its first instruction."""
-        tracing.resume_to_syscall(self._template)
         born = (tracing.EVENT_FORK, tracing.EVENT_CLONE)
-        stop = tracing.wait_for(self._template, tracing.EVENT_SECCOMP, *born)
-        if stop.event == tracing.EVENT_SECCOMP:  # The filter is asked after a change of the arguments.
+        stop = tracing.Stop(self._template, 0)
+        while stop.event not in born:
             tracing.resume_to_syscall(self._template)
-            tracing.wait_for(self._template, *born)
+            # 0 is the end of the call without a child. The filter is asked once more after a change of the
+            # arguments.
+            stop = tracing.wait_for(self._template, 0, tracing.EVENT_SECCOMP, *born)
+            if not stop.event:
+                number = -tracing.Registers(self._machine, self._template).result
+                self._hold_again()
+                raise OSError(number, f"clone: {os.strerror(number)}")
         child = tracing.event_child(self._template)
         tracing.wait_for(child, tracing.EVENT_STOP)
         return child
@@ -257,6 +262,9 @@ class ForkServer:
         """Put the template in front of its fork again; not one instruction of its own runs."""
         tracing.resume_to_syscall(self._template)
         tracing.wait_for(self._template)
+        self._hold_again()
+
+    def _hold_again(self) -> None:
         again = self._held.copy()
         again.set_call(self._machine.clone, self._fork_arguments)
         again.write(self._template)
@@ -272,12 +280,18 @@ class ForkServer:
             "filter": (status["Seccomp"], "2"),
             "new privileges": (status["NoNewPrivs"], "1"),
             "pending signals": ({status["SigPnd"], status["ShdPnd"]}, {_NOTHING}),
+            # Mounts that a worker's own ones cover can still be reached from inside.
+            "a working folder": (self._place("cwd"), self._place("root")),
             "open files": (self._open_files(), []),
             "shared memory": (list(self._shared_memory()), []),
         }
         wrong = [name for name, (found, wanted) in facts.items() if found != wanted]
         if wrong:
             raise Unsealed(f"after its import it has {', '.join(wrong)} that its workers would share")
+
+    def _place(self, name: str) -> tuple[int, int]:
+        found = os.stat(f"{self._template}/{name}", dir_fd=self._proc)
+        return found.st_dev, found.st_ino
 
     def _status(self, pid: int) -> dict[str, str]:
         lines = (line.partition(":") for line in self._read(f"{pid}/status").splitlines())
@@ -327,8 +341,12 @@ class ForkServer:
                 order = json.loads(message)
                 self._answer(order["grant"], order["ticket"])
 
-    def _make_ahead(self) -> tuple[()]:
-        self._ahead = self._made()
+    def _make_ahead(self) -> Sequence[tuple[int, int]]:
+        """Make a worker ahead; where that fails, wait for the order that will say so."""
+        try:
+            self._ahead = self._made()
+        except OSError:
+            return self._sources.poll()
         return ()
 
     def _reap(self, pidfd: int) -> None:
@@ -338,30 +356,53 @@ class ForkServer:
 
     def _answer(self, grant: worker.Grant, ticket: int) -> None:
         """Give a worker its grant, let it go, and hand its descriptors to the host."""
-        made, self._ahead = self._ahead or self._made(), None
-        self._grant(made.mounts, grant)
-        os.close(made.mounts)
-        tracing.detach(made.pid)
-        self._children[made.pidfd] = made.pid
-        self._sources.register(made.pidfd, select.POLLIN)
-        request, reply, *listener = made.ends
-        message = json.dumps({"ticket": ticket}).encode()
-        socket.send_fds(self._control, [message], [request, reply, made.pidfd, *listener])
-        for descriptor in made.ends:
-            os.close(descriptor)
+        try:
+            made, self._ahead = self._ahead or self._made(), None
+        except OSError as error:
+            self.reply({"ticket": ticket, "exhausted": str(error)})
+            return
+        try:
+            self._grant(made.mounts, grant)
+        except OSError as error:  # A granted folder is gone. Other calls go on.
+            self._kill(made.pid)
+            os.close(made.pidfd)
+            self.reply({"ticket": ticket, "broken": str(error)})
+        else:
+            tracing.detach(made.pid)
+            self._children[made.pidfd] = made.pid
+            self._sources.register(made.pidfd, select.POLLIN)
+            request, reply, *listener = made.ends
+            message = json.dumps({"ticket": ticket}).encode()
+            socket.send_fds(self._control, [message], [request, reply, made.pidfd, *listener])
+        finally:
+            for descriptor in (made.mounts, *made.ends):
+                os.close(descriptor)
 
     def _made(self) -> "_Worker":
         """A worker without a grant, stopped before its first instruction; and the template held again.
 
-        One that is not what it must be never runs: the exception ends this process, and all of its namespace.
+        One that is not what it must be (`Unexpected`) never runs: this process ends with all that it made.
         """
         child = self._release()
-        # Kept open: after `_strip` nobody can look into it any more.
-        mounts = self._open_namespace(child, "mnt")
-        ends = self._furnish(child, mounts)
-        self._strip(child)
+        ends: list[int] = []
+        try:
+            # Kept open: after `_strip` nobody can look into it any more.
+            ends.append(self._open_namespace(child, "mnt"))
+            ends += self._furnish(child, ends[0])
+            self._strip(child)
+        except OSError:
+            for descriptor in ends:
+                os.close(descriptor)
+            self._kill(child)
+            self._rewind()
+            raise
         self._rewind()
-        return _Worker(child, os.pidfd_open(child), ends, mounts)
+        mounts, *rest = ends
+        return _Worker(child, os.pidfd_open(child), rest, mounts)
+
+    def _kill(self, child: int) -> None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
     def _furnish(self, child: int, mounts: int) -> list[int]:
         """Give a worker what is its own; the host's ends of its pipes, and of its proxy's listener."""

@@ -164,9 +164,10 @@ def wait_any() -> Stop:
 
 
 def wait_for(pid: int, *events: int) -> Stop:
-    """Wait for one of these events of a process; a system call if none is given. Nothing else may happen."""
+    """Wait for one of these events of a process; 0 or none for a system call. Nothing else may happen."""
     stop = Stop(*os.waitpid(pid, _WALL))
-    if stop.has_ended or not (stop.event in events if events else stop.is_syscall):
+    is_event = stop.event in events and (stop.event or stop.is_syscall) if events else stop.is_syscall
+    if stop.has_ended or not is_event:
         raise Unexpected(f"stopped with {stop.status:#x}")
     return stop
 
