@@ -170,6 +170,20 @@ def test_a_process_that_an_import_starts_never_runs(code: Path, tmp_path: Path) 
     assert (said, why) == ([1, 1], [])
 
 
+def test_a_process_that_an_import_may_start_is_killed_before_its_first_instruction(code: Path) -> None:
+    source = (
+        "import os\nout, into = os.pipe()\n"
+        "if os.fork() == 0:\n    os.write(into, b'ran'); os._exit(0)\n"
+        "os.close(into); said = os.read(out, 3).decode(); os.close(out)\ndef go(): return said\n"
+    )
+
+    async def main() -> tuple[Any, list[str]]:
+        async with calling() as here:
+            return (await here.call(made(code, source, may_spawn=True))).value, why_unsealed(here)
+
+    assert asyncio.run(main()) == ("", [])
+
+
 def test_a_template_sees_code_alone_and_each_worker_its_own_grant(code: Path, tmp_path: Path) -> None:
     top = tmp_path / "top"
     (top / "inner").mkdir(parents=True)
