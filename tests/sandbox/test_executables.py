@@ -80,3 +80,13 @@ def test_a_script_of_itself_ends(tmp_path: Path) -> None:
     script = Path(os.path.realpath(tmp_path)) / "script"
     script.write_text(f"#!{script}\n")
     assert set(executables(str(script))) == {str(script)}
+
+
+@pytest.mark.skipif(not Path("/usr/bin/gcc").exists(), reason="there is no gcc here")
+def test_a_compiler_of_the_system_comes_with_what_it_starts_and_no_other_program_of_its_name(
+    tmp_path: Path,
+) -> None:
+    found = set(executables("/usr/bin/gcc"))
+    assert {os.path.realpath("/usr/bin/as"), os.path.realpath("/usr/bin/ld")} < found
+    assert found & {"/usr/lib/gcc", "/usr/libexec/gcc"}
+    assert script(tmp_path / "gcc", "#!/bin/sh") == [str(tmp_path / "gcc"), *executables("/bin/sh")]
