@@ -6,6 +6,7 @@ The diagnosis names everything; secrets are redacted from it, and control charac
 """
 
 import errno
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -107,6 +108,7 @@ def unexpected(call: RecordedCall, exception: ToolException) -> RunRefused:
         reason,
         "Try another way, or tell the user.",
         Diagnosis(detail=_traceback(call, exception)),
+        is_unexplained=True,
     )
 
 
@@ -137,6 +139,14 @@ def raised(
     return denied(call, kind, subject, is_absent=is_absent and bool(subject), detail=detail, remedy=remedy)
 
 
+def without_hosts(call: RecordedCall, reason: str) -> str:
+    """A reason of the network for the model: hosts that no argument names are not named."""
+    return _QUOTED.sub(
+        lambda host: host[0] if _argument_of(call, Denied.HOST, host[1]) else "its server", reason
+    )
+
+
+_QUOTED: Final = re.compile(r"'([^']*)'")
 _DENIALS: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -226,9 +236,13 @@ def _leaves(value: Any, steps: tuple[str | int, ...]) -> Iterator[tuple[tuple[st
 
 
 def _is_host(text: str, subject: str) -> bool:
-    """Whether a URL or a host with or without a port names the denied `host:port`."""
+    """Whether a URL or a host names the same host as another, whatever the ports."""
+    named, host = _host(text), _host(subject)
+    return named is not None and named == host
+
+
+def _host(text: str) -> str | None:
     try:
-        named = urlsplit(text if "://" in text else f"//{text}").hostname
+        return urlsplit(text if "://" in text else f"//{text}").hostname
     except ValueError:
-        return False
-    return named is not None and named == subject.rpartition(":")[0].strip("[]").lower()
+        return None

@@ -214,9 +214,9 @@ def _with_host(call: RecordedCall, failed: RunRefused, contact: "Contact") -> Ru
     subject = f"{contact.host}:{contact.port}" if contact.host else ""
     detail = "\n".join(filter(None, (contact.problem, diagnosis.detail)))
     named = denied(call, Denied.HOST, subject, detail=detail)
-    if failed.diagnosis is not None and failed.code is Code.TOOL_FAILED:
+    if failed.is_unexplained or diagnosis.denied is Denied.HOST:
         return named
-    # The tool's own words say more to a model.
+    # The words of the tool, or how its program ended, say more to a model.
     return RunRefused(failed.code, failed.reason, failed.suggestion, named.diagnosis)
 
 

@@ -41,6 +41,7 @@ class RunRefused(Exception):
         diagnosis: Diagnosis | None = None,
         *,
         path: str = "",
+        is_unexplained: bool = False,
     ) -> None:
         super().__init__(reason)
         self.code = code
@@ -48,6 +49,8 @@ class RunRefused(Exception):
         self.suggestion = suggestion
         self.diagnosis = diagnosis
         self.path = path
+        self.is_unexplained = is_unexplained
+        """Whether `reason` says no more than that it failed."""
 
 
 class Runner(Protocol):
