@@ -86,7 +86,7 @@ def command(
             _print(result)
         if result.error is not None and result.error.diagnosis is not None:
             # To stderr: an agent that runs this command is given its standard output.
-            say(*result.error.diagnosis.text.split("\n"), err=True)
+            say("", *result.error.diagnosis.text.split("\n"), err=True)
     if result.status == "error":
         sys.exit(1)
 
