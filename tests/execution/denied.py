@@ -72,8 +72,10 @@ def tell(context: ToolContext) -> str:
 @tool(**STRICT)
 def sign_in(password: Annotated[str, Secret()]) -> str:
     """Fail with the argument in the text."""
-    Path(f"/home/{password}").read_text()
-    return f"{password[::-1]}"
+    try:
+        return Path(f"/home/{password}").read_text()
+    except OSError as error:
+        raise ValueError(password[::-1]) from error  # a form that no search finds
 
 
 @tool(constraints=STRICT["constraints"], capabilities=["net.read"], side_effects=["NetRead"])

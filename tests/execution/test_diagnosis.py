@@ -124,4 +124,4 @@ def test_a_secret_is_hidden_from_the_operator_too(
     result, diagnosis = failed(keep, name, arguments)
     assert shown in diagnosis.text
     for told in (result.text, diagnosis.text, *(str(vars(record)) for record in caplog.records)):
-        assert SECRET not in told
+        assert not any(form in told for form in (SECRET, SECRET[::-1]))

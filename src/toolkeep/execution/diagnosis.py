@@ -26,6 +26,7 @@ from toolkeep.text.display import excerpt, visible_lines
 _DETAIL_CHARS: Final = 8000
 """Characters of a traceback or standard error, from the end: what failed stands last."""
 _SUBJECT_CHARS: Final = 500
+"""Characters of a path, host or program in a line of its own."""
 _LEAVES: Final = 10_000
 """Values of a call that are compared with what was denied."""
 

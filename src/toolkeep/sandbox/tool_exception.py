@@ -8,12 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from toolkeep.sandbox.frames import FrameRefused
+from toolkeep.sandbox.guest.exception_report import CHAINED, FRAMES, NAME_CHARS, PATH_CHARS, TEXT_CHARS
 
-_CHAINED: Final = 4
-_FRAMES: Final = 20
-_PLACE_CHARS: Final = 300
-_TEXT_CHARS: Final = 1000
-_SUBJECT_CHARS: Final = 4096
 _OPERATIONS: Final = frozenset({"", "file", "memory", "network", "process", "processor", "thread"})
 _KEYS: Final = frozenset({"raised", "where", "chain", "errno", "during", "subject"})
 
@@ -51,7 +47,7 @@ class ToolException:
             or not isinstance(chain, list)
         ):
             raise FrameRefused("it is no exception")
-        return cls(tuple(map(_raised, chain[-_CHAINED:])), during, number, subject[:_SUBJECT_CHARS])
+        return cls(tuple(map(_raised, chain[-CHAINED:])), during, number, subject[:PATH_CHARS])
 
     def traceback(self, *, has_texts: bool) -> str:
         """All of it as Python prints it, with or without the texts of the exceptions."""
@@ -65,7 +61,7 @@ class ToolException:
 def _raised(said: Any) -> Raised:
     match said:
         case [str(kind), str(text), [*places]] if all(isinstance(place, str) for place in places):
-            shown = tuple(place[:_PLACE_CHARS] for place in places[-_FRAMES:])
-            return Raised(kind[:_PLACE_CHARS], text[:_TEXT_CHARS], shown)
+            shown = tuple(place[:NAME_CHARS] for place in places[-FRAMES:])
+            return Raised(kind[:NAME_CHARS], text[:TEXT_CHARS], shown)
         case _:
             raise FrameRefused("it is no exception")

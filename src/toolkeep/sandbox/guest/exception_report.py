@@ -12,13 +12,15 @@ import signal
 from types import CodeType, FrameType
 from typing import Any, Final
 
-_CHAINED: Final = 4
+CHAINED: Final = 4
 """Exceptions of a chain; the last ones say most."""
-_FRAMES: Final = 20
+FRAMES: Final = 20
 """Frames of an exception, the innermost; a recursion has a thousand."""
-_NAME_CHARS: Final = 300
-_TEXT_CHARS: Final = 1000
-_PATH_CHARS: Final = 4096
+NAME_CHARS: Final = 300
+"""Characters of a type or a frame: a path with a line and a function."""
+TEXT_CHARS: Final = 1000
+"""Characters of the text of an exception: some lines of it."""
+PATH_CHARS: Final = 4096
 """PATH_MAX."""
 
 _STARTS: Final = frozenset(
@@ -71,19 +73,19 @@ def _chain(error: BaseException) -> list[BaseException]:
     """An exception and those that led to it, as Python prints them."""
     found: list[BaseException] = []
     one: BaseException | None = error
-    while one is not None and len(found) < _CHAINED and all(one is not other for other in found):
+    while one is not None and len(found) < CHAINED and all(one is not other for other in found):
         found.append(one)
         one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
     return found
 
 
 def _name(kind: type) -> str:
-    return _text(kind.__qualname__)[:_NAME_CHARS]
+    return _text(kind.__qualname__)[:NAME_CHARS]
 
 
 def _text(said: str) -> str:
     """At most a few lines; a lone surrogate would not pass as UTF-8."""
-    return said[:_TEXT_CHARS].encode("utf-8", "backslashreplace").decode()
+    return said[:TEXT_CHARS].encode("utf-8", "backslashreplace").decode()
 
 
 def _places(error: BaseException) -> list[str]:
@@ -92,9 +94,9 @@ def _places(error: BaseException) -> list[str]:
     while trace is not None:
         code = trace.tb_frame.f_code
         found.append(
-            _text(f'File "{code.co_filename}", line {trace.tb_lineno}, in {code.co_name}')[:_NAME_CHARS]
+            _text(f'File "{code.co_filename}", line {trace.tb_lineno}, in {code.co_name}')[:NAME_CHARS]
         )
-        del found[:-_FRAMES]
+        del found[:-FRAMES]
         trace = trace.tb_next
     return found
 
@@ -156,7 +158,7 @@ def _path(name: object, *, is_relative: bool = False) -> str:
     """A path as an absolute one: the host has another working directory."""
     if not isinstance(name, (str, bytes)):
         return ""
-    path = os.fsdecode(name)[:_PATH_CHARS]
+    path = os.fsdecode(name)[:PATH_CHARS]
     return path if is_relative or not path else os.path.abspath(path)
 
 
