@@ -381,7 +381,7 @@ def test_any_other_exception_is_logged_and_answered_generically(
     assert SECRET not in result.text
     (record,) = [one for one in caplog.records if one.name == "toolkeep.execution"]
     assert (record.levelno, record.getMessage()) == (logging.ERROR, "a tool failed")
-    assert f"{kind.__name__}: {SECRET}" in vars(record)["detail"]
+    assert kind.__name__ in vars(record)["detail"]
     assert result.error is not None
     assert result.error.diagnosis is not None
     assert vars(record)["detail"] == result.error.diagnosis.detail
