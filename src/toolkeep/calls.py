@@ -9,6 +9,7 @@ was not authorized. Any stage may return a `Refusal`.
 
 import base64
 from collections.abc import Callable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, final
 
 import msgspec
@@ -260,6 +261,55 @@ class Advice:
 NO_ADVICE: Final = Advice()
 
 
+class Denied(StrEnum):
+    """What a tool was denied, or the limit that it exceeded."""
+
+    FILE = "file"
+    """A file or a folder."""
+    HOST = "host"
+    PROGRAM = "program"
+    SYSTEM_CALL = "system call"
+    PROCESSES = "processes"
+    """Processes and threads."""
+    MEMORY = "memory"
+    PROCESSOR_TIME = "processor time"
+    OPEN_FILES = "open files"
+    FILE_SIZE = "file size"
+    DISK_SPACE = "disk space"
+    OUTPUT_SIZE = "output size"
+    TIME = "time"
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a tool failed, for the operator: it names paths, hosts and code.
+
+    No text or JSON for a caller contains it.
+    """
+
+    denied: Denied | None = None
+    """None if nothing was denied, as far as is known."""
+    subject: str = ""
+    """The denied path, host or program."""
+    limit: str = ""
+    """The exceeded limit, with its unit."""
+    remedy: str = ""
+    """What the operator can change."""
+    detail: str = ""
+    """Traceback, or the end of a program's standard error: untrusted, redacted, escaped and truncated."""
+
+    @property
+    def text(self) -> str:
+        """All of it, in lines."""
+        what = " ".join(filter(None, (self.denied, self.subject)))
+        said = f"Limit: {what}, {self.limit}" if self.limit else f"Denied: {what}"
+        remedy = f"Remedy: {self.remedy}" if self.remedy else ""
+        return "\n".join(filter(None, (said if what else "", remedy, self.detail)))
+
+    def __repr__(self) -> str:
+        """Without the contents: a result may be printed where a model reads."""
+        return f"<diagnosis: {self.denied or 'unexpected'}>"
+
+
 @final
 class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A refused call: why, and how to fix it.
@@ -280,6 +330,8 @@ class Refusal(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The policy decision, if policy refused."""
     denied_by: str = ""
     """The person who denied it, if one did."""
+    diagnosis: Diagnosis | None = None
+    """Why the tool failed, for the operator alone; neither `text` nor `to_dict` contain it."""
 
     @property
     def schema_hint(self) -> str:

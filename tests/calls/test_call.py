@@ -380,8 +380,12 @@ def test_any_other_exception_is_logged_and_answered_generically(
     assert SECRET not in json.dumps(result.to_dict())
     assert SECRET not in result.text
     (record,) = [one for one in caplog.records if one.name == "toolkeep.execution"]
-    assert (record.levelno, record.getMessage()) == (logging.ERROR, "a tool raised an exception")
-    assert record.exc_info is not None
+    assert (record.levelno, record.getMessage()) == (logging.ERROR, "a tool failed")
+    assert kind.__name__ in vars(record)["detail"]
+    assert result.error is not None
+    assert result.error.diagnosis is not None
+    assert vars(record)["detail"] == result.error.diagnosis.detail
+    assert SECRET not in repr(result)
     assert record.correlation_id == "correlation-1"  # type: ignore[attr-defined]  # from `extra`
 
 

@@ -247,3 +247,31 @@ def test_the_command_prints_a_result_that_is_recorded_though_the_log_cannot_be_c
     assert ended.value.code == 1
     assert "Ada" in shown.out
     assert "No space left on device" in shown.err
+
+
+INSIDE = """
+tool_registry:
+  custom_tools:
+    - name: find_book
+      description: Find a book.
+      version: 1.0.0
+      side_effects: [NetRead]
+      capabilities: ["net.read:10.9.8.7"]
+      parameters: {type: object, properties: {}}
+      run: {http: {url: "http://10.9.8.7/", method: GET}}
+agents:
+  operator:
+    capabilities: ["net.read:10.9.8.7"]
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_what_was_denied_is_printed_for_the_operator_alone(options: tuple[str, ...], home: Path) -> None:
+    """An agent that runs the command is given its standard output."""
+    (home / ".agent" / "config.yml").write_text(INSIDE)
+    called = call(home, "find_book", "{}", *options)
+    output, errors = called.communicate(timeout=60)
+    assert called.returncode == 1
+    told = str(json.loads(output)["error"]) if options else output
+    assert ("find_book" in told, "10.9.8.7" in told, "Denied" in output) == (True, False, False), output
+    assert "Denied: host 10.9.8.7\n" in errors

@@ -297,18 +297,6 @@ def test_what_a_tool_does_wrong_is_told_and_nothing_more(how: str, code: Code, t
     assert (result.code, text in result.text, "secret value" in result.text) == (code, True, False)
 
 
-def test_the_reason_of_the_kernel_is_told_in_plain_words_and_logged_without_the_path(
-    keep: Keep, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    result = call(keep, "read", {"path": "docs/a.md", "really": str(tmp_path / "secret")})
-    reason = "Tool 'read' failed: a file, folder or program that it uses does not exist, or was not granted"
-    assert (result.code, reason in result.text) == (Code.TOOL_FAILED, True)
-    (logged,) = [one for one in caplog.records if one.message == "a tool raised an exception"]
-    said = vars(logged)["reason"]
-    assert said.startswith("FileNotFoundError at pathlib.py:")
-    assert (said.endswith(": No such file or directory"), str(tmp_path) in said) == (True, False)
-
-
 STANDARD = ["clean-start", "memory-limit", "pid-namespace", "user-namespace"]
 CONFINED = [
     "clean-start", "ipc-namespace", "landlock", "memory-limit", "mount-namespace", "network-namespace",

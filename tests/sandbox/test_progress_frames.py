@@ -10,6 +10,7 @@ import pytest
 
 from toolkeep.limits import OUTPUT_PIECES, PROGRESS_AT_ONCE, PROGRESS_BYTES, PROGRESS_FRAMES
 from toolkeep.sandbox.frames import frame
+from toolkeep.sandbox.tool_exception import Raised, ToolException
 from toolkeep.sandbox.worker_exchange import Ending, Exchange, Reply, Request
 from toolkeep.sandbox.worker_source import Worker
 
@@ -177,11 +178,39 @@ def test_characters_that_deceive_are_shown(said: str, shown: str) -> None:
     assert worker.told == [(1, None, shown)]
 
 
-@pytest.mark.parametrize(
-    ("number", "reason"), [(13, "Permission denied"), (0, "unknown"), (-1, "unknown"), (1 << 80, "unknown")]
-)
-def test_a_reason_of_the_kernel_is_told_in_words_of_this_machine(number: int, reason: str) -> None:
+@pytest.mark.parametrize("number", [13, -1, 1 << 80])
+def test_an_exception_is_read_as_it_was_told(number: int) -> None:
     """The worker chooses the number: one that no system knows must not end more than its call."""
-    body = json.dumps({"raised": "OSError", "where": "a.py:1", "errno": number}).encode()
-    text = f"OSError at a.py:1: {reason}"
-    assert Pretender([*GREETING, body]).ask() == Reply(Ending.RAISED, text=text, errno=number)
+    told = {"errno": number, "during": "file", "subject": "/a", "chain": [["OSError", "no", ["a.py:1"]]]}
+    body = json.dumps({"raised": "OSError", "where": "a.py:1", **told}).encode()
+    exception = ToolException((Raised("OSError", "no", ("a.py:1",)),), "file", number, "/a")
+    expected = Reply(Ending.RAISED, text="OSError at a.py:1", exception=exception)
+    assert Pretender([*GREETING, body]).ask() == expected
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"errno": "13"},
+        {"errno": True},
+        {"during": "dreaming"},
+        {"during": ["file"]},
+        {"subject": 1},
+        {"chain": "all"},
+        {"chain": [["OSError", "no"]]},
+        {"chain": [["OSError", "no", [1]]]},
+        {"more": 1},
+    ],
+)
+def test_what_is_no_exception_is_no_answer(told: dict[str, object]) -> None:
+    body = json.dumps({"raised": "OSError", "where": "a.py:1", **told}).encode()
+    assert Pretender([*GREETING, body]).ask().ending is Ending.BROKEN
+
+
+def test_of_an_exception_no_more_is_kept_than_is_shown() -> None:
+    one = ["E" * 999, "t" * 9999, ["p" * 999] * 99]
+    body = json.dumps({"raised": "E", "where": "x", "chain": [one] * 9, "subject": "s" * 9999}).encode()
+    exception = Pretender([*GREETING, body]).ask().exception
+    assert exception is not None
+    assert len(exception.subject) == 4096
+    assert len(exception.traceback(has_texts=True)) < 30_000

@@ -84,6 +84,9 @@ def command(
             print_json(result.to_dict())
         else:
             _print(result)
+        if result.error is not None and result.error.diagnosis is not None:
+            # To stderr: an agent that runs this command is given its standard output.
+            say("", *result.error.diagnosis.text.split("\n"), err=True)
     if result.status == "error":
         sys.exit(1)
 

@@ -17,7 +17,7 @@ class Cancelled(Exception):
 class ToolFailed(Exception):
     """Raise it in a tool to say why it failed; the model reads the message.
 
-    Any other exception is logged in full and answered generically, because its message may hold secrets.
+    Any other exception is shown to the operator and answered generically: its message may hold secrets.
     """
 
 

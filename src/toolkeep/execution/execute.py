@@ -10,26 +10,46 @@ import time
 import types
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import jiter
 import msgspec
+from msgspec import structs
 
-from toolkeep.calls import PermittedCall, RawOutput, RecordedCall, Refusal, RegisteredTool, refuse
+from toolkeep.calls import (
+    Denied,
+    Diagnosis,
+    PermittedCall,
+    RawOutput,
+    RecordedCall,
+    Refusal,
+    RegisteredTool,
+    refuse,
+)
 from toolkeep.definitions.tool_context import Cancelled, ToolContext, ToolFailed
 from toolkeep.definitions.vocabulary import Isolation
 from toolkeep.errors import FAILURES, Code
 from toolkeep.execution.admission import Slot
 from toolkeep.execution.circuit_breaker import CircuitBreaker
+from toolkeep.execution.contact_events import ContactEvents
+from toolkeep.execution.diagnosis import denied, exceeded, sanitized, unexpected
 from toolkeep.execution.result_cache import ResultCache, is_cacheable
 from toolkeep.execution.runner import Runner, RunRefused
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS
+from toolkeep.sandbox.guest.exception_report import report
+from toolkeep.sandbox.tool_exception import ToolException
 from toolkeep.text.display import truncated_lines
+
+if TYPE_CHECKING:
+    from toolkeep.network.egress_proxy import Contact
 
 log = logging.getLogger("toolkeep.execution")
 
 _GLANCE_SECONDS: Final = 0.05
 """Poll interval for whether a person still takes time, when a call has used up its own."""
+
+_DIAGNOSES: Final = 200
+"""Diagnoses that are remembered: at 9 KB each at most 2 MB."""
 
 
 class _Failure(NamedTuple):
@@ -63,10 +83,20 @@ class _Run(msgspec.Struct, eq=False):
 class Executor:
     """Runs recorded calls, each exactly once."""
 
-    def __init__(self, runners: Sequence[Runner], breaker: CircuitBreaker, cache: ResultCache) -> None:
+    def __init__(
+        self,
+        runners: Sequence[Runner],
+        breaker: CircuitBreaker,
+        cache: ResultCache,
+        contacts: ContactEvents | None = None,
+    ) -> None:
+        """`contacts` knows the hosts that calls were refused."""
         self._runners = tuple(runners)
         self._breaker = breaker
         self.cache = cache
+        self._contacts = contacts or ContactEvents()
+        self.diagnoses: dict[str, Diagnosis] = {}
+        """Of the last failed calls, by call id. In memory alone: no record of a call names such things."""
 
     def objection(self, call: PermittedCall | RecordedCall) -> Refusal | None:
         """Why a call cannot run here at all; checked before anything is claimed or recorded."""
@@ -93,7 +123,9 @@ class Executor:
             return RawOutput(call=call, value=value, isolation="", execute_ms=0.0, is_cached=True)
         runner = self._runner(call.tool)
         if runner is None:
-            return self.objection(call) or _failed(call, "The tool cannot be run")
+            return self.objection(call) or refuse(
+                call.request, Code.NOT_RUNNABLE, "The tool cannot be run", "Tell the operator."
+            )
         # Again, although `objection` checked: the circuit may have opened while the call waited for approval.
         if (refusal := self._breaker.begin(call.request, call.tool.definition_hash)) is not None:
             return refusal
@@ -136,8 +168,56 @@ class Executor:
             run.is_cancelled = True
             await _stop(task, slot)
             # The answer must not claim that nothing happened: a thread cannot be killed.
-            return _Failure(_timed_out(call, still_runs=slot.is_shared))
-        return _outcome(call, task)
+            return _Failure(self._diagnosed(run, _timed_out(call, still_runs=slot.is_shared)))
+        return self._outcome(run, task)
+
+    def _outcome(self, run: _Run, task: "asyncio.Future[Any]") -> "tuple[Any] | Refusal | _Failure":
+        call = run.call
+        if task.cancelled() or isinstance(task.exception(), Cancelled):
+            return refuse(
+                call.request, Code.CANCELLED, "The tool was cancelled", "Call it again if it is needed."
+            )
+        error = task.exception()
+        if error is None:
+            return (task.result(),)
+        if isinstance(error, ToolFailed):
+            words = _said(error) or f"Tool '{call.tool.name}' failed and did not say why"
+            suggestion = "Try another way, or tell the user."
+            return self._diagnosed(run, RunRefused(Code.TOOL_FAILED, words, suggestion))
+        if not isinstance(error, RunRefused):
+            error = unexpected(call, ToolException.read(report(error)))
+        refusal = self._diagnosed(run, error)
+        return _Failure(refusal) if error.code in FAILURES else refusal
+
+    def _diagnosed(self, run: _Run, failed: RunRefused) -> Refusal:
+        """The refusal for the model; the diagnosis goes to the log, and to who operates this keep."""
+        call = run.call
+        if (contact := self._contacts.take_denied(call)) is not None:
+            failed = _with_host(call, failed, contact)
+        refusal = refuse(call.request, failed.code, failed.reason, failed.suggestion, path=failed.path)
+        if failed.diagnosis is None:
+            return refusal
+        diagnosis = sanitized(call, failed.diagnosis, run.secrets.values())
+        fields = {"tool_name": call.tool.name, "correlation_id": call.request.correlation_id}
+        log.error("a tool failed", extra={**fields, **structs.asdict(diagnosis)})
+        if len(self.diagnoses) >= _DIAGNOSES:
+            self.diagnoses.pop(next(iter(self.diagnoses)), None)
+        self.diagnoses[call.request.id] = diagnosis
+        return structs.replace(refusal, diagnosis=diagnosis)
+
+
+def _with_host(call: RecordedCall, failed: RunRefused, contact: "Contact") -> RunRefused:
+    """A failure, told as that of a denied host unless it has another reason."""
+    diagnosis = failed.diagnosis or Diagnosis()
+    if diagnosis.denied not in (None, Denied.HOST):
+        return failed
+    subject = f"{contact.host}:{contact.port}" if contact.host else ""
+    detail = "\n".join(filter(None, (contact.problem, diagnosis.detail)))
+    named = denied(call, Denied.HOST, subject, detail=detail)
+    if failed.is_unexplained or diagnosis.denied is Denied.HOST:
+        return named
+    # The words of the tool, or how its program ended, say more to a model.
+    return RunRefused(failed.code, failed.reason, failed.suggestion, named.diagnosis)
 
 
 @types.coroutine
@@ -202,25 +282,6 @@ async def _stop(task: "asyncio.Future[Any]", slot: Slot) -> None:
             task.exception()  # Retrieved, so that asyncio does not log it.
 
 
-def _outcome(call: RecordedCall, task: "asyncio.Future[Any]") -> "tuple[Any] | Refusal | _Failure":
-    if task.cancelled() or isinstance(task.exception(), Cancelled):
-        return refuse(
-            call.request, Code.CANCELLED, "The tool was cancelled", "Call it again if it is needed."
-        )
-    error = task.exception()
-    if error is None:
-        return (task.result(),)
-    if isinstance(error, ToolFailed):
-        return _failed(call, _said(error) or f"Tool '{call.tool.name}' failed and did not say why")
-    if isinstance(error, RunRefused):
-        refusal = refuse(call.request, error.code, error.reason, "Try another way, or tell the operator.")
-        return _Failure(refusal) if error.code in FAILURES else refusal
-    fields = {"tool_name": call.tool.name, "correlation_id": call.request.correlation_id}
-    # The text goes to the operator's log, never to the model: it may hold secrets and paths.
-    log.error("a tool raised an exception", exc_info=error, extra=fields)
-    return _Failure(_failed(call, f"Tool '{call.tool.name}' failed unexpectedly"))
-
-
 def _said(error: ToolFailed) -> str:
     """Text of a ToolFailed; empty if its __str__ raises."""
     try:
@@ -231,15 +292,10 @@ def _said(error: ToolFailed) -> str:
     return truncated_lines(words, MODEL_TEXT_CHARS // 2).removesuffix(".")
 
 
-def _failed(call: RecordedCall, message: str) -> Refusal:
-    return refuse(call.request, Code.TOOL_FAILED, message, "Try another way, or tell the user.")
-
-
-def _timed_out(call: RecordedCall, *, still_runs: bool) -> Refusal:
-    message = f"Tool '{call.tool.name}' took longer than {call.deadline_s:g} s"
-    if still_runs:
-        message += " and cannot be stopped: it still runs"
-    return refuse(call.request, Code.TIMED_OUT, message, "Ask for less, or tell the user.")
+def _timed_out(call: RecordedCall, *, still_runs: bool) -> RunRefused:
+    failed = exceeded(call, Denied.TIME, f"{call.deadline_s:g} s", code=Code.TIMED_OUT)
+    reason = f"{failed.reason} and cannot be stopped: it still runs" if still_runs else failed.reason
+    return RunRefused(failed.code, reason, "Ask for less, or tell the user.", failed.diagnosis)
 
 
 def unrunnable_reason(tool: RegisteredTool) -> tuple[Code, str]:

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from toolkeep.calls import RecordedCall
+from toolkeep.calls import Denied, Diagnosis, RecordedCall
 from toolkeep.definitions.constraints import NetworkBounds
 from toolkeep.definitions.tool_context import ToolContext, ToolFailed
 from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import Code, SecretUnavailable
+from toolkeep.execution.diagnosis import without_hosts
 from toolkeep.execution.redact import KnownSecrets, redacted
 from toolkeep.execution.runner import RunRefused
 from toolkeep.limits import OUTPUT_CAP_BYTES, REDIRECTS, RETRY_SECONDS
@@ -24,7 +25,7 @@ from toolkeep.network.allowlist import READING, HostAllowlist
 from toolkeep.network.budget import Budget
 from toolkeep.network.errors import AnswerTooBig, HostTooSlow, HostUnreachable, NetworkError, NetworkRefused
 from toolkeep.network.fetch import Answer, fetch
-from toolkeep.network.hosts import HostScope
+from toolkeep.network.hosts import HostRefused, HostScope, read_url
 from toolkeep.network.http_endpoint import Endpoint, Request, basic
 from toolkeep.network.parameter_styles import ArgumentUnfit
 from toolkeep.sandbox.frames import FrameRefused, check_limits, decode, in_thread_if_large
@@ -125,25 +126,39 @@ def _budget(call: RecordedCall, retries: int) -> Budget:
 def _refused(
     call: RecordedCall, request: Request, error: NetworkError, secrets: tuple[str, ...]
 ) -> RunRefused:
-    code = Code.TOOL_FAILED
+    code, kind, remedy = Code.TOOL_FAILED, None, ""
     if isinstance(error, NetworkRefused):
-        code = Code.NOT_PERMITTED
+        code, kind, remedy = (
+            Code.NOT_PERMITTED,
+            Denied.HOST,
+            "tool and agent need net.read or net.write of it",
+        )
     elif isinstance(error, AnswerTooBig):
-        code = Code.OUTPUT_TOO_BIG
+        code, kind = Code.OUTPUT_TOO_BIG, Denied.OUTPUT_SIZE
     elif isinstance(error, HostTooSlow):
-        code = Code.TIMED_OUT
-    reason = f"Tool '{call.tool.name}' got no answer: {redacted(error.reason, secrets)}"
+        code, kind = Code.TIMED_OUT, Denied.TIME
+    said = redacted(error.reason, secrets)
+    reason = f"Tool '{call.tool.name}' got no answer: {without_hosts(call, said)}"
     # The model must not repeat a payment because the answer was lost.
     if error.was_sent and request.method not in READING:
         reason += "; whether what was asked for was done is not known"
-    return RunRefused(code, reason)
+    subject = redacted(error.target or str(_host(request)), secrets)
+    diagnosis = Diagnosis(denied=kind, subject=subject, remedy=remedy, detail=said)
+    return RunRefused(code, reason, diagnosis=diagnosis)
+
+
+def _host(request: Request) -> str:
+    try:
+        return str(read_url(request.url))
+    except HostRefused:
+        return ""
 
 
 def _failed(call: RecordedCall, answer: Answer, secrets: tuple[str, ...]) -> Exception:
     """Map an error status: 4xx has a reason that a better call could meet, 5xx has none."""
-    said = f"Tool '{call.tool.name}': '{answer.host}' answered with status {answer.status}"
+    said = f"Tool '{call.tool.name}': its server answered with status {answer.status}"
     if not 400 <= answer.status < 500:
-        return RunRefused(Code.TOOL_FAILED, said)
+        return RunRefused(Code.TOOL_FAILED, said, diagnosis=_answered(answer))
     try:
         complaint = _text(call, answer)
     except RunRefused:
@@ -178,13 +193,13 @@ def _json(call: RecordedCall, answer: Answer) -> Any:
     try:
         check_limits(answer.body)
     except FrameRefused as refused:
-        reason = f"Tool '{call.tool.name}': the JSON of '{answer.host}' is too much: {refused}"
-        raise RunRefused(Code.OUTPUT_TOO_BIG, reason) from None
+        reason = f"Tool '{call.tool.name}': the JSON of its server is too much: {refused}"
+        raise RunRefused(Code.OUTPUT_TOO_BIG, reason, diagnosis=_answered(answer)) from None
     try:
         return decode(answer.body.removeprefix(codecs.BOM_UTF8))
     except FrameRefused:
-        reason = f"Tool '{call.tool.name}': what '{answer.host}' answered is not JSON"
-        raise RunRefused(Code.OUTPUT_INVALID, reason) from None
+        reason = f"Tool '{call.tool.name}': what its server answered is not JSON"
+        raise RunRefused(Code.OUTPUT_INVALID, reason, diagnosis=_answered(answer)) from None
 
 
 def _text(call: RecordedCall, answer: Answer) -> str:
@@ -194,5 +209,10 @@ def _text(call: RecordedCall, answer: Answer) -> str:
             return answer.body.decode(charset)
     except (LookupError, ValueError):
         pass
-    reason = f"Tool '{call.tool.name}': what '{answer.host}' answered is not text that can be read"
-    raise RunRefused(Code.OUTPUT_INVALID, reason)
+    reason = f"Tool '{call.tool.name}': what its server answered is not text that can be read"
+    raise RunRefused(Code.OUTPUT_INVALID, reason, diagnosis=_answered(answer))
+
+
+def _answered(answer: Answer) -> Diagnosis:
+    """Which server answered, and how: by redirects it may be another than the configuration names."""
+    return Diagnosis(detail=f"{answer.host} answered with status {answer.status}")

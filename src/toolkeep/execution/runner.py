@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from toolkeep.calls import RecordedCall, RegisteredTool
+from toolkeep.calls import Diagnosis, RecordedCall, RegisteredTool
 from toolkeep.definitions.tool_context import ToolContext
 from toolkeep.errors import Code
 
@@ -27,12 +27,30 @@ class Timed(Held, Protocol):
 
 
 class RunRefused(Exception):
-    """A runner could not run a tool, or got no answer; `code` says which."""
+    """A runner could not run a tool, or got no answer; `code` says which.
 
-    def __init__(self, code: Code, reason: str) -> None:
+    `reason` and `suggestion` are for the model, `diagnosis` for the operator. `path` is the JSON Pointer of
+    the argument at fault.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        reason: str,
+        suggestion: str = "Try another way, or tell the operator.",
+        diagnosis: Diagnosis | None = None,
+        *,
+        path: str = "",
+        is_unexplained: bool = False,
+    ) -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
+        self.suggestion = suggestion
+        self.diagnosis = diagnosis
+        self.path = path
+        self.is_unexplained = is_unexplained
+        """Whether `reason` says no more than that it failed."""
 
 
 class Runner(Protocol):

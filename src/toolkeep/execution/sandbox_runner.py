@@ -6,7 +6,6 @@ that this machine cannot provide is refused, never weakened.
 """
 
 import asyncio
-import errno
 import json
 import logging
 import math
@@ -20,7 +19,7 @@ from typing import Any, Final
 
 from toolkeep.authoring.code_reference import NoCodeReference, find_reference, is_live
 from toolkeep.authoring.function_tool import FunctionTool
-from toolkeep.calls import RecordedCall, RegisteredTool
+from toolkeep.calls import Denied, Diagnosis, RecordedCall, RegisteredTool
 from toolkeep.definitions.tool_context import ToolContext, ToolFailed
 from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import Code, ToolkeepError
@@ -35,6 +34,7 @@ from toolkeep.events import (
 )
 from toolkeep.execution.command_tool import COMMAND, RUNNER, fill
 from toolkeep.execution.contact_events import ContactEvents, OnContact
+from toolkeep.execution.diagnosis import exceeded, in_mebibytes, raised
 from toolkeep.execution.isolation_check import IsolationCheck
 from toolkeep.execution.program_lookup import find_program, installed_with
 from toolkeep.execution.runner import Held, RunRefused
@@ -51,7 +51,7 @@ from toolkeep.execution.worker_grant import (
     resolved_arguments,
 )
 from toolkeep.json_values.jsonable import NotData, to_json_body
-from toolkeep.limits import CANCEL_GRACE_SECONDS, LARGE_OUTPUT, MIB, OUTPUT_CAP_BYTES
+from toolkeep.limits import CANCEL_GRACE_SECONDS, LARGE_OUTPUT, OUTPUT_CAP_BYTES
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.frames import FrameRefused
@@ -438,13 +438,13 @@ def _limits(tool: RegisteredTool) -> ResourceLimits:
     isolation = definition.constraints.isolation
     return ResourceLimits(
         memory_bytes=definition.resource_bounds.memory_bytes(isolation),
-        # CPU time as a second line of defence: it ends a spinning worker even if this process is suspended.
-        cpu_s=max(1, math.ceil(definition.constraints.execution_seconds)),
+        # CPU time as a second line of defence: it ends a spinning worker even if this process is suspended. A
+        # second more than stated: at the stated one the worker itself says why it ends.
+        cpu_s=max(1, math.ceil(definition.constraints.execution_seconds)) + 1,
     )
 
 
 _ENDINGS: Final = {
-    Ending.TOO_BIG: (Code.OUTPUT_TOO_BIG, f"gave more than {OUTPUT_CAP_BYTES} bytes"),
     Ending.BROKEN: (Code.OUTPUT_INVALID, "gave something that is no answer"),
     Ending.DIED: (Code.TOOL_FAILED, "ended without an answer: it crashed, or passed a limit"),
     Ending.TIMED_OUT: (Code.TIMED_OUT, "took too long"),
@@ -482,39 +482,23 @@ def _listener(call: RecordedCall) -> Callable[[Any], None] | None:
     return on_piece
 
 
-_DENIED: Final = "the sandbox denied it something that its call was not granted"
-_KERNEL_REASONS: Final = {
-    errno.EACCES: _DENIED,
-    errno.EPERM: _DENIED,
-    errno.EROFS: _DENIED,
-    errno.ENOENT: "a file, folder or program that it uses does not exist, or was not granted",
-    errno.ENOSPC: "there is no room left where it writes",
-    errno.EFBIG: "it wrote a file that is larger than allowed",
-    errno.EMFILE: "it has more files open than allowed",
-    errno.EAGAIN: "it has more processes or threads than allowed",
-    errno.ENOMEM: "it needs more memory than it is granted",
-}
-"""What a model is told about an OSError; without the path, which may be an argument value."""
-
-
 def _value(call: RecordedCall, reply: Reply) -> Any:
     if reply.ending is Ending.OK:
         return reply.value if reply.pieces is None else joined(call, reply.pieces)
     if reply.ending is Ending.FAILED:
         raise ToolFailed(reply.text)
-    if reply.ending is Ending.RAISED and (why := _KERNEL_REASONS.get(reply.errno)):
-        fields = {"tool_name": call.tool.name, "reason": reply.text}
-        log.error("a tool raised an exception", extra=fields)
-        raise RunRefused(Code.TOOL_FAILED, f"Tool '{call.tool.name}' failed: {why}")
-    if reply.ending is Ending.RAISED:
-        raise RuntimeError(f"in the sandbox: {reply.text}")
+    limits = _limits(call.tool)
+    if reply.exception is not None:
+        # At standard a worker sees the machine as its user does, and nothing is granted.
+        is_granted = _level(call.tool) is not Isolation.STANDARD
+        raise raised(call, reply.exception, limits, is_granted=is_granted)
     if reply.ending is Ending.OUT_OF_MEMORY:
-        most = _limits(call.tool).memory_bytes / MIB
-        raise RunRefused(Code.TOOL_FAILED, f"Tool '{call.tool.name}' took more memory than {most:g} MiB")
+        raise exceeded(call, Denied.MEMORY, in_mebibytes(limits.memory_bytes))
+    if reply.ending is Ending.TOO_BIG:
+        raise exceeded(call, Denied.OUTPUT_SIZE, in_mebibytes(OUTPUT_CAP_BYTES), code=Code.OUTPUT_TOO_BIG)
     code, what = _ENDINGS[reply.ending]
     if reply.why is not None:
         what = f"{what}: {_REASONS[reply.why]}"
-    if reply.text:  # The tool's own text, which may quote anything: log only.
-        fields = {"tool_name": call.tool.name, "why": what, "reason": reply.text}
-        log.warning("a worker gave no answer", extra=fields)
-    raise RunRefused(code, f"Tool '{call.tool.name}' {what}")
+    # The tool's own text, which may quote anything: for the operator alone.
+    diagnosis = Diagnosis(detail="\n".join(filter(None, (what, reply.text))))
+    raise RunRefused(code, f"Tool '{call.tool.name}' {what}", diagnosis=diagnosis)

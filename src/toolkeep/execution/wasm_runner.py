@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from toolkeep.authoring.wasm_tool import WasmTool
-from toolkeep.calls import RecordedCall, RegisteredTool
+from toolkeep.calls import Diagnosis, RecordedCall, RegisteredTool
 from toolkeep.definitions.tool_context import ToolContext, ToolFailed
 from toolkeep.definitions.vocabulary import Isolation
 from toolkeep.errors import Code
@@ -195,11 +195,13 @@ def _ended(call: RecordedCall, ended: WasmEnded) -> Exception:
     if ended.ending is Ending.FAILED:
         return ToolFailed(ended.text)
     code = _CODES[ended.ending]
-    return (
-        _not_run(call, code, ended.text)
-        if ended.ending is Ending.UNUSABLE
-        else _refused(call, code, ended.text)
-    )
+    if ended.ending is Ending.UNUSABLE:
+        return _not_run(call, code, ended.text)
+    refused = _refused(call, code, ended.text)
+    # What a module writes may hold the arguments.
+    detail = "" if call.tool.arguments.secrecy.has_secrets else ended.detail
+    refused.diagnosis = Diagnosis(denied=ended.denied, limit=ended.limit, detail=detail)
+    return refused
 
 
 def _not_run(call: RecordedCall, code: Code, why: str) -> RunRefused:

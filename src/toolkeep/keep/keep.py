@@ -14,7 +14,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from toolkeep.authoring.importing import note_keep, refuse_calls
-from toolkeep.calls import CallOptions, CheckedCall, Output, Progress, Refusal, RegisteredTool, ToolResult
+from toolkeep.calls import (
+    CallOptions,
+    CheckedCall,
+    Diagnosis,
+    Output,
+    Progress,
+    Refusal,
+    RegisteredTool,
+    ToolResult,
+)
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.vocabulary import Category, Tier
 from toolkeep.errors import ArgumentsRefused, NotRecorded
@@ -535,6 +544,13 @@ class Keep(ToolCatalog):
     async def submit(self, call_id: str, value: Any, *, agent: str = LOCAL_AGENT) -> ToolResult:
         """The client's result of a pending call: checked, hashed and recorded like any other."""
         return await self._pipeline.submit(call_id, value, agent=agent)
+
+    def diagnosis(self, call_id: str) -> Diagnosis | None:
+        """Why the tool of a recent call failed, for the operator: what it was denied, and its traceback.
+
+        Remembered for the last failed calls of this keep, until it is closed.
+        """
+        return self._pipeline.executor.diagnoses.get(call_id)
 
     async def receipt(self, result: ToolResult) -> "Receipt":
         """A proof that the outcome of a call is in the log, verifiable offline with the public key."""

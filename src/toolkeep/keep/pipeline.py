@@ -141,7 +141,7 @@ class Pipeline:
                 answerer,
             ),
         ]
-        self.executor = Executor(runners, CircuitBreaker(limits), ResultCache())
+        self.executor = Executor(runners, CircuitBreaker(limits), ResultCache(), contacts)
         self._registry = registry
         self._refusals = refusals
         self._bus = bus

@@ -16,6 +16,7 @@ from toolkeep.sandbox.plan import Recipe
 from toolkeep.sandbox.worker_pool import Pool
 
 if TYPE_CHECKING:
+    from toolkeep.execution.contact_events import OnContact
     from toolkeep.mcp_client.elicitation import Elicitations
 
 BEGIN_SECONDS: Final = 30.0
@@ -85,9 +86,10 @@ async def start_stdio(
     protocol: str = "",
     questions: "Elicitations | None" = None,
     secrets: tuple[str, ...] = (),
+    on_contact: "OnContact | None" = None,
 ) -> McpSession:
     """Start a confined server process and initialize a session over stdio. Raises `UpstreamFailed`."""
-    egress = EgressPort(hosts)
+    egress = EgressPort(hosts, on_contact)
     serve = None if hosts.is_empty else egress.serve
     try:
         process = await PersistentProcess.start(pool, recipe, program, line_bytes=LINE_BYTES, serve=serve)

@@ -186,7 +186,7 @@ class StdioTransport:
 def exit_failure(over: ProcessExited) -> UpstreamFailed:
     """The failure for a process that exited."""
     failed = _exit_reason(over)
-    failed.last_words = over.last_words or over.text
+    failed.last_words, failed.exited = over.last_words or over.text, over
     return failed
 
 

@@ -25,6 +25,7 @@ from toolkeep.text.display import excerpt
 
 if TYPE_CHECKING:
     from toolkeep.mcp_client.elicitation import Elicitations
+    from toolkeep.sandbox.persistent_process import ProcessExited
 
 NOTIFICATIONS: Final = 2_000
 """Maximum number of notifications between two responses; a tool may report progress a thousand times."""
@@ -45,6 +46,8 @@ class UpstreamFailed(Exception):
         self.reason = reason
         self.last_words = ""
         """The end of the process's stderr: for the operator, never for a model."""
+        self.exited: ProcessExited | None = None
+        """How its process exited, if it did."""
         self.is_over = is_over
         """Whether the session is dead; the next call reconnects."""
 

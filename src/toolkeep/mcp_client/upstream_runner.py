@@ -11,13 +11,15 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from toolkeep.calls import RecordedCall, RegisteredTool
+from toolkeep.calls import Diagnosis, RecordedCall, RegisteredTool
 from toolkeep.definitions.tool_context import ToolContext
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.events import Event
 from toolkeep.execution.contact_events import ContactEvents
+from toolkeep.execution.diagnosis import without_hosts
 from toolkeep.execution.isolation_check import IsolationCheck
 from toolkeep.execution.persistent.confinement import confinement_for_call, level_of, worker_recipe
+from toolkeep.execution.persistent.persistent_runner import exceeded_limit, unstarted
 from toolkeep.execution.persistent.pool import ProcessPool, ProcessStatus, User
 from toolkeep.execution.persistent.spec import IdlePolicy, ProcessSpec
 from toolkeep.execution.redact import redacted
@@ -25,6 +27,7 @@ from toolkeep.execution.runner import RunRefused, Timed
 from toolkeep.limits import DEFAULT_PROCESS_IDLE_SECONDS
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, in_use
+from toolkeep.sandbox.persistent_process import ExitReason
 from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths
 from toolkeep.sandbox.worker_pool import Pool
@@ -175,7 +178,8 @@ class McpRunner:
 
         def start(pool: Pool) -> "Awaitable[McpSession]":
             made, questions = worker_recipe(place, findings, spec.between_calls), self._questions(call)
-            return start_stdio(pool, made, program, place.hosts, protocol, questions, injection.given)
+            told = self._contacts.of(call)
+            return start_stdio(pool, made, program, place.hosts, protocol, questions, injection.given, told)
 
         return key, start, ProcessStatus(target["upstream"], place.level.value, place.words)
 
@@ -238,13 +242,19 @@ def _not_run(call: RecordedCall, code: Code, why: str) -> RunRefused:
 
 
 def _failed(call: RecordedCall, failed: "UpstreamFailed", known: ToolContext) -> RunRefused:
-    said = _without_secrets(failed.reason, known)
-    if failed.last_words:
-        fields = {"tool_name": call.tool.name, "reason": _without_secrets(failed.last_words, known)}
-        log.warning("a server gave no answer", extra=fields)
-    upstream = call.tool.runner.target["upstream"]
-    what = f"Tool '{call.tool.name}' gave no result: of its server '{upstream}', {said}"
-    return RunRefused(Code.TOOL_FAILED, f"{what}; the next call begins anew")
+    from toolkeep.mcp_client.transport import UpstreamError
+
+    over = failed.exited
+    if over is not None and (limit := exceeded_limit(call, over)) is not None:
+        return limit
+    target, said = call.tool.runner.target, _without_secrets(failed.reason, known)
+    # The message of a server is its own; reasons of ours may name hosts of the configuration.
+    told = said if isinstance(failed, UpstreamError) else without_hosts(call, said)
+    diagnosis = Diagnosis(detail="\n".join(filter(None, (failed.last_words, said))))
+    if over is not None and over.why is ExitReason.UNSTARTED:
+        diagnosis = unstarted(target["command"], over)
+    what = f"Tool '{call.tool.name}' gave no result: of its server '{target['upstream']}', {told}"
+    return RunRefused(Code.TOOL_FAILED, f"{what}; the next call begins anew", diagnosis=diagnosis)
 
 
 def _without_secrets(text: str, known: ToolContext) -> str:

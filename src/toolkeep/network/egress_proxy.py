@@ -50,6 +50,8 @@ class Contact(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     problem: str = ""
     """Why it was refused or aborted."""
+    is_denied: bool = False
+    """Whether it was refused, rather than failed at its host."""
     sent_bytes: int = 0
     received_bytes: int = 0
 
@@ -146,13 +148,14 @@ class EgressProxy:
         try:
             request = await read_head(reader, worker)
         except NetworkError as error:
-            self._log_contact(None, None, None, error.reason)
+            self._log_contact(None, None, None, error.reason, error)
             await _refuse(reader, writer, error)
             return
         is_tunnel = request.method == b"CONNECT"
         host: Host | None = None
         relay: Relay | None = None
         problem = "it broke off"
+        failed: NetworkError | None = None
         try:
             # Counted before anything else, so that refused requests cannot be made without end.
             self.budget.take_request()
@@ -167,17 +170,24 @@ class EgressProxy:
                 await (tunnel(relay, host) if is_tunnel else forward(relay, host, path, request, worker))
             problem = ""
         except NetworkError as error:
-            problem = error.reason
+            failed, problem = error, error.reason
+        finally:
+            # Before the worker hears of it: its call may end with that.
+            self._log_contact(request, host, relay, problem, failed)
+        if failed is not None:
             if relay is None or (worker.our_state is h11.SEND_RESPONSE and not is_tunnel):
-                await _refuse(reader, writer, error)
+                await _refuse(reader, writer, failed)
             elif not is_tunnel:  # A response has begun, so there is no way left to send an error.
                 _tear_down(writer)
-        finally:
-            self._log_contact(request, host, relay, problem)
         await _flush(writer)
 
     def _log_contact(
-        self, request: h11.Request | None, host: Host | None, relay: Relay | None, problem: str
+        self,
+        request: h11.Request | None,
+        host: Host | None,
+        relay: Relay | None,
+        problem: str,
+        failed: NetworkError | None = None,
     ) -> None:
         # Bounded: a worker can make refused requests faster than the log can hold them.
         if len(self.contacts) >= NETWORK_CONTACTS:
@@ -187,6 +197,7 @@ class EgressProxy:
             host=host.name if host else "",
             port=host.port if host else 0,
             problem=problem,
+            is_denied=isinstance(failed, NetworkRefused),
             sent_bytes=relay.sent_bytes if relay else 0,
             received_bytes=relay.received_bytes if relay else 0,
         )

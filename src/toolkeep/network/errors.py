@@ -13,6 +13,8 @@ class NetworkError(Exception):
         self.reason = reason
         self.was_sent = False
         """Whether the request was sent completely, and may have been executed: then it is not retried."""
+        self.target = ""
+        """Host that `reason` does not name, where a redirect leads: for the operator."""
 
 
 class NetworkRefused(NetworkError):

@@ -89,7 +89,9 @@ async def _vetted(
         if first is None:
             raise
         # The target is not named: it may be an address inside the server's own network.
-        raise NetworkRefused(f"'{first}' redirects to where this call may not go") from None
+        refused = NetworkRefused(f"'{first}' redirects to where this call may not go")
+        refused.target = str(_host(request.url))
+        raise refused from None
 
 
 def _host(url: str) -> Host:

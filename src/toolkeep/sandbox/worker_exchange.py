@@ -8,7 +8,6 @@ spoil the tool's own call. The caller kills the worker afterwards, whatever the 
 
 import asyncio
 import binascii
-import errno
 import io
 import os
 import socket
@@ -25,6 +24,7 @@ from toolkeep.sandbox.frames import HEADER_BYTES, FrameRefused, frame, parse
 from toolkeep.sandbox.output_pieces import OutputListener, OutputPieces
 from toolkeep.sandbox.pipe_streams import PipeWriter
 from toolkeep.sandbox.progress_frames import Listener, ProgressFrames, nobody
+from toolkeep.sandbox.tool_exception import ToolException
 from toolkeep.sandbox.worker_source import Worker
 from toolkeep.text.display import excerpt
 
@@ -46,7 +46,7 @@ class Ending(StrEnum):
     FAILED = "failed"
     """The tool raised ToolFailed; `text` is for the model."""
     RAISED = "raised"
-    """The tool raised something else; `text` is type and place, `errno` the kernel's reason."""
+    """The tool raised something else; `text` is type and place, `exception` all that it says."""
     UNLOADED = "unloaded"
     """The tool could not be imported; `text` has details, `why` the category."""
     TIMED_OUT = "timed_out"
@@ -83,7 +83,7 @@ class Reply:
     """Output of a generator tool."""
     text: str = ""
     why: Unloaded | None = None
-    errno: int = 0
+    exception: ToolException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,13 +264,9 @@ def _reply(said: dict[str, Any]) -> Reply:
             return Reply(Ending.OK, value=_decoded(text))
         case {"failed": str(text), **rest} if not rest:
             return Reply(Ending.FAILED, text=text)
-        case {"raised": str(kind), "where": str(where), "errno": int(number), **rest} if not rest:
-            # strerror of this machine: the exception's own text may hold argument values, such as its path.
-            reason = os.strerror(number) if number in errno.errorcode else "unknown"
-            text = excerpt(f"{kind} at {where}: {reason}", _TEXT_CHARS)
-            return Reply(Ending.RAISED, text=text, errno=number)
-        case {"raised": str(kind), "where": str(where), **rest} if not rest:
-            return Reply(Ending.RAISED, text=excerpt(f"{kind} at {where}", _TEXT_CHARS))
+        case {"raised": str(kind), "where": str(where)}:
+            text = excerpt(f"{kind} at {where}", _TEXT_CHARS)
+            return Reply(Ending.RAISED, text=text, exception=ToolException.read(said))
         case _:
             raise FrameRefused("it is no reply")
 

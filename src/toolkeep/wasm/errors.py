@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from toolkeep.calls import Denied
+
 
 class Ending(StrEnum):
     """Kinds of endings."""
@@ -23,7 +25,13 @@ class Ending(StrEnum):
 class WasmEnded(Exception):
     """No result; `text` is ours, except for FAILED, where it is the module's."""
 
-    def __init__(self, ending: Ending, text: str) -> None:
+    def __init__(
+        self, ending: Ending, text: str, *, denied: Denied | None = None, limit: str = "", detail: str = ""
+    ) -> None:
+        """`denied` and `limit` say which limit ended it; `detail` is for the operator."""
         super().__init__(text)
         self.ending = ending
         self.text = text
+        self.denied = denied
+        self.limit = limit
+        self.detail = detail

@@ -6,10 +6,11 @@ network, processes or other files.
 """
 
 import ctypes
-import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from toolkeep.calls import Denied
 from toolkeep.limits import STDERR_BYTES, TABLE_ELEMENTS, TABLES
 from toolkeep.wasm.errors import Ending, WasmEnded
 from toolkeep.wasm.modules import Form, LoadedModule
@@ -20,12 +21,10 @@ from toolkeep.wasm.runtime import Runtime
 if TYPE_CHECKING:
     from wasmtime import Instance, Store, WasiConfig
 
-log = logging.getLogger("toolkeep.wasm")
-
 _ERRNO_NO_SPACE: Final = 28
 _WORD: Final = 0xFFFFFFFF
-_LOGGED_CHARS: Final = 1000
-"""Characters of a trap's message in the log: it may hold a whole backtrace, with names from the module."""
+_TRAP_CHARS: Final = 1000
+"""Characters of a trap's message: it may hold a whole backtrace, with names from the module."""
 
 
 class OpenFolder(NamedTuple):
@@ -197,8 +196,9 @@ class Run:
     def _check_going_on(self) -> None:
         """Report first why a run was ended, whatever error it ended with."""
         if self._output.is_full:
-            most = self._bounds.output_bytes
-            raise WasmEnded(Ending.TOO_BIG, f"gave more than {most} bytes; let it give less, or write a file")
+            limit = f"{self._bounds.output_bytes} bytes"
+            text = f"gave more than {limit}; let it give less, or write a file"
+            raise WasmEnded(Ending.TOO_BIG, text, denied=Denied.OUTPUT_SIZE, limit=limit)
         if self._watch.is_over:
             raise WasmEnded(Ending.STOPPED, "was stopped: its time was up, or nobody waited for it")
 
@@ -218,22 +218,22 @@ class Run:
         from wasmtime import Trap, TrapCode
 
         code = error.trap_code if isinstance(error, Trap) else None
-        log.warning(
-            "a module died",
-            extra={"sha256": self._module.sha256, "reason": str(error)[:_LOGGED_CHARS]},
-        )
+        # A backtrace with names from the module, and what it wrote: for the operator.
+        detail = f"{bytes(self._errors.taken).decode(errors='replace')}\n{str(error)[:_TRAP_CHARS]}"
+        died = partial(WasmEnded, Ending.DIED, detail=detail)
         if code is TrapCode.OUT_OF_FUEL:
-            return WasmEnded(Ending.DIED, "used up its fuel; ask for less, or grant more under run.wasm")
+            text = "used up its fuel; ask for less, or grant more under run.wasm"
+            return died(text, denied=Denied.PROCESSOR_TIME, limit=f"{self._bounds.fuel} units of fuel")
         if code is TrapCode.STACK_OVERFLOW:
-            return WasmEnded(Ending.DIED, "overflowed its stack; ask for less")
+            return died("overflowed its stack; ask for less")
         if code is not None:
             what = code.name.lower().replace("_", " ")
-            return WasmEnded(Ending.DIED, f"trapped ({what}): a bug of its own, or a limit that it ran into")
+            return died(f"trapped ({what}): a bug of its own, or a limit that it ran into")
         if "exceeds memory limits" in str(error):
-            most = self._bounds.memory_bytes
-            text = f"needs more memory than {most} bytes; grant more as resource_bounds.max_memory"
-            return WasmEnded(Ending.DIED, text)
-        return WasmEnded(Ending.DIED, "could not be started, or broke; the log says why")
+            limit = f"{self._bounds.memory_bytes} bytes"
+            text = f"needs more memory than {limit}; grant more as resource_bounds.max_memory"
+            return died(text, denied=Denied.MEMORY, limit=limit)
+        return died("could not be started, or broke; the log says why")
 
     def _call(self, store: "Store", instance: "Instance", request: bytes) -> bytes:
         """Call a library; every address that it returns is checked against its memory."""

@@ -151,7 +151,7 @@ FAILURES = {
     "say twice": ("ACODE-TSR-035", "its program wrote a line that is no answer: a key stands in it twice"),
     "answer another": ("ACODE-TSR-035", "its program answered another request than the one it was asked"),
     "answer nobody": ("ACODE-TSR-035", "its program wrote an object that is no answer"),
-    "flood": ("ACODE-TSR-036", "gave more than 104857600 bytes"),
+    "flood": ("ACODE-TSR-036", "gave more than 100 MiB"),
     "fail": ("ACODE-TSR-034", "there is no such word"),
     "hang": ("ACODE-TSR-032", "took longer than 1 s"),
 }
@@ -193,7 +193,7 @@ def test_last_words_go_to_the_log_without_secrets_and_not_to_the_model(
     made = source(environment={"KEY": "{secret:key}"})
     with caplog.at_level(logging.WARNING):
         (failed,) = called(tmp_path, [("a", {"how": "leave"})], made=made, secrets={"key": "s3cr3t-value"})
-    logged = [record.__dict__["reason"] for record in caplog.records if "reason" in record.__dict__]
+    logged = [record.__dict__["detail"] for record in caplog.records if "detail" in record.__dict__]
     assert logged == ["the key is (hidden)"]
     assert "the key is" not in str(failed.error)
     assert "standard error is in the log" in str(failed.error)

@@ -9,6 +9,7 @@ from unittest.mock import patch
 from tests.network.inside.egress import NOT_PUBLIC, Server
 from tests.network.world import LOCAL, METADATA, OTHER_PUBLIC, PRIVATE, PUBLIC, PUBLIC_6, World
 from toolkeep import Code, HttpSource, Keep, ToolResult
+from toolkeep.calls import Denied, Diagnosis
 from toolkeep.execution import http_call
 from toolkeep.limits import REDIRECTS
 from toolkeep.network import http_exchange
@@ -39,6 +40,12 @@ def answer(
 
 def redirect(location: str, status: int = 302) -> bytes:
     return answer(b"", f"Location: {location}", status=f"{status} Found")
+
+
+def diagnosis(result: ToolResult) -> Diagnosis:
+    assert result.error is not None
+    assert result.error.diagnosis is not None
+    return result.error.diagnosis
 
 
 class Shop:
@@ -137,7 +144,7 @@ async def test_secrets_stand_in_headers_and_in_no_error(world: World) -> None:
     result = await shop.call()
     assert b"Authorization: Bearer s3cret\r\nX-Fixed: 1\r\n" in server.heard[0]
     assert (result.code, "s3cret" in result.text, "\x1b" in result.text) == (Code.TOOL_FAILED, False, False)
-    assert "'shop.example' answered with status 401: no, (hidden) is wrong" in result.text
+    assert "its server answered with status 401: no, (hidden) is wrong" in result.text
     missing = await Shop(headers={"Authorization": "{secret:key}"}).call()
     assert missing.code is Code.SECRET_UNAVAILABLE
     broken = await Shop(headers={"A": "{secret:key}"}, secrets={"key": "a\r\nX-Evil: 1"}).call()
@@ -166,9 +173,11 @@ async def test_a_server_does_not_say_its_secrets_back_in_a_redirect(world: World
     await serve(world, redirect("http://s3cret-key.shop.example/", 307))
     held = ["net.write:shop.example", "net.write:*.shop.example"]
     shop = Shop(headers={"X-Key": "{secret:key}"}, secrets={"key": "s3cret-key"}, capabilities=held)
-    assert "'(hidden).shop.example'" in (await shop.call()).text
-    await serve(world, answer(status="404 Gone"), "s3cret-key.shop.example", OTHER_PUBLIC)
-    assert "'(hidden).shop.example' answered with status 404" in (await shop.call()).text
+    assert "(hidden).shop.example" in diagnosis(await shop.call()).text
+    server = await serve(world, answer(status="404 Gone"), "s3cret-key.shop.example", OTHER_PUBLIC)
+    assert "its server answered with status 404" in (await shop.call()).text
+    server.answer = answer(status="500 Gone")
+    assert diagnosis(await shop.call()).detail == "(hidden).shop.example answered with status 500"
 
 
 async def test_answers_are_read_as_their_type_says(world: World) -> None:
@@ -201,9 +210,9 @@ async def test_answers_are_read_as_their_type_says(world: World) -> None:
 async def test_what_goes_wrong_is_told_by_its_code(world: World) -> None:
     server = await serve(world, b"")
     cases: list[tuple[bytes, dict[str, Any], Code, str]] = [
-        (answer(status="404 No"), {}, Code.TOOL_FAILED, "'shop.example' answered with status 404"),
-        (answer(status="503 No"), {}, Code.TOOL_FAILED, "'shop.example' answered with status 503"),
-        (answer(b"[1,"), {}, Code.OUTPUT_INVALID, "what 'shop.example' answered is not JSON"),
+        (answer(status="404 No"), {}, Code.TOOL_FAILED, "its server answered with status 404"),
+        (answer(status="503 No"), {}, Code.TOOL_FAILED, "its server answered with status 503"),
+        (answer(b"[1,"), {}, Code.OUTPUT_INVALID, "what its server answered is not JSON"),
         (answer(b"NaN"), {}, Code.OUTPUT_INVALID, "is not JSON"),
         (answer(b"hello", kind="text/plain"), {"result_type": "array"}, Code.OUTPUT_INVALID, "is not JSON"),
         (answer(b"\xff", kind="text/plain"), {}, Code.OUTPUT_INVALID, "is not text that can be read"),
@@ -236,11 +245,11 @@ async def test_an_answer_beyond_the_cap_is_not_read_to_its_end(world: World) -> 
 async def test_a_server_that_cannot_be_reached_or_trusted_is_told(world: World) -> None:
     world.name("shop.example", [OTHER_PUBLIC])
     refused = await Shop().call()
-    assert (refused.code, "'shop.example' could not be reached" in refused.text) == (Code.TOOL_FAILED, True)
+    assert (refused.code, "its server could not be reached" in refused.text) == (Code.TOOL_FAILED, True)
     world.name("other.example", [PUBLIC])
     await world.serve(Server(), PUBLIC, 443, names=["shop.example"])
     untrusted = await Shop("https://other.example", capabilities=["net.write:other.example"]).call()
-    assert "the certificate of 'other.example' does not hold" in untrusted.text
+    assert "the certificate of its server does not hold" in untrusted.text
     plain = await serve(world, answer(), "third.shop.example")
     await world.serve(plain, PUBLIC, 8443)
     with patch.object(http_exchange, "DIAL_SECONDS", 0.5):
@@ -248,7 +257,8 @@ async def test_a_server_that_cannot_be_reached_or_trusted_is_told(world: World) 
         no_tls = await shop.call()
     assert (no_tls.code, "TLS with" in no_tls.text, plain.heard) == (Code.TOOL_FAILED, True, [b""])
     missing = await Shop("http://no.shop.example", capabilities=["net.write:no.shop.example"]).call()
-    assert "'no.shop.example' could not be found" in missing.text
+    assert "its server could not be found" in missing.text
+    assert "'no.shop.example' could not be found" in diagnosis(missing).detail
 
 
 async def test_a_server_that_is_silent_is_given_up_at_the_deadline(world: World) -> None:
@@ -302,7 +312,8 @@ async def test_a_name_that_leads_inside_is_refused(world: World) -> None:
         world.name("shop.example", list(addresses))
         result = await Shop().call()
         assert result.code is Code.NOT_PERMITTED, addresses
-        assert "'shop.example' does not lead to public addresses alone" in result.text
+        assert "its server does not lead to public addresses alone" in result.text
+        assert (diagnosis(result).denied, diagnosis(result).subject) == (Denied.HOST, "shop.example")
     assert server.heard == []
 
 

@@ -5,10 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.execution.denied import fetch_another
 from tests.network.inside.egress import Server
-from tests.network.inside.http_tools import answer, redirect, serve
+from tests.network.inside.http_tools import answer, diagnosis, redirect, serve
 from tests.network.world import LOCAL, OTHER_PUBLIC, PRIVATE, PUBLIC, World
 from toolkeep import Code, Keep, ToolResult
+from toolkeep.calls import Denied
 from toolkeep.events import ContactRefused, Event, HostContacted
 from toolkeep.sandbox.zygote_process import interpreter
 from toolkeep.sources.process_source import ProcessSource
@@ -72,6 +74,25 @@ async def test_a_redirect_leads_no_further_than_the_call(world: World) -> None:
     await world.serve(other, OTHER_PUBLIC, 80)
     result = await fetch("http://shop.example/", "shop.example", "other.example")
     assert (result.code, other.heard) == (Code.TOOL_FAILED, []), result.text
+    assert (diagnosis(result).denied, diagnosis(result).subject) == (Denied.HOST, "other.example:80")
+
+
+async def test_a_denied_host_is_named_to_the_operator_and_to_the_model_as_its_argument_at_most(
+    world: World,
+) -> None:
+    await serve(world, answer(b"x"))
+    async with Keep() as keep:
+        keep.register(fetch_another)
+        keep.declare_agent("ada", capabilities=["net.read:shop.example"])
+        named = {"url": "http://shop.example/", "other": "http://other.example/a"}
+        mirrored = {**named, "other": named["other"][::-1]}
+        results = [await keep.call("fetch_another", one, agent="ada") for one in (named, mirrored)]
+    for result, path in zip(results, ("/other", ""), strict=True):
+        assert (diagnosis(result).denied, diagnosis(result).subject) == (Denied.HOST, "other.example:80")
+        assert "is not among the hosts that this call may reach" in diagnosis(result).detail
+        assert "HTTPError: HTTP Error 403" in diagnosis(result).detail
+        assert result.error is not None
+        assert (result.error.errors[0].path, "other.example" in result.text) == (path, False)
 
 
 async def test_a_name_that_leads_inside_is_refused(world: World) -> None:

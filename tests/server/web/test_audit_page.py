@@ -126,6 +126,37 @@ def test_a_call_says_why_it_has_no_arguments(
     assert said in visit(keep, act)
 
 
+@tool(side_effects=["None"])
+def misbehave(how: str) -> int:
+    """Fail.
+
+    Args:
+        how: With which text.
+    """
+    raise ValueError(f"<script>{how}</script>")
+
+
+def test_why_a_tool_failed_is_shown_as_text_to_who_may_read_the_log(keep: Keep) -> None:
+    keep.register(misbehave)
+    made = keep.call_sync("misbehave", {"how": "x"}, agent="operator")
+
+    async def act(visitor: Visitor) -> list[str]:
+        form = {"act": "call", "mode": "json", "text": '{"how":"x"}'}
+        shown = [await visitor.get(f"/ui/calls/{made.call_id}")]
+        shown.append(await visitor.post("/ui/tools/misbehave:try", form))
+        caller = Visitor(visitor.operator, visitor.codes)
+        token = visitor.operator.tokens.make("caller", ["call", "tools:read"], agent="operator").text
+        await caller.sign_in(token=token)
+        await caller.open_tab()
+        shown.append(await caller.post("/ui/tools/misbehave:try", form))
+        return [one.body.decode() for one in shown]
+
+    *operator, caller = visit(keep, act)
+    for page in operator:
+        assert "ValueError: &lt;script&gt;x&lt;/script&gt;" in page
+    assert ("failed unexpectedly" in caller, "ValueError" in caller) == (True, False)
+
+
 def test_the_page_names_the_key_of_the_configuration_that_takes_policies(keep: Keep) -> None:
     async def act(visitor: Visitor) -> str:
         text = '@id("all") permit (principal, action, resource);'

@@ -41,7 +41,7 @@ _PROCESSES: Final = 256
 _FILE_BYTES: Final = 1 << 30
 _RESERVED_BYTES: Final = 1 << 30
 """JIT compilers reserve half of this for code before there is any."""
-_CPU_S: Final = 3600
+PROCESSOR_S: Final = 3600
 """Per process, over all calls: one that spins while idle is killed after an hour of CPU time."""
 
 
@@ -153,7 +153,7 @@ def worker_recipe(
                 memory_bytes=place.memory_bytes,
                 open_files=_OPEN_FILES,
                 processes=_PROCESSES,
-                cpu_s=_CPU_S,
+                cpu_s=PROCESSOR_S + 1,  # At the soft limit, a second below, it is told why.
                 reserved_bytes=_RESERVED_BYTES,
                 file_bytes=_FILE_BYTES,
             ),

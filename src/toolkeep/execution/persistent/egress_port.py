@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 class EgressPort:
     """The egress proxy of one persistent process, for its lifetime."""
 
-    def __init__(self, hosts: HostAllowlist) -> None:
+    def __init__(self, hosts: HostAllowlist, told: OnContact | None = None) -> None:
+        """`told` hears the contacts before the first call: a program may make some when it starts."""
         self._hosts = hosts
         self._egress: EgressProxy | None = None
-        self._told: OnContact | None = None
+        self._told = told
 
     def serve(self, listener: socket.socket) -> AbstractAsyncContextManager[object]:
         """Factory of the proxy on the process's listening socket."""

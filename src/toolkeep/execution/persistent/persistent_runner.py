@@ -15,12 +15,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from toolkeep.calls import RecordedCall, RegisteredTool
+from toolkeep.calls import Denied, Diagnosis, RecordedCall, RegisteredTool
 from toolkeep.definitions.tool_context import ToolContext, ToolFailed
 from toolkeep.errors import Code, SecretUnavailable, ToolkeepError
 from toolkeep.execution.contact_events import ContactEvents, OnContact
+from toolkeep.execution.diagnosis import exceeded, in_mebibytes
 from toolkeep.execution.isolation_check import IsolationCheck
 from toolkeep.execution.persistent.confinement import (
+    PROCESSOR_S,
     Confinement,
     confinement_for_call,
     level_of,
@@ -41,7 +43,6 @@ from toolkeep.sandbox.persistent_process import ExitReason, PersistentProcess, P
 from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths
 from toolkeep.sandbox.worker_pool import Pool
-from toolkeep.text.display import truncated_lines
 
 log = logging.getLogger("toolkeep.execution")
 
@@ -100,8 +101,9 @@ class PersistentRunner:
             findings = await self._machine.findings(requested.place.level)
 
             async def start(pool: Pool) -> _ProcessClient:
-                return await _ProcessClient.start(pool, requested, findings)
+                return await _ProcessClient.start(pool, requested, findings, told)
 
+            told = self._contacts.of(call)
             user = User(call.tool.name, call.request.agent)
             spec = requested.spec
             async with self._processes.use(
@@ -112,10 +114,10 @@ class PersistentRunner:
                 between_calls=spec.between_calls,
                 described=ProcessStatus(call.tool.name, requested.place.level.value, requested.place.words),
             ) as client:
-                client.begin(call.tool, self._contacts.of(call))
+                client.begin(call.tool, told)
                 said = await _answer(call, client.process, self._request(call), given.given)
         except ProcessExited as over:
-            raise _ended(call, over, given) from over
+            raise _ended(call, over) from over
         except SandboxBroken as error:
             log.error("a program could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
             reason = f"Tool '{call.tool.name}' was not run: the sandbox could not be set up"
@@ -163,8 +165,10 @@ class _ProcessClient:
         self._egress = egress
 
     @classmethod
-    async def start(cls, pool: Pool, requested: _ProcessRequest, findings: Findings) -> "_ProcessClient":
-        egress = EgressPort(requested.place.hosts)
+    async def start(
+        cls, pool: Pool, requested: _ProcessRequest, findings: Findings, told: OnContact
+    ) -> "_ProcessClient":
+        egress = EgressPort(requested.place.hosts, told)
         process = await PersistentProcess.start(
             pool,
             worker_recipe(requested.place, findings, requested.spec.between_calls),
@@ -237,23 +241,40 @@ def _invalid(call: RecordedCall, what: str) -> RunRefused:
     return RunRefused(Code.OUTPUT_INVALID, reason)
 
 
-def _ended(call: RecordedCall, over: ProcessExited, given: KnownSecrets) -> RunRefused:
+def _ended(call: RecordedCall, over: ProcessExited) -> RunRefused:
     name = call.tool.name
-    if over.last_words or over.text:
-        # The log is read by more people than may know the secret.
-        words = redacted(over.last_words or over.text, given.given, shortest=1)
-        fields = {"tool_name": name, "reason": truncated_lines(words, 1000)}
-        log.warning("a program that stays gave no answer", extra=fields)
+    if (limit := exceeded_limit(call, over)) is not None:
+        return limit
     if over.why is ExitReason.UNSTARTED:
-        return RunRefused(Code.NOT_RUNNABLE, f"Tool '{name}' was not run: its program cannot be started")
-    if over.why is ExitReason.TOO_LONG:
-        return RunRefused(Code.OUTPUT_TOO_BIG, f"Tool '{name}' gave more than {OUTPUT_CAP_BYTES} bytes")
-    if over.why is ExitReason.OUT_OF_MEMORY:
-        return RunRefused(Code.TOOL_FAILED, f"Tool '{name}' took more memory than it is granted")
+        reason = f"Tool '{name}' was not run: its program cannot be started"
+        return RunRefused(Code.NOT_RUNNABLE, reason, diagnosis=unstarted(call.tool.runner.target, over))
     said = f"; {_LOGGED}" if over.last_words else ""
     how = "closed its standard output" if over.why is ExitReason.CLOSED else f"ended{_how(over.status)}"
     reason = f"Tool '{name}' gave no answer: its program {how}{said}; {_NEXT}"
-    return RunRefused(Code.TOOL_FAILED, reason)
+    return RunRefused(Code.TOOL_FAILED, reason, diagnosis=Diagnosis(detail=over.last_words))
+
+
+def exceeded_limit(call: RecordedCall, over: ProcessExited) -> RunRefused | None:
+    """The failure of a program that ended because it exceeded a limit; None if it ended otherwise."""
+    if over.why is ExitReason.TOO_LONG:
+        limit = in_mebibytes(OUTPUT_CAP_BYTES)
+        return exceeded(call, Denied.OUTPUT_SIZE, limit, code=Code.OUTPUT_TOO_BIG, detail=over.last_words)
+    if over.why is ExitReason.OUT_OF_MEMORY:
+        definition = call.tool.definition
+        granted = definition.resource_bounds.memory_bytes(definition.constraints.isolation)
+        return exceeded(call, Denied.MEMORY, in_mebibytes(granted), detail=over.last_words)
+    if over.status == -signal.SIGXCPU:
+        return exceeded(call, Denied.PROCESSOR_TIME, f"{PROCESSOR_S} s", detail=over.last_words)
+    return None
+
+
+def unstarted(command: Any, over: ProcessExited) -> Diagnosis:
+    """The diagnosis of a program that could not be started; `command` is what its configuration names."""
+    argv = command.get("argv") if isinstance(command, dict) else command
+    remedy = "see that it exists, can be executed, and that its interpreter and files are shown to it"
+    return Diagnosis(
+        denied=Denied.PROGRAM, subject=str(argv[0]) if argv else "", remedy=remedy, detail=over.text
+    )
 
 
 def _how(status: int | None) -> str:

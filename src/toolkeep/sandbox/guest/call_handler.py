@@ -2,8 +2,8 @@
 
 The request has `arguments`, and a `context` with what the tool may know about its call. The reply is `{"ok":
 value}`, `{"pieces": [value, …]}`, `{"bytes": base64}`, `{"failed": text}` if the tool raised toolkeep's
-ToolFailed, else `{"raised": type, "where": place}` with an `errno` for OSError. The text of any other
-exception is not sent: it may contain argument values or secrets, and the model would read it.
+ToolFailed, else `{"raised": type, "where": place}` with what `exception_report` says, for the operator alone:
+the text of an exception may contain argument values or secrets, so that no model reads it.
 """
 
 import base64
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .context import Send, make_context
+from .exception_report import raise_at_processor_limit, report
 from .load import Call, Failed, is_ours
 from .plain import plain
 
@@ -25,6 +26,7 @@ them."""
 def answer(call: Call, request: bytes, send: Send) -> bytes:
     """The reply to one request; exceptions of the tool become replies too. Progress is sent meanwhile."""
     try:
+        raise_at_processor_limit()
         return encode(_reply(_called(call, json.loads(request), send)))
     except BaseException as error:  # noqa: BLE001 -- SystemExit and the like are answers of a tool too
         return encode(_failure(error))
@@ -42,9 +44,7 @@ def encode(reply: dict[str, Any]) -> bytes:
 
 def describe(error: BaseException) -> dict[str, Any]:
     """An exception as type and place, without its text."""
-    number = error.errno if isinstance(error, OSError) else None
-    described: dict[str, Any] = {"raised": type(error).__name__[:_WHERE_CHARS], "where": _where(error)}
-    return described | ({"errno": number} if type(number) is int else {})
+    return {"raised": type(error).__name__[:_WHERE_CHARS], "where": _where(error)}
 
 
 def _called(call: Call, request: dict[str, Any], send: Send) -> Any:
@@ -78,11 +78,11 @@ def _reply(value: Any) -> dict[str, Any]:
 
 def _failure(error: BaseException) -> dict[str, Any]:
     if not isinstance(error, Failed) and not _is_tool_failure(error):
-        return describe(error)
+        return describe(error) | report(error)
     try:
         return {"failed": str(error).encode("utf-8", "replace").decode()}
     except Exception as unsaid:  # noqa: BLE001 -- the exception cannot even say what it is
-        return describe(unsaid)
+        return describe(unsaid) | report(unsaid)
 
 
 def _is_tool_failure(error: BaseException) -> bool:

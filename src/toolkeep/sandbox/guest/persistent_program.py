@@ -16,6 +16,8 @@ import subprocess
 from collections.abc import Callable
 from typing import Any, Final
 
+from .exception_report import lower_processor_limit
+
 Send = Callable[[dict[str, Any]], None]
 Receive = Callable[[], bytes | None]
 
@@ -28,6 +30,7 @@ once."""
 
 def run_until_exit(order: dict[str, Any], send: Send, receive: Receive, orders: int) -> None:
     """Start the program of an order, then wait for its exit; `receive` reads frames from `orders`."""
+    lower_processor_limit()
     try:
         process = subprocess.Popen(  # noqa: S603 -- the program that the host names, in a sandbox
             order["argv"],

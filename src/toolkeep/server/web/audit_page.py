@@ -92,6 +92,7 @@ async def _call(service: Service, request: PageRequest) -> Response:
         call=found,
         first=first,
         last=last,
+        diagnosis=service.keep.diagnosis(found.call),
         no_arguments=_NO_ARGUMENTS[found.no_arguments],
         steps=[
             {"view": one, "facts": _facts(one.record), "codes": _codes(one.record)} for one in found.records
