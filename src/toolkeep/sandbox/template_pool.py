@@ -28,6 +28,9 @@ log = logging.getLogger("toolkeep.sandbox")
 _FREE_BYTES: Final = 256 * MIB
 """Memory that must be available before another one is made."""
 
+_STILL_IMPORTED: Final = "a call was given up while its worker was still importing the tool"
+_GUARD: Final = 'what a script does belongs below `if __name__ == "__main__":`'
+
 Name = tuple[str, str, tuple[str, ...]]
 """Kind of worker, owner, and the programs that its workers may start."""
 
@@ -112,6 +115,8 @@ class TemplatePool:
         except asyncio.CancelledError:
             if entry.starting.cancelled() and not _is_cancelled():
                 return None  # It was dropped meanwhile, the call was not.
+            if not entry.starting.done():
+                note_unfinished_import(recipe)
             raise
 
     def failure(self, kind: str) -> str:
@@ -218,6 +223,11 @@ class TemplatePool:
             made.code.close()
         self._entries.clear()
         self._retired.clear()
+
+
+def note_unfinished_import(recipe: Recipe) -> None:
+    """Say in the log that a call ended while its tool was being imported."""
+    log.warning(_STILL_IMPORTED, extra={"tool": recipe.worker.tool, "hint": _GUARD})
 
 
 def _is_cancelled() -> bool:

@@ -28,7 +28,7 @@ from toolkeep.sandbox.memory_limits import MemoryLimits
 from toolkeep.sandbox.output_pieces import OutputListener
 from toolkeep.sandbox.plan import NotThere, Recipe, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.progress_frames import Listener, nobody
-from toolkeep.sandbox.template_pool import TemplateLimits, TemplatePool
+from toolkeep.sandbox.template_pool import TemplateLimits, TemplatePool, note_unfinished_import
 from toolkeep.sandbox.worker_exchange import Ending, Exchange, Reply, Request, Serve
 from toolkeep.sandbox.worker_source import SourceGone, Worker
 from toolkeep.sandbox.zygote_process import Zygote
@@ -37,9 +37,6 @@ log = logging.getLogger("toolkeep.sandbox")
 
 REAP_SECONDS: Final = 5.0
 """How long a call that was cut short waits until its processes are gone; a tree takes milliseconds."""
-
-_STILL_IMPORTED: Final = "a call was given up while its worker was still importing the tool"
-_GUARD: Final = 'what a script does belongs below `if __name__ == "__main__":`'
 
 _STARTS: Final = 2
 """A zygote that died is replaced once per call."""
@@ -225,7 +222,7 @@ class _LoopPool:
             return reply
         finally:
             if exchange.reply.cancelled() and not exchange.is_ready:
-                log.warning(_STILL_IMPORTED, extra={"tool": recipe.worker.tool, "hint": _GUARD})
+                note_unfinished_import(recipe)
             # In `finally`, also on cancellation: a worker that survives its call would keep running with its
             # grant.
             gone = worker.source.reap(worker)

@@ -108,6 +108,10 @@ class ForkServer:
         self._has_proc_option = True
         self._flags = _FORK_FLAGS | _NEW_NAMESPACES | (linux.CLONE_NEWNET if plan.connects else 0)
         self._later = [(kind, most) for kind, most in plan.limits if kind in template.LATER_LIMITS]
+        # One processor for this process and its template, which take turns: handing over to a process on
+        # another one, asleep, takes longer than most of what is done meanwhile.
+        self._processors = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {sorted(self._processors)[os.urandom(1)[0] % len(self._processors)]})
         self._template = 0
         self._children: dict[int, int] = {}
         """Pids of living workers, by pidfd."""
@@ -368,6 +372,7 @@ class ForkServer:
             os.close(made.pidfd)
             self.reply({"ticket": ticket, "broken": str(error)})
         else:
+            os.sched_setaffinity(made.pid, self._processors)
             tracing.detach(made.pid)
             self._children[made.pidfd] = made.pid
             self._sources.register(made.pidfd, select.POLLIN)
