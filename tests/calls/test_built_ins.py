@@ -165,8 +165,12 @@ def test_a_python_has_the_packages_of_its_environment_however_it_is_called(
 
 def test_a_granted_program_runs_in_the_folder_and_sees_nothing_else(keep: Keep, work: Path) -> None:
     assert call(keep, "run_command", command="ls src").value == "a.py\n[exit status 0]"
+    (work.parent / "beside").mkdir()
+    # The way to what is granted has names, and nothing beside it.
     outside = call(keep, "run_command", command=f"ls {work.parent}")
-    assert "Permission denied" in outside.value, outside.text
+    assert outside.value == f"{work.name}\n[exit status 0]", outside.text
+    beside = call(keep, "run_command", command=f"ls {work.parent}/beside")
+    assert "No such file" in beside.value, beside.text
 
 
 def test_a_program_that_is_not_granted_is_not_started(keep: Keep) -> None:
@@ -234,7 +238,8 @@ def test_git_tools_start_git_and_nothing_else_that_the_agent_holds(keep: Keep, w
     assert call(keep, "git_status").ok
     assert call(keep, "run_command", command="ls").ok
     assert [name for name in programs_of(keep, "git_status") if name.startswith(("git", "ls", "dash"))] == [
-        "git"
+        "git",
+        "git-core",
     ]
     assert {"git", "ls"} <= set(programs_of(keep, "run_command"))
 
