@@ -96,6 +96,8 @@ _TOOLS: Final = (
 """Modules of the built-in tools. They are ours, so the zygote may import them."""
 
 _REVOKING: Final = (ToolSwitched, ToolUnregistered, ToolQuarantined, AgentDeclared, PoliciesChanged)
+_TEMPLATE: Final = "template"
+"""How a result says that its worker did not import the tool anew."""
 BUILT_IN: Final = "built_in"
 _KINDS: Final = frozenset(("python", BUILT_IN, COMMAND))
 
@@ -119,6 +121,8 @@ class SandboxRunner:
         self._pool = Pool()
         self._keys: dict[Key, None] = {}
         self._plans: dict[tuple[object, ...], tuple[ZygotePlan, WorkerPlan]] = {}
+        self._templated: dict[str, bool] = {}
+        """Whether the last call of a tool ran in a worker from a template, by definition."""
         self._machine = machine or IsolationCheck()
         self._contacts = contacts or ContactEvents()
 
@@ -136,7 +140,13 @@ class SandboxRunner:
     def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
         """Mechanisms that confine a call of the tool."""
         level = _level(tool)
-        return in_use(level, self._memory_by(level, may_spawn=_may_spawn(tool)))
+        used = in_use(level, self._memory_by(level, may_spawn=_may_spawn(tool)))
+        return (*used, _TEMPLATE) if self._templated.get(tool.definition_hash) else used
+
+    def _note_template(self, tool: RegisteredTool, *, is_templated: bool) -> None:
+        if len(self._templated) >= _KEYS:
+            self._templated.clear()
+        self._templated[tool.definition_hash] = is_templated
 
     def _memory_by(self, level: Isolation, *, may_spawn: bool) -> Mechanism:
         """Memory bound: an rlimit for one process, the best that this machine has for several."""
@@ -164,6 +174,7 @@ class SandboxRunner:
                 _egress_proxy(call, self._contacts.of(call)),
                 owner,
             )
+            self._note_template(call.tool, is_templated=reply.is_templated)
         except SandboxBroken as error:
             # The reason names host paths: for the operator's log, not for a model.
             log.error("a worker could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole

@@ -13,7 +13,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
@@ -84,6 +84,8 @@ class Reply:
     text: str = ""
     why: Unloaded | None = None
     exception: ToolException | None = None
+    is_templated: bool = field(default=False, compare=False)
+    """Whether its worker was forked from a template."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Coroutine, Hashable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
@@ -219,7 +219,7 @@ class _LoopPool:
             if reply.ending is Ending.DIED and worker.is_out_of_memory():
                 return Reply(Ending.OUT_OF_MEMORY)
             is_over = reply.ending in _ENDED_BY_ITSELF
-            return reply
+            return replace(reply, is_templated=True) if worker.is_furnished else reply
         finally:
             if exchange.reply.cancelled() and not exchange.is_ready:
                 note_unfinished_import(recipe)
