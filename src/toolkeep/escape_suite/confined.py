@@ -42,6 +42,13 @@ _PLENTY_S: Final = 20
 """CPU seconds for attempts that do not test the CPU limit."""
 
 
+ALONE: Final = "alone"
+TEMPLATED: Final = "templated"
+WORKERS: Final = (ALONE, TEMPLATED)
+"""Kinds of workers: those that import the tool themselves, and those that are forked from a template. Given
+beside the levels; without one, each attempt is made in both."""
+
+
 class Confined:
     """Attempts in the sandbox."""
 

@@ -17,7 +17,7 @@ from toolkeep.escape_suite import signs, unconfined_host
 from toolkeep.escape_suite.attempt_catalog import ATTEMPTS, CONCURRENT_CALLS, declared, parameters
 from toolkeep.escape_suite.attempts.declare import Attempt
 from toolkeep.escape_suite.baits import BaitFolder, Stage, concurrent_arguments
-from toolkeep.escape_suite.confined import Confined
+from toolkeep.escape_suite.confined import TEMPLATED, WORKERS, Confined
 from toolkeep.escape_suite.confined_persistent import PERSISTENT, PersistentConfined, applies_to_persistent
 from toolkeep.escape_suite.expected import levels_of
 from toolkeep.sandbox.isolation_levels import Isolation
@@ -55,16 +55,14 @@ async def main(kind: str, top: str, levels: Sequence[str]) -> None:
         # Fail closed: some attempts signal every process, or change the name of the machine.
         _check_enclosed()
         bait_folder = make_bait_folder(Path(top))
-        alone, from_template = Confined(bait_folder, pool), Confined(bait_folder, pool, is_templated=True)
+        kinds = [word for word in WORKERS if word in levels] or WORKERS
+        confined = [Confined(bait_folder, pool, is_templated=word == TEMPLATED) for word in kinds]
         for attempt in declared(kind).values():
             if attempt.only_for in ("", who):
                 _report(attempt, "control", await asyncio.to_thread(run_unconfined, bait_folder, attempt))
                 for level in levels_of(attempt):
                     if level in levels:
-                        found = await alone.run(attempt, level)
-                        if not found["seen"]:
-                            found = await from_template.run(attempt, level)
-                        _report(attempt, level, found)
+                        _report(attempt, level, await _tried(confined, attempt, level))
                 if PERSISTENT in levels and applies_to_persistent(attempt):
                     _report(
                         attempt,
@@ -75,6 +73,15 @@ async def main(kind: str, top: str, levels: Sequence[str]) -> None:
         _say({"failed": f"{type(error).__name__}: {error}"[:300]})
     finally:
         await pool.close()
+
+
+async def _tried(confined: Sequence[Confined], attempt: Attempt, level: Isolation) -> dict[str, Any]:
+    """The first run that got something out, else the last."""
+    for one in confined:
+        found = await one.run(attempt, level)
+        if found["seen"]:
+            break
+    return found
 
 
 def _check_enclosed() -> None:

@@ -320,19 +320,15 @@ _SET_DUMPABLE: Final = 4
 def _traced(rules: Mapping[str, Rule], default: Action) -> dict[str, Rule]:
     """The rules of a template and its workers: what their fork server does to them passes by its tracer.
 
-    A worker has none. The same calls fail there with ENOSYS instead of EPERM, and so does a process that a
-    tool starts without being granted any.
+    A worker has none: there these calls fail with ENOSYS.
     """
     clone = rules["clone"]
-    starts_processes = isinstance(clone, Choice) and clone.otherwise is ALLOW
+    if not isinstance(clone, Choice):
+        raise ValueError("there is no level that allows every clone, or none")
     return {
         **rules,
         "capset": TRACE,
-        "clone": Choice(
-            _FORBIDDEN_CLONE,
-            TRACE,
-            ALLOW if starts_processes else Choice(HasFlag(0, _CLONE_THREAD), ALLOW, TRACE),
-        ),
+        "clone": Choice(_FORBIDDEN_CLONE, TRACE, clone.otherwise),
         "openat": Choice(IsOneOf(0, (TRACED_DIRECTORY,)), TRACE, rules.get("openat", default)),
         "prctl": Choice(IsOneOf(0, (_SET_DUMPABLE,)), TRACE, rules.get("prctl", default)),
     }

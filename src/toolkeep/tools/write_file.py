@@ -48,7 +48,7 @@ def write_file(
         with _Folder(folder, creates=create_directories) as held:
             old = held.status(name)
             if old is not None and not stat.S_ISREG(old.st_mode):
-                raise ToolFailed(f"'{place.named}' is {kind_of(old.st_mode)}, not a file")
+                raise ToolFailed(f"'{place.named}' was not written: it is {kind_of(old.st_mode)}, not a file")
             if mode == "append" and old is not None and old.st_size:
                 return _append(held, place, name, content, encoding)
             held.replace(place, name, data, old)

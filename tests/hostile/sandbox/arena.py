@@ -14,6 +14,7 @@ import pytest
 from toolkeep.escape_suite.attempt_catalog import KINDS, declared
 from toolkeep.escape_suite.attempts.declare import Attempt
 from toolkeep.escape_suite.baits import SETUID_PROGRAM
+from toolkeep.escape_suite.confined import ALONE, TEMPLATED
 from toolkeep.escape_suite.confined_persistent import PERSISTENT, applies_to_persistent
 from toolkeep.escape_suite.expected import LEVELS, levels_of
 from toolkeep.escape_suite.suite import KindRuns, new_folder, run_kind
@@ -98,7 +99,8 @@ def _started() -> dict[tuple[str, str], "Future[KindRuns]"]:
 
 def _host(kind: str, identity: str) -> KindRuns:
     folder = new_folder()
-    levels = LEVELS if identity == "root" else (*LEVELS, PERSISTENT)
+    # Each attempt in both kinds of workers, and by both identities, but not in all four combinations.
+    levels = (*LEVELS, ALONE) if identity == "root" else (*LEVELS, TEMPLATED, PERSISTENT)
     if os.geteuid() != 0 or identity == "root":
         return run_kind(kind, folder, levels=levels)
     _prepare_for_ordinary(folder)

@@ -241,6 +241,7 @@ class Registers:
 
     @result.setter
     def result(self, value: int) -> None:
+        """The same, as the process will see it."""
         self._words[self._machine.result] = value % _WORD
 
     def argument(self, place: int) -> int:
