@@ -141,13 +141,19 @@ def test_below_a_file_there_is_no_place(folder: Path, create_directories: bool) 
 @pytest.mark.parametrize("mode", ["overwrite", "append"])
 def test_only_files_are_written(folder: Path, kind: str, what: str, mode: str) -> None:
     make(kind, folder / "x")
-    assert refusal(lambda: write_file(pair(folder / "x"), "y", mode)) == f"'x' is {what}, not a file"
+    assert (
+        refusal(lambda: write_file(pair(folder / "x"), "y", mode))
+        == f"'x' was not written: it is {what}, not a file"
+    )
     assert kind != "link" or (folder / "target").read_text() == "secret\n"
 
 
 def test_a_dangling_link_is_no_way_to_make_a_file(folder: Path) -> None:
     (folder / "x").symlink_to("elsewhere")
-    assert refusal(lambda: write_file(pair(folder / "x"), "y")) == "'x' is a symbolic link, not a file"
+    assert (
+        refusal(lambda: write_file(pair(folder / "x"), "y"))
+        == "'x' was not written: it is a symbolic link, not a file"
+    )
     assert not (folder / "elsewhere").exists()
 
 
