@@ -111,6 +111,21 @@ def test_calls_share_an_import_and_nothing_else(code: Path, level: Isolation) ->
     assert set(first["fds"]) <= {"0", "1", "2", "3", "4", "5"}  # 5 is the listing itself
 
 
+def test_limits_that_count_all_workers_of_a_template_are_set_for_each(code: Path) -> None:
+    source = (
+        "import resource\nKINDS = (resource.RLIMIT_NPROC, resource.RLIMIT_SIGPENDING, resource.RLIMIT_CORE)\n"
+        "def go(): return [resource.getrlimit(kind) for kind in KINDS]\n"
+    )
+
+    async def main() -> tuple[Any, list[str]]:
+        async with calling() as here:
+            return (await here.call(made(code, source))).value, why_unsealed(here)
+
+    (processes, signals, core), why = asyncio.run(main())
+    assert (processes, core, why) == ([64, 64], [0, 0], [])
+    assert signals[0] == signals[1] <= 256
+
+
 KEPT = {
     "shared page": "import mmap; page = mmap.mmap(-1, 4096)\ndef put(s): page[:len(s)] = s.encode()\n"
     "def get(): return page[:9].decode(errors='replace')",
