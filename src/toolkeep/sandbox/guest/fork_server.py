@@ -130,13 +130,13 @@ class ForkServer:
         self._template = self._start_template()
         self._run_to_fork()
         # The child of the first fork has one thread, whatever the import started.
-        self._set_fork_flags(_FORK_FLAGS | linux.CLONE_PARENT)
+        self._hold(_FORK_FLAGS | linux.CLONE_PARENT)
         before, self._template = self._template, self._release()
         os.kill(before, signal.SIGKILL)
         tracing.resume_to_syscall(self._template)
         self._run_to_fork(is_imported=True)
         self._check_seal()
-        self._set_fork_flags(self._flags)
+        self._hold(self._flags)
         # In its memory, and so in each worker's: what injected calls point to.
         self._capset = (self._held.stack - _ROOM) & ~15
         self._paths = self._capset + len(_CAPABILITIES)
@@ -235,29 +235,34 @@ class ForkServer:
             return False
         return True
 
-    def _set_fork_flags(self, flags: int) -> None:
-        """Change the fork that begins. One argument stays: where the child finds its thread id."""
-        registers = tracing.Registers(self._machine, self._template)
+    def _hold(self, flags: int) -> None:
+        """Hold the fork that begins, with other flags; where the child finds its thread id stays.
+
+        The arguments cannot be changed in place: on arm64 the filter judges the first one as the call began
+        (orig_x0), which no tracer can write, and so would refuse a fork. The call is skipped and begun anew,
+        by way of one that the filter always traces: it may kill for the number of no call at all.
+        """
+        self._held = tracing.Registers(self._machine, self._template)
         arguments = [flags, 0, 0, 0, 0]
-        arguments[self._machine.child_id] = registers.argument(self._machine.child_id)
-        registers.set_arguments(tuple(arguments))
-        registers.write(self._template)
-        self._held = registers
+        arguments[self._machine.child_id] = self._held.argument(self._machine.child_id)
         self._fork_arguments = tuple(arguments)
+        self._held.copy().replace_call(self._template, self._machine.capset)
+        tracing.resume(self._template)
+        tracing.wait_for(self._template, tracing.EVENT_SECCOMP)
+        tracing.Registers(self._machine, self._template).skip(self._template)
+        tracing.resume_to_syscall(self._template)
+        tracing.wait_for(self._template)
+        self._hold_again()
 
     def _release(self) -> int:
         """Let the held fork run; the child is stopped before its first instruction."""
-        born = (tracing.EVENT_FORK, tracing.EVENT_CLONE)
-        stop = tracing.Stop(self._template, 0)
-        while stop.event not in born:
-            tracing.resume_to_syscall(self._template)
-            # 0 is the end of the call without a child. The filter is asked once more after a change of the
-            # arguments.
-            stop = tracing.wait_for(self._template, 0, tracing.EVENT_SECCOMP, *born)
-            if not stop.event:
-                number = -tracing.Registers(self._machine, self._template).result
-                self._hold_again()
-                raise OSError(number, f"clone: {os.strerror(number)}")
+        tracing.resume_to_syscall(self._template)
+        # 0 is the end of the call without a child.
+        stop = tracing.wait_for(self._template, 0, tracing.EVENT_FORK, tracing.EVENT_CLONE)
+        if not stop.event:
+            number = -tracing.Registers(self._machine, self._template).result
+            self._hold_again()
+            raise OSError(number, f"clone: {os.strerror(number)}")
         child = tracing.event_child(self._template)
         tracing.wait_for(child, tracing.EVENT_STOP)
         return child

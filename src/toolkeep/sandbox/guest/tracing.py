@@ -269,11 +269,15 @@ class Registers:
 
     def skip(self, pid: int) -> None:
         """Do not execute the system call that begins."""
+        self.replace_call(pid, _NO_CALL)
+
+    def replace_call(self, pid: int, number: int) -> None:
+        """Execute another system call instead of the one that begins."""
         if self._machine.stopped_number is not None:
-            self._words[self._machine.stopped_number] = _NO_CALL % _WORD
+            self._words[self._machine.stopped_number] = number % _WORD
             self.write(pid)
         else:
-            _set_arm_number(pid, _NO_CALL)
+            _set_arm_number(pid, number)
 
 
 def _arm_number(pid: int) -> int:
