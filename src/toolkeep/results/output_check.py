@@ -28,15 +28,10 @@ def check_output(
 ) -> CheckedOutput | Refusal:
     """Validate and hash an output; the output schema applies to the final one only."""
     definition = raw.call.tool.definition
-    try:
-        value, body = _data(raw.value, definition, normalizers, is_cached=raw.is_cached)
-    except _Unfit as unfit:
-        return refuse(
-            raw.call.request, Code.OUTPUT_INVALID, str(unfit), "Tell the user that the tool is broken."
-        )
-    except TooMuch as most:
-        message = f"Tool '{definition.name}' gave more than {most}"
-        return refuse(raw.call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
+    found = _read(raw, normalizers, is_normalized=raw.is_cached)
+    if type(found) is Refusal:
+        return found
+    value, body = found
     schema = raw.call.tool.output
     if is_final and schema is not None:
         is_valid = schema.is_valid_output(value, len(body))
@@ -49,6 +44,11 @@ def check_output(
                 raw.call.request, Code.OUTPUT_INVALID, message, "Tell the user that the tool is broken."
             )
     return CheckedOutput(raw=raw, value=value, body=body, hash=hashlib.sha256(body).hexdigest())
+
+
+def plain_output(raw: RawOutput) -> tuple[Any, bytes] | Refusal:
+    """An output as JSON data or bytes, and its body, before it is normalized and checked."""
+    return _read(raw, {}, is_normalized=True)
 
 
 def is_large(value: Any) -> bool:
@@ -75,8 +75,21 @@ class _Unfit(Exception):
     """The output does not match the definition."""
 
 
+def _read(raw: RawOutput, normalizers: Normalizers, *, is_normalized: bool) -> tuple[Any, bytes] | Refusal:
+    definition = raw.call.tool.definition
+    try:
+        return _data(raw.value, definition, normalizers, is_normalized=is_normalized)
+    except _Unfit as unfit:
+        return refuse(
+            raw.call.request, Code.OUTPUT_INVALID, str(unfit), "Tell the user that the tool is broken."
+        )
+    except TooMuch as most:
+        message = f"Tool '{definition.name}' gave more than {most}"
+        return refuse(raw.call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
+
+
 def _data(
-    value: Any, definition: ToolDefinition, normalizers: Normalizers, *, is_cached: bool
+    value: Any, definition: ToolDefinition, normalizers: Normalizers, *, is_normalized: bool
 ) -> tuple[Any, bytes]:
     if definition.gives_bytes:
         if not isinstance(value, (bytes, bytearray, memoryview)):
@@ -86,7 +99,7 @@ def _data(
             raise TooMuch(f"{OUTPUT_CAP_BYTES} bytes")
         return body, body
     # A cached value was normalized before it was stored; twice could change it.
-    if definition.normalization is _CUSTOM and not is_cached:
+    if definition.normalization is _CUSTOM and not is_normalized:
         value = _customized(value, definition.name, normalizers)
     try:
         body = to_json_body(value)
