@@ -33,6 +33,8 @@ class Signature:
         """Defaults inside a `Field`, which the function itself does not apply."""
         self.parameters: list[inspect.Parameter] = []
         """Those that arguments are bound to, each with its resolved annotation."""
+        self.rest: inspect.Parameter | None = None
+        """`**kwargs`, which takes every other argument."""
         self._name = name
         self._adapters: dict[str, TypeAdapter[Any]] = {}
         signature = _signature_of(name, function)
@@ -46,13 +48,26 @@ class Signature:
                 self.context_name = parameter.name
             elif (depends := _depends(parameter)) is not None:
                 self.depends[parameter.name] = depends.make
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                self.rest = parameter
             else:
                 self.parameters.append(parameter)
+
+    @property
+    def hidden(self) -> list[str]:
+        """The parameters that only the host fills in."""
+        return [*([self.context_name] if self.context_name else []), *self.depends]
 
     @functools.cached_property
     def instances(self) -> "dict[str, TypeAdapter[Any]]":
         """What converts the arguments that are no JSON data."""
         return {one.name: self.adapter(one) for one in self.parameters if not _is_json(one.annotation)}
+
+    @functools.cached_property
+    def rest_instance(self) -> "TypeAdapter[Any] | None":
+        """What converts each value of `**kwargs`; None if it is JSON data."""
+        is_data = self.rest is None or _is_json(self.rest.annotation)
+        return None if self.rest is None or is_data else self.adapter(self.rest)
 
     def dependencies(self, overrides: Mapping[Make, Make]) -> Dependencies:
         """How the dependencies are made; raises `DefinitionInvalid` for a maker that cannot be called."""
@@ -104,7 +119,7 @@ def _add_maker(
         return
     signature = Signature(name, make)
     for parameter in signature.parameters:
-        is_variadic = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        is_variadic = parameter.kind is inspect.Parameter.VAR_POSITIONAL
         if parameter.default is inspect.Parameter.empty and not is_variadic:
             message = f"dependency {shown!r} takes {parameter.name!r}, which nothing gives"
             mend = "annotate it as ToolContext or with Depends(…), or give it a default"

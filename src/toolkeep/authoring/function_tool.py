@@ -107,6 +107,10 @@ class FunctionTool(Generic[P, R]):
         for name, adapter in signature.instances.items():
             if name in bound:
                 bound[name] = self._instance(name, adapter, bound[name])
+        if (adapter := signature.rest_instance) is not None:
+            named = {parameter.name for parameter in signature.parameters}
+            for name in bound.keys() - named:
+                bound[name] = self._instance(name, adapter, bound[name])
         if signature.context_name:
             bound[signature.context_name] = context or ToolContext()
         return bound
@@ -134,7 +138,8 @@ class FunctionTool(Generic[P, R]):
     @property
     def makes_instances(self) -> bool:
         """Whether `bind` converts arguments to instances."""
-        return bool(self._signature.instances or self._signature.field_defaults)
+        signature = self._signature
+        return bool(signature.instances or signature.field_defaults or signature.rest_instance)
 
     @property
     def needs_loop(self) -> bool:
