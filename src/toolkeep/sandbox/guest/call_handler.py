@@ -56,7 +56,7 @@ def _called(call: Call, request: dict[str, Any], send: Send) -> Any:
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    import asyncio  # imported by zygotes already, where it is worth it
+    import asyncio  # imported with the tool, where that is async
 
     return asyncio.run(work)
 
