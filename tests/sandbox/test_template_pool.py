@@ -476,7 +476,8 @@ def test_an_import_that_signals_its_group_ends_itself_alone(code: Path) -> None:
 def test_a_worker_with_processes_runs_only_when_their_memory_is_bounded(
     code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply, tracers = MemoryLimits.apply, []
+    apply = MemoryLimits.apply
+    tracers: list[str] = []
 
     def noted(self: MemoryLimits, plan: WorkerPlan, pidfd: int) -> Any:
         status = Path(f"/proc/{host_pid(pidfd)}/status").read_text()
