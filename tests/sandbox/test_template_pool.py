@@ -290,13 +290,12 @@ CODE = {
 """A function that forks by a system call of its own."""
 SPIN = {"x86_64": "ebfe", "aarch64": "00000014"}[os.uname().machine]
 OWN_FORK = (
-    f"import ctypes, os\nlibc, code, spin = ctypes.CDLL(None), bytes.fromhex('{CODE}'), bytes.fromhex('{SPIN}')\n"
-    "libc.mmap.restype, real, forks, born = ctypes.c_void_p, os.fork, [], os.urandom(4).hex()\n"
-    "def fork():\n    forks.append(1)\n"
-    "    if len(forks) == 1: return real()\n    ready()\n    return ctypes.CFUNCTYPE(ctypes.c_long)(place)()\n"
-    "if os.getpid() != 1: os.fork = fork\n"
+    f"import ctypes, os, sys\nlibc, code, spin = ctypes.CDLL(None), bytes.fromhex('{CODE}'), bytes.fromhex('{SPIN}')\n"
+    "libc.mmap.restype, born = ctypes.c_void_p, os.urandom(4).hex()\n"
+    "def fork():\n    ready()\n    return ctypes.CFUNCTYPE(ctypes.c_long)(place)()\n"
+    "if os.getpid() != 1: sys.modules['_toolkeep_inside.template']._fork = fork\n"
 )
-"""A tool whose second fork, in which a template is held, is at `place`."""
+"""A tool that has its template held in a fork of its own, at `place`."""
 RSEQ = {"x86_64": 334, "aarch64": 293}[os.uname().machine]
 INSTRUCTION = CODE.replace(" ", "").index({"x86_64": "0f05", "aarch64": "010000d4"}[os.uname().machine]) // 2
 HELD = {
