@@ -1,4 +1,4 @@
-"""How `scripts/docs` builds the site: fonts, scripts and search are part of it, nothing comes from elsewhere."""
+"""How `scripts/docs` builds the site. Fonts, scripts and search are part of it; nothing comes from afar."""
 
 import re
 from pathlib import Path
