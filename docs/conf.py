@@ -5,6 +5,9 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
+import toolkeep.events
+from toolkeep.calls import Refusal
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = "https://github.com/toolkeep/toolkeep/blob/main/"
 
@@ -38,12 +41,13 @@ pygments_dark_style = "github-dark"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_class_signature = "separated"
 autodoc_mock_imports = ["agents", "langchain_core", "pydantic_ai"]
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True, "undoc-members": True}
 default_role = "code"  # docstrings mark code with single backticks
 python_use_unqualified_type_names = True
 toc_object_entries = False  # each page would copy those of the whole API
+
+toolkeep.events.Refusal = Refusal  # imported there for type checkers only; the signature of an event names it
 
 
 def _lead_out(_: Sphinx, name: str, text: list[str]) -> None:
