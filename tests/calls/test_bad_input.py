@@ -123,7 +123,7 @@ OTHERS: list[tuple[str, dict[str, Any], str, str]] = [
     ("run_command", {"command": "cat text", "working_directory": "text"}, FAILED, "'text' is no folder"),
     ("http_fetch", {"url": "ftp://books.example/"}, "ACODE-TSR-005", "pattern"),
     ("http_fetch", {"url": "http://books.example/"}, REFUSED, "does not hold net.read of 'books.example'"),
-    ("http_fetch", {"url": "http://10.0.0.1/"}, FAILED, "is not a public address"),
+    ("http_fetch", {"url": "http://10.0.0.1/"}, REFUSED, "does not hold net.read of '10.0.0.1'"),
     ("web_search", {"query": "dune"}, FAILED, "No search engine is configured"),
     ("git_push", {}, FAILED, "is not the top folder of a git repository"),
 ]

@@ -74,7 +74,7 @@ def _read(path: Path) -> bytes:
 
 
 def _fetched(url: str) -> bytes:
-    """Download the document under the network rules of tools: public addresses, limited bytes.
+    """Download the document under the network rules of tools: the host that was typed, limited bytes.
 
     A URL that redirects to an internal address is refused (SSRF).
     """
@@ -88,7 +88,7 @@ def _fetched(url: str) -> bytes:
     from toolkeep.network.http_endpoint import Request
 
     try:
-        scope = HostScope.read(str(read_url(url)))
+        scope = HostScope.of(read_url(url), is_named=True)
         reach = HostAllowlist(reads=(scope,))
         most = NetworkBounds(max_requests=REDIRECTS + 1, max_bytes=DEFINITION_FILE_BYTES + 1_000_000)
         answer = asyncio.run(

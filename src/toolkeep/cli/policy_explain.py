@@ -189,7 +189,8 @@ def _touch_line(touch: Touch) -> str:
     what = f"{touch.capability} of {touch.thing}{named}" if touch.capability else touch.argument
     if touch.objections:
         return f"{what}: " + "; ".join(objection.what for objection in touch.objections)
-    return f"{what}: held as {touch.capability}:{touch.grant}" if touch.grant else what
+    led = f", which leads to {' or '.join(touch.leads_to)} addresses alone" if touch.leads_to else ""
+    return f"{what}: held as {touch.capability}:{touch.grant}{led}" if touch.grant else what
 
 
 def _policy_line(policy: PolicyResult) -> str:

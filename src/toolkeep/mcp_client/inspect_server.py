@@ -84,7 +84,7 @@ async def _begun(
     if "url" in entry:
         host = read_url(str(entry["url"]))
         headers = injection.headers(entry.get("headers") or {})
-        hosts = HostAllowlist(writes=(HostScope.read(str(host)),))
+        hosts = HostAllowlist(writes=(HostScope.of(host, is_named=True),))
         begin_s = BEGIN_SECONDS if access is None else BEGIN_SECONDS + InteractiveSignIn.SECONDS
         return await start_http(
             str(entry["url"]),

@@ -316,6 +316,7 @@ class Authorizer:
         if root is None:
             raise TouchRefused(one.pointer, f"the agent does not hold {one.kind} of '{one.named}'")
         one.root, one.folder = root, effective_grant.folder_of(root, one.kind)
+        one.hosts = effective_grant.reach_of(one)
         # Only now: "does not exist" is told only to an agent that may read there. Earlier it would reveal
         # which files exist outside its grant.
         if one.objection:
@@ -496,7 +497,10 @@ def _check_any(capability: Capability, plan: TouchPlan, effective_grant: Effecti
 def _audit_text(one: Touched, checked: CheckedCall) -> str:
     """A touched resource as the audit log may hold it: redacted if an argument may be secret (AUD-5)."""
     is_secret = bool(one.pointer) and checked.registered.arguments.secrecy.has_secrets
-    return f"{one.kind}:{HIDDEN if is_secret else one.shown}"
+    # That an address is private stays in the record, also for a name, whose addresses change (SBX-4).
+    private = [str(scope.leads_to) for scope in one.hosts if scope.leads_to is not None]
+    behind = f" (private: {', '.join(private)})" if private else ""
+    return f"{one.kind}:{HIDDEN if is_secret else one.shown}{behind}"
 
 
 def _close(touched: Iterable[TouchedThing]) -> None:

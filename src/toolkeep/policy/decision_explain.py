@@ -15,6 +15,8 @@ from toolkeep.calls import CheckedCall, PermittedCall, Refusal, ToolCall
 from toolkeep.definitions.capability import Capability
 from toolkeep.errors import Code
 from toolkeep.json_values.pointers import look_up
+from toolkeep.network.addresses import AddressClass, classify, non_public_reason
+from toolkeep.network.hosts import Host
 from toolkeep.policy.authorize import Authorizer
 from toolkeep.policy.cedar_engine import Finding
 from toolkeep.policy.cedar_parser import OURS
@@ -57,6 +59,8 @@ class Touch(msgspec.Struct, frozen=True, kw_only=True):
     objections: tuple[Objection, ...] = ()
     held_down: tuple[str, ...] = ()
     """Trusted paths inside it that stay read-only although the folder may be written (SBX-6)."""
+    leads_to: tuple[str, ...] = ()
+    """For a host that is held, the networks that it may have addresses of: private ones, or `public`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Serialize to JSON data."""
@@ -251,6 +255,9 @@ class _Look:
             grant=self._holdings.root_of(one) or "",
             objections=tuple(objections),
             held_down=() if is_secret else self._held_down(one.kind, [one.shown]),
+            leads_to=tuple(
+                dict.fromkeys(str(scope.leads_to or "public") for scope in self._holdings.reach_of(one))
+            ),
         )
 
     def _folders(self, kind: str) -> list[str]:
@@ -270,6 +277,10 @@ class _Look:
 
     def _protection(self, one: Touched, *, is_whole: bool = False) -> list[Objection]:
         """Protection that no grant, policy or approval can lift."""
+        if isinstance(one.thing, Host) and classify(one.thing.name) is AddressClass.BARRED:
+            what = non_public_reason(one.thing.name) if one.thing.is_address else ""
+            barred = f"the address is {what}"
+            return [Objection(what=barred, change=f"nothing can permit this: {barred}")] if what else []
         if not isinstance(one.thing, ResolvedPath):
             return []
         writes, agent = one.kind == FS_WRITE, self._holder.name
@@ -292,7 +303,8 @@ class _Look:
 
     def _against_agent(self, one: Touched) -> Iterator[Objection]:
         if self._holdings.root_of(one) is None:
-            yield self._not_held(one.kind, _relative(one.shown, self._holder.project))
+            scope = one.thing.scope if isinstance(one.thing, Host) else one.shown
+            yield self._not_held(one.kind, _relative(scope, self._holder.project))
 
     def _not_held(self, kind: str, scope: str) -> Objection:
         where = self._holder.where("capabilities")

@@ -452,7 +452,7 @@ BUILT_IN_TOOLS: Final = (
 def _host_of(url: str) -> str:
     from toolkeep.network.hosts import read_url
 
-    return str(read_url(url))
+    return read_url(url).scope
 
 
 def web_search(url: str) -> tuple[ToolDefinition, BuiltIn]:
