@@ -177,7 +177,7 @@ def answers(tree: Path) -> list[ToolResult]:
     async def main() -> list[ToolResult]:
         async with open_keep(project=tree, approver=agree) as keep:
             programs = ("/usr/bin/git", "cat", "sleep")
-            places = ("fs.read:.", "fs.write:.", "net.read:10.0.0.1")
+            places = ("fs.read:.", "fs.write:.", "net.read:0.0.0.0/0")
             kinds = ("filesystem.read", "filesystem.write", "system.run", "vcs.read", "vcs.write")
             keep.declare_agent(
                 "ada",

@@ -1,6 +1,9 @@
 """`toolkeep add openapi`: the change is shown first, and nothing answers before it is accepted."""
 
 import json
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -149,7 +152,7 @@ def test_a_typed_loopback_address_is_fetched_and_a_name_that_leads_there_is_not(
 @pytest.mark.parametrize(
     ("server", "next_step"),
     [
-        ("http://127.0.0.1:9/mcp", "a server of this machine is added as a program: -- COMMAND"),
+        ("http://127.0.0.1:9/mcp", "its address and port, such as http://127.0.0.1:8080/mcp"),
         ("ftp://shop.example/mcp", "name a program that is there, or an address that begins with https://"),
         ("no-such-program", "name a program that is there, or an address that begins with https://"),
         ("server.py", "write ./server.py for the file of the project"),

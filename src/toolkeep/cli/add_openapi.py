@@ -63,6 +63,8 @@ def command(
         return
     say_done(f"added '{visible(chosen)}' with {counted(len(usable), 'tool')}")
     say("  They answer once the file is accepted: toolkeep accept")
+    needed = {str(one) for made in usable if made.offer for one in made.offer.tool.capabilities}
+    say(f"  An agent that calls them needs {' and '.join(sorted(needed))}, in agents: of config.yml")
 
 
 def _read(path: Path) -> bytes:
@@ -97,7 +99,7 @@ def _fetched(url: str) -> bytes:
     except HostRefused as refused:
         raise ImportRefused(visible(url), f"cannot be used: {refused.reason}") from None
     except NetworkError as error:
-        raise ImportRefused(visible(url), error.reason) from None
+        raise ImportRefused(visible(url), error.reason, hint=error.remedy) from None
     if answer.status != 200:
         raise ImportRefused(visible(url), f"answered with status {answer.status}")
     return answer.body
