@@ -9,6 +9,7 @@ import click
 
 from toolkeep.cli.config_edit import Addition, propose, write_addition
 from toolkeep.cli.options import common, print_json, project, say, say_done
+from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import FileUnreadable, ImportRefused
 from toolkeep.keep.open import offered_by_project, project_folder
 from toolkeep.limits import DEFINITION_FILE_BYTES
@@ -63,8 +64,10 @@ def command(
         return
     say_done(f"added '{visible(chosen)}' with {counted(len(usable), 'tool')}")
     say("  They answer once the file is accepted: toolkeep accept")
-    needed = {str(one) for made in usable if made.offer for one in made.offer.tool.capabilities}
-    say(f"  An agent that calls them needs {' and '.join(sorted(needed))}, in agents: of config.yml")
+    offered = [made.offer.tool for made in usable if made.offer]
+    tools = [tool for tool in offered if isinstance(tool, ToolDefinition)]
+    needed = " and ".join(sorted({str(one) for tool in tools for one in tool.capabilities}))
+    say(f"  An agent that calls them needs {needed}, in agents: of config.yml")
 
 
 def _read(path: Path) -> bytes:

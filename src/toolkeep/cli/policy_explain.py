@@ -142,6 +142,7 @@ def _data(answer: Answer) -> dict[str, Any]:
             "spared_by": explained.spared_by,
         },
         "changes": list(explained.changes),
+        "line": explained.line,
     }
 
 
@@ -169,6 +170,8 @@ def _print(answer: Answer) -> None:
         say("", "What would have to change:")
         for change in explained.changes:
             say(f"  - {change}")
+    if explained.line:
+        say("", "In .agent/config.yml, then `toolkeep accept`:", f"  {explained.line}")
 
 
 def _print_asking(answer: Answer) -> None:

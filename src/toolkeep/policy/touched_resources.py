@@ -45,7 +45,13 @@ class TouchRefused(Exception):
     """An argument names a resource that may not be touched."""
 
     def __init__(
-        self, pointer: str, reason: str, *, is_changed: bool = False, can_be_mended: bool = False
+        self,
+        pointer: str,
+        reason: str,
+        *,
+        is_changed: bool = False,
+        can_be_mended: bool = False,
+        lacks: str = "",
     ) -> None:
         super().__init__(reason)
         self.pointer = pointer
@@ -53,6 +59,8 @@ class TouchRefused(Exception):
         self.is_changed = is_changed
         self.can_be_mended = can_be_mended
         """Whether the caller could fix the call by another argument, such as a file that exists."""
+        self.lacks = lacks
+        """The capability that the agent would have to hold."""
 
 
 Thing = ResolvedPath | Host | HostScope | str
