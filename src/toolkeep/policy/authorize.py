@@ -32,6 +32,8 @@ from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.limits import HELD_PLACES
 from toolkeep.policy.active_policies import ActivePolicies
 from toolkeep.policy.cedar_engine import AgentEntity, CallFacts, Finding, Verdict
+from toolkeep.policy.cedar_parser import OURS
+from toolkeep.policy.cedar_schema import CALL
 from toolkeep.policy.effective_grant import EffectiveGrant, requirement_contains
 from toolkeep.policy.grant_advice import CONFIG_FILE, line_to_add, scope_of
 from toolkeep.policy.path_grants import ProtectedPaths, Written
@@ -174,6 +176,24 @@ class Authorizer:
             return True
         declared = self._agents.get(agent)
         return declared is not None and self.active_policies.engine.may_see(declared.entity, tool).is_allowed
+
+    def could_permit(self, agent: str, tool: RegisteredTool) -> bool:
+        """Whether the policies could permit a call of the tool, whatever its arguments.
+
+        Decided by the policies that do not read the context, since their results depend on agent and tool
+        alone. One that reads it may permit some call.
+        """
+        declared, engine = self._agents.get(agent), self.active_policies.engine
+        applying = engine.policies.applying(CALL, tool.definition)
+        if declared is None or all(policy.id.startswith(OURS) for policy in applying):
+            return declared is None or any(policy.effect == "permit" for policy in applying)
+        fixed = {policy.id for policy in applying if not (policy.context_reads or policy.context_looks)}
+        findings = engine.each(declared.entity, tool, CallFacts(arguments={}))
+        holds = {finding.policy for finding in findings if finding.is_satisfied and finding.policy in fixed}
+        if any(policy.effect == "forbid" and policy.id in holds for policy in applying):
+            return False
+        permits = [policy.id for policy in applying if policy.effect == "permit"]
+        return any(name in holds or name not in fixed for name in permits)
 
     def authorize(self, request: ToolCall, checked: CheckedCall) -> PermittedCall | Refusal:
         """Permit a call, or refuse it with the reason."""
