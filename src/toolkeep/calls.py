@@ -504,6 +504,10 @@ class TouchedThing(NamedThing, Protocol):
     def root(self) -> str:
         """The granted scope that contains it."""
 
+    @property
+    def hosts(self) -> tuple[Any, ...]:
+        """For a host, what of the grants the call may reach: a `HostScope` each."""
+
     def check_unchanged(self) -> None:
         """Raise if it was replaced since it was resolved (TOCTOU)."""
 

@@ -213,7 +213,7 @@ def _with_host(call: RecordedCall, failed: RunRefused, contact: "Contact") -> Ru
         return failed
     subject = f"{contact.host}:{contact.port}" if contact.host else ""
     detail = "\n".join(filter(None, (contact.problem, diagnosis.detail)))
-    named = denied(call, Denied.HOST, subject, detail=detail)
+    named = denied(call, Denied.HOST, subject, detail=detail, remedy=contact.remedy)
     if failed.is_unexplained or diagnosis.denied is Denied.HOST:
         return named
     # The words of the tool, or how its program ended, say more to a model.

@@ -460,7 +460,8 @@ def _may_spawn(tool: RegisteredTool) -> bool:
     if _level(tool) is Isolation.RESTRICTED:
         return False
     spawns = any(capability.kind == SPAWN for capability in tool.definition.capabilities)
-    return spawns or _is_command(tool)
+    starts_own = _is_built_in(tool) and bool(tool.runner.programs)
+    return spawns or starts_own or _is_command(tool)
 
 
 def _level(tool: RegisteredTool) -> Isolation:
