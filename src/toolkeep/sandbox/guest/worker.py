@@ -227,9 +227,7 @@ def _answer_once(plan: Prepared) -> None:
         )
         return
     _send_message({"ready": True})
-    request = _receive()
-    if request is not None:
-        _send(call_handler.answer(call, request, _send))
+    _handle_request(call)
 
 
 def answer_from_template(call: load.Call) -> None:
@@ -244,10 +242,17 @@ def answer_from_template(call: load.Call) -> None:
     with contextlib.suppress(OSError):  # Restricted workers have none.
         os.chdir(rootfs.SCRATCH)
     _reseed_numpy()
+    _handle_request(call)
+    os._exit(0)
+
+
+def _handle_request(call: load.Call) -> None:
+    """Receive the request, reply, and wait to be killed: the host reads what this process took first."""
     request = _receive()
     if request is not None:
         _send(call_handler.answer(call, request, _send))
-    os._exit(0)
+        with contextlib.suppress(OSError):  # The tool may have closed the pipe.
+            _receive()
 
 
 def _reseed_numpy() -> None:
