@@ -49,6 +49,7 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     suspicion: str = ""
     """Suspicious text in an imported definition (prompt injection) that a person should review first."""
     compile_ms: float = 0.0
+    """Processor time of its admission."""
     may_write: bool = True
     """Whether a call may have write effects; undeclared effects count as writes (DEF-7)."""
     effect_names: tuple[str, ...] | None = None
