@@ -131,6 +131,8 @@ class Executor:
             return refusal
         began = time.perf_counter_ns()
         outcome = await self._run(runner, call, slot, secrets)
+        execute_ms = (time.perf_counter_ns() - began) // 1000 / 1000
+        slot.wall_ms = execute_ms
         if type(outcome) is Refusal:
             return outcome
         if isinstance(outcome, _Failure):
@@ -141,8 +143,9 @@ class Executor:
             call=call,
             value=outcome[0],
             isolation=runner.isolation(call.tool),
-            execute_ms=(time.perf_counter_ns() - began) // 1000 / 1000,
+            execute_ms=execute_ms,
             enforced=runner.enforced(call.tool),
+            resource_use=slot.resource_use,
         )
 
     def confinement(self, call: RecordedCall) -> tuple[str, tuple[str, ...]]:

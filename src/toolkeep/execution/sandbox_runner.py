@@ -176,6 +176,8 @@ class SandboxRunner:
                 owner,
             )
             self._note_template(call.tool, is_templated=reply.is_templated)
+            if reply.use is not None:
+                slot.note_use(reply.use.cpu_ms, reply.use.peak_bytes)
         except SandboxBroken as error:
             await self._check_level(call)
             # The reason names host paths: for the operator's log, not for a model.
@@ -479,11 +481,13 @@ def _level(tool: RegisteredTool) -> Isolation:
 def _limits(tool: RegisteredTool) -> ResourceLimits:
     definition = tool.definition
     isolation = definition.constraints.isolation
+    bounds = definition.resource_bounds
+    cores = 1.0 if bounds.max_cpu_cores is None else bounds.max_cpu_cores
     return ResourceLimits(
-        memory_bytes=definition.resource_bounds.memory_bytes(isolation),
-        # CPU time as a second line of defence: it ends a spinning worker even if this process is suspended. A
-        # second more than stated: at the stated one the worker itself says why it ends.
-        cpu_s=max(1, math.ceil(definition.constraints.execution_seconds)) + 1,
+        memory_bytes=bounds.memory_bytes(isolation),
+        # So many cores for as long as a call may take; it also ends a spinning worker if this process is
+        # suspended. A second more than stated: at the stated one the worker itself says why it ends.
+        cpu_s=max(1, math.ceil(definition.constraints.execution_seconds * cores)) + 1,
     )
 
 

@@ -12,6 +12,7 @@ from toolkeep.calls import (
     ToolResult,
 )
 from toolkeep.errors import FAILURES, Code
+from toolkeep.execution.admission import Slot
 from toolkeep.execution.execute import Executor
 from toolkeep.execution.idempotency import NO_CLAIM, Claim
 from toolkeep.results.normalize import refused
@@ -22,7 +23,7 @@ class CallState:
 
     __slots__ = (
         "argument_hash", "checked", "claim", "executor", "is_begun", "permitted", "recorded", "request",
-        "tool",
+        "slot", "tool",
     )  # fmt: skip
 
     def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:
@@ -37,6 +38,8 @@ class CallState:
         """Whether its intent is in the log already."""
         self.executor: Executor | None = None
         """The executor that was asked to run it."""
+        self.slot: Slot | None = None
+        """Its concurrency slot, which knows what the run took."""
 
     @classmethod
     def going_on(cls, recorded: RecordedCall, claimed: Claim) -> "CallState":
@@ -86,6 +89,7 @@ class CallState:
             argument_hash=self.argument_hash,
             isolation=isolation,
             enforced=enforced,
+            resource_use=self.slot.resource_use if self.slot is not None else None,
         )
 
 

@@ -217,6 +217,7 @@ class Pipeline:
             raise
         if type(slot) is Refusal:
             return await self._end(state, state.refused(slot))
+        state.slot = slot
         try:
             return await self._end(state, await self._through(state, self._stages(state, slot)))
         finally:

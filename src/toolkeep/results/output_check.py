@@ -13,7 +13,7 @@ from toolkeep.calls import CheckedOutput, RawOutput, Refusal, refuse
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Normalization
 from toolkeep.errors import Code
-from toolkeep.json_values.jsonable import NotData, TooMuch, to_json_body
+from toolkeep.json_values.jsonable import NotData, TooMuch, to_json_data
 from toolkeep.limits import LARGE_OUTPUT, OUTPUT_CAP_BYTES
 
 _CUSTOM: Final = Normalization.CUSTOM  # looked up once: every call asks
@@ -29,7 +29,7 @@ def check_output(
     """Validate and hash an output; the output schema applies to the final one only."""
     definition = raw.call.tool.definition
     try:
-        value, body = _data(raw.value, definition, normalizers, is_cached=raw.is_cached)
+        value, body, unchanged = _data(raw.value, definition, normalizers, is_cached=raw.is_cached)
     except _Unfit as unfit:
         return refuse(
             raw.call.request, Code.OUTPUT_INVALID, str(unfit), "Tell the user that the tool is broken."
@@ -48,7 +48,14 @@ def check_output(
             return refuse(
                 raw.call.request, Code.OUTPUT_INVALID, message, "Tell the user that the tool is broken."
             )
-    return CheckedOutput(raw=raw, value=value, body=body, hash=hashlib.sha256(body).hexdigest())
+    return CheckedOutput(
+        raw=raw,
+        value=value,
+        body=body,
+        hash=hashlib.sha256(body).hexdigest(),
+        # A cached value was normalized before it was stored.
+        unchanged=None if raw.is_cached else unchanged,
+    )
 
 
 def is_large(value: Any) -> bool:
@@ -77,23 +84,38 @@ class _Unfit(Exception):
 
 def _data(
     value: Any, definition: ToolDefinition, normalizers: Normalizers, *, is_cached: bool
-) -> tuple[Any, bytes]:
+) -> tuple[Any, bytes, Any]:
+    """The normalized value, its canonical form, and the value as the tool gave it, as JSON data."""
     if definition.gives_bytes:
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise _Unfit(f"Tool '{definition.name}' gave {type(value).__name__} in place of bytes")
         body = bytes(value)
         if len(body) > OUTPUT_CAP_BYTES:
             raise TooMuch(f"{OUTPUT_CAP_BYTES} bytes")
-        return body, body
+        return body, body, body
     # A cached value was normalized before it was stored; twice could change it.
     if definition.normalization is _CUSTOM and not is_cached:
-        value = _customized(value, definition.name, normalizers)
+        return _customized_data(value, definition.name, normalizers)
+    return _json_data(value, definition.name)
+
+
+def _json_data(value: Any, name: str) -> tuple[Any, bytes, Any]:
     try:
-        body = to_json_body(value)
+        data, body = to_json_data(value)
     except NotData as error:
-        raise _Unfit(f"Tool '{definition.name}' gave something that is not JSON: {error}") from error
+        raise _Unfit(f"Tool '{name}' gave something that is not JSON: {error}") from error
     # A string is immutable, so it is shared: it saves copying up to a hundred megabytes.
-    return value if type(value) is str else _from_json(body), body
+    return value if type(value) is str else _from_json(body), body, data
+
+
+def _customized_data(value: Any, name: str, normalizers: Normalizers) -> tuple[Any, bytes, Any]:
+    try:
+        # Before the normalizer, which may change the value in place.
+        unchanged = to_json_data(value)[0]
+    except (NotData, TooMuch):
+        unchanged = None  # Only what the normalizer makes of it has to be JSON.
+    normalized, body, _ = _json_data(_customized(value, name, normalizers), name)
+    return normalized, body, unchanged
 
 
 def _customized(value: Any, name: str, normalizers: Normalizers) -> Any:
