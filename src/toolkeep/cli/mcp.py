@@ -99,10 +99,6 @@ def _serve_http(server: "McpServer", host: str, port: int) -> None:
         check_loopback(host)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--host") from error
-    try:
-        import uvicorn  # noqa: F401 -- whether it is there
-    except ImportError as error:
-        raise click.UsageError("Serving over HTTP needs the extra `server`: toolkeep[server]") from error
     with listen(host, port, option="--http") as sock, contextlib.suppress(KeyboardInterrupt):
         where = f"http://{address(host, sock.getsockname()[1])}{PATH}"
         say_done(f"serving at {where}", err=True)
