@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from toolkeep.cli.isolation_notice import warn_if_unconfined
 from toolkeep.cli.listen_options import address as address_of
 from toolkeep.cli.listen_options import listen
 from toolkeep.cli.options import common, print_json, say, say_done
@@ -50,8 +51,12 @@ def command(port: int | None, *, opens: bool, as_json: bool) -> None:
         address = f"http://{address_of(HOST, sock.getsockname()[1])}"
         codes = FileSignInCodes(place.state)
 
+        def tell(text: str) -> None:
+            if not as_json:
+                say(f"  {text}", err=True)
+
         def begun() -> None:
-            make_calls(keep, lambda text: None if as_json else say(f"  {text}", err=True), is_confined=True)
+            make_calls(keep, tell, is_confined=not warn_if_unconfined())
             link = sign_in_link(address, codes)
             if as_json:
                 print_json({"link": link, "project": str(place.project), "state": str(place.state)})

@@ -67,8 +67,10 @@ def command(
     with streams as taken, contextlib.chdir(root), _open(whole(files), root, wait_s) as keep:
         if not keep.has_agent(agent):
             raise click.BadParameter(f"{agent!r} is not declared under `agents`", param_hint="--agent")
+        from toolkeep.cli.isolation_notice import warn_soon
         from toolkeep.mcp_server.dispatch import McpServer
 
+        warn_soon()
         keep.follow_store()
         server = McpServer(keep, agent=agent, find_tools=find_tools, client_answers=client_answers)
         if taken is None:

@@ -90,6 +90,7 @@ def command(
     _check_installed(has_metrics=has_metrics, has_traces=has_traces)
     import contextlib
 
+    from toolkeep.cli.isolation_notice import warn_soon
     from toolkeep.cli.served_page import listed, open_in_browser, sign_in_link
     from toolkeep.keep.open import open_state, open_tokens, project_folder
     from toolkeep.limits import ServerLimits
@@ -120,6 +121,7 @@ def command(
             has_traces=has_traces,
         )
         keep.follow_store()
+        warn_soon()
         if not is_loopback(host):
             warn(f"{host} can be reached by others, and nothing is encrypted here")
         public = base_url.rstrip("/") or address

@@ -181,7 +181,8 @@ class SandboxRunner:
             reason = f"Tool '{call.tool.name}' was not run: the sandbox could not be set up"
             raise RunRefused(error.code, reason) from error
         except ToolkeepError as error:
-            raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
+            reason = f"Tool '{call.tool.name}' was not run: {error.message}"
+            raise RunRefused(error.code, reason, diagnosis=Diagnosis(remedy=error.hint)) from error
         except (NotThere, OSError) as error:
             log.warning("a worker was not granted its places", extra={"reason": str(error)})
             reason = f"Tool '{call.tool.name}' was not run: what it would touch has changed meanwhile"

@@ -112,7 +112,7 @@ class McpRunner:
             log.error("a server could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
             raise _not_run(call, error.code, "the sandbox could not be set up") from error
         except ToolkeepError as error:
-            raise _not_run(call, error.code, error.message) from error
+            raise _not_run(call, error.code, error.message, Diagnosis(remedy=error.hint)) from error
         except (NotThere, OSError) as error:
             log.warning("a server was not granted its places", extra={"reason": str(error)})
             raise _not_run(call, Code.TOUCHED_CHANGED, "what it would touch has changed meanwhile") from error
@@ -237,8 +237,8 @@ def _check_pin(call: RecordedCall, session: "McpSession") -> None:
     raise _not_run(call, Code.TOOL_QUARANTINED, f"on its server it {changed}; {hint}")
 
 
-def _not_run(call: RecordedCall, code: Code, why: str) -> RunRefused:
-    return RunRefused(code, f"Tool '{call.tool.name}' was not run: {why}")
+def _not_run(call: RecordedCall, code: Code, why: str, diagnosis: Diagnosis | None = None) -> RunRefused:
+    return RunRefused(code, f"Tool '{call.tool.name}' was not run: {why}", diagnosis=diagnosis)
 
 
 def _failed(call: RecordedCall, failed: "UpstreamFailed", known: ToolContext) -> RunRefused:

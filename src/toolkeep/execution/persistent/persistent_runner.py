@@ -125,7 +125,8 @@ class PersistentRunner:
         except SecretUnavailable as error:
             raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
         except ToolkeepError as error:
-            raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
+            reason = f"Tool '{call.tool.name}' was not run: {error.message}"
+            raise RunRefused(error.code, reason, diagnosis=Diagnosis(remedy=error.hint)) from error
         except (NotThere, OSError) as error:
             log.warning("a program was not granted its places", extra={"reason": str(error)})
             reason = f"Tool '{call.tool.name}' was not run: what it would touch has changed meanwhile"
