@@ -26,8 +26,6 @@ WHOLE = "systempaths=unconfined"
 
 
 def cover() -> None:
-    linux.unshare(linux.CLONE_NEWNS)
-    linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
     for path in filter(os.path.exists, READ_ONLY):
         linux.mount(path, path, None, linux.MS_BIND | linux.MS_REC)
         linux.mount(None, path, None, linux.MS_BIND | MS_REMOUNT | MS_RDONLY)
@@ -52,6 +50,9 @@ def install_profile() -> None:
 
 
 def main(command: list[str]) -> None:
+    # First, or what is mounted below would cover folders of the whole machine.
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
     if command[0] == WHOLE:
         command = command[1:]
     else:

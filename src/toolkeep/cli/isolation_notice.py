@@ -2,10 +2,15 @@
 
 import contextlib
 import threading
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
-from toolkeep.cli.options import warn
+from toolkeep.calls import RegisteredTool, ToolResult
+from toolkeep.cli.options import say, warn
 from toolkeep.cli.served_page import program_name
+
+if TYPE_CHECKING:
+    from toolkeep.keep.keep import Keep
 
 _COMMAND: Final = "toolkeep doctor --profile apparmor"
 
@@ -27,6 +32,18 @@ def warn_if_unconfined() -> bool:
     if said := missing_isolation():
         warn(said)
     return bool(said)
+
+
+def warn_if_ran_unconfined(result: ToolResult) -> None:
+    """Say on stderr that a call ran unconfined."""
+    if "unconfined" in result.enforced:
+        warn("it ran unconfined: this machine cannot confine it, and the configuration names it")
+
+
+def say_unconfined(keep: "Keep", tools: Iterable[RegisteredTool]) -> None:
+    """Say which of these tools the configuration lets run unconfined."""
+    if names := sorted(tool.name for tool in tools if keep.may_run_unconfined(tool)):
+        say(f"Unconfined where this machine cannot confine them, by configuration: {', '.join(names)}")
 
 
 def warn_soon() -> None:

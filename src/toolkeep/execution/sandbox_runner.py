@@ -69,7 +69,8 @@ from toolkeep.sandbox.plan import (
 )
 from toolkeep.sandbox.seccomp_filters import for_level, templated
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths
-from toolkeep.sandbox.worker_exchange import Ending, Reply, Serve, Unloaded
+from toolkeep.sandbox.unconfined_process import UNCONFINED, UnconfinedPlan, run_unconfined
+from toolkeep.sandbox.worker_exchange import Ending, Reply, Request, Serve, Unloaded
 from toolkeep.sandbox.worker_pool import Key, Pool
 from toolkeep.sandbox.zygote_process import interpreter
 
@@ -135,11 +136,14 @@ class SandboxRunner:
 
     def isolation(self, tool: RegisteredTool) -> str:
         """Level of a call of the tool."""
-        return _level(tool).value
+        level = _level(tool)
+        return (Isolation.NONE if self._machine.is_unconfined(tool, level) else level).value
 
     def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
         """Mechanisms that confine a call of the tool."""
         level = _level(tool)
+        if self._machine.is_unconfined(tool, level):
+            return (UNCONFINED,)
         used = in_use(level, self._memory_by(level, may_spawn=_may_spawn(tool)))
         return (*used, _TEMPLATE) if self._templated.get(tool.definition_hash) else used
 
@@ -158,23 +162,11 @@ class SandboxRunner:
         """The tool's value. Cancellation kills the worker."""
         try:
             findings = await self._machine.findings(_level(call.tool))
-            key = self._admitted(call, findings, await self._worker_grant(call))
             known = context()
-            request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
-            # Slightly longer than the call's deadline: the executor gives up first, and reports it.
-            deadline_s = call.deadline_s + CANCEL_GRACE_SECONDS
-            owner = call.request.agent
-            reply = await self._pool.run(
-                key,
-                request,
-                deadline_s,
-                OUTPUT_CAP_BYTES,
-                known.on_progress,
-                _listener(call),
-                _egress_proxy(call, self._contacts.of(call)),
-                owner,
-            )
-            self._note_template(call.tool, is_templated=reply.is_templated)
+            if self._machine.is_unconfined(call.tool, _level(call.tool)):
+                reply = await self._answer_unconfined(call, known)
+            else:
+                reply = await self._answer(call, known, findings)
         except SandboxBroken as error:
             # The reason names host paths: for the operator's log, not for a model.
             log.error("a worker could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
@@ -193,6 +185,39 @@ class SandboxRunner:
         if reply.pieces is not None and len(reply.pieces) > LARGE_OUTPUT:
             return await asyncio.to_thread(_value, call, reply)
         return _value(call, reply)
+
+    async def _answer(self, call: RecordedCall, known: ToolContext, findings: Findings) -> Reply:
+        key = self._admitted(call, findings, await self._worker_grant(call))
+        request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
+        reply = await self._pool.run(
+            key,
+            request,
+            _seconds(call),
+            OUTPUT_CAP_BYTES,
+            known.on_progress,
+            _listener(call),
+            _egress_proxy(call, self._contacts.of(call)),
+            call.request.agent,
+        )
+        self._note_template(call.tool, is_templated=reply.is_templated)
+        return reply
+
+    async def _answer_unconfined(self, call: RecordedCall, known: ToolContext) -> Reply:
+        """The answer of a tool that the operator lets run unconfined on this machine."""
+        tool = call.tool
+        reference = _target(tool)
+        code = find_code(reference, self._searched(tool))
+        environment = _environment(tool, reference, code.packages)
+        plan = UnconfinedPlan(reference, code.site, code.packages, _limits(tool), environment)
+        request = Request(
+            json.dumps(self._request(call, known), ensure_ascii=False).encode(),
+            asyncio.get_running_loop().time() + _seconds(call),
+            OUTPUT_CAP_BYTES,
+            known.on_progress,
+            _listener(call),
+            _egress_proxy(call, self._contacts.of(call)),
+        )
+        return await run_unconfined(plan, request)
 
     def on_event(self, event: Event) -> None:
         """End templates, which serve one agent and its right to a tool, when either changes (SBX-2)."""
@@ -376,6 +401,11 @@ def _holds_pydantic(module: ModuleType) -> bool:
         if str(home).partition(".")[0] == "pydantic":
             return True
     return False
+
+
+def _seconds(call: RecordedCall) -> float:
+    """Slightly longer than the call's deadline: the executor gives up first, and reports it."""
+    return call.deadline_s + CANCEL_GRACE_SECONDS
 
 
 def _host_secrets(call: RecordedCall, known: ToolContext) -> dict[str, Any]:
