@@ -296,6 +296,7 @@ class _File:
             event_webhook=_event_webhook(at(data, "/events/webhook")) or before.event_webhook,
             store_url=at(data, "/store/url") or before.store_url,
             search_url=at(data, "/web_search/url") or before.search_url,
+            unconfined=tuple(dict.fromkeys((*before.unconfined, *self._unconfined(data)))),
             is_paranoid=before.is_paranoid or at(data, "/approvals/paranoid") is True,
             approval_wait_s=before.approval_wait_s if wait_s is None else float(wait_s),
             permissions=tuple(dict.fromkeys((*before.permissions, *(data.get("permissions") or ())))),
@@ -324,6 +325,13 @@ class _File:
                 is_project=self._is_project,
             )
             yield name, upstream
+
+    def _unconfined(self, data: dict[str, Any]) -> Iterator[str]:
+        """Names as they are; paths from the project's folder, or the home of the user's own file."""
+        root = Path(self._path).parent.parent
+        for name in data.get("unconfined") or ():
+            is_path = "/" in name or name.endswith(".py")
+            yield os.path.realpath(root / name) if is_path else name
 
     def _disabled(self, data: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for pointer in ("/disabled_tools", "/tool_registry/disabled_tools"):

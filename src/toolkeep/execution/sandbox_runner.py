@@ -71,7 +71,8 @@ from toolkeep.sandbox.plan import (
 )
 from toolkeep.sandbox.seccomp_filters import for_level, templated
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths
-from toolkeep.sandbox.worker_exchange import Ending, Reply, Serve, Unloaded
+from toolkeep.sandbox.unconfined_process import UNCONFINED, UnconfinedPlan, run_unconfined
+from toolkeep.sandbox.worker_exchange import Ending, Reply, Request, Serve, Unloaded
 from toolkeep.sandbox.worker_pool import Key, Pool
 from toolkeep.sandbox.zygote_process import interpreter
 
@@ -137,11 +138,14 @@ class SandboxRunner:
 
     def isolation(self, tool: RegisteredTool) -> str:
         """Level of a call of the tool."""
-        return _level(tool).value
+        level = _level(tool)
+        return (Isolation.NONE if self._machine.is_unconfined(tool, level) else level).value
 
     def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
         """Mechanisms that confine a call of the tool."""
         level = _level(tool)
+        if self._machine.is_unconfined(tool, level, has_processes=_has_processes(tool)):
+            return (UNCONFINED,)
         used = in_use(level, self._memory_by(tool))
         return (*used, _TEMPLATE) if self._templated.get(tool.definition_hash) else used
 
@@ -158,34 +162,17 @@ class SandboxRunner:
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
         """The tool's value. Cancellation kills the worker."""
         try:
-            worker_grant = await self._worker_grant(call)
-            key = self._admitted(call, await self._mechanisms(call, worker_grant), worker_grant)
-            known = context()
-            request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
-            # Slightly longer than the call's deadline: the executor gives up first, and reports it.
-            deadline_s = call.deadline_s + CANCEL_GRACE_SECONDS
-            owner = call.request.agent
-            reply = await self._pool.run(
-                key,
-                request,
-                deadline_s,
-                OUTPUT_CAP_BYTES,
-                known.on_progress,
-                _listener(call),
-                _egress_proxy(call, self._contacts.of(call)),
-                owner,
-            )
-            self._note_template(call.tool, is_templated=reply.is_templated)
+            reply = await self._reply(call, context())
             if reply.use is not None:
                 slot.note_use(reply.use.cpu_ms, reply.use.peak_bytes)
         except SandboxBroken as error:
-            await self._check_level(call)
             # The reason names host paths: for the operator's log, not for a model.
             log.error("a worker could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
             reason = f"Tool '{call.tool.name}' was not run: the sandbox could not be set up"
             raise RunRefused(error.code, reason) from error
         except ToolkeepError as error:
-            raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
+            reason = f"Tool '{call.tool.name}' was not run: {error.message}"
+            raise RunRefused(error.code, reason, diagnosis=Diagnosis(remedy=error.hint)) from error
         except (NotThere, OSError) as error:
             log.warning("a worker was not granted its places", extra={"reason": str(error)})
             reason = f"Tool '{call.tool.name}' was not run: what it would touch has changed meanwhile"
@@ -197,10 +184,26 @@ class SandboxRunner:
             return await asyncio.to_thread(_value, call, reply)
         return _value(call, reply)
 
+    async def _reply(self, call: RecordedCall, known: ToolContext) -> Reply:
+        """Run a call confined, or unconfined where the operator allows that and the machine has no choice."""
+        level, has_processes = _level(call.tool), _has_processes(call.tool)
+        worker_grant = await self._worker_grant(call)
+        found = await self._mechanisms(call, worker_grant)
+        if self._machine.is_unconfined(call.tool, level, has_processes=has_processes):
+            return await self._answer_unconfined(call, known)
+        try:
+            return await self._answer(call, known, found, worker_grant)
+        except SandboxBroken:
+            # No line of the tool has run. Perhaps no worker of its level comes up here at all.
+            whole = await self._machine.findings(level)
+            if self._machine.is_unconfined(call.tool, level, has_processes=has_processes):
+                return await self._answer_unconfined(call, known)
+            whole.require(level)
+            raise
+
     async def _mechanisms(self, call: RecordedCall, worker_grant: WorkerGrant) -> Findings:
         """What works here of the level of a call."""
-        level = _level(call.tool)
-        has_processes = _has_processes(call.tool)
+        level, has_processes = _level(call.tool), _has_processes(call.tool)
         found = self._machine.known_mechanisms(level, has_processes=has_processes)
         if found is None:
             if sys.platform == "linux":
@@ -209,14 +212,40 @@ class SandboxRunner:
             found = await self._machine.mechanisms(level, has_processes=has_processes)
         return found
 
-    async def _check_level(self, call: RecordedCall) -> None:
-        """After a worker did not come up: refuse with the reason if none of its level does here."""
-        level = _level(call.tool)
-        try:
-            (await self._machine.findings(level)).require(level)
-        except ToolkeepError as error:
-            reason = f"Tool '{call.tool.name}' was not run: {error.message}"
-            raise RunRefused(error.code, reason) from error
+    async def _answer(
+        self, call: RecordedCall, known: ToolContext, findings: Findings, worker_grant: WorkerGrant
+    ) -> Reply:
+        key = self._admitted(call, findings, worker_grant)
+        request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
+        reply = await self._pool.run(
+            key,
+            request,
+            _seconds(call),
+            OUTPUT_CAP_BYTES,
+            known.on_progress,
+            _listener(call),
+            _egress_proxy(call, self._contacts.of(call)),
+            call.request.agent,
+        )
+        self._note_template(call.tool, is_templated=reply.is_templated)
+        return reply
+
+    async def _answer_unconfined(self, call: RecordedCall, known: ToolContext) -> Reply:
+        """The answer of a tool that the operator lets run unconfined on this machine."""
+        tool = call.tool
+        reference = _target(tool)
+        code = find_code(reference, self._searched(tool))
+        environment = _environment(tool, reference, code.packages)
+        plan = UnconfinedPlan(reference, code.site, code.packages, _limits(tool), environment)
+        request = Request(
+            json.dumps(self._request(call, known), ensure_ascii=False).encode(),
+            asyncio.get_running_loop().time() + _seconds(call),
+            OUTPUT_CAP_BYTES,
+            known.on_progress,
+            _listener(call),
+            _egress_proxy(call, self._contacts.of(call)),
+        )
+        return await run_unconfined(plan, request)
 
     def on_event(self, event: Event) -> None:
         """End templates, which serve one agent and its right to a tool, when either changes (SBX-2)."""
@@ -403,6 +432,11 @@ def _holds_pydantic(module: ModuleType) -> bool:
         if str(home).partition(".")[0] == "pydantic":
             return True
     return False
+
+
+def _seconds(call: RecordedCall) -> float:
+    """Slightly longer than the call's deadline: the executor gives up first, and reports it."""
+    return call.deadline_s + CANCEL_GRACE_SECONDS
 
 
 def _host_secrets(call: RecordedCall, known: ToolContext) -> dict[str, Any]:

@@ -390,6 +390,12 @@ class Keep(ToolCatalog):
         """Whether calls of low danger need approval too."""
         return self._policy.is_paranoid
 
+    def may_run_unconfined(self, tool: RegisteredTool) -> bool:
+        """Whether the configuration lets a tool run unconfined where this machine cannot confine it."""
+        from toolkeep.execution.isolation_check import UnconfinedTools
+
+        return bool(self._policy.unconfined) and UnconfinedTools(self._policy.unconfined).includes(tool)
+
     def trace_with(self, spans: "Spans | None") -> None:
         """Open a span around every call from now on; see `toolkeep.telemetry.spans`."""
         self._pipeline.spans = spans
