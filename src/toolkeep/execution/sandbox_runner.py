@@ -308,7 +308,8 @@ class SandboxRunner:
         if isinstance(runner, FunctionTool) and not runner.takes_context:
             return request  # What it cannot ask for should not be in its memory.
         ids = ("agent", "correlation_id", "conversation_id", "session_id")
-        request["context"] = {name: getattr(known, name) for name in ids} | {"secrets": dict(known.secrets)}
+        told = {name: getattr(known, name) for name in ids}
+        request["context"] = told | {"data": dict(known.data), "secrets": dict(known.secrets)}
         return request
 
     def _command(self, call: RecordedCall, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -450,7 +450,7 @@ class Authorizer:
             touched=tuple(touched),
             held=self._whole_grants(plan, agent.effective_grant, touched),
             asks=verdict.asks,
-            grant_hash=agent.grant_hash(decision.policy_set_hash),
+            grant_hash=_bound(request, agent.grant_hash(decision.policy_set_hash)),
         )
 
     def _failing_example(self) -> str:
@@ -513,6 +513,11 @@ class Authorizer:
         nothing = Verdict(is_allowed=False)
         policies = self.active_policies.engine.policies
         return replace(refusal, decision=self._decision(checked, nothing, (), policies))
+
+
+def _bound(request: ToolCall, grant_hash: str) -> str:
+    """What an approval is bound to; also the per-call data: one tenant's yes must not cover another."""
+    return canonical_hash([grant_hash, request.data_hash]) if request.data_hash else grant_hash
 
 
 def _policy_refusal(request: ToolCall, verdict: Verdict, policies: Policies, advice: str = "") -> Refusal:
