@@ -138,16 +138,17 @@ class SandboxRunner:
 
     def isolation(self, tool: RegisteredTool) -> str:
         """Level of a call of the tool."""
-        level = _level(tool)
-        return (Isolation.NONE if self._machine.is_unconfined(tool, level) else level).value
+        return (Isolation.NONE if self._is_unconfined(tool) else _level(tool)).value
 
     def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
         """Mechanisms that confine a call of the tool."""
-        level = _level(tool)
-        if self._machine.is_unconfined(tool, level, has_processes=_has_processes(tool)):
+        if self._is_unconfined(tool):
             return (UNCONFINED,)
-        used = in_use(level, self._memory_by(tool))
+        used = in_use(_level(tool), self._memory_by(tool))
         return (*used, _TEMPLATE) if self._templated.get(tool.definition_hash) else used
+
+    def _is_unconfined(self, tool: RegisteredTool) -> bool:
+        return self._machine.is_unconfined(tool, _level(tool), has_processes=_has_processes(tool))
 
     def _note_template(self, tool: RegisteredTool, *, is_templated: bool) -> None:
         if len(self._templated) >= _KEYS:
@@ -186,17 +187,17 @@ class SandboxRunner:
 
     async def _reply(self, call: RecordedCall, known: ToolContext) -> Reply:
         """Run a call confined, or unconfined where the operator allows that and the machine has no choice."""
-        level, has_processes = _level(call.tool), _has_processes(call.tool)
         worker_grant = await self._worker_grant(call)
         found = await self._mechanisms(call, worker_grant)
-        if self._machine.is_unconfined(call.tool, level, has_processes=has_processes):
+        if self._is_unconfined(call.tool):
             return await self._answer_unconfined(call, known)
         try:
             return await self._answer(call, known, found, worker_grant)
         except SandboxBroken:
             # No line of the tool has run. Perhaps no worker of its level comes up here at all.
+            level = _level(call.tool)
             whole = await self._machine.findings(level)
-            if self._machine.is_unconfined(call.tool, level, has_processes=has_processes):
+            if self._is_unconfined(call.tool):
                 return await self._answer_unconfined(call, known)
             whole.require(level)
             raise
