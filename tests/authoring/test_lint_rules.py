@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.definitions.examples import made, with_properties
+from tests.definitions.examples import made, made_elsewhere, with_properties
 from toolkeep.authoring.lint_rules import lint_definition
 from toolkeep.definitions.parameter import ANY_TYPE
 
@@ -50,7 +50,7 @@ def test_a_free_map_and_a_free_value_are_found() -> None:
 
 
 def test_a_tool_without_description_is_found() -> None:
-    assert found(made(description=" ")) == [("no-description", "description")]
+    assert found(made_elsewhere(description=" ")) == [("no-description", "description")]
 
 
 def test_parameters_without_required_are_found() -> None:

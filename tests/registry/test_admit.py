@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.definitions.examples import fields_of, made, made_elsewhere, with_properties
+from tests.definitions.examples import fields_of, made, made_elsewhere, read, with_properties
 from toolkeep import Code, Limits, ToolDefinition, open_keep
 from toolkeep.definitions.parameter import ANY_TYPE
 from toolkeep.errors import DefinitionError, DefinitionInvalid, SchemaBroken, SchemaRefused
@@ -213,7 +213,7 @@ def test_a_schema_that_is_none_is_broken_with_its_place(parameters: Any, field: 
 
 @pytest.mark.spec("DEF-12")
 def test_problems_of_every_field_come_at_once_under_the_widest_error() -> None:
-    definition = made(
+    definition = read(
         name="Read",
         description="",
         parameters=with_properties({"path": {}, "n": {"type": "integer", "default": "x"}}),
@@ -233,7 +233,7 @@ def test_problems_of_every_field_come_at_once_under_the_widest_error() -> None:
 
 @pytest.mark.spec("DEF-12")
 def test_checking_registers_nothing_and_gives_what_would_be_raised() -> None:
-    definition = made(name="run", parameters=with_properties({"path": {}}))
+    definition = read(name="run", parameters=with_properties({"path": {}}))
     with pytest.raises(DefinitionError) as caught:
         admit(definition)
     assert check_definition(definition) == (caught.value.problems, ())

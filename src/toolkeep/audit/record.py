@@ -200,7 +200,7 @@ class Recorder:
             ran = trail.recorded is not None and not result.is_repeated
             refusal = _unrecorded_outcome(trail, error) if ran else _unrecorded(trail.request, error)
             # The value is withheld: a result that nobody can audit must not reach the model.
-            return replace(result, status="error", value=None, error=refusal, hash="")
+            return replace(result, status="error", value=None, raw=None, error=refusal, hash="")
         # An idempotent repeat keeps the original index: its receipt proves the call that ran.
         return result if result.is_repeated else replace(result, leaf=leaf.index)
 

@@ -107,10 +107,10 @@ class FunctionTool(Generic[P, R]):
         for name, adapter in signature.instances.items():
             if name in bound:
                 bound[name] = self._instance(name, adapter, bound[name])
-        if (of_rest := signature.rest_instance) is not None:
+        if (rest := signature.rest_instance) is not None:
             named = {parameter.name for parameter in signature.parameters}
             for name in bound.keys() - named:
-                bound[name] = self._instance(name, of_rest, bound[name])
+                bound[name] = self._instance(name, rest, bound[name])
         if signature.context_name:
             bound[signature.context_name] = context or ToolContext()
         return bound

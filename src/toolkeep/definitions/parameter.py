@@ -93,9 +93,14 @@ class ToolParameter:
         return cls(name=name, description=description, type=ParameterType.OBJECT, schema=schema)
 
     @classmethod
-    def one_of(cls, name: str, description: str, variants: "Sequence[ToolParameter]") -> "ToolParameter":
-        """A value that fits one of several."""
-        schemas: list[JsonValue] = [variant.to_json_schema() for variant in variants]
+    def one_of(
+        cls, name: str, description: str, variants: "Sequence[ToolParameter | JsonObject]"
+    ) -> "ToolParameter":
+        """A value that fits one of several, each a parameter or a schema."""
+        schemas: list[JsonValue] = [
+            variant.to_json_schema() if isinstance(variant, ToolParameter) else variant
+            for variant in variants
+        ]
         return cls(name=name, description=description, type=ParameterType.ONE_OF, schema={"anyOf": schemas})
 
     @classmethod

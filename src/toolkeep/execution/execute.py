@@ -132,6 +132,8 @@ class Executor:
             return refusal
         began = time.perf_counter_ns()
         outcome = await self._run(runner, call, slot, secrets)
+        execute_ms = (time.perf_counter_ns() - began) // 1000 / 1000
+        slot.wall_ms = execute_ms
         if type(outcome) is Refusal:
             return outcome
         if isinstance(outcome, _Failure):
@@ -142,8 +144,9 @@ class Executor:
             call=call,
             value=outcome[0],
             isolation=runner.isolation(call.tool),
-            execute_ms=(time.perf_counter_ns() - began) // 1000 / 1000,
+            execute_ms=execute_ms,
             enforced=runner.enforced(call.tool),
+            resource_use=slot.resource_use,
         )
 
     def confinement(self, call: RecordedCall) -> tuple[str, tuple[str, ...]]:
@@ -214,7 +217,7 @@ def _with_host(call: RecordedCall, failed: RunRefused, contact: "Contact") -> Ru
         return failed
     subject = f"{contact.host}:{contact.port}" if contact.host else ""
     detail = "\n".join(filter(None, (contact.problem, diagnosis.detail)))
-    named = denied(call, Denied.HOST, subject, detail=detail)
+    named = denied(call, Denied.HOST, subject, detail=detail, remedy=contact.remedy)
     if failed.is_unexplained or diagnosis.denied is Denied.HOST:
         return named
     # The words of the tool, or how its program ended, say more to a model.

@@ -7,6 +7,7 @@ cancelled at its deadline; a sync function runs in a thread and cannot be stoppe
 import asyncio
 import inspect
 import json
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, closing
 from functools import partial
@@ -62,7 +63,7 @@ class InProcessRunner:
         return self._from_thread(work, slot, may_stop=runner.takes_context)
 
     async def _from_thread(self, work: Callable[[], Any], slot: Held, *, may_stop: bool) -> Any:
-        value = await self._threads.run(work, slot, may_stop=may_stop)
+        value = await self._threads.run(_measured(work, slot), slot, may_stop=may_stop)
         return await value if inspect.isawaitable(value) else value
 
     async def _gathered(
@@ -89,7 +90,20 @@ class InProcessRunner:
                     pieces.add(piece)
             return pieces.whole()
 
-        return await self._threads.run(work, slot, may_stop=True)
+        return await self._threads.run(_measured(work, slot), slot, may_stop=True)
+
+
+def _measured(work: Callable[[], Any], slot: Held) -> Callable[[], Any]:
+    """Work for a thread, with the processor time that it takes there noted."""
+
+    def measured() -> Any:
+        began = time.thread_time_ns()
+        try:
+            return work()
+        finally:
+            slot.note_use((time.thread_time_ns() - began) // 1000 / 1000)
+
+    return measured
 
 
 async def _answered(answer: Awaitable[InvokeResult]) -> Any:

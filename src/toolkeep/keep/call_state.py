@@ -16,6 +16,7 @@ from toolkeep.calls import (
     refuse,
 )
 from toolkeep.errors import FAILURES, Code
+from toolkeep.execution.admission import Slot
 from toolkeep.execution.execute import Executor
 from toolkeep.execution.idempotency import NO_CLAIM, Claim
 from toolkeep.json_values.canonical import canonical_bytes
@@ -29,7 +30,7 @@ class CallState:
 
     __slots__ = (
         "argument_hash", "checked", "claim", "executor", "is_begun", "permitted", "recorded", "request",
-        "result_hash_before", "tool",
+        "result_hash_before", "slot", "tool",
     )  # fmt: skip
 
     def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:
@@ -45,6 +46,8 @@ class CallState:
         """Whether its intent is in the log already."""
         self.executor: Executor | None = None
         """The executor that was asked to run it."""
+        self.slot: Slot | None = None
+        """Its concurrency slot, which knows what the run took."""
 
     @classmethod
     def going_on(cls, recorded: RecordedCall, claimed: Claim) -> "CallState":
@@ -94,6 +97,7 @@ class CallState:
             argument_hash=self.argument_hash,
             isolation=isolation,
             enforced=enforced,
+            resource_use=self.slot.resource_use if self.slot is not None else None,
         )
 
 

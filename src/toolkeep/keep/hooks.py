@@ -70,6 +70,9 @@ class _NoSlot:
     def release(self) -> None:
         """Do nothing."""
 
+    def note_use(self, cpu_ms: float, peak_memory_bytes: int | None = None) -> None:
+        """Do nothing."""
+
 
 NO_SLOT: Final = _NoSlot()
 

@@ -74,6 +74,8 @@ KNOWN_AGENTS = (LOCAL_AGENT, "operator", "mcp-local")
 """Agents that need no declaration: the host's own code, the person at the command line, an MCP client."""
 
 
+_OFFERS = 10_000
+"""Definitions of which it is remembered whether an agent could call them."""
 _OPEN: "weakref.WeakSet[Keep]" = weakref.WeakSet()
 """The open keeps of this process."""
 
@@ -172,6 +174,8 @@ class Keep(ToolCatalog):
         self._speaks: KeepProvider | None = None
         self._trusted: TrustedPaths | None = None
         self._code: RegisteredCode | None = None
+        self._offers: dict[str, tuple[tuple[Grant, str], dict[str, bool]]] = {}
+        """By agent, under a grant and policies: whether it could call a tool, by the definition's hash."""
         self._files = resolved(policy.files)
         _OPEN.add(self)
         for grant in policy.agents.values():
@@ -388,6 +392,12 @@ class Keep(ToolCatalog):
         """Whether calls of low danger need approval too."""
         return self._policy.is_paranoid
 
+    def may_run_unconfined(self, tool: RegisteredTool) -> bool:
+        """Whether the configuration lets a tool run unconfined where this machine cannot confine it."""
+        from toolkeep.execution.isolation_check import UnconfinedTools
+
+        return bool(self._policy.unconfined) and UnconfinedTools(self._policy.unconfined).includes(tool)
+
     def trace_with(self, spans: "Spans | None") -> None:
         """Open a span around every call from now on; see `toolkeep.telemetry.spans`."""
         self._pipeline.spans = spans
@@ -603,6 +613,34 @@ class Keep(ToolCatalog):
         found = super().tools(enabled=enabled, category=category, capability=capability)
         sees = None if agent is None else self._sees(agent)
         return found if sees is None else list(filter(sees, found))
+
+    def offered_tools(self, *, agent: str) -> "list[RegisteredTool]":
+        """The enabled tools that an agent may see and could call with some arguments.
+
+        Left out is what it lacks a capability or permission for, and what a policy forbids it whatever the
+        arguments are. A call of such a tool still says what is missing.
+        """
+        return [tool for tool in self.tools(enabled=True, agent=agent) if self._could_call(agent, tool)]
+
+    def _could_call(self, agent: str, tool: RegisteredTool) -> bool:
+        grant = self._grants.get(agent)
+        if grant is None:
+            return True
+        # Policies are asked only where there are some: else listing would load Cedar.
+        has_policies = bool(self._policy.sources) or self._authorizer is not None
+        rules = self.authorizer.active_policies.engine.policies.hash if has_policies else ""
+        known, decided = self._offers.get(agent, ((grant, rules), {}))
+        if known[0] is not grant or known[1] != rules or len(decided) > _OFFERS:
+            decided = {}
+        self._offers[agent] = ((grant, rules), decided)
+        answer = decided.get(tool.definition_hash)
+        if answer is None:
+            from toolkeep.policy.callable_tools import could_allow
+
+            answer = could_allow(grant, tool.definition)
+            answer = answer and (not has_policies or self.authorizer.could_permit(agent, tool))
+            decided[tool.definition_hash] = answer
+        return answer
 
     def search(self, text: str, *, limit: int = 5, agent: str | None = None) -> "list[RegisteredTool]":
         """The enabled tools that match a description best; with an agent, of those it may see."""

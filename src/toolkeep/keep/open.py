@@ -172,6 +172,7 @@ def _policy_settings(
         project=str(project),
         state_folder=str(protected_folder(state.folder)) if state else None,
         files=tuple(trusted_files(settings)),
+        unconfined=settings.unconfined,
         is_paranoid=settings.is_paranoid,
         wait_s=settings.approval_wait_s if wait_s is None else wait_s,
     )

@@ -44,7 +44,7 @@ from toolkeep.execution.execute import Executor
 from toolkeep.execution.http_runner import HttpRunner
 from toolkeep.execution.idempotency import NO_CLAIM, claim
 from toolkeep.execution.in_process_runner import InProcessRunner
-from toolkeep.execution.isolation_check import IsolationCheck
+from toolkeep.execution.isolation_check import IsolationCheck, UnconfinedTools
 from toolkeep.execution.persistent.persistent_runner import PersistentRunner
 from toolkeep.execution.persistent.pool import ProcessPool
 from toolkeep.execution.result_cache import ResultCache, is_cacheable
@@ -125,7 +125,7 @@ class Pipeline:
         self.recorder = Recorder(
             record.log, record.bodies, record.secret_key, is_alone=self.admission.has_one
         )
-        machine, contacts = IsolationCheck(), ContactEvents(bus)
+        machine, contacts = IsolationCheck(UnconfinedTools(policy.unconfined)), ContactEvents(bus)
         self.sandbox = SandboxRunner(project, trusted, machine, contacts, bus)
         self.processes = ProcessPool(bus)
         self._threads = ThreadPool()
@@ -232,6 +232,7 @@ class Pipeline:
             raise
         if type(slot) is Refusal:
             return await self._end(state, state.refused(slot))
+        state.slot = slot
         try:
             return await self._end(state, await self._through(state, self._stages(state, slot)))
         finally:

@@ -33,6 +33,9 @@ class ProviderHost(Protocol):
     def tools(self, *, enabled: bool | None = None, agent: str | None = None) -> list[RegisteredTool]:
         """The tools that an agent may see."""
 
+    def offered_tools(self, *, agent: str) -> list[RegisteredTool]:
+        """The tools that an agent may see and could call."""
+
     def look_up(self, name: str, *, agent: str) -> RegisteredTool | None:
         """The tool of that name, if the agent may see it."""
 
@@ -54,7 +57,7 @@ class KeepProvider:
         if not self._keep.has_agent(agent):
             message = f"no agent is called {agent[:80]!r}"
             raise ToolkeepError(Code.AGENT_UNKNOWN, message, hint="declare it with keep.declare_agent")
-        tools = self._keep.tools(enabled=True, agent=agent)
+        tools = self._keep.offered_tools(agent=agent)
         return gathered([self._prepare(tool, vendor, options) for tool in tools], vendor, options)
 
     def _prepare(self, tool: RegisteredTool, vendor: Vendor, options: Options) -> Prepared | Omitted:
