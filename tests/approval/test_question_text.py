@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from toolkeep.approval.question import Question
-from toolkeep.approval.question_text import GOES_ON, MARGIN, Line, duration, fit, name, render_question, rows
+from toolkeep.approval.question_text import GOES_ON, MARGIN, Line, duration, name, render_question, rows
 from toolkeep.limits import VIEW_CHARS
 
 pytestmark = pytest.mark.spec("POL-4")
@@ -200,7 +200,7 @@ def test_a_long_argument_hides_no_other() -> None:
     assert lines[4].startswith('  |   "body": "xxxxxxx')
     assert "more" in "".join(line.strip(" :|") for line in lines)
     assert lines[lines.index("  Long values are cut here; see all of them:") + 1] == (
-        "  toolkeep approve show 0123456789abcdef --json"
+        "  toolkeep approvals show 0123456789abcdef --json"
     )
 
 
@@ -214,19 +214,6 @@ def test_what_is_shown_whole_is_not_called_cut() -> None:
 def test_a_long_line_goes_on_behind_a_margin_of_its_own() -> None:
     assert [line.text for line in rows("x" * 30, 24)] == [MARGIN + "x" * 20, GOES_ON + "x" * 10]
     assert text(shown(replace(QUESTION, agent="a" * 30), 24)).count("  :           aaaaaaaaaa") == 2
-
-
-@pytest.mark.parametrize(
-    ("given", "width", "wanted"),
-    [
-        ("abc", 3, "abc"),
-        ("abcdef", 5, "abc\u2026"),
-        ("\u4f60\u4f60\u4f60", 5, "\u4f60\u2026"),
-        ("a\nb", 9, "a\\nb"),
-    ],
-)
-def test_one_line_fits(given: str, width: int, wanted: str) -> None:
-    assert fit(given, width) == wanted
 
 
 @pytest.mark.parametrize(

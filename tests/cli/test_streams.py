@@ -15,7 +15,7 @@ from toolkeep.__main__ import main
 
 Prepare = Callable[[], None]
 
-LOOKS = (["list"], ["list", "--json"], ["list", "--table"], ["show", "agent_hello_world"], ["lint"], ["completion", "bash"])  # fmt: skip
+LOOKS = (["list"], ["list", "--json"], ["show", "agent_hello_world"], ["lint"], ["completion", "bash"])  # fmt: skip
 NAMES = [" ".join(look) for look in LOOKS]
 
 

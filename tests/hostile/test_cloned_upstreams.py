@@ -49,7 +49,7 @@ LOOKS = [
     ["add", "mcp", "theirs", ".mcp.json", ""], ["add", "mcp", "theirs", ".mcp.json", "--json", ""],
     ["add", "openapi", ".agent/api.json", "--name", "again", "--url", "https://far.example/", "--yes", "--json", ""],
     ["policy", "check", ""], ["policy", "explain", "spring", ""], ["audit", "list", ""], ["audit", "verify", ""],
-    ["approve", "list", ""], ["store", "status", ""], ["token", "list", ""], ["install", "claude", "--json", ""],
+    ["approvals", "list", ""], ["store", "status", ""], ["token", "list", ""], ["install", "claude", "--json", ""],
     ["mcp", SPOKEN],
 ]  # fmt: skip
 

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
@@ -152,14 +152,6 @@ def say_failed(text: str, *more: str, err: bool = False) -> None:
 def warn(text: str, *more: str, err: bool = True) -> None:
     """Print a warning."""
     say(f" {text}", *more, label="!", color="yellow", err=err)
-
-
-def say_columns(rows: Sequence[Sequence[str]]) -> None:
-    """Print a table."""
-    rows = [[visible(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def print_json(data: Any) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from toolkeep.approval.coverage import Constraint, arguments_of, covers
 from toolkeep.approval.question import Question
-from toolkeep.approval.question_text import Line, fit
+from toolkeep.approval.question_text import Line
 from toolkeep.host.files import is_there
+from toolkeep.text.columns import fit
 from toolkeep.text.display import counted
 
 if TYPE_CHECKING:

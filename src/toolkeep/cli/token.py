@@ -10,7 +10,8 @@ from typing import Any, Final
 import click
 
 from toolkeep.cli.main import CommandGroup
-from toolkeep.cli.options import common, print_json, project, say, say_columns, say_done
+from toolkeep.cli.options import common, print_json, project, say, say_done
+from toolkeep.cli.tables import Column, say_table, short_time
 from toolkeep.errors import TokenRefused
 from toolkeep.host.clock import iso
 from toolkeep.limits import TOKEN_DAYS
@@ -119,35 +120,45 @@ def make_token(
         warn_if_undeclared(made.token.agent, project_folder(project))
 
 
+_COLUMNS: Final = (
+    Column("ID"),
+    Column("STATE"),
+    Column("LAST USED"),
+    Column("NAME", narrowest=8),
+    Column("AGENT", narrowest=8),
+    Column("SCOPES", narrowest=12),
+)
+
+
 @command.command("list", short_help="List the tokens.")
-@click.option("--all", "shows_all", is_flag=True, help="Those that no longer count too.")
+@click.option("--all", "shows_all", is_flag=True, help="Include expired and revoked tokens.")
 @project
 @common
 def list_tokens(project: Path | None, *, shows_all: bool, as_json: bool) -> None:
-    """List the tokens that count, oldest first: id, name, agent, scopes, end, last use."""
+    """List the valid tokens, oldest first."""
     now = time.time()
     with tokens_of(project) as tokens:
         found = [token for token in tokens.list() if shows_all or token.is_live(now)]
     if as_json:
         print_json([token_data(token) for token in found])
-        return
-    say_columns([_row(token, now) for token in found])
-    if not found:
-        say("no token counts")
+    elif found:
+        say_table(_COLUMNS, [_row(token, now) for token in found])
+    else:
+        say("There are no valid tokens. Make one: toolkeep token make NAME --scope call")
 
 
 def _row(token: Token, now: float) -> tuple[str, ...]:
+    used = short_time(token.last_used_at) if token.last_used_at else "never"
     scopes = ",".join(scope.value for scope in token.scopes)
-    used = f"last used {moment(token.last_used_at)}" if token.last_used_at else "never used"
-    return token.id, token.name, f"as {token.agent}", scopes, _end(token, now), used
+    return token.id, _state(token, now), used, token.name, token.agent, scopes
 
 
-def _end(token: Token, now: float) -> str:
+def _state(token: Token, now: float) -> str:
     if token.revoked_at is not None:
-        return f"revoked {moment(token.revoked_at)}"
+        return f"revoked {short_time(token.revoked_at)}"
     if token.expires_at is None:
-        return "no end"
-    return f"{'ends' if token.is_live(now) else 'ended'} {moment(token.expires_at)}"
+        return "no expiry"
+    return f"{'expires' if token.is_live(now) else 'expired'} {short_time(token.expires_at)}"
 
 
 _DAY_SECONDS = 86_400  # a unit, no bound
