@@ -88,9 +88,9 @@ def test_an_answered_question_stands_so_and_waits_no_longer(
 
 
 def test_nobody_can_answer_what_was_never_asked(store: Approvals) -> None:
-    assert refused(store, YES) == "there is no such question"
+    assert refused(store, YES) == "there is no such approval request"
     store.ask(QUESTION)
-    assert refused(store, YES, "question-2") == "there is no such question"
+    assert refused(store, YES, "question-2") == "there is no such approval request"
     assert state_of(store) == "waiting"
 
 

@@ -125,7 +125,7 @@ REASONS = {
     "paranoid": "its danger is low, and the keep is paranoid",
     "always": "the tool always wants confirmation",
     "confirm": "the caller wants confirmation",
-    "policy": "a policy wants a person to be asked",
+    "policy": "a policy requires approval",
 }
 
 

@@ -25,7 +25,7 @@ QUESTION = Question(
     argument_hash="a",
     grant_hash="g",
     danger="medium",
-    why=("its danger is medium", "a policy wants a person to be asked"),
+    why=("its danger is medium", "a policy requires approval"),
     arguments='{"path": "notes/a.txt", "content": "one\\ntwo", "key": "(secret, 12 characters)"}',
     touches=("fs.write:/srv/notes/a.txt",),
     difference="--- a\n+++ a\n@@ -1 +1 @@\n-one\n+two",
@@ -35,7 +35,7 @@ QUESTION = Question(
 )
 
 WHOLE = """\
-Call 0123456789abcdef waits for a person
+Call 0123456789abcdef needs approval
 Arguments:
   | {
   |   "content": "one\\ntwo",
@@ -48,7 +48,7 @@ Difference:
   | @@ -1 +1 @@
   | -one
   | +two
-It would touch:
+It would access:
   | fs.write:/srv/notes/a.txt
 Permitted by:
   | toolkeep.call
@@ -59,7 +59,7 @@ Tool:         save_note
 Version:      1.2.0
 Danger:       medium
 Why:          its danger is medium
-Why:          a policy wants a person to be asked
+Why:          a policy requires approval
 Expires:      1970-01-12 13:51:40 UTC, in 4 min 40 s"""
 
 
@@ -233,4 +233,4 @@ def test_a_length_of_time_has_its_two_largest_units(seconds: float, wanted: str)
 
 
 def test_a_question_whose_time_is_over_says_so() -> None:
-    assert render_question(QUESTION, now=2_000_000.0)[-1].text.endswith(", which is over")
+    assert render_question(QUESTION, now=2_000_000.0)[-1].text.endswith(", which has passed")

@@ -62,7 +62,7 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, tuple[str, str]]]] = {
             "closed": (FAILED, "'closed' may not be opened"),
             "text": (
                 FAILED,
-                "stands in 'text' 2 times, so nothing was changed:\n      2: two\n      3: two\n",
+                "occurs 2 times in 'text', so nothing was changed:\n      2: two\n      3: two\n",
             ),
         },
     ),

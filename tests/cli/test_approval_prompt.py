@@ -58,7 +58,7 @@ def plain(shown: str, shop: Shop) -> str:
 
 
 WIPE = """\
-Call <id> waits for a person
+Call <id> needs approval
 Arguments:
   | {
   |   "name": "sda"
@@ -147,7 +147,7 @@ These calls will run without asking:
   |   path equal to "<project>/a.txt"
   |   content equal to "one"
 In session s1, for at most one day.
-Of 0 recorded calls it would have allowed 0.
+It would have allowed 0 of 0 recorded calls.
 Allow these calls in this session? [y]es, [n]o, or ARGUMENT=any, =equal, =folder:…: """
 FREED = """\
 content=any
@@ -193,9 +193,9 @@ These calls will run without asking:
   |   path equal to "<project>/a.txt"
   |   content equal to "one"
 The rule expires at <time>, in DAYS.
-Of 3 recorded calls it would have allowed 1, the last of them:
+It would have allowed 1 of 3 recorded calls, the last of them:
   <time>  <id>
-1 could not be judged: their arguments were not kept.
+1 could not be evaluated: their arguments are not stored.
 Add this rule? [y]es, [n]o, ARGUMENT=any, =equal, =folder:…, or days (1 to 365): """
 
 
@@ -284,9 +284,9 @@ def test_only_answers_that_may_be_given_are_offered_and_taken(
 def test_what_could_not_be_judged_is_counted_by_its_reason() -> None:
     lines = [line.text for line in preview_lines(RulePreview(9, (), 2, 3), width=80)]
     assert lines == [
-        "Of 9 recorded calls it would have allowed 0.",
-        "2 could not be judged: their arguments were not kept.",
-        "3 could not be judged: the tool is not known to this command.",
+        "It would have allowed 0 of 9 recorded calls.",
+        "2 could not be evaluated: their arguments are not stored.",
+        "3 could not be evaluated: the tool is not available here.",
     ]
 
 

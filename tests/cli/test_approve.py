@@ -154,7 +154,7 @@ def test_a_question_is_shown_as_it_is_asked(project: Path, approvals: SqliteAppr
     status, shown, _ = outcome(project, "show", "0123")
     assert (status, shown.split("\n")[:3]) == (
         0,
-        ["Call 0123456789abcdef waits for a person", "Arguments:", "  | {"],
+        ["Call 0123456789abcdef needs approval", "Arguments:", "  | {"],
     )
     data = json.loads(run(project, "show", "0123", "--json").stdout)
     assert (data["arguments"], data["difference"]) == (asked.argument_data, asked.difference)
@@ -335,7 +335,7 @@ These calls will run without asking:
   |   key equal to "(secret, 12 characters)"
   |   content anything
 The rule expires at <time>, in 7 days.
-Of 0 recorded calls it would have allowed 0.
+It would have allowed 0 of 0 recorded calls.
 Add this rule? [y]es, [n]o, ARGUMENT=any, =equal, =folder:…, or days (1 to 365): y
 ✓ approved save_note, called by writer
   Rule rule-<id> approves such calls until <time>.
@@ -455,7 +455,7 @@ def test_a_rule_from_another_process_is_judged_by_the_recorded_calls(
         answered(path, words="[n]o: ")
     (shop.project / "x").mkdir()
     shown = answered("x/../a.txt", "--always", words="365): ")
-    assert "Of 3 recorded calls it would have allowed 2, the last of them:\n" in shown
+    assert "It would have allowed 2 of 3 recorded calls, the last of them:\n" in shown
     assert "could not be judged" not in shown
 
 

@@ -181,7 +181,7 @@ def test_a_log_that_was_removed_is_not_one_that_never_was(project: Path, tmp_pat
 def test_who_may_not_is_told_how_to_find_out_why(project: Path) -> None:
     arguments = '{"path": "a.txt", "content": "x"}'
     refused = run(project, "call", "write_file", arguments)
-    told = "Why, and what would have to change: toolkeep policy explain write_file ARGUMENTS"
+    told = "Find out why, and what would allow it: toolkeep policy explain write_file ARGUMENTS"
     assert (refused.exit_code, told in refused.stdout) == (1, True)
     assert told not in run(project, "call", "write_file", "{}").stdout
 

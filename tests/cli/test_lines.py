@@ -137,7 +137,7 @@ def test_completion_helps_in_one_escaped_line(tmp_path: Path) -> None:
 def test_an_unknown_name_is_cut(tmp_path: Path) -> None:
     _, said = run(tmp_path, "show", "n" * 100_000)
     assert said[0] == f"\u2717 ACODE-TSR-001: no tool named '{'n' * 80}\u2026' is registered"
-    assert said[1:] == ["hint: `toolkeep list` and keep.tools() show the names of those that are", ""]
+    assert said[1:] == ["hint: list the tools: `toolkeep list`, or keep.tools()", ""]
 
 
 # --- listings ------------------------------------------------------------------------------------

@@ -33,4 +33,4 @@ def test_what_is_disabled_and_no_tool_is_called_is_a_line_on_stderr(tmp_path: Pa
     path.write_text("disabled_tools: [agent_hello_word, agent_hello_world]\n")
     result = CliRunner().invoke(cli, ["list", "--json", "--project", str(tmp_path)])
     assert result.exit_code == 0
-    assert result.stderr == f"! agent_hello_word: no tool is called that (disabled in {path}:1:18)\n"
+    assert result.stderr == f"! agent_hello_word: there is no such tool (disabled in {path}:1:18)\n"

@@ -65,11 +65,10 @@ def test_the_hint_about_a_broken_lock_leads_to_a_new_one(project: Path) -> None:
     refused = toolkeep(project, "lock")
     assert refused.exit_code == 1
     assert (
-        "hint: take the file as it was committed; or remove it, then write it anew: toolkeep lock"
-        in refused.stderr
+        "hint: restore the committed file; or delete it and write a new one: toolkeep lock" in refused.stderr
     )
     lock.unlink()
-    assert "hint: write one: toolkeep lock" in toolkeep(project, "lock", "--check").stderr
+    assert "hint: write it: toolkeep lock" in toolkeep(project, "lock", "--check").stderr
     assert toolkeep(project, "lock").exit_code == 0
     assert lock.read_bytes() == raw
 
@@ -148,7 +147,7 @@ def test_what_waits_is_not_written_and_named(project: Path) -> None:
     change(project, paths=renamed("fetchBook"))
     accept(project)
     result = toolkeep(project, "lock")
-    assert "'fetchbook' waits to be accepted: toolkeep accept fetchbook" in result.stderr
+    assert "'fetchbook' needs acceptance: toolkeep accept fetchbook" in result.stderr
     assert '"fetchbook"' not in (project / "toolkeep.lock").read_text()
 
 

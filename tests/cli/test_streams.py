@@ -79,14 +79,17 @@ def test_a_closed_input_changes_nothing(look: list[str], tmp_path: Path) -> None
 
 def test_arguments_from_a_closed_input_are_wrong_usage(tmp_path: Path) -> None:
     status, _, said = run(["validate", "agent_hello_world"], tmp_path, before=lambda: os.close(0))
-    assert (status, said.split("\n")[-2]) == (2, "Error: Give the arguments as JSON, or on standard input.")
+    assert (status, said.split("\n")[-2]) == (
+        2,
+        "Error: Give the arguments as JSON, as an argument or on standard input.",
+    )
 
 
 def test_accept_on_a_closed_input_asks_nobody(tmp_path: Path) -> None:
     (tmp_path / ".agent").mkdir()
     (tmp_path / ".agent" / "config.yml").write_text("permissions: [mail]\n")
     status, _, said = run(["accept"], tmp_path, before=lambda: os.close(0))
-    assert (status, said.split("\n")[0]) == (1, "\u2717 ACODE-TSR-024: nobody is there to ask")
+    assert (status, said.split("\n")[0]) == (1, "\u2717 ACODE-TSR-024: accepting needs a terminal")
 
 
 CHANGES = (["list"], ["accept"], ["disable", "agent_hello_world"], ["init"], ["new", "word_count"])

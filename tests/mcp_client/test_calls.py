@@ -133,8 +133,12 @@ def test_a_rename_does_not_dodge_the_pin(tmp_path: Path) -> None:
     ("mode", "code", "said"),
     [
         ("fails", Code.TOOL_FAILED, "no such book"),
-        ("dies", Code.TOOL_FAILED, "of its server 'up', it ended with status 7; the next call begins anew"),
-        ("no content", Code.OUTPUT_INVALID, "its answer holds no list of content"),
+        (
+            "dies",
+            Code.TOOL_FAILED,
+            "of its server 'up', it ended with status 7; the next call starts a new one",
+        ),
+        ("no content", Code.OUTPUT_INVALID, "its answer has no list of content"),
     ],
 )
 def test_failures_name_the_tool_and_the_server(mode: str, code: Code, said: str, tmp_path: Path) -> None:
@@ -196,7 +200,7 @@ def test_nothing_answers_before_a_person_has_accepted_it(tmp_path: Path) -> None
 def test_a_refreshed_list_that_is_the_same_changes_nothing(tmp_path: Path) -> None:
     add(tmp_path, *server())
     said = add(tmp_path, "up", "--refresh", is_accepted=False)
-    assert "✓ 'up' lists what it did before: " in said
+    assert "✓ 'up' lists the same tools as before: " in said
     assert "once the file is accepted" not in said
     (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
     assert result.status == "ok"

@@ -474,7 +474,7 @@ def test_a_call_whose_file_was_replaced_is_refused_as_changed(
     call = permitted(judge, PEEK, path="docs/a")
     assert judge.unchanged(call) is None
     change(root)
-    told = (Code.TOUCHED_CHANGED, "/path", "'docs/a' is no longer what it was when it was checked")
+    told = (Code.TOUCHED_CHANGED, "/path", "'docs/a' has changed since it was checked")
     assert reason(judge.unchanged(call)) == told
     assert reason(judge.authorize_again(call)) == told
     let_go(call)

@@ -78,7 +78,7 @@ def changed(place: ResolvedPath) -> None:
     with pytest.raises(PathRefused) as caught:
         place.check_unchanged()
     assert caught.value.is_changed
-    assert caught.value.reason == f"'{place.text}' is no longer what it was when it was checked"
+    assert caught.value.reason == f"'{place.text}' has changed since it was checked"
 
 
 def open_descriptors() -> int:

@@ -209,8 +209,8 @@ class ApprovalGate:
         # the yes.
         now = replace(question, definition_hash=call.tool.definition_hash, grant_hash=call.grant_hash)
         if standing is None or standing.answer is None or not self.store.use(now):
-            message = "The approval does not fit the call any more, or was used before"
-            return refuse(call.request, Code.APPROVAL_NEEDED, message, "Call again to be asked about anew.")
+            message = "The approval no longer matches the call, or was already used"
+            return refuse(call.request, Code.APPROVAL_NEEDED, message, "Call again to request another.")
         answer = standing.answer
         # After `use` succeeded: an approval that turned out void must not create a rule.
         if answer.reach == "rule":
@@ -234,7 +234,7 @@ class ApprovalGate:
             (danger is Danger.LOW and self._is_paranoid, "its danger is low, and the keep is paranoid"),
             (definition.requires_confirmation, "the tool always wants confirmation"),
             (call.request.options.requires_confirmation, "the caller wants confirmation"),
-            (call.asks, "a policy wants a person to be asked"),
+            (call.asks, "a policy requires approval"),
         )
         return tuple(reason for holds, reason in reasons if holds)
 
@@ -392,7 +392,7 @@ def _length(secret: Any) -> str:
 
 
 def _no_approver(call: PermittedCall, question: Question) -> Refusal:
-    why = f"a person would have to agree ({question.why[0]}), and nobody can be asked"
+    why = f"approval is required ({question.why[0]}), but no approver is available"
     message = f"Tool '{question.tool}' was not called: {why}"
     hint = "Do without it, or tell the operator to open the keep with an approver or to set approvals.wait."
     return refuse(call.request, Code.APPROVAL_NEEDED, message, hint)

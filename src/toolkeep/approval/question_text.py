@@ -44,10 +44,10 @@ def render_question(question: Question, *, now: float, width: int = 80) -> list[
     """The whole question. What matters most comes last, next to the prompt: the start may scroll away."""
     width = max(width, _NARROWEST)
     return [
-        Line(f"Call {_hex(question.id)} waits for a person", "heading"),
+        Line(f"Call {_hex(question.id)} needs approval", "heading"),
         *_arguments(question, width),
         *_part("Difference", question.difference, question, width),
-        *_part("It would touch", "\n".join(map(visible, question.touches)), question, width),
+        *_part("It would access", "\n".join(map(visible, question.touches)), question, width),
         *_part("Permitted by", "\n".join(map(name, question.policies)), question, width),
         *_label("Agent", name(question.agent), width),
         *(_label("Session", name(question.session), width) if question.session else ()),
@@ -82,7 +82,7 @@ def moment(seconds: float) -> str:
 
 def until(seconds: float, now: float) -> str:
     """The time left until a timestamp."""
-    return f"in {duration(seconds - now)}" if seconds > now else "which is over"
+    return f"in {duration(seconds - now)}" if seconds > now else "which has passed"
 
 
 def duration(seconds: float) -> str:

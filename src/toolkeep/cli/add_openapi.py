@@ -26,9 +26,9 @@ from toolkeep.text.display import counted, visible
 
 @click.command("openapi")
 @click.argument("source", metavar="FILE_OR_URL")
-@click.option("--name", help="What you call the upstream; by default after the document.")
-@click.option("--url", help="Where calls go; by default the document's only server.")
-@click.option("--yes", is_flag=True, help="Write without being asked.")
+@click.option("--name", help="Name of the upstream; taken from the document by default.")
+@click.option("--url", help="Base URL of calls; the document's only server by default.")
+@click.option("--yes", is_flag=True, help="Write without asking.")
 @project
 @common
 def command(
@@ -55,14 +55,14 @@ def command(
     if not as_json:
         _show(imports, addition)
         if wishes.url.startswith("http:") and any(made.secrets for made in imports):
-            say("! secrets would go unencrypted: choose an https address with --url", err=True)
+            say("! secrets would be sent unencrypted; choose an https address with --url", err=True)
     write_addition(addition, is_agreed=yes, as_json=as_json)
     data = {"upstream": chosen, "path": str(addition.path), "tools": [made.name for made in usable]}
     if as_json:
         print_json({**data, "refused": {made.operation: made.reason for made in imports if made.reason}})
         return
     say_done(f"added '{visible(chosen)}' with {counted(len(usable), 'tool')}")
-    say("  They answer once the file is accepted: toolkeep accept")
+    say("  To use them, accept the configuration: toolkeep accept")
 
 
 def _read(path: Path) -> bytes:
@@ -153,7 +153,7 @@ def _show(imports: list[Import], addition: Addition) -> None:
             say(f"  - {visible(made.operation)}: {visible(reason)}")
         else:
             held = (
-                f" (to be looked at: {visible(made.offer.suspicion)})"
+                f" (needs review: {visible(made.offer.suspicion)})"
                 if made.offer and made.offer.suspicion
                 else ""
             )

@@ -60,15 +60,15 @@ def _of_configuration() -> tuple[TrustedPath, ...]:
         project = project_folder()
         return resolved(trusted_files(read_configuration(project, open_state(project)))).paths
     except ToolkeepError as error:
-        warn(f"the files of the configuration are not listed: {error}")
+        warn(f"files named by the configuration are not listed: {error}")
         return ()
 
 
 @click.command("doctor")
-@click.option("--attack", "is_attack", is_flag=True, help="Try to get out, too; takes a minute or two.")
+@click.option("--attack", "is_attack", is_flag=True, help="Also run the escape suite; takes a minute or two.")
 @common
 def command(*, is_attack: bool, as_json: bool) -> None:
-    """Say what isolation this machine can give.
+    """Check which isolation this machine supports.
 
     Tries every mechanism of the kernel and lists what works, why the rest does not, and how to get it; then
     what no confined tool can write, because toolkeep itself runs or believes it. Exit status 0 if every level
@@ -178,15 +178,15 @@ def _lacks(level: Isolation, findings: Findings) -> Iterator[str]:
 
 
 _TREE_BOUNDS: Final[Mapping[Mechanism | None, str]] = {
-    Mechanism.MEMORY_CGROUP: "bounded by a cgroup",
-    Mechanism.MEMORY_WATCH: "watched; memory-cgroup would bound it exactly",
-    None: "not bounded, so that they are not run",
+    Mechanism.MEMORY_CGROUP: "limited by a cgroup",
+    Mechanism.MEMORY_WATCH: "watched; memory-cgroup would limit it exactly",
+    None: "not limited, so such tools are not run",
 }
 
 
 _HOSTS: Final = {
-    True: "those that a call may reach, through a proxy",
-    False: "none; landlock-ports would let a call reach those that it is granted",
+    True: "those granted to the call, through a proxy",
+    False: "none; landlock-ports would allow the granted ones",
 }
 
 

@@ -30,7 +30,7 @@ def common(command: Callable[P, R]) -> Callable[P, R]:
         type=click.Choice(LOG_LEVELS),
         default="off",
         show_default=True,
-        help="Logs on stderr.",
+        help="Log to stderr from this level.",
     )
     @functools.wraps(command)
     def wrapped(*args: Any, log_level: str, **kwargs: Any) -> R:
@@ -54,7 +54,7 @@ project = click.option(
     "--project",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Folder of the project, by default the nearest one with .agent/config.yml.",
+    help="Project folder; by default the nearest one with .agent/config.yml.",
 )
 
 files = click.option(
@@ -64,7 +64,7 @@ files = click.option(
     multiple=True,
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Definitions in JSON or YAML; may be given several times.",
+    help="File of definitions in JSON or YAML; repeatable.",
 )
 
 
@@ -172,7 +172,9 @@ def write_new(path: Path, text: str) -> None:
         # Exclusive creation: neither an existing file nor a planted link is ever overwritten.
         file = path.open("x", encoding="utf-8")
     except FileExistsError as error:
-        raise FileUnreadable(str(path), "exists already; choose another, or move it away") from error
+        raise FileUnreadable(
+            str(path), "exists already; choose another name, or move the file away"
+        ) from error
     except OSError as error:
         raise FileUnreadable(str(path), error.strerror or "cannot be written") from error
     try:

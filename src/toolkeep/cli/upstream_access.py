@@ -47,10 +47,12 @@ def add_oauth(
         return
     if client_secret and not (client_id and issuer):
         raise ImportRefused(
-            "--client-secret", "would go to whomever the server names", hint="give --client-id and --issuer"
+            "--client-secret",
+            "would be sent to any authorization server that the server names",
+            hint="give --client-id and --issuer",
         )
     if not str(entry.get("url", "")).startswith("https://"):
-        raise ImportRefused("--sign-in", "takes a server with an address that begins with https://")
+        raise ImportRefused("--sign-in", "needs a server with an https:// address")
     entry["oauth"] = told
 
 
@@ -92,13 +94,15 @@ def sign_in_store(root: Path) -> SignInStore:
     """The store of OAuth tokens; raises `SignInFailed` if there is none."""
     tokens = sign_ins_of(open_state(root))
     if tokens is None:
-        raise SignInFailed(str(root), "there is nowhere to keep a token", hint="set TOOLKEEP_HOME")
+        raise SignInFailed(
+            str(root), "there is no state folder to store a token in", hint="set TOOLKEEP_HOME"
+        )
     return tokens
 
 
 def show_sign_in_url(url: str) -> None:
     """Print the URL to sign in at."""
-    say("Open this address to sign in:", err=True)
+    say("Open this address in a browser to sign in:", err=True)
     say(f"  {visible(url)}", err=True)
 
 

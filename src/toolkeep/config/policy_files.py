@@ -48,7 +48,7 @@ def _read_file(folder: Path, name: str, read: ReadBytes) -> PolicyFile:
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise FileUnreadable(str(path), "is no UTF-8") from error
+        raise FileUnreadable(str(path), "is not UTF-8") from error
     source = PolicySource(name=str(path), text=text)
     beside = path.with_name(path.name.removesuffix(".cedar") + EXAMPLES)
     examples = read(beside)

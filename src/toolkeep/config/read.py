@@ -144,7 +144,7 @@ class _File:
             merged = _with_policies(self._merged(said, hashes), policies)
             tools = self._tools(said, file.code, held_back="")
         else:
-            why = f"{self._path} names policies that nobody accepted yet; run `toolkeep accept`"
+            why = f"{self._path} names policies that are not accepted yet; run `toolkeep accept`"
             merged = replace(self._before, policies_held_back=why) if policies else self._before
             tools = self._tools(data, file.code, held_back=why_held_back(file, self._path))
         return replace(merged, files=(*merged.files, file), tools=(*merged.tools, *tools))

@@ -85,7 +85,7 @@ def _wrong_with_oauth(said: Mapping[str, Any]) -> str:
         is_own = told.get("grant") == "client_credentials"
         return "has the grant client_credentials without client_secret" if is_own else ""
     if "client_id" not in told or "issuer" not in told:
-        return "has a client_secret without client_id and issuer, so that any server could ask for it"
+        return "has a client_secret without client_id and issuer, so any server could obtain it"
     if told["client_secret"] not in (said.get("secrets") or {}):
         return "has a client_secret that is none of its secrets"
     return ""

@@ -239,7 +239,7 @@ def open_tokens(project: Path) -> "Tokens":
     from toolkeep.storage.sqlite.tokens_db import SqliteTokens
 
     if state is None:
-        raise StateUnusable("~", "there is no home in which tokens could be kept", hint="set TOOLKEEP_HOME")
+        raise StateUnusable("~", "there is no state folder to store tokens in", hint="set TOOLKEEP_HOME")
     return Tokens(SqliteTokens(state.folder))
 
 

@@ -249,7 +249,7 @@ class Authorizer:
             return again
         if [one.shown for one in again.touched] != [one.shown for one in call.touched]:
             _close(again.touched)
-            return _changed(call, "", "what the call would touch is no longer the same")
+            return _changed(call, "", "a resource that the call accesses has changed")
         _close(again.touched)
         return replace(again, touched=call.touched)  # the descriptors held since the first check
 
@@ -314,7 +314,7 @@ class Authorizer:
             raise TouchRefused(one.pointer, f"'{one.named}' is outside what the tool says that it needs")
         root = effective_grant.root_of(one)
         if root is None:
-            raise TouchRefused(one.pointer, f"the agent does not hold {one.kind} of '{one.named}'")
+            raise TouchRefused(one.pointer, f"the agent has no grant for {one.kind} of '{one.named}'")
         one.root, one.folder = root, effective_grant.folder_of(root, one.kind)
         # Only now: "does not exist" is told only to an agent that may read there. Earlier it would reveal
         # which files exist outside its grant.
@@ -488,9 +488,9 @@ def _check_any(capability: Capability, plan: TouchPlan, effective_grant: Effecti
     # The argument exists but its value cannot be located in the call: deny, since any resource could be
     # named.
     if capability.kind in plan.unread:
-        raise TouchRefused("", f"what the call would touch of {capability.kind} cannot be told from it")
+        raise TouchRefused("", f"its arguments do not show what it would access with {capability.kind}")
     if not effective_grant.holds(capability.kind):
-        raise TouchRefused("", f"the agent holds no {capability.kind}")
+        raise TouchRefused("", f"the agent has no grant for {capability.kind}")
 
 
 def _audit_text(one: Touched, checked: CheckedCall) -> str:
@@ -515,7 +515,7 @@ def _touch_refusal(request: ToolCall, tool: RegisteredTool, refused: TouchRefuse
 def _changed(call: PermittedCall, pointer: str, reason: str) -> Refusal:
     reason = reason[0].upper() + reason[1:]
     if call.tool.arguments.secrecy.has_secrets:  # the reason may quote an argument
-        reason = "Something that the call would touch is no longer what it was when it was checked"
+        reason = "A resource that the call accesses has changed since it was checked"
     return refuse(
         call.request,
         Code.TOUCHED_CHANGED,

@@ -123,7 +123,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     def where(self, kind: str) -> str:
         """Where in the configuration the grant would be written."""
         place = f"in config.yml, agents: {echo_name(self.name)}: {kind}"
-        ends = "; with it all else that it should hold, for the defaults end there"
+        ends = "; list the default grants there too, because declaring an agent replaces them"
         return place + ends if self.grant == DEFAULT_GRANT else place
 
 

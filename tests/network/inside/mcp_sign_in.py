@@ -215,7 +215,7 @@ async def test_what_a_server_calls_its_document_is_its_own_and_public(world: Wor
         "javascript:alert(1)",
         "https://u:p@mcp.example/",
     ):
-        assert "is no plain https URL" in await why_not(
+        assert "is not a plain https URL" in await why_not(
             find_protected(AuthorizationServerClient(), URL, place)
         )
     assert (server.asked, auth.asked, inner.asked) == ([], [], [])
@@ -274,7 +274,7 @@ async def test_endpoints_of_another_kind_are_refused_before_anything_is_shown(wo
         ):
             auth.pages[META] = metadata(**{endpoint: url})
             browser = Browser()
-            assert "is no plain https URL" in await why_not(signed_in(browser)), (endpoint, url)
+            assert "is not a plain https URL" in await why_not(signed_in(browser)), (endpoint, url)
             assert browser.shown == []
 
 

@@ -193,7 +193,7 @@ def test_a_stray_file_and_an_empty_segment_are_named(copy: Path) -> None:
     segment(copy, 4).write_bytes(b"")
     segment(copy, 3).write_bytes(b"")
     messages = [each.message for each in verify(copy).findings]
-    assert messages == ["the segment is empty", "notes.txt is no segment"]
+    assert messages == ["the segment is empty", "notes.txt is not a segment"]
 
 
 def test_a_whole_history_forged_without_the_key_is_found(copy: Path, tmp_path: Path) -> None:

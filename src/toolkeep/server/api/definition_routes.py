@@ -86,8 +86,8 @@ def _revision(keep: Keep, caller: Caller, name: str, condition: str) -> int | No
     if not condition:
         raise RequestRefused(
             Code.CHANGED_MEANWHILE,
-            "a change must say what it changes",
-            hint="send the tag of the tool as If-Match",
+            "the request has no If-Match header",
+            hint="send the ETag of the tool as If-Match",
             status=428,
         )
     if tool.is_built_in or tool.provider != "store":
@@ -96,7 +96,7 @@ def _revision(keep: Keep, caller: Caller, name: str, condition: str) -> int | No
     is_current = stored.definition.hash == keep.versions(tool.name)[0].definition_hash
     if not is_current or not names_tag(condition, tag_of_tool(keep, tool)):
         raise RequestRefused(
-            Code.CHANGED_MEANWHILE, "the tool is another than when it was read", hint="read it again"
+            Code.CHANGED_MEANWHILE, "the tool has changed since you read it", hint="read it again"
         )
     return stored.revision
 

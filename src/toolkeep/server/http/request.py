@@ -14,6 +14,7 @@ from toolkeep.mcp_server.http_headers import Headers
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.responses import Send
+from toolkeep.text.display import echo_name
 
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
@@ -218,16 +219,17 @@ def converted(data: Any, kind: type[T]) -> T:
 def schema_error(error: Exception) -> RequestRefused:
     """The error for a body that does not match its schema."""
     where = str(error) if isinstance(error, msgspec.ValidationError) else "it is nested too deep"
-    return RequestRefused(Code.REQUEST_INVALID, f"the body does not fit: {_clean(where)}")
+    return RequestRefused(Code.REQUEST_INVALID, f"the body is invalid: {_clean(where)}")
 
 
 def _clean(text: str) -> str:
     """msgspec's message with types and paths, without the values that it may contain."""
     head, mark, place = text.partition(" - at ")
     if head.startswith("Invalid enum value"):
-        head = "a value that is none of those documented"
+        head = "a value that is not allowed here"
     if head.startswith("Object contains unknown field"):
-        head = "a field that is not documented"
+        # The name of a field, not its value; escaped, since the caller chose it.
+        head = f"unknown field '{echo_name(head.split('`', 1)[-1].removesuffix('`'))}'"
     return f"{head}{mark}{place}"[:200]
 
 
