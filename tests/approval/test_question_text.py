@@ -85,8 +85,8 @@ def test_only_the_changes_of_a_difference_are_marked_to_be_coloured() -> None:
     ("danger", "acts", "said"),
     [
         ("low", 1, "low"),
-        ("high", 1, "high, asked every time"),
-        ("critical", 2, "critical, asked every time, and twice"),
+        ("high", 1, "high, needs approval every time"),
+        ("critical", 2, "critical, needs approval every time, confirmed twice"),
     ],
 )
 def test_how_often_it_is_asked_stands_beside_the_danger(danger: str, acts: int, said: str) -> None:

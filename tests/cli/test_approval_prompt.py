@@ -68,7 +68,7 @@ Permitted by:
 Agent:        operator
 Tool:         wipe
 Version:      1.0.0
-Danger:       critical, asked every time, and twice
+Danger:       critical, needs approval every time, confirmed twice
 Why:          its danger is critical
 Expires:      <time>, in <minutes>
 [y]es once, [n]o [reason]: """
@@ -77,7 +77,7 @@ This call is critical and needs a second confirmation.
 Type the name of the tool to approve it; anything else denies it: """
 NO = """\
 ✗ Call of 'wipe' refused: 1 problem.
-- A person said no to this call of 'wipe'. Do not try again; find another way, or ask the user.
+- A person denied this call of 'wipe'. Do not try again; find another way, or ask the user.
 
 Correlation id: <id>
 """

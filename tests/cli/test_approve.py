@@ -232,11 +232,11 @@ def test_an_agent_named_like_the_approver_is_not_approved_by_it(
 @pytest.mark.parametrize(
     ("changes", "options", "reason"),
     [
-        ({"danger": "high"}, ("--session",), "a tool of danger high is asked about every time"),
+        ({"danger": "high"}, ("--session",), "a tool of danger high needs approval every time"),
         (
             {"danger": "critical", "acts": 2},
             ("--always",),
-            "a tool of danger critical is asked about every time",
+            "a tool of danger critical needs approval every time",
         ),
         ({"session": ""}, ("--session",), "the call belongs to no session"),
         ({}, ("--session", "--argument", "key=any"), "'key' must be equal: it is a credential"),

@@ -7,6 +7,7 @@ import pytest
 from toolkeep.calls import Refusal, Violation
 from toolkeep.cli.main import COMMANDS
 from toolkeep.cli.next_step import next_step, operator_text
+from toolkeep.config.settings import Run
 from toolkeep.errors import Code
 
 pytestmark = pytest.mark.spec("CLI-1")
@@ -33,6 +34,14 @@ def test_a_next_step_names_a_command_that_there_is(code: Code) -> None:
     named = re.findall(r"toolkeep ([a-z-]+)", step)
     assert set(named) <= set(COMMANDS)
     assert not step or named or "--log-level" in step
+
+
+def test_a_script_that_may_start_no_program_is_told_of_the_grant() -> None:
+    error = Violation("", Code.TOOL_FAILED, "sh: 1: cat: Permission denied", "", None, "Try another way.")
+    failed = Refusal(tool="shout", errors=(error,), schema_hint="", correlation_id="c")
+    assert "process.spawn:" in next_step(failed, Run(kind="command", target=["sh"]))
+    assert next_step(failed, Run(kind="python", target="m:f")) == ""
+    assert next_step(failed) == ""
 
 
 def test_a_name_that_a_model_wrote_is_quoted_for_the_shell() -> None:

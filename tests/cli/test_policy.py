@@ -387,15 +387,15 @@ def test_everything_that_would_have_to_change_is_said_at_once() -> None:
         "✗ writer may not make this call of write_note\n"
         "  The agent does not hold fs.write of 'out/a.txt' (ACODE-TSR-027)\n"
         "\nIt would access:\n"
-        "  fs.write of <here>/out/a.txt (/path): not held by the agent\n"
+        "  fs.write of <here>/out/a.txt (/path): not granted to the agent\n"
         "\nPolicies, each on its own:\n"
         "  forbid 'no' (<home>/.agent/policies/main.cedar:1:1) holds: not today\n"
         "  forbid 'toolkeep.permissions' (toolkeep itself) holds: the agent lacks a permission that the tool"
         " requires\n"
         "\nTo allow it:\n"
         "  - grant writer fs.write:./out/a.txt (in config.yml, agents: writer: capabilities)\n"
-        "  - policy 'no' (<home>/.agent/policies/main.cedar:1:1) forbids it: not today; call otherwise, or"
-        " change it\n"
+        "  - policy 'no' (<home>/.agent/policies/main.cedar:1:1) forbids it: not today; change the call,"
+        " or the policy\n"
         "  - give writer the permission tool.filesystem.write (in config.yml, agents: writer: permissions)\n"
         '  - no policy permits it: add one such as permit (principal == Agent::"writer", action =='
         ' Action::"call", resource == Tool::"write_note")\n'

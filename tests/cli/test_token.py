@@ -1,6 +1,7 @@
 """`toolkeep token`, from making to revoking."""
 
 import contextlib
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,16 @@ def test_tokens_are_rotated_and_revoked_by_the_beginning_of_their_id() -> None:
 def test_wrong_words_are_wrong_usage(words: tuple[str, ...]) -> None:
     run("token", *words, status=2)
     assert not list(Path.home().rglob("tokens.db"))
+
+
+def test_a_link_to_no_server_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert "!" not in run("token", "link", "--address", address).stderr
+    made = run("token", "link", "--address", address)
+    assert f"! no server answers at {address}; start one: toolkeep serve" in made.stderr
+    assert made.stdout.startswith(f"{address}/ui/sign-in#")
+    assert "!" not in run("token", "link", "--address", "https://books.example").stderr
 
 
 @pytest.mark.spec("WEB-2")

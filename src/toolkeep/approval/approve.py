@@ -47,7 +47,7 @@ def warn_undeclared(tool: RegisteredTool) -> None:
     if not log.isEnabledFor(logging.WARNING):
         return
     message = (
-        f"tool '{tool.name}' declares neither danger nor side effects, so a call by a model is asked about"
+        f"tool '{tool.name}' declares neither danger nor side effects, so calls by a model need approval"
     )
     text = f"{message}; add {declaration(tool.definition, tool.runner)}"
     named = {"tool_name": tool.name}
@@ -78,7 +78,7 @@ Waiting = Callable[[], contextlib.AbstractAsyncContextManager[None]]
 PROGRAM = "program"
 """`way` of an approval that the host's own code gave."""
 
-_FAILED = Answer(verdict="deny", approver=PROGRAM, way=PROGRAM, reason="nobody could be asked")
+_FAILED = Answer(verdict="deny", approver=PROGRAM, way=PROGRAM, reason="no approver could be reached")
 
 
 def _utc(seconds: float) -> datetime:
@@ -158,7 +158,7 @@ class ApprovalGate:
         if standing is None or standing.answer is None or standing.state in ("waiting", "expired"):
             self._withdraw(question)
             self._tell_decided(question, None, "expired")
-            message = f"Nobody agreed to this call of '{question.tool}' in time"
+            message = f"This call of '{question.tool}' was not approved in time"
             return refuse(call.request, Code.APPROVAL_NEEDED, message, "Do without it, or tell the user.")
         self._tell_decided(question, standing.answer, standing.state)
         if standing.state == "denied":
@@ -232,8 +232,8 @@ class ApprovalGate:
         reasons = (
             (danger.rank >= Danger.MEDIUM.rank, danger_reason(call.tool)),
             (danger is Danger.LOW and self._is_paranoid, "its danger is low, and the keep is paranoid"),
-            (definition.requires_confirmation, "the tool always wants confirmation"),
-            (call.request.options.requires_confirmation, "the caller wants confirmation"),
+            (definition.requires_confirmation, "the tool requires confirmation"),
+            (call.request.options.requires_confirmation, "the caller requires confirmation"),
             (call.asks, "a policy requires approval"),
         )
         return tuple(reason for holds, reason in reasons if holds)
@@ -399,7 +399,7 @@ def _no_approver(call: PermittedCall, question: Question) -> Refusal:
 
 
 def _too_many(call: PermittedCall, question: Question) -> Refusal:
-    why = f"too many calls of agent '{question.agent}' wait for a person already"
+    why = f"too many calls of agent '{question.agent}' are already waiting for approval"
     message = f"Tool '{question.tool}' was not called: {why}"
     return refuse(call.request, Code.QUEUE_FULL, message, "Call again when some of them are answered.")
 
@@ -407,7 +407,7 @@ def _too_many(call: PermittedCall, question: Question) -> Refusal:
 def _denied(call: PermittedCall, answer: Answer) -> Refusal:
     """The approver's reason goes to the model, cut and escaped: it may quote text of the call."""
     said = shorten(visible_lines(answer.reason).strip().removesuffix("."), MODEL_TEXT_CHARS // 2)
-    message = f"A person said no to this call of '{call.tool.name}'" + (f": {said}" if said else "")
+    message = f"A person denied this call of '{call.tool.name}'" + (f": {said}" if said else "")
     refusal = refuse(
         call.request, Code.APPROVAL_DENIED, message, "Do not try again; find another way, or ask the user."
     )

@@ -186,8 +186,8 @@ def _look(line: str) -> Look:
 
 def _often(question: Question) -> str:
     if question.acts > 1:
-        return ", asked every time, and twice"
-    return "" if question.may_be_remembered else ", asked every time"
+        return ", needs approval every time, confirmed twice"
+    return "" if question.may_be_remembered else ", needs approval every time"
 
 
 def _hex(text: str) -> str:

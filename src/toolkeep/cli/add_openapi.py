@@ -9,6 +9,7 @@ import click
 
 from toolkeep.cli.config_edit import Addition, propose, write_addition
 from toolkeep.cli.options import common, print_json, project, say, say_done
+from toolkeep.cli.progress import progress
 from toolkeep.errors import FileUnreadable, ImportRefused
 from toolkeep.keep.open import offered_by_project, project_folder
 from toolkeep.limits import DEFINITION_FILE_BYTES
@@ -91,9 +92,10 @@ def _fetched(url: str) -> bytes:
         scope = HostScope.read(str(read_url(url)))
         reach = HostAllowlist(reads=(scope,))
         most = NetworkBounds(max_requests=REDIRECTS + 1, max_bytes=DEFINITION_FILE_BYTES + 1_000_000)
-        answer = asyncio.run(
-            fetch(Request(method="GET", url=url), reach, Budget(most), DEFINITION_FILE_BYTES)
-        )
+        with progress("Downloading the document"):
+            answer = asyncio.run(
+                fetch(Request(method="GET", url=url), reach, Budget(most), DEFINITION_FILE_BYTES)
+            )
     except HostRefused as refused:
         raise ImportRefused(visible(url), f"cannot be used: {refused.reason}") from None
     except NetworkError as error:

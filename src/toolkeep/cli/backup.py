@@ -6,6 +6,7 @@ import click
 
 from toolkeep.cli.main import CommandGroup
 from toolkeep.cli.options import common, print_json, project, say, say_done
+from toolkeep.cli.progress import progress
 from toolkeep.errors import BackupRefused
 
 
@@ -36,7 +37,8 @@ def make(file: Path, project: Path | None, *, as_json: bool) -> None:
     """
     from toolkeep.storage.backup import make_backup, manifest_data
 
-    manifest = make_backup(folder_of(project), file)
+    with progress("Writing the backup"):
+        manifest = make_backup(folder_of(project), file)
     if as_json:
         print_json({"file": str(file), **manifest_data(manifest)})
         return
@@ -52,7 +54,8 @@ def check(file: Path, *, as_json: bool) -> None:
     """Read all of FILE and check every hash, every database and the log in it. Nothing is changed."""
     from toolkeep.storage.backup import check_backup, manifest_data
 
-    manifest = check_backup(file)
+    with progress("Checking the backup"):
+        manifest = check_backup(file)
     if as_json:
         print_json({"file": str(file), **manifest_data(manifest)})
         return
@@ -74,7 +77,8 @@ def restore(file: Path, project: Path | None, *, replaces: bool, as_json: bool) 
     from toolkeep.storage.backup import restore_backup
 
     folder = folder_of(project)
-    aside = restore_backup(file, folder, replaces=replaces)
+    with progress("Restoring the backup"):
+        aside = restore_backup(file, folder, replaces=replaces)
     if as_json:
         print_json({"folder": str(folder), "moved_aside": str(aside) if aside else None})
         return

@@ -83,7 +83,7 @@ def command(
         if as_json:
             print_json(result.to_dict())
         else:
-            _print(result)
+            _print(result, keep)
         if result.error is not None and result.error.diagnosis is not None:
             # To stderr: an agent that runs this command is given its standard output.
             say("", *result.error.diagnosis.text.split("\n"), err=True)
@@ -147,10 +147,11 @@ def _answerer() -> "Answerer | None":
     return ask if can_ask() else None
 
 
-def _print(result: ToolResult) -> None:
+def _print(result: ToolResult, keep: "Keep") -> None:
     if result.error is not None:
         say_failed(*operator_text(result.error).split("\n"))
-        if step := next_step(result.error):
+        found = next((tool for tool in keep.tools() if tool.name == result.tool), None)
+        if step := next_step(result.error, found and found.runner):
             say("", step)
         say("", f"Correlation id: {result.correlation_id}")
     elif result.status == "pending":

@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from toolkeep.cli.options import common, print_json, say, warn
+from toolkeep.cli.progress import progress
 from toolkeep.errors import ToolkeepError
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
 from toolkeep.sandbox.kernel_probe import Finding, Findings, probe, try_template
@@ -77,8 +78,10 @@ def command(*, is_attack: bool, as_json: bool) -> None:
     With --attack, hostile tools then try to get out of every level, in namespaces that are thrown away, after
     secrets that are made for them. Exit status 0 if nothing got out that a level promises to keep in.
     """
-    host, findings = this_host(), probe()
-    failure = try_template() if findings.is_available(Isolation.STRICT) else "strict is not available"
+    host = this_host()
+    with progress("Trying the mechanisms of the kernel"):
+        findings = probe()
+        failure = try_template() if findings.is_available(Isolation.STRICT) else "strict is not available"
     if not as_json:
         _print(host, findings, failure)
     data, is_contained = _attacked(findings, as_json=as_json) if is_attack else ({}, True)

@@ -7,6 +7,7 @@ import shlex
 from typing import Final
 
 from toolkeep.calls import Refusal
+from toolkeep.config.settings import Run
 from toolkeep.errors import Code
 
 _FOR_MODEL: Final = frozenset(
@@ -46,6 +47,14 @@ _STEPS: Final[dict[Code, str]] = {
 }
 
 
+_NOT_STARTED: Final = ("Permission denied", "Operation not permitted", "exit status 126")
+"""How shells and other programs report a program that they were not allowed to start."""
+_SPAWN: Final = (
+    "If it starts other programs, grant each to the tool (`capabilities`) and the agent (`agents`) as "
+    "process.spawn:/usr/bin/PROGRAM, then: toolkeep accept"
+)
+
+
 def operator_text(refusal: Refusal) -> str:
     """The refusal without advice that only a model can follow."""
     if refusal.code not in _FOR_MODEL:
@@ -57,6 +66,9 @@ def operator_text(refusal: Refusal) -> str:
     return "\n".join([refusal.text.split("\n", 1)[0], *lines])
 
 
-def next_step(refusal: Refusal) -> str:
-    """The next command; empty if there is none."""
+def next_step(refusal: Refusal, runner: object = None) -> str:
+    """The next command; empty if there is none. `runner` is that of the tool."""
+    if refusal.code is Code.TOOL_FAILED and isinstance(runner, Run) and runner.kind == "command":
+        # A script reports it as if a file mode were wrong. It was denied `execve`.
+        return _SPAWN if any(sign in refusal.text for sign in _NOT_STARTED) else ""
     return _STEPS.get(refusal.code, "").format(tool=shlex.quote(refusal.tool))

@@ -14,6 +14,7 @@ from toolkeep.audit.errors import BodyUnavailable
 from toolkeep.cli.audit import log_of, state_of
 from toolkeep.cli.options import common, files, print_json, project, say, say_done
 from toolkeep.cli.policy_check import given, inspect, print_problems, read_texts
+from toolkeep.cli.progress import progress
 from toolkeep.cli.project_context import ProjectContext
 from toolkeep.policy.decision_replay import Difference, Replayed, Replayer, recorded_decisions
 from toolkeep.policy.policy_set import PolicyProblem
@@ -58,7 +59,8 @@ def command(
             check=world.check,
             holder=world.holder,
         )
-        replayed = replayer.replay(calls[-limit:])
+        with progress("Evaluating recorded calls"):
+            replayed = replayer.replay(calls[-limit:])
     finally:
         bodies.close()
         world.keep.close()

@@ -9,6 +9,7 @@ import click
 
 from toolkeep.cli.main import CommandGroup
 from toolkeep.cli.options import common, print_json, project, say, say_done, warn
+from toolkeep.cli.progress import progress
 from toolkeep.errors import StateUnusable
 from toolkeep.storage.sql.database_location import HEAD, connected
 from toolkeep.storage.sql.definition_reader import find_layout
@@ -80,7 +81,8 @@ def migrate_store(to: str, project: Path | None, *, yes: bool, as_json: bool) ->
     with store_of(project) as store:
         engine = make_engine(store.place)
         try:
-            migrate(engine, store.place, to)
+            with progress("Migrating the tables"):
+                migrate(engine, store.place, to)
         finally:
             engine.dispose()
     if as_json:

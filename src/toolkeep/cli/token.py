@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from toolkeep.cli.main import CommandGroup
-from toolkeep.cli.options import common, print_json, project, say, say_done
+from toolkeep.cli.options import common, print_json, project, say, say_done, warn
 from toolkeep.cli.tables import Column, say_table, short_time
 from toolkeep.errors import TokenRefused
 from toolkeep.host.clock import iso
@@ -230,5 +230,30 @@ def make_link(address: str, project: Path | None, *, as_json: bool) -> None:
     if as_json:
         print_json({"link": link})
         return
+    if not _is_served(address):
+        warn(f"no server answers at {address}; start one: toolkeep serve, or name another: --address URL")
     say("  This link works once, within five minutes:", err=True)
     click.echo(link)
+
+
+_CONNECT_SECONDS: Final = 0.5
+"""Time for a server on this machine to accept a connection."""
+
+
+def _is_served(address: str) -> bool:
+    """Whether something listens at an address of this machine; others are not tried."""
+    import socket
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(address)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        return False
+    if parts.hostname not in ("127.0.0.1", "::1", "localhost"):
+        return True
+    try:
+        socket.create_connection((parts.hostname, port), _CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True

@@ -1,11 +1,13 @@
 """Access to an upstream MCP server while a person is present: OAuth sign-in, secrets, tool listing."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from toolkeep.cli.options import say
+from toolkeep.cli.progress import progress
 from toolkeep.config.settings import SecretSource
 from toolkeep.errors import ImportRefused, SignInFailed
 from toolkeep.keep.open import open_state, read_configuration, sign_ins_of, trusted_files
@@ -125,4 +127,7 @@ def list_server_tools(
     def secret(wanted: str) -> str:
         return given[wanted] if wanted in given else secrets[wanted]
 
-    return asyncio.run(inspect_mcp_server(entry, str(root), secret, trusted, access))
+    # A sign-in prints the address to open, and the person knows what is waited for.
+    is_silent = not isinstance(access, InteractiveSignIn)
+    with progress("Listing the tools of the server") if is_silent else contextlib.nullcontext():
+        return asyncio.run(inspect_mcp_server(entry, str(root), secret, trusted, access))

@@ -311,7 +311,7 @@ class Authorizer:
         # Least privilege: a call stays inside what its definition declares, even where the agent holds more.
         # A hijacked argument must not use the agent's other grants.
         if not is_whole and not self._is_required(one, plan.required):
-            raise TouchRefused(one.pointer, f"'{one.named}' is outside what the tool says that it needs")
+            raise TouchRefused(one.pointer, f"'{one.named}' is outside what the tool's capabilities require")
         root = effective_grant.root_of(one)
         if root is None:
             raise TouchRefused(one.pointer, f"the agent has no grant for {one.kind} of '{one.named}'")
