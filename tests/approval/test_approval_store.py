@@ -206,7 +206,7 @@ def test_a_critical_call_takes_two_yeses_the_second_with_its_name(store: Approva
     first = store.answer(CRITICAL.id, YES)
     assert (first.state, first.question.acts_done, first.question.wants_name) == ("waiting", 1, True)
     assert store.use(CRITICAL) is False
-    assert refused(store, YES).startswith("the second yes")
+    assert refused(store, YES).startswith("confirm by typing")
     assert state_of(store) == "waiting"
     second = store.answer(CRITICAL.id, yes(typed_name="greet"))
     assert (second.state, second.question.acts_done) == ("approved", 2)

@@ -114,7 +114,7 @@ def test_a_yes_that_was_typed_before_the_question_does_not_count(shop: Shop) -> 
 
 def test_the_reason_of_a_no_goes_back_to_the_caller(shop: Shop) -> None:
     _, shown = said(shop, "save_note", NOTE, (PROMPT, "n write to b.txt\n"))
-    assert "said no to this call of 'save_note': write to b.txt. Do not try again" in shown
+    assert "denied this call of 'save_note': write to b.txt. Do not try again" in shown
 
 
 def test_a_difference_is_coloured_on_the_terminal(shop: Shop) -> None:
@@ -242,7 +242,7 @@ def test_a_question_that_is_answered_elsewhere_is_taken_off_the_terminal(shop: S
 def test_without_a_terminal_nobody_is_asked(shop: Shop) -> None:
     command = [sys.executable, "-m", "toolkeep", "call", "save_note", json.dumps(NOTE)]
     done = subprocess.run(command, cwd=shop.project, input="y\n", capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr, "nobody can be asked" in done.stdout) == (1, "", True)
+    assert (done.returncode, done.stderr, "no approver is available" in done.stdout) == (1, "", True)
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_a_list_keeps_agent_and_arguments_on_a_screen_of_80_columns(
         _, shown = dialogue.end()
     heading, row, *_ = click.unstyle(shown).splitlines()
     assert heading.split() == ["ID", "EXPIRES", "IN", "DANGER", "TOOL", "AGENT", "ARGUMENTS"]
-    assert re.search(r'medium  save_note   an-agent-with…\s+{"path": "a/l', row)
+    assert re.search(r'medium  save_note  an-agent-with-a-…\s+{"path": "a/long/…', row)
     assert len(row) <= 80
 
 

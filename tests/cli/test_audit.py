@@ -322,9 +322,12 @@ def test_a_witness_says_what_is_to_be_done_next(tmp_path: Path) -> None:
     words = ["audit", "witness", str(tmp_path / "witness"), "--requests", str(tmp_path / "exchange")]
     result = CliRunner().invoke(cli, words)
     assert result.stdout.endswith("\n1 request answered, 1 refused: see the .refused files\n")
-    assert result.stderr == "  It knows no log yet: give --trust the key that `toolkeep audit key` prints.\n"
+    assert (
+        result.stderr
+        == "  It cosigns no log yet. Add one: --trust KEY, as printed by `toolkeep audit key`.\n"
+    )
 
 
 def test_what_promises_no_determinism_is_not_replayed(project: Path) -> None:
     result = run(project, "audit", "replay", greeted(project))
-    assert (result.exit_code, "does not promise" in result.stderr) == (1, True)
+    assert (result.exit_code, "is not declared deterministic" in result.stderr) == (1, True)

@@ -310,7 +310,7 @@ def test_with_a_configuration_that_cannot_be_read_it_says_so_and_goes_on(
     (Path.home() / ".agent").mkdir()
     (Path.home() / ".agent" / "config.yml").write_text("no: [configuration")
     assert doctor.this_host().trusted == THIS_PROCESS.host
-    assert "the files of the configuration are not listed" in capsys.readouterr().err
+    assert "files named by the configuration are not listed" in capsys.readouterr().err
 
 
 @pytest.mark.spec("SBX-1")

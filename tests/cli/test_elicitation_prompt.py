@@ -110,7 +110,7 @@ def test_a_form_is_filled_in_field_by_field_and_sent_after_a_yes(project: Path) 
         ("suggests): ", "\n"),
         ("Number: ", "2\n"),
         ("yes or no: ", "n\n"),
-        ("leaves it out): ", "\n"),
+        ("to skip): ", "\n"),
         ("Send it? [y]es, [n]o: ", "y\n"),
     )
     assert told == {"action": "accept", "content": {"hour": 9, "drink": "c", "milk": False}}
@@ -132,7 +132,7 @@ def test_whoever_does_not_want_to_send_what_they_filled_in_sends_nothing(project
         project,
         {"message": "Why?", "requestedSchema": form},
         ("Answer it? [y]es, [n]o: ", "y\n"),
-        ("leaves it out): ", "my own business\n"),
+        ("to skip): ", "my own business\n"),
         ("Send it? [y]es, [n]o: ", "\n"),
     )
     assert told == {"action": "decline"}

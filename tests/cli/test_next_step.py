@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spec("CLI-1")
 
 def refusal(code: Code, tool: str = "save_note") -> Refusal:
     error = Violation("/path", code, "it may not", "", None, "Do without it, or ask the operator.")
-    return Refusal(tool=tool, errors=(error,), schema_hint="", correlation_id="c")
+    return Refusal(tool=tool, errors=(error,), correlation_id="c")
 
 
 def test_the_operator_is_not_told_to_ask_the_operator() -> None:
@@ -38,7 +38,7 @@ def test_a_next_step_names_a_command_that_there_is(code: Code) -> None:
 
 def test_a_script_that_may_start_no_program_is_told_of_the_grant() -> None:
     error = Violation("", Code.TOOL_FAILED, "sh: 1: cat: Permission denied", "", None, "Try another way.")
-    failed = Refusal(tool="shout", errors=(error,), schema_hint="", correlation_id="c")
+    failed = Refusal(tool="shout", errors=(error,), correlation_id="c")
     assert "process.spawn:" in next_step(failed, Run(kind="command", target=["sh"]))
     assert next_step(failed, Run(kind="python", target="m:f")) == ""
     assert next_step(failed) == ""

@@ -385,7 +385,7 @@ def test_everything_that_would_have_to_change_is_said_at_once() -> None:
     assert shown("policy", "explain", "write_note", path, "--agent", "writer", has=files(policies)) == (
         "exit 1\n"
         "✗ writer may not make this call of write_note\n"
-        "  The agent does not hold fs.write of 'out/a.txt' (ACODE-TSR-027)\n"
+        "  The agent has no grant for fs.write of 'out/a.txt' (ACODE-TSR-027)\n"
         "\nIt would access:\n"
         "  fs.write of <here>/out/a.txt (/path): not granted to the agent\n"
         "\nPolicies, each on its own:\n"
@@ -709,7 +709,7 @@ def test_calls_that_cannot_be_judged_are_counted() -> None:
     assert text == (
         "exit 0\n"
         "✓ all 0 calls that can be evaluated would be decided as before\n"
-        "  3 not judged: its arguments were not kept\n"
+        "  3 not evaluated: its arguments were not kept\n"
     )
 
 
@@ -738,8 +738,8 @@ def test_policies_that_cannot_be_read_are_not_replayed() -> None:
 
 def test_without_a_log_there_is_nothing_to_replay() -> None:
     assert shown("policy", "replay", "new.cedar", has=NEW) == (
-        "exit 1\n--- stderr\n✗ ACODE-TSR-041: no call of this project was recorded yet\n"
-        "hint: there is a log after the first call; --project names the folder of another project\n"
+        "exit 1\n--- stderr\n✗ ACODE-TSR-041: this project has no audit log yet\n"
+        "hint: make a call with `toolkeep call`, or name another project with --project DIR\n"
     )
 
 

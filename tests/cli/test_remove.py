@@ -57,7 +57,7 @@ def test_what_was_added_is_removed_with_all_that_was_remembered(tmp_path: Path) 
 -    secrets:
 -      "key": {{env: "BOOK_SHOP_KEY"}}
 
-It goes with:
+Also removed:
   - {tmp_path}/.agent/book_shop.openapi.json
   - the accepted definitions of 2 tools: getbook, listbooks
   - its lines of toolkeep.lock

@@ -125,7 +125,7 @@ def test_a_project_whose_path_is_not_utf_8_is_listed_and_accepted(tmp_path: Path
     config.parent.mkdir(parents=True)
     config.write_text("permissions: [mail]\n")
     status, _, said = run(["list"], project)
-    assert (status, "does not count yet" in said) == (0, True)
+    assert (status, "is not in effect until you accept it" in said) == (0, True)
     status, shown, _ = run(["accept", "--json"], project)
     assert status == 1
     assert run(["accept", "--hash", json.loads(shown)["hash"]], project)[0] == 0
@@ -164,7 +164,7 @@ def test_who_calls_is_told_where_to_find_why_the_outcome_could_not_be_recorded(t
     call = ["call", "agent_hello_world", '{"name": "Ada"}']
     variables = {"TOOLKEEP_HOME": str(home / "state")}
     status, shown, _ = run(call, tmp_path / "..", variables=variables)
-    assert (status, "Why: toolkeep audit verify" in shown) == (1, True)
+    assert (status, "Run toolkeep audit verify" in shown) == (1, True)
     _, _, logged = run([*call, "--log-level", "error"], tmp_path / "..", variables=variables)
     assert "a call was not recorded" in logged
     assert "Not a directory" in logged

@@ -457,7 +457,7 @@ def test_a_link_to_a_file_that_everybody_may_write_is_refused(tmp_path: Path) ->
     path = Path.home() / ".agent" / "config.yml"
     path.parent.mkdir()
     path.symlink_to(target)
-    with pytest.raises(FileUnreadable, match="can be changed by everybody"):
+    with pytest.raises(FileUnreadable, match="is writable by everybody"):
         open_keep(project=tmp_path)
 
 

@@ -197,4 +197,4 @@ def test_an_accepted_clone_is_started_and_asked(clone: Clone) -> None:
     assert refreshed["ran"], refreshed["said"]
     assert (far["ran"], far["contacts"] != []) == (False, True), far
     assert (asked["ran"], asked["contacts"] != []) == (True, True), asked
-    assert "is no server that can be used" in theirs["said"]
+    assert "cannot be used as a server" in theirs["said"]

@@ -75,7 +75,7 @@ def _states() -> set[str]:
     ("entry", "said"),
     [
         ({"command": ["server"], "between_calls": "paused"}, "neither running nor stopped"),
-        ({"url": "https://mcp.example/mcp", "between_calls": "stopped"}, "its server runs elsewhere"),
+        ({"url": "https://mcp.example/mcp", "between_calls": "stopped"}, "only applies to a command"),
         ({"command": ["server"], "between_calls": "stopped"}, ""),
     ],
 )
@@ -192,7 +192,7 @@ def test_a_server_that_says_its_secrets_says_them_to_nobody(
 
 def test_nothing_answers_before_a_person_has_accepted_it(tmp_path: Path) -> None:
     said = add(tmp_path, *server(), is_accepted=False)
-    assert "They answer once the file is accepted" in said
+    assert "To use them, accept the configuration" in said
     (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
     assert result.code is Code.UNKNOWN_TOOL
 
@@ -201,7 +201,7 @@ def test_a_refreshed_list_that_is_the_same_changes_nothing(tmp_path: Path) -> No
     add(tmp_path, *server())
     said = add(tmp_path, "up", "--refresh", is_accepted=False)
     assert "✓ 'up' lists the same tools as before: " in said
-    assert "once the file is accepted" not in said
+    assert "To use them, accept" not in said
     (result,) = call_all(tmp_path, [("echo", {"text": "a"})])
     assert result.status == "ok"
 

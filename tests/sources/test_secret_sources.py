@@ -81,12 +81,12 @@ def test_from_the_keyring(kept: PlaintextKeyring) -> None:
     kept.set_password("shop", "ada/lovelace", "änother")
     assert secrets("keyring", "shop/ada/lovelace")["key"] == "änother"
     for missing in ("shop/ada", "other/ada/lovelace", "shop", "empty/ada"):
-        assert "does not hold it" in reason(secrets("keyring", missing))
+        assert "does not have it" in reason(secrets("keyring", missing))
 
 
 @pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize(
-    ("backend", "words"), [(NullKeyring, "does not hold it"), (FailKeyring, "the keyring did not give it")]
+    ("backend", "words"), [(NullKeyring, "does not have it"), (FailKeyring, "the keyring did not give it")]
 )
 def test_a_machine_without_a_keyring_says_so(backend: type[KeyringBackend], words: str) -> None:
     keyring.set_keyring(backend())

@@ -127,7 +127,7 @@ def test_folders_are_made_unless_they_must_not_be(folder: Path) -> None:
 @pytest.mark.parametrize("create_directories", [True, False])
 def test_below_a_file_there_is_no_place(folder: Path, create_directories: bool) -> None:
     (folder / "x").write_text("")
-    answer = "'f' was not written: a part of its path is not a folder"
+    answer = "'f' was not written: it is below something that is not a folder"
     assert (
         refusal(lambda: write_file(pair(folder / "x" / "f"), "", create_directories=create_directories))
         == answer

@@ -269,7 +269,7 @@ def _unwritten(place: ToolPath, error: OSError, *, create_directories: bool = Tr
     if os.path.isdir(place.real):
         return f"'{place.named}' was not written: it is a folder"
     if isinstance(error, FileExistsError):
-        return f"'{place.named}' was not written: a part of its path is not a folder"
+        return f"'{place.named}' was not written: it is below something that is not a folder"
     if isinstance(error, FileNotFoundError) and not create_directories:
         return f"'{place.named}' was not written: its folder does not exist; create_directories makes it"
     return f"'{place.named}' was not written: it {reason(error)}"

@@ -285,7 +285,7 @@ def test_nothing_is_left_of_a_keep_that_was_closed(tmp_path: Path) -> None:
         ({"environment": {"LD_PRELOAD": "x"}}, "sets the variable LD_PRELOAD"),
         ({"environment": {"https_proxy": "x"}}, "sets the variable https_proxy"),
         ({"environment": {"A B": "x"}}, "a name that no variable can have"),
-        ({"idle_s": 0}, "an idle_s that is no number from 1 to 86400"),
+        ({"idle_s": 0}, "an idle_s that is not a number from 1 to 86400"),
     ],
 )
 def test_what_cannot_be_started_is_refused_when_it_is_defined(fields: dict[str, Any], said: str) -> None:

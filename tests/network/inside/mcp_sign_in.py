@@ -293,7 +293,7 @@ async def test_documents_must_be_about_what_they_were_asked_for(world: World) ->
     assert (await signed_in()).resource == "https://mcp.example"
     for issuer in ("https://bank.example", f"{ISSUER}/", "https://AUTH.example", None):
         auth.pages[META] = metadata(issuer=issuer)
-        assert "says that it is somebody else" in await why_not(signed_in()), issuer
+        assert "identifies itself as another one" in await why_not(signed_in()), issuer
 
 
 async def test_the_configuration_decides_who_signs_in(world: World) -> None:

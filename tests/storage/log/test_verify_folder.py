@@ -62,7 +62,7 @@ def test_an_untouched_log_is_intact_and_the_report_says_what_it_rests_on(origina
     report = verify(original)
     assert (report.records, report.covered, report.uncovered, report.torn_bytes) == (RECORDS, RECORDS, 0, 0)
     assert report.outside == ()
-    assert "none: a rollback" in str(report)
+    assert "none, so a rollback" in str(report)
     assert report.key.endswith(", the keep's own")
     assert report.origin in report.key
     assert report.to_dict()["is_intact"] is True
