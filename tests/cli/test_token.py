@@ -1,7 +1,6 @@
 """`toolkeep token`, from making to revoking."""
 
 import contextlib
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -102,16 +101,6 @@ def test_wrong_words_are_wrong_usage(words: tuple[str, ...]) -> None:
     assert not list(Path.home().rglob("tokens.db"))
 
 
-def test_a_link_to_no_server_says_so() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"http://127.0.0.1:{server.getsockname()[1]}"
-        assert "!" not in run("token", "link", "--address", address).stderr
-    made = run("token", "link", "--address", address)
-    assert f"! no server answers at {address}; start one: toolkeep serve" in made.stderr
-    assert made.stdout.startswith(f"{address}/ui/sign-in#")
-    assert "!" not in run("token", "link", "--address", "https://books.example").stderr
-
-
 @pytest.mark.spec("WEB-2")
 def test_a_link_signs_in_once_and_is_alone_on_standard_output() -> None:
     from toolkeep.keep.open import open_state
@@ -125,7 +114,20 @@ def test_a_link_signs_in_once_and_is_alone_on_standard_output() -> None:
     assert code not in made.stderr
     codes = FileSignInCodes(state.folder)
     assert [codes.use(code), codes.use(code)] == [True, False]
-    assert codes.use(data("token", "link")["link"].partition("#")[2])
+
+
+@pytest.mark.spec("WEB-2")
+def test_without_an_address_a_link_leads_to_the_server_that_runs_for_this_project() -> None:
+    from toolkeep.keep.open import open_state
+    from toolkeep.storage.running_servers import announced
+
+    state = open_state(project_folder())
+    assert state is not None
+    with announced(state.folder, "http://127.0.0.1:9123"):
+        assert data("token", "link")["link"].startswith("http://127.0.0.1:9123/ui/sign-in#")
+    refused = run("token", "link", status=1)
+    assert refused.stdout == ""
+    assert "no server runs for this project" in refused.stderr
 
 
 def test_a_link_is_one_of_the_web() -> None:

@@ -91,16 +91,6 @@ def test_the_name_of_the_scheme_is_read_in_any_case(keep: Keep, scheme: str) -> 
     assert talk(keep, act).status == 200
 
 
-def test_an_unknown_field_of_a_body_is_named_and_its_value_is_not(keep: Keep) -> None:
-    async def act(client: Client) -> Any:
-        return await client.post("/v1/tools/agent_hello_world:call", {"arguments": {}, "colour\n": "red"})
-
-    response = talk(keep, act)
-    assert (response.status, response.code) == (400, "ACODE-TSR-062")
-    assert "unknown field 'colour\\\\n'" in response.body.decode()
-    assert "red" not in response.body.decode()
-
-
 def test_a_token_in_the_query_is_no_token_and_is_not_repeated(keep: Keep) -> None:
     async def act(client: Client) -> Any:
         return await Client(client.app, client.tokens).get(f"/v1/tools?access_token={client.token}")

@@ -9,6 +9,7 @@ import click
 
 from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import RegisteredTool
+from toolkeep.cli.isolation_notice import say_unconfined
 from toolkeep.cli.options import common, files, print_json, project, say
 from toolkeep.cli.tables import Column, say_table
 from toolkeep.cli.tool_selection import keep_with
@@ -61,10 +62,11 @@ def command(
         candidates = ToolSearch().find(search, {tool.name: tool for tool in candidates}, limit=_MANY)
     tools = [tool for tool in candidates if _fits(tool, filters)]
     if as_json:
-        print_json([_data(tool) for tool in tools])
+        print_json([{**_data(tool), "unconfined": keep.may_run_unconfined(tool)} for tool in tools])
         return
     say_table(_COLUMNS, [_row(tool) for tool in tools])
     say("", _summary(keep, tools))
+    say_unconfined(keep, tools)
     for tool in tools:
         if tool.is_undeclared:
             line = declaration(tool.definition, tool.runner)

@@ -18,6 +18,7 @@ COMMANDS = {
     "backup": "Back up and restore the state of a keep.",
     "call": "Call a tool.",
     "completion": "Print a shell completion script.",
+    "demo": "Serve a demo keep: its page, with calls to approve.",
     "deny": "Deny a waiting call.",
     "disable": "Disable tools.",
     "doctor": "Check which isolation this machine supports.",

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from toolkeep.cli.main import CommandGroup
-from toolkeep.cli.options import common, print_json, project, say, say_done, warn
+from toolkeep.cli.options import common, print_json, project, say, say_done
 from toolkeep.cli.tables import Column, say_table, short_time
 from toolkeep.errors import TokenRefused
 from toolkeep.host.clock import iso
@@ -197,7 +197,7 @@ def revoke_token(token_id: str, project: Path | None, *, as_json: bool) -> None:
 
 
 def _web_address(_: click.Context, __: click.Parameter, address: str) -> str:
-    if not address.startswith(("http://", "https://")):
+    if address and not address.startswith(("http://", "https://")):
         raise click.BadParameter("must start with http:// or https://, as printed by `toolkeep serve`")
     return address
 
@@ -206,9 +206,9 @@ def _web_address(_: click.Context, __: click.Parameter, address: str) -> str:
 @click.option(
     "--address",
     callback=_web_address,
-    default="http://127.0.0.1:8765",
-    show_default=True,
-    help="Address of the server, as printed by `toolkeep serve`.",
+    default="",
+    metavar="URL",
+    help="Address of the server.  [default: the server that runs for this project]",
 )
 @project
 @common
@@ -217,43 +217,22 @@ def make_link(address: str, project: Path | None, *, as_json: bool) -> None:
 
     The link works once, within five minutes, and grants all rights.
     """
+    from toolkeep.cli.served_page import sign_in_link
     from toolkeep.errors import StateUnusable
     from toolkeep.keep.open import open_state, project_folder
+    from toolkeep.storage.running_servers import running_servers
     from toolkeep.storage.sqlite.sign_in_codes import FileSignInCodes
 
     state = open_state(project_folder(project))
     if state is None:
         raise StateUnusable("~", "there is no state folder to store the link in", hint="set TOOLKEEP_HOME")
-    # In the fragment: browsers send it neither to servers nor in `Referer`, so that the code is in no access
-    # log.
-    link = f"{address.rstrip('/')}/ui/sign-in#{FileSignInCodes(state.folder).make()}"
+    address = address or next(iter(running_servers(state.folder)), "")
+    if not address:
+        hint = "start it: toolkeep serve; or name the address of one elsewhere: --address URL"
+        raise StateUnusable(str(state.folder), "no server runs for this project", hint=hint)
+    link = sign_in_link(address, FileSignInCodes(state.folder))
     if as_json:
         print_json({"link": link})
         return
-    if not _is_served(address):
-        warn(f"no server answers at {address}; start one: toolkeep serve, or name another: --address URL")
     say("  This link works once, within five minutes:", err=True)
     click.echo(link)
-
-
-_CONNECT_SECONDS: Final = 0.5
-"""Time for a server on this machine to accept a connection."""
-
-
-def _is_served(address: str) -> bool:
-    """Whether something listens at an address of this machine; others are not tried."""
-    import socket
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(address)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:
-        return False
-    if parts.hostname not in ("127.0.0.1", "::1", "localhost"):
-        return True
-    try:
-        socket.create_connection((parts.hostname, port), _CONNECT_SECONDS).close()
-    except OSError:
-        return False
-    return True

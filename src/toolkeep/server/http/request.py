@@ -25,6 +25,7 @@ _QUERY_FIELDS: Final = 32
 _MISSING: Final = object()
 _PARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,9 +228,8 @@ def _clean(text: str) -> str:
     head, mark, place = text.partition(" - at ")
     if head.startswith("Invalid enum value"):
         head = "a value that is not allowed here"
-    if head.startswith("Object contains unknown field"):
-        # The name of a field, not its value; escaped, since the caller chose it.
-        head = f"unknown field '{echo_name(head.split('`', 1)[-1].removesuffix('`'))}'"
+    if unknown := _UNKNOWN.fullmatch(head):
+        head = f"the field '{echo_name(unknown[1])}' is not documented"
     return f"{head}{mark}{place}"[:200]
 
 
