@@ -458,7 +458,7 @@ def test_everything_that_is_wrong_comes_at_once() -> None:
         ("parameters/properties/a", "is positional-only"),
         ("parameters/properties/b", "has no annotation"),
         ("parameters/properties/rest", "*args has no schema"),
-        ("parameters/properties/c", "its default does not fit its annotation"),
+        ("parameters/properties/c", "its default does not match its annotation"),
     ]
 
 

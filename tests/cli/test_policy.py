@@ -395,8 +395,8 @@ def test_everything_that_would_have_to_change_is_said_at_once() -> None:
         " requires\n"
         "\nTo allow it:\n"
         "  - grant writer fs.write:./out (in config.yml, agents: writer: capabilities)\n"
-        "  - policy 'no' (<home>/.agent/policies/main.cedar:1:1) forbids it: not today; call otherwise, or"
-        " change it\n"
+        "  - policy 'no' (<home>/.agent/policies/main.cedar:1:1) forbids it: not today; change the call,"
+        " or the policy\n"
         "  - give writer the permission tool.filesystem.write (in config.yml, agents: writer: permissions)\n"
         '  - no policy permits it: add one such as permit (principal == Agent::"writer", action =='
         ' Action::"call", resource == Tool::"write_note")\n'
