@@ -111,6 +111,8 @@ def command(
         return
     say_done(f"added '{name}' with {count}")
     say("  They answer once the file is accepted: toolkeep accept")
+    if needed := " and ".join(map(str, capabilities_of(entry))):
+        say(f"  An agent that calls them needs {needed}, in agents: of config.yml")
 
 
 def _described(

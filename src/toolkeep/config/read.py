@@ -54,7 +54,7 @@ from toolkeep.limits import (
     LISTED_NAMES,
 )
 from toolkeep.policy.effective_grant import check_scopes
-from toolkeep.policy.policy_settings import KNOWN_PERMISSIONS
+from toolkeep.policy.policy_settings import DEFAULT_GRANT, KNOWN_PERMISSIONS, Grant
 from toolkeep.text.display import echo_name, type_name, visible
 from toolkeep.text.nearest import nearest_name
 from toolkeep.validation.compile import CompiledSchema, compile_arguments
@@ -451,10 +451,12 @@ def _event_webhook(data: dict[str, Any] | None) -> EventWebhook | None:
 
 
 def _grant(data: dict[str, Any]) -> AgentGrant:
+    inherited = DEFAULT_GRANT if data.get("inherit") else Grant()
+    own = map(Capability.read, data.get("capabilities") or ())
     return AgentGrant(
         description=data.get("description") or "",
-        capabilities=tuple(map(Capability.read, data.get("capabilities") or ())),
-        permissions=tuple(data.get("permissions") or ()),
+        capabilities=tuple(dict.fromkeys((*inherited.capabilities, *own))),
+        permissions=tuple(dict.fromkeys((*inherited.permissions, *(data.get("permissions") or ())))),
     )
 
 

@@ -338,6 +338,10 @@ FILE_SCHEMA: Schema = {
                         "maxLength": 1024,
                         "description": "What the agent is for.",
                     },
+                    "inherit": {
+                        "enum": ["defaults"],
+                        "description": "Hold what agents hold by default, and the following beside it.",
+                    },
                     "capabilities": {
                         "type": "array",
                         "description": "Such as fs.read:./docs or net.read:example.org.",

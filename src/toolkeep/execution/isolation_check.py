@@ -77,19 +77,15 @@ class IsolationCheck:
         found = self._findings.get(level)
         return found if found is not None else await asyncio.to_thread(self._probe, level)
 
-    async def runs_unconfined(self, tool: RegisteredTool, level: Isolation) -> bool:
-        """Whether calls of a tool run unconfined: it was named, and this machine cannot confine it.
+    def is_unconfined(self, tool: RegisteredTool, level: Isolation, *, has_processes: bool = True) -> bool:
+        """Whether calls of a tool run unconfined: it was named, and a probe showed that the level is missing.
 
-        Where it can, a named tool is confined like any other.
+        False before the probe. Where the level is available a named tool is confined like any other.
         """
-        if self._unconfined.includes(tool):
-            await self.findings(level)
-        return self.is_unconfined(tool, level)
-
-    def is_unconfined(self, tool: RegisteredTool, level: Isolation) -> bool:
-        """What `runs_unconfined` found; False before."""
-        found = self._findings.get(level)
-        return found is not None and not found.is_available(level) and self._unconfined.includes(tool)
+        mechanisms, whole = self._mechanisms.get((level, has_processes)), self._findings.get(level)
+        is_missing = mechanisms is not None and not mechanisms.is_available(level)
+        is_missing |= whole is not None and level in whole.unstarted
+        return is_missing and self._unconfined.includes(tool)
 
     def _try_mechanisms(self, level: Isolation, has_processes: bool) -> Findings:  # noqa: FBT001 -- a thread's
         key = level, has_processes

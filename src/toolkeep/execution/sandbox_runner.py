@@ -138,16 +138,17 @@ class SandboxRunner:
 
     def isolation(self, tool: RegisteredTool) -> str:
         """Level of a call of the tool."""
-        level = _level(tool)
-        return (Isolation.NONE if self._machine.is_unconfined(tool, level) else level).value
+        return (Isolation.NONE if self._is_unconfined(tool) else _level(tool)).value
 
     def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
         """Mechanisms that confine a call of the tool."""
-        level = _level(tool)
-        if self._machine.is_unconfined(tool, level):
+        if self._is_unconfined(tool):
             return (UNCONFINED,)
-        used = in_use(level, self._memory_by(tool))
+        used = in_use(_level(tool), self._memory_by(tool))
         return (*used, _TEMPLATE) if self._templated.get(tool.definition_hash) else used
+
+    def _is_unconfined(self, tool: RegisteredTool) -> bool:
+        return self._machine.is_unconfined(tool, _level(tool), has_processes=_has_processes(tool))
 
     def _note_template(self, tool: RegisteredTool, *, is_templated: bool) -> None:
         if len(self._templated) >= _KEYS:
@@ -162,13 +163,10 @@ class SandboxRunner:
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
         """The tool's value. Cancellation kills the worker."""
         try:
-            known = context()
-            if await self._machine.runs_unconfined(call.tool, _level(call.tool)):
-                reply = await self._answer_unconfined(call, known)
-            else:
-                reply = await self._answer(call, known)
+            reply = await self._reply(call, context())
+            if reply.use is not None:
+                slot.note_use(reply.use.cpu_ms, reply.use.peak_bytes)
         except SandboxBroken as error:
-            await self._check_level(call)
             # The reason names host paths: for the operator's log, not for a model.
             log.error("a worker could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
             reason = f"Tool '{call.tool.name}' was not run: the sandbox could not be set up"
@@ -187,9 +185,38 @@ class SandboxRunner:
             return await asyncio.to_thread(_value, call, reply)
         return _value(call, reply)
 
-    async def _answer(self, call: RecordedCall, known: ToolContext) -> Reply:
+    async def _reply(self, call: RecordedCall, known: ToolContext) -> Reply:
+        """Run a call confined, or unconfined where the operator allows that and the machine has no choice."""
         worker_grant = await self._worker_grant(call)
-        key = self._admitted(call, await self._mechanisms(call, worker_grant), worker_grant)
+        found = await self._mechanisms(call, worker_grant)
+        if self._is_unconfined(call.tool):
+            return await self._answer_unconfined(call, known)
+        try:
+            return await self._answer(call, known, found, worker_grant)
+        except SandboxBroken:
+            # No line of the tool has run. Perhaps no worker of its level comes up here at all.
+            level = _level(call.tool)
+            whole = await self._machine.findings(level)
+            if self._is_unconfined(call.tool):
+                return await self._answer_unconfined(call, known)
+            whole.require(level)
+            raise
+
+    async def _mechanisms(self, call: RecordedCall, worker_grant: WorkerGrant) -> Findings:
+        """What works here of the level of a call."""
+        level, has_processes = _level(call.tool), _has_processes(call.tool)
+        found = self._machine.known_mechanisms(level, has_processes=has_processes)
+        if found is None:
+            if sys.platform == "linux":
+                # Meanwhile: both take time, and a zygote runs no line of the tool.
+                self._pool.start_zygote(self._plans_of(call.tool, level, worker_grant)[0])
+            found = await self._machine.mechanisms(level, has_processes=has_processes)
+        return found
+
+    async def _answer(
+        self, call: RecordedCall, known: ToolContext, findings: Findings, worker_grant: WorkerGrant
+    ) -> Reply:
+        key = self._admitted(call, findings, worker_grant)
         request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
         reply = await self._pool.run(
             key,
@@ -220,27 +247,6 @@ class SandboxRunner:
             _egress_proxy(call, self._contacts.of(call)),
         )
         return await run_unconfined(plan, request)
-
-    async def _mechanisms(self, call: RecordedCall, worker_grant: WorkerGrant) -> Findings:
-        """What works here of the level of a call."""
-        level = _level(call.tool)
-        has_processes = _has_processes(call.tool)
-        found = self._machine.known_mechanisms(level, has_processes=has_processes)
-        if found is None:
-            if sys.platform == "linux":
-                # Meanwhile: both take time, and a zygote runs no line of the tool.
-                self._pool.start_zygote(self._plans_of(call.tool, level, worker_grant)[0])
-            found = await self._machine.mechanisms(level, has_processes=has_processes)
-        return found
-
-    async def _check_level(self, call: RecordedCall) -> None:
-        """After a worker did not come up: refuse with the reason if none of its level does here."""
-        level = _level(call.tool)
-        try:
-            (await self._machine.findings(level)).require(level)
-        except ToolkeepError as error:
-            reason = f"Tool '{call.tool.name}' was not run: {error.message}"
-            raise RunRefused(error.code, reason, diagnosis=Diagnosis(remedy=error.hint)) from error
 
     def on_event(self, event: Event) -> None:
         """End templates, which serve one agent and its right to a tool, when either changes (SBX-2)."""
@@ -303,7 +309,8 @@ class SandboxRunner:
         if isinstance(runner, FunctionTool) and not runner.takes_context:
             return request  # What it cannot ask for should not be in its memory.
         ids = ("agent", "correlation_id", "conversation_id", "session_id")
-        request["context"] = {name: getattr(known, name) for name in ids} | {"secrets": dict(known.secrets)}
+        told = {name: getattr(known, name) for name in ids}
+        request["context"] = told | {"data": dict(known.data), "secrets": dict(known.secrets)}
         return request
 
     def _command(self, call: RecordedCall, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -491,7 +498,8 @@ def _may_spawn(tool: RegisteredTool) -> bool:
     if _level(tool) is Isolation.RESTRICTED:
         return False
     spawns = any(capability.kind == SPAWN for capability in tool.definition.capabilities)
-    return spawns or _is_command(tool)
+    starts_own = _is_built_in(tool) and bool(tool.runner.programs)
+    return spawns or starts_own or _is_command(tool)
 
 
 def _level(tool: RegisteredTool) -> Isolation:
@@ -509,11 +517,13 @@ def _level(tool: RegisteredTool) -> Isolation:
 def _limits(tool: RegisteredTool) -> ResourceLimits:
     definition = tool.definition
     isolation = definition.constraints.isolation
+    bounds = definition.resource_bounds
+    cores = 1.0 if bounds.max_cpu_cores is None else bounds.max_cpu_cores
     return ResourceLimits(
-        memory_bytes=definition.resource_bounds.memory_bytes(isolation),
-        # CPU time as a second line of defence: it ends a spinning worker even if this process is suspended. A
-        # second more than stated: at the stated one the worker itself says why it ends.
-        cpu_s=max(1, math.ceil(definition.constraints.execution_seconds)) + 1,
+        memory_bytes=bounds.memory_bytes(isolation),
+        # So many cores for as long as a call may take; it also ends a spinning worker if this process is
+        # suspended. A second more than stated: at the stated one the worker itself says why it ends.
+        cpu_s=max(1, math.ceil(definition.constraints.execution_seconds * cores)) + 1,
     )
 
 

@@ -65,7 +65,7 @@ async def inspect_mcp_server(
 _PROGRAM_HINT: Final = "grant what it needs: --capability fs.read:FOLDER, --code FOLDER, --env NAME"
 _URL_HINT: Final = (
     "see that it is up, and give what it asks for: --header, --sign-in; "
-    "a server of this machine is added as a program: -- COMMAND"
+    "name a private server by its address and port, such as http://127.0.0.1:8080/mcp"
 )
 _MISSING_HINT: Final = "name a program that is there, or an address that begins with https://"
 
@@ -95,7 +95,7 @@ async def _begun(
     if "url" in entry:
         host = read_url(str(entry["url"]))
         headers = injection.headers(entry.get("headers") or {})
-        hosts = HostAllowlist(writes=(HostScope.read(str(host)),))
+        hosts = HostAllowlist(writes=(HostScope.of(host, is_named=True),))
         begin_s = BEGIN_SECONDS if access is None else BEGIN_SECONDS + InteractiveSignIn.SECONDS
         return await start_http(
             str(entry["url"]),

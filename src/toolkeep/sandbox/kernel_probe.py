@@ -67,9 +67,9 @@ class Findings:
     """Levels whose worker could not be started or did not answer, with the reason."""
     remedy: str = BY_REASON
     """What to do about `unstarted`."""
-    machine: MachineFacts = field(default_factory=MachineFacts)
     has_processes: bool = True
     """Whether they are about workers of several processes, whose memory has to be bounded together."""
+    machine: MachineFacts = field(default_factory=MachineFacts)
 
     def missing(self, level: Isolation) -> Mapping[Guarantee, tuple[Finding, ...]]:
         """Guarantees of a level that cannot be kept here, each with the mechanisms that it lacks."""
@@ -203,16 +203,14 @@ def probe(
     if sys.platform != "linux":
         reason = f"isolation is made for Linux, this is {sys.platform}"
         found = tuple(Finding(mechanism, works=False, reason=reason) for mechanism in mechanisms)
-        return Findings(found, machine=machine_facts(), has_processes=has_processes)
+        return Findings(found, has_processes=has_processes, machine=machine_facts())
     remedy = AS_ORDINARY if os.geteuid() == 0 else BY_REASON
-    if rehearsal is None:
-        found = tuple((attempt or try_mechanisms)(mechanisms))
-        return Findings(found, remedy=remedy, machine=machine_facts(), has_processes=has_processes)
     with ThreadPoolExecutor(max_workers=1) as beside:
         # In a thread: it runs an event loop, and this thread may have one already.
-        rehearsed = beside.submit(rehearsal, levels)
+        rehearsed = beside.submit(rehearsal, levels) if rehearsal is not None else None
         found = tuple((attempt or try_mechanisms)(mechanisms))
-        return Findings(found, rehearsed.result(), remedy, machine_facts(), has_processes)
+        unstarted = rehearsed.result() if rehearsed is not None else {}
+        return Findings(found, unstarted, remedy, has_processes, machine_facts())
 
 
 def glance() -> Findings:

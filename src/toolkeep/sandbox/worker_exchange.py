@@ -23,6 +23,7 @@ from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.frames import HEADER_BYTES, FrameRefused, frame, parse
 from toolkeep.sandbox.output_pieces import OutputListener, OutputPieces
 from toolkeep.sandbox.pipe_streams import PipeWriter
+from toolkeep.sandbox.proc_stats import ProcessUse
 from toolkeep.sandbox.progress_frames import Listener, ProgressFrames, nobody
 from toolkeep.sandbox.tool_exception import ToolException
 from toolkeep.text.display import excerpt
@@ -85,6 +86,8 @@ class Reply:
     exception: ToolException | None = None
     is_templated: bool = field(default=False, compare=False)
     """Whether its worker was forked from a template."""
+    use: ProcessUse | None = field(default=None, compare=False)
+    """What its worker took, until its reply."""
 
 
 @dataclass(frozen=True, slots=True)

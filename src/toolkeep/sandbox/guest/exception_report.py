@@ -25,6 +25,7 @@ TEXT_CHARS: Final = 1000
 PATH_CHARS: Final = 4096
 """PATH_MAX."""
 
+_OURS: Final = os.path.dirname(__file__)
 _STARTS: Final = frozenset(
     {"fork", "forkpty", "fork_exec", "_fork_exec", "posix_spawn", "posix_spawnp", "execv", "execve"}
 )
@@ -91,8 +92,11 @@ def _text(said: str) -> str:
 
 
 def _places(error: BaseException) -> list[str]:
+    """The frames of the tool, outermost first; those of the worker around it tell nobody anything."""
     found: list[str] = []
     trace = error.__traceback__
+    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == _OURS:
+        trace = trace.tb_next
     while trace is not None:
         code = trace.tb_frame.f_code
         found.append(
