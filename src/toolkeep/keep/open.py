@@ -213,7 +213,7 @@ def _check_chosen(project: Path) -> None:
     inner, *others = (visible(str(folder / PROJECT_FILE)) for folder in (project, *outer))
     names = [visible(str(folder)) for folder in (project, *outer)]
     raise NotAccepted(
-        f"{inner} lies inside the project of {' and '.join(others)}, and nobody accepted it, as it is now, "
+        f"{inner} lies inside the project of {' and '.join(others)}, but is not accepted "
         "as a project of its own",
         hint=f"run: toolkeep accept --project {names[0]}; or use the project around it: "
         + " or ".join(f"--project {name}" for name in names[1:]),
@@ -247,7 +247,7 @@ def open_tokens(project: Path) -> "Tokens":
     from toolkeep.storage.sqlite.tokens_db import SqliteTokens
 
     if state is None:
-        raise StateUnusable("~", "there is no home in which tokens could be kept", hint="set TOOLKEEP_HOME")
+        raise StateUnusable("~", "there is no state folder to store tokens in", hint="set TOOLKEEP_HOME")
     return Tokens(SqliteTokens(state.folder))
 
 
