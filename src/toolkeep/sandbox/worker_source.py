@@ -19,6 +19,7 @@ from toolkeep.host.after_fork import register_after_fork
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.memory_limits import MemoryLimit, MemoryLimits
 from toolkeep.sandbox.plan import WorkerPlan
+from toolkeep.sandbox.proc_stats import ProcessUse, process_use
 
 _MESSAGE_BYTES: Final = 1 << 17
 """Receive buffer for one message: a ticket, or the text of an error."""
@@ -83,6 +84,10 @@ class Worker:
     def is_out_of_memory(self) -> bool:
         """Whether it was killed because its processes together exceeded the memory limit."""
         return self.memory_limit is not None and self.memory_limit.is_exceeded()
+
+    def use(self) -> ProcessUse | None:
+        """What it has taken so far, as the kernel counts it; None if it is gone."""
+        return process_use(self.pidfd)
 
     def discard(self) -> None:
         """Kill it and close its descriptors when no event loop is left."""
