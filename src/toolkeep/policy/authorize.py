@@ -489,7 +489,7 @@ def _check_any(capability: Capability, plan: TouchPlan, effective_grant: Effecti
     # named.
     if capability.kind in plan.unread:
         raise TouchRefused("", f"what the call would touch of {capability.kind} cannot be told from it")
-    if not effective_grant.holds(capability.kind):
+    if not effective_grant.holds(capability.kind) and capability.kind not in plan.dispensable:
         raise TouchRefused("", f"the agent holds no {capability.kind}")
 
 
