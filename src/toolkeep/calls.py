@@ -8,8 +8,9 @@ was not authorized. Any stage may return a `Refusal`.
 """
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, final
 
 import msgspec
@@ -399,6 +400,7 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_OPTIONS = CallOptions()
+NO_DATA: Mapping[str, Any] = MappingProxyType({})
 
 Progress = Callable[[float, float | None, str], None]
 """Progress callback: done, total, message."""
@@ -417,6 +419,12 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     session: str = ""
     correlation_id: str = ""
     options: CallOptions = NO_OPTIONS
+    data: Mapping[str, Any] = NO_DATA
+    """Per-call data of the host, for the tool's context alone; no model chooses or sees it (DEF-14)."""
+    data_hash: str = ""
+    """HMAC of the data; empty if there is none."""
+    argument_hash_before: str = ""
+    """Hash of the arguments that hooks of the host were given; empty if there was no hook (EXE-1)."""
     on_progress: Progress | None = None
     on_output: Output | None = None
     began_ns: int = 0
@@ -504,6 +512,10 @@ class TouchedThing(NamedThing, Protocol):
     @property
     def root(self) -> str:
         """The granted scope that contains it."""
+
+    @property
+    def hosts(self) -> tuple[Any, ...]:
+        """For a host, what of the grants the call may reach: a `HostScope` each."""
 
     def check_unchanged(self) -> None:
         """Raise if it was replaced since it was resolved (TOCTOU)."""

@@ -145,6 +145,11 @@ def _accept_file(
     _confirm(file.seal, given_hash, shown if as_json else None)
     state.accept(file.path, file.seal, file.content)
     _finish({"accepted": True, **data}, f"accepted {visible(file.path)}", as_json)
+    if not as_json:
+        say(
+            "  It counts from the next start: restart `toolkeep serve` and `toolkeep mcp` where they run",
+            err=True,
+        )
 
 
 def _outer_lines(outer: list[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ Schema object `parameters`, the one form that is stored, hashed and checked.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from toolkeep.definitions.parameter_marks import TOUCHES_KEY, kinds_of_mark
 from toolkeep.definitions.vocabulary import ParameterType
@@ -193,5 +193,9 @@ def parameters_schema(parameters: Sequence[ToolParameter]) -> dict[str, JsonValu
     return {**schema, "required": required} if required else schema
 
 
+TYPE_KEYWORDS: Final = frozenset(("type", "enum", "const", "$ref", "allOf", "anyOf", "oneOf", "not", "if"))
+"""Keywords that declare the type of a property."""
+ANY_TYPE: Final = ("string", "number", "boolean", "object", "array", "null")
+"""Types of a property that takes any JSON value."""
 NO_PARAMETERS: FrozenDict = freeze_object({"type": "object", "properties": {}})
 """The schema of a tool without parameters."""

@@ -52,13 +52,12 @@ class InProcessRunner:
         arguments = call.checked.arguments
         if not isinstance(runner, FunctionTool):
             return _answered(runner.execute(json.dumps(arguments, ensure_ascii=False), context()))
-        bound = runner.bind(arguments, context() if runner.takes_context else None)
-        if runner.kind == "async":
-            value: Awaitable[Any] = runner.function(**bound)
-            return value
-        if runner.kind == "async generator":
-            return _gathered(call, runner.function(**bound))
-        work = partial(runner.function, **bound)
+        given = context() if runner.takes_context else None
+        if runner.needs_loop:
+            # May stop: what a dependency opened is closed after the thread that uses it has ended.
+            begun = runner.run(arguments, given, partial(self._threads.run, slot=slot, may_stop=True))
+            return _gathered(call, begun) if runner.kind.endswith("generator") else begun
+        work = partial(runner.run, arguments, given)
         if runner.kind == "generator":
             return self._gathered(call, work, context(), slot)
         return self._from_thread(work, slot, may_stop=runner.takes_context)

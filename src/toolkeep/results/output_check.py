@@ -28,15 +28,10 @@ def check_output(
 ) -> CheckedOutput | Refusal:
     """Validate and hash an output; the output schema applies to the final one only."""
     definition = raw.call.tool.definition
-    try:
-        value, body, unchanged = _data(raw.value, definition, normalizers, is_cached=raw.is_cached)
-    except _Unfit as unfit:
-        return refuse(
-            raw.call.request, Code.OUTPUT_INVALID, str(unfit), "Tell the user that the tool is broken."
-        )
-    except TooMuch as most:
-        message = f"Tool '{definition.name}' gave more than {most}"
-        return refuse(raw.call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
+    found = _read(raw, normalizers, is_normalized=raw.is_cached)
+    if type(found) is Refusal:
+        return found
+    value, body, unchanged = found
     schema = raw.call.tool.output
     if is_final and schema is not None:
         is_valid = schema.is_valid_output(value, len(body))
@@ -56,6 +51,12 @@ def check_output(
         # A cached value was normalized before it was stored.
         unchanged=None if raw.is_cached else unchanged,
     )
+
+
+def plain_output(raw: RawOutput) -> tuple[Any, bytes] | Refusal:
+    """An output as JSON data or bytes, and its body, before it is normalized and checked."""
+    found = _read(raw, {}, is_normalized=True)
+    return found if type(found) is Refusal else found[:2]
 
 
 def is_large(value: Any) -> bool:
@@ -82,8 +83,23 @@ class _Unfit(Exception):
     """The output does not match the definition."""
 
 
+def _read(
+    raw: RawOutput, normalizers: Normalizers, *, is_normalized: bool
+) -> tuple[Any, bytes, Any] | Refusal:
+    definition = raw.call.tool.definition
+    try:
+        return _data(raw.value, definition, normalizers, is_normalized=is_normalized)
+    except _Unfit as unfit:
+        return refuse(
+            raw.call.request, Code.OUTPUT_INVALID, str(unfit), "Tell the user that the tool is broken."
+        )
+    except TooMuch as most:
+        message = f"Tool '{definition.name}' gave more than {most}"
+        return refuse(raw.call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
+
+
 def _data(
-    value: Any, definition: ToolDefinition, normalizers: Normalizers, *, is_cached: bool
+    value: Any, definition: ToolDefinition, normalizers: Normalizers, *, is_normalized: bool
 ) -> tuple[Any, bytes, Any]:
     """The normalized value, its canonical form, and the value as the tool gave it, as JSON data."""
     if definition.gives_bytes:
@@ -94,7 +110,7 @@ def _data(
             raise TooMuch(f"{OUTPUT_CAP_BYTES} bytes")
         return body, body, body
     # A cached value was normalized before it was stored; twice could change it.
-    if definition.normalization is _CUSTOM and not is_cached:
+    if definition.normalization is _CUSTOM and not is_normalized:
         return _customized_data(value, definition.name, normalizers)
     return _json_data(value, definition.name)
 

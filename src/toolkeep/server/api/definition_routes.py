@@ -107,7 +107,7 @@ def _as_author(caller: Caller) -> Caller:
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition as a configuration file would say it; docs/manual.md has every field."""
+    """A definition as a configuration file would say it; docs/defining.md has every field."""
 
     name: str
     description: str
