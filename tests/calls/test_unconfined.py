@@ -56,8 +56,14 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Any:
         tool("variables", run={"command": ["env"]}, result_type="string"),
         tool("talk", run={"process": {"argv": [interpreter(), "-I", "-S", PROCESS], "code": [PROCESS]}}),
     ]
+    local = {
+        "inherit": "defaults",
+        "capabilities": ["process.spawn:/usr/bin/ls"],
+        "permissions": ["tool.system.run"],
+    }
     config = {
-        "unconfined": ["read_file", "tools.py", "variables", "talk", "server"],
+        "unconfined": ["read_file", "run_command", "tools.py", "variables", "talk", "server"],
+        "agents": {"local": local},
         "tool_registry": {"custom_tools": tools},
     }
     (home / ".agent" / "config.yml").write_text(json.dumps(config))
@@ -98,7 +104,12 @@ def test_what_is_not_named_is_refused(said: Any) -> None:
     refused = {name: value for name, status, *_, value in said["calls"] if status != "ok"}
     assert "isolation 'strict' is not available here" in refused["list_directory"]
     assert "isolation 'standard' is not available here" in refused["whisper"]
-    assert "does not hold fs.read of '/etc/hostname'" in refused["read_file"]
+    assert "no grant for fs.read of '/etc/hostname'" in refused["read_file"]
+
+
+def test_what_needs_no_grant_to_write_because_it_is_confined_needs_one_here(said: Any) -> None:
+    (value,) = (value for name, *_, value in said["calls"] if name == "run_command")
+    assert "no grant for fs.write, and nothing here keeps it from writing" in value
 
 
 def test_it_gets_a_clean_environment(said: Any) -> None:
@@ -112,4 +123,6 @@ def test_at_its_deadline_it_is_killed_with_what_it_started(said: Any) -> None:
 
 
 def test_list_says_which(said: Any) -> None:
-    assert said["listed"].endswith("by configuration: echo, linger, read_file, shout, talk, variables")
+    assert said["listed"].endswith(
+        "by configuration: echo, linger, read_file, run_command, shout, talk, variables"
+    )

@@ -28,6 +28,7 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("list_directory", {"path": "."}),
     ("whisper", {"text": "hi"}),
     ("linger", {"path": "started"}),
+    ("run_command", {"command": "/usr/bin/ls"}),
 )
 
 

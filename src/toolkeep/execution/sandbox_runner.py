@@ -235,7 +235,11 @@ class SandboxRunner:
 
     async def _answer_unconfined(self, call: RecordedCall, known: ToolContext) -> Reply:
         """The answer of a tool that the operator lets run unconfined on this machine."""
-        tool = call.tool
+        tool, permitted = call.tool, call.approved.permitted
+        granted = {one.kind for one in permitted.touched} | {kind for kind, _ in permitted.held}
+        # Confined, such a tool can do without the grant, because it can then write nothing.
+        if WRITE in {capability.kind for capability in tool.definition.capabilities} - granted:
+            raise ValueError(f"the agent has no grant for {WRITE}, and nothing here keeps it from writing")
         reference = _target(tool)
         code = find_code(reference, self._searched(tool))
         environment = _environment(tool, reference, code.packages)
