@@ -23,8 +23,8 @@ def grant(*capabilities: str, permissions: tuple[str, ...] = ()) -> Grant:
     return Grant(capabilities=tuple(map(Capability.read, capabilities)), permissions=permissions)
 
 
-def needs(*capabilities: str, required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
-    parameters = with_properties(properties, required=list(required), additionalProperties=False)
+def needs(*capabilities: str, **properties: Any) -> dict[str, Any]:
+    parameters = with_properties(properties, additionalProperties=False)
     return {"capabilities": list(capabilities), "parameters": parameters}
 
 
