@@ -156,3 +156,13 @@ def test_a_call_of_what_is_not_listed_still_says_what_is_missing() -> None:
         assert (result.code, "The agent holds no net.read" in result.text) == (Code.NOT_PERMITTED, True)
         keep.declare_agent("local", capabilities=["net.read:a.example"])
         assert [one["name"] for one in keep.tools_for("mcp")] == ["look"]
+
+
+def test_a_list_follows_the_grant_that_is_held_now() -> None:
+    with Keep() as keep:
+        keep.register(made(name="look", capabilities=["net.read"], client_executed=True))
+        listed = []
+        for held in (["net.read:a.example"], [], ["net.read:a.example"]):
+            keep.declare_agent("ada", capabilities=held)
+            listed.append(len(keep.offered_tools(agent="ada")))
+    assert listed == [1, 0, 1]
