@@ -358,7 +358,7 @@ def test_a_difference_is_never_one_of_files_outside(keep: Keep, work: Path) -> N
     (work / "--").write_text("x")
     for revision in ("/usr/lib/os-release", "../secret", "./x"):
         result = call(keep, "git_diff", revision=revision)
-        assert "is no revision" in result.text, result.text
+        assert "is not a revision" in result.text, result.text
 
 
 def test_a_link_on_the_way_to_a_new_file_is_not_followed(work: Path) -> None:

@@ -16,6 +16,7 @@ from toolkeep.cli.main import cli
 from toolkeep.escape_suite.attempt_catalog import KINDS, declared
 from toolkeep.escape_suite.expected import levels_of
 from toolkeep.escape_suite.suite import CONTROL, KindRuns, Run, Tell
+from toolkeep.sandbox.isolation_cure import MachineFacts
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
 from toolkeep.sandbox.kernel_probe import Finding, Findings, probe
 from toolkeep.sandbox.plan import ORDINARY_ID
@@ -26,8 +27,8 @@ NAMESPACES = frozenset(mechanism for mechanism in Mechanism if mechanism.endswit
 RICH = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
-Memory of tools that start processes: bounded by a cgroup
-Hosts of confined tools: those that a call may reach, through a proxy
+Memory of tools that start processes: limited by a cgroup
+Hosts of confined tools: those granted to the call, through a proxy
 Imports of confined tools: once for each tool and agent, in a sealed template
 Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
@@ -55,8 +56,8 @@ Levels
 WITHOUT_LANDLOCK = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
-Memory of tools that start processes: bounded by a cgroup
-Hosts of confined tools: those that a call may reach, through a proxy
+Memory of tools that start processes: limited by a cgroup
+Hosts of confined tools: those granted to the call, through a proxy
 Imports of confined tools: in each call, because there are no templates here: strict is not available
 Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
@@ -87,7 +88,7 @@ Levels
       no fs-write without landlock
 """
 
-WITHOUT_CGROUP = RICH.replace("bounded by a cgroup", "watched; memory-cgroup would bound it exactly").replace(
+WITHOUT_CGROUP = RICH.replace("limited by a cgroup", "watched; memory-cgroup would limit it exactly").replace(
     "  ✓ memory-cgroup\n",
     """\
   ✗ memory-cgroup
@@ -100,8 +101,8 @@ DelegateSubgroup=keep; elsewhere, start it in a cgroup v2 whose parent folder is
 WITHOUT_TREE_BOUND = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
-Memory of tools that start processes: not bounded, so that they are not run
-Hosts of confined tools: those that a call may reach, through a proxy
+Memory of tools that start processes: not limited, so such tools are not run
+Hosts of confined tools: those granted to the call, through a proxy
 Imports of confined tools: in each call, because there are no templates here: strict is not available
 Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
@@ -136,28 +137,22 @@ Levels
 WITHOUT_NAMESPACES = """\
 Python 3.11.9, Linux 6.8.0, x86_64
 Workers run as you: user 1000
-Memory of tools that start processes: bounded by a cgroup
-Hosts of confined tools: those that a call may reach, through a proxy
+Memory of tools that start processes: limited by a cgroup
+Hosts of confined tools: those granted to the call, through a proxy
 Imports of confined tools: in each call, because there are no templates here: strict is not available
 Persistent programs: those of a server are listed at its GET /v1/programs, not here
 
 Mechanisms
   ✗ user-namespace
       it is not here
-      hint: allow user namespaces: sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone=1 or \
-kernel.apparmor_restrict_unprivileged_userns=0
   ✗ pid-namespace
       it is not here
-      hint: allow user namespaces, and raise user.max_pid_namespaces if it is 0
   ✗ mount-namespace
       it is not here
-      hint: allow mounts in user namespaces, and use Linux 5.12 or later
   ✗ network-namespace
       it is not here
-      hint: allow user namespaces, and raise user.max_net_namespaces if it is 0
   ✗ ipc-namespace
       it is not here
-      hint: allow user namespaces, and raise user.max_ipc_namespaces if it is 0
   ✓ landlock
   ✓ landlock-ports
   ✓ seccomp
@@ -189,6 +184,10 @@ Levels
       no ipc-closed without network-namespace, ipc-namespace
       no net-closed without network-namespace
       no tree-kill without user-namespace, pid-namespace
+
+Why: AppArmor denies user namespaces to programs without a profile
+Cure: toolkeep doctor --profile apparmor | sudo tee /etc/apparmor.d/toolkeep >/dev/null && \
+sudo apparmor_parser --replace /etc/apparmor.d/toolkeep
 """
 
 
@@ -199,7 +198,8 @@ def machine_without(absent: Collection[Mechanism]) -> Findings:
             if mechanism in absent
             else Finding(mechanism, works=True)
             for mechanism in Mechanism
-        )
+        ),
+        machine=MachineFacts(has_apparmor_restriction=True),
     )
 
 
@@ -264,6 +264,7 @@ def test_as_json_it_names_every_mechanism_and_every_level(monkeypatch: pytest.Mo
         "tree_bound": "memory-cgroup",
         "has_hosts": True,
         "template_failure": "strict is not available",
+        "cure": {"cause": "this kernel lacks landlock", "remedy": remedy},
         "mechanisms": [
             {"name": "landlock", "works": False, "reason": "it is not here", "remedy": remedy}
             if mechanism is Mechanism.LANDLOCK
@@ -310,7 +311,7 @@ def test_with_a_configuration_that_cannot_be_read_it_says_so_and_goes_on(
     (Path.home() / ".agent").mkdir()
     (Path.home() / ".agent" / "config.yml").write_text("no: [configuration")
     assert doctor.this_host().trusted == THIS_PROCESS.host
-    assert "the files of the configuration are not listed" in capsys.readouterr().err
+    assert "files named by the configuration are not listed" in capsys.readouterr().err
 
 
 @pytest.mark.spec("SBX-1")
@@ -337,10 +338,10 @@ Attempts to get out
         ✗ sleep_past_the_deadline and {more} more could not be run: the host failed
       results: {results} contained, 1 got out, of {all_results}
         ✗ say_garbage got out: the call ended as ok
-  ✗ strict: not available here, so that it was not attacked
-  ✗ restricted: not available here, so that it was not attacked
+  ✗ strict: not available here, so not attacked
+  ✗ restricted: not available here, so not attacked
 
-Not shown here: these do nothing without the sandbox either
+Inconclusive: these fail without the sandbox too
       say_half_of_a_frame: it does nothing here
 """
 

@@ -317,7 +317,7 @@ WAYS = {
     "b/../a": "'b/../a' goes below something that is no folder",
     "circle/x": "'circle/x' leads in a circle, or through a link of the kernel's own such as /proc/self/root",
     "nowhere": "'nowhere' is a link that leads to nothing",
-    "new/../x": "a path that does not exist yet cannot hold '..'",
+    "new/../x": "a path that does not exist yet cannot contain '..'",
 }
 
 

@@ -21,23 +21,21 @@ INBOX_WAIT_S = 50.0
 
 
 @click.command("mcp")
-@click.option("--agent", default="mcp-local", show_default=True, help="Whose calls they are.")
+@click.option("--agent", default="mcp-local", show_default=True, help="The agent that calls are made as.")
 @click.option(
     "--http", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve over HTTP instead."
 )
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="With --http: an address of this machine."
+    "--host", default="127.0.0.1", show_default=True, help="With --http: the loopback address to listen on."
 )
-@click.option("--find-tools", is_flag=True, help="List two tools that find and call all the others.")
-@click.option(
-    "--client-answers", is_flag=True, help="Let the client say whether calls of up to medium danger are made."
-)
+@click.option("--find-tools", is_flag=True, help="Offer two tools that find and call all others.")
+@click.option("--client-answers", is_flag=True, help="Let the client approve calls of up to medium danger.")
 @click.option(
     "--wait",
     "wait_s",
     type=click.FloatRange(0, 86_400),
     metavar="SECONDS",
-    help="How long a call waits for `toolkeep approve`.  [default: as configured, or 50]",
+    help="How long a call waits for approval.  [default: as configured, or 50]",
 )
 @files
 @project
@@ -67,8 +65,10 @@ def command(
     with streams as taken, contextlib.chdir(root), _open(whole(files), root, wait_s) as keep:
         if not keep.has_agent(agent):
             raise click.BadParameter(f"{agent!r} is not declared under `agents`", param_hint="--agent")
+        from toolkeep.cli.isolation_notice import warn_soon
         from toolkeep.mcp_server.dispatch import McpServer
 
+        warn_soon()
         keep.follow_store()
         server = McpServer(keep, agent=agent, find_tools=find_tools, client_answers=client_answers)
         if taken is None:
@@ -99,10 +99,6 @@ def _serve_http(server: "McpServer", host: str, port: int) -> None:
         check_loopback(host)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--host") from error
-    try:
-        import uvicorn  # noqa: F401 -- whether it is there
-    except ImportError as error:
-        raise click.UsageError("Serving over HTTP needs the extra `server`: toolkeep[server]") from error
     with listen(host, port, option="--http") as sock, contextlib.suppress(KeyboardInterrupt):
         where = f"http://{address(host, sock.getsockname()[1])}{PATH}"
         say_done(f"serving at {where}", err=True)

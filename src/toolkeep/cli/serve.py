@@ -1,6 +1,7 @@
 """`toolkeep serve`: serve the keep over HTTP, with token authentication."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,29 +19,35 @@ PORT = 8765
 
 
 @click.command("serve")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=PORT,
     show_default=True,
-    help="The port; 0 takes a free one.",
+    help="Port to listen on; 0 picks a free one.",
 )
 @click.option(
     "--allow-host",
     "allowed",
     multiple=True,
     metavar="NAME",
-    help="A name by which clients speak to it; may be given several times.",
+    help="A host name that clients may use; repeatable.",
 )
-@click.option("--base-url", default="", help="The address that clients know, where it is another.")
-@click.option("--issuer", "issuers", multiple=True, metavar="URL", help="An OAuth server, for MCP clients.")
+@click.option("--base-url", default="", help="Public address, if it differs.")
+@click.option(
+    "--issuer",
+    "issuers",
+    multiple=True,
+    metavar="URL",
+    help="OAuth authorization server for MCP clients; repeatable.",
+)
 @click.option(
     "--wait",
     "wait_s",
     type=click.FloatRange(0, 86_400),
     metavar="SECONDS",
-    help="How long a call waits for a person.  [default: as configured, or 900]",
+    help="How long a call waits for approval.  [default: as configured, or 900]",
 )
 @click.option(
     "--grace",
@@ -49,16 +56,20 @@ PORT = 8765
     default=20.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long calls may still run at the end.",
+    help="How long running calls may finish at shutdown.",
 )
 @click.option(
-    "--rate", type=click.FloatRange(0), default=0.0, help="Requests a second for each token; 0 is any number."
+    "--rate",
+    type=click.FloatRange(0),
+    default=0.0,
+    help="Requests per second for each token; 0 is unlimited.",
 )
 @click.option(
     "--metrics/--no-metrics", "has_metrics", default=True, show_default=True, help="Serve /metrics."
 )
 @click.option("--traces", "has_traces", is_flag=True, help="Trace calls with OpenTelemetry.")
 @click.option("--page/--no-page", "has_page", default=True, show_default=True, help="Serve the page.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in your browser.")
 @files
 @project
 @common
@@ -75,19 +86,22 @@ def command(
     has_metrics: bool,
     has_traces: bool,
     has_page: bool,
+    opens: bool,
     files: tuple[Path, ...],
     project: Path | None,
     as_json: bool,
 ) -> None:
-    """Serve the tools over HTTP: a page, an API with its document, MCP, health and metrics.
+    """Serve the tools over HTTP: a page, an API with an OpenAPI document, MCP, health and metrics.
 
     With --json the address and the logs are lines of JSON.
-    Every request needs a token: toolkeep token make. Ends on SIGTERM, when the calls in flight have.
+    Every request needs a token: toolkeep token make. On SIGTERM it stops once running calls have ended.
     """
-    _check_installed()
+    _check_installed(has_metrics=has_metrics, has_traces=has_traces)
     import contextlib
 
-    from toolkeep.keep.open import open_tokens, project_folder
+    from toolkeep.cli.isolation_notice import warn_soon
+    from toolkeep.cli.served_page import listed, open_in_browser, sign_in_link
+    from toolkeep.keep.open import open_state, open_tokens, project_folder
     from toolkeep.limits import ServerLimits
     from toolkeep.server.app_factory import make_app
     from toolkeep.server.run_server import is_loopback, names_of, serve
@@ -98,7 +112,9 @@ def command(
     root = project_folder(project)
     sock = listen(host, port, option="--port")
     address = f"http://{address_of(host, sock.getsockname()[1])}"
-    codes = _codes(root) if has_page else None
+    state = open_state(root)
+    folder = state.folder if state is not None else None
+    codes = _codes(folder) if has_page else None
     tokens = contextlib.closing(open_tokens(root))
     # Relative paths in calls start from the project, wherever the server is started.
     with sock, tokens as held, contextlib.chdir(root), _open(whole(files), root, wait_s) as keep:
@@ -114,24 +130,27 @@ def command(
             has_traces=has_traces,
         )
         keep.follow_store()
+        warn_soon()
         if not is_loopback(host):
-            warn(f"{host} can be reached by others, and nothing is encrypted here")
+            warn(f"{host} is reachable from the network, and connections are not encrypted")
         public = base_url.rstrip("/") or address
 
         def say_begun() -> None:
             _say_begun(address, has_token=bool(held.list()), as_json=as_json)
             if codes is not None and not as_json:
                 _say_how_to_sign_in(public, codes)
+            if codes is not None and opens and folder is not None:
+                open_in_browser(sign_in_link(public, codes), folder)
 
-        serve(app, sock, limits, say_begun)
+        with listed(folder if has_page else None, public):
+            serve(app, sock, limits, say_begun)
 
 
-def _check_installed() -> None:
-    try:
-        import httptools  # noqa: F401 -- whether it is there
-        import uvicorn  # noqa: F401 -- the same
-    except ImportError as error:
-        raise click.UsageError("Serving over HTTP needs the extra `server`: toolkeep[server]") from error
+def _check_installed(*, has_metrics: bool, has_traces: bool) -> None:
+    needed = {"prometheus_client": has_metrics, "opentelemetry": has_traces}
+    if missing := [name for name, is_used in needed.items() if is_used and find_spec(name) is None]:
+        text = f"{missing[0]} is not installed. Install toolkeep[server], or serve with --no-metrics"
+        raise click.UsageError(f"{text} and without --traces.")
 
 
 def _log_json() -> None:
@@ -155,12 +174,10 @@ def _open(files: tuple[Path, ...], root: Path, wait_s: float | None) -> "Keep":
     return keep_with(files, root, approver=defer_to_inbox, approval_wait_s=wait_s)
 
 
-def _codes(project: Path) -> "SignInCodes":
-    from toolkeep.keep.open import open_state
+def _codes(folder: Path | None) -> "SignInCodes":
     from toolkeep.storage.sqlite.sign_in_codes import FileSignInCodes, MemorySignInCodes
 
-    state = open_state(project)
-    return MemorySignInCodes() if state is None else FileSignInCodes(state.folder)
+    return MemorySignInCodes() if folder is None else FileSignInCodes(folder)
 
 
 def _say_begun(address: str, *, has_token: bool, as_json: bool) -> None:
@@ -170,22 +187,20 @@ def _say_begun(address: str, *, has_token: bool, as_json: bool) -> None:
     else:
         say_done(f"serving at {address}", err=True)
     if not has_token:
-        say("  Nobody has a token yet. Make the first in another terminal:", err=True)
-        say("  toolkeep token make me --scope admin --agent operator", err=True)
+        from toolkeep.cli.served_page import program_name
+
+        say("  There is no token yet. Create the first in another terminal:", err=True)
+        say(f"  {program_name()} token make me --scope admin --agent operator", err=True)
 
 
 def _say_how_to_sign_in(public: str, codes: "SignInCodes") -> None:
     """Print a sign-in link, on a terminal only: other outputs may be logs, and the link grants all rights."""
     import sys
 
+    from toolkeep.cli.served_page import program_name, sign_in_link
+
     if is_terminal(sys.stderr):
-        say("  Sign in to the page with this link, once, within five minutes:", err=True)
-        say(f"  {public}/ui/sign-in#{codes.make()}", err=True)
+        say("  Sign in with this link, which works once, within five minutes:", err=True)
+        say(f"  {sign_in_link(public, codes)}", err=True)
     else:
-        say(f"  To sign in to the page, make a link in a terminal: {_link_command(public)}", err=True)
-
-
-def _link_command(public: str) -> str:
-    """The `toolkeep token link` command for this server's address."""
-    at = "" if public == f"http://127.0.0.1:{PORT}" else f" --address {public}"
-    return f"toolkeep token link{at}"
+        say(f"  To sign in to the page, create a link: {program_name()} token link", err=True)

@@ -184,6 +184,9 @@ class ConsentItems:
                 if "@" in name:
                     what = f"without {visible(name)} another version of it may answer"
                     yield self._effect("loosens", what, f"{pointer}/{index}")
+        for index in range(len(self._data.get("unconfined") or ())):
+            what = f"{self._written('unconfined', index)} runs unconfined where a machine cannot confine it"
+            yield self._effect("loosens", what, f"/unconfined/{index}")
         tier = self._data.get("tier")
         if tier is not None and Tier.read(tier).number > self._before.tier.number:
             yield self._effect("loosens", f"the tier rises to {Tier.read(tier).value}", "/tier")

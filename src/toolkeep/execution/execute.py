@@ -34,7 +34,7 @@ from toolkeep.execution.circuit_breaker import CircuitBreaker
 from toolkeep.execution.contact_events import ContactEvents
 from toolkeep.execution.diagnosis import denied, denied_program, exceeded, sanitized, unexpected
 from toolkeep.execution.result_cache import ResultCache, is_cacheable
-from toolkeep.execution.runner import Runner, RunRefused
+from toolkeep.execution.runner import Held, Runner, RunRefused
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS
 from toolkeep.sandbox.guest.exception_report import report
 from toolkeep.sandbox.tool_exception import ToolException
@@ -74,6 +74,7 @@ class _Run(msgspec.Struct, eq=False):
             correlation_id=request.correlation_id,
             conversation_id=request.conversation,
             session_id=request.session,
+            data=request.data,
             secrets=self.secrets,
             is_cancelled=lambda: self.is_cancelled,
             **told,
@@ -117,7 +118,7 @@ class Executor:
         self, call: RecordedCall, slot: Slot, secrets: Mapping[str, str]
     ) -> RawOutput | Refusal:
         """Run one call within its deadline, or answer it from the cache."""
-        cacheable = is_cacheable(call.tool) and not call.request.options.fresh
+        cacheable = is_cacheable(call.tool) and not call.request.data_hash and not call.request.options.fresh
         if cacheable and (body := self.cache.get(call)) is not None:
             value = body if call.tool.definition.gives_bytes else jiter.from_json(body)
             return RawOutput(call=call, value=value, isolation="", execute_ms=0.0, is_cached=True)
@@ -131,6 +132,8 @@ class Executor:
             return refusal
         began = time.perf_counter_ns()
         outcome = await self._run(runner, call, slot, secrets)
+        execute_ms = (time.perf_counter_ns() - began) // 1000 / 1000
+        slot.wall_ms = execute_ms
         if type(outcome) is Refusal:
             return outcome
         if isinstance(outcome, _Failure):
@@ -141,8 +144,9 @@ class Executor:
             call=call,
             value=outcome[0],
             isolation=runner.isolation(call.tool),
-            execute_ms=(time.perf_counter_ns() - began) // 1000 / 1000,
+            execute_ms=execute_ms,
             enforced=runner.enforced(call.tool),
+            resource_use=slot.resource_use,
         )
 
     def confinement(self, call: RecordedCall) -> tuple[str, tuple[str, ...]]:
@@ -162,11 +166,11 @@ class Executor:
         except asyncio.CancelledError:
             # Set before the cancellation: a tool in a thread polls it.
             run.is_cancelled = True
-            await _stop(task, slot)
+            await stop(task, slot)
             raise
         if not task.done():
             run.is_cancelled = True
-            await _stop(task, slot)
+            await stop(task, slot)
             # The answer must not claim that nothing happened: a thread cannot be killed.
             return _Failure(self._diagnosed(run, _timed_out(call, still_runs=slot.is_shared)))
         return self._outcome(run, task)
@@ -181,7 +185,7 @@ class Executor:
         if error is None:
             return (task.result(),)
         if isinstance(error, ToolFailed):
-            words = _said(error) or f"Tool '{call.tool.name}' failed and did not say why"
+            words = said(error) or f"Tool '{call.tool.name}' failed and did not say why"
             suggestion = "Try another way, or tell the user."
             diagnosis = denied_program(call, words)
             return self._diagnosed(run, RunRefused(Code.TOOL_FAILED, words, suggestion, diagnosis))
@@ -270,8 +274,8 @@ def _tell(listener: Callable[..., None], done: float, total: float | None, messa
         log.warning("a progress listener failed", extra={"error_type": type(error).__name__})
 
 
-async def _stop(task: "asyncio.Future[Any]", slot: Slot) -> None:
-    """Cancel the tool and wait a grace period; if it does not end, it keeps its slot."""
+async def stop(task: "asyncio.Future[Any]", slot: Held) -> None:
+    """Cancel a tool or hook and wait a grace period; if it does not end, it keeps its slot."""
     task.cancel()
     try:
         await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
@@ -283,7 +287,7 @@ async def _stop(task: "asyncio.Future[Any]", slot: Slot) -> None:
             task.exception()  # Retrieved, so that asyncio does not log it.
 
 
-def _said(error: ToolFailed) -> str:
+def said(error: ToolFailed) -> str:
     """Text of a ToolFailed; empty if its __str__ raises."""
     try:
         words = str(error).strip()
@@ -302,17 +306,15 @@ def _timed_out(call: RecordedCall, *, still_runs: bool) -> RunRefused:
 def unrunnable_reason(tool: RegisteredTool) -> tuple[Code, str]:
     """Error code, and the rest of a sentence that starts with the tool's name."""
     if tool.runner is None:
-        return Code.NOT_RUNNABLE, "is only described: nothing runs it"
+        return Code.NOT_RUNNABLE, "has no runner"
     kind = getattr(tool.runner, "kind", "")
     wanted = tool.definition.constraints.isolation
     if kind == "http":
-        why = f"asks for the isolation {wanted}, and is run by a server, of which nothing is known here"
+        why = f"requires isolation {wanted}, but runs on a server whose isolation is unknown"
         return Code.ISOLATION_UNAVAILABLE, why
     if kind in ("command", "process") and wanted is Isolation.RESTRICTED:
-        return Code.ISOLATION_UNAVAILABLE, "asks for the isolation restricted, at which no program is started"
+        return Code.ISOLATION_UNAVAILABLE, "requires isolation restricted, which starts no programs"
     if kind in ("python", "command", "process") and wanted is Isolation.NONE:
-        why = (
-            "asks for the isolation none, and what a configuration names never runs in the keep's own process"
-        )
+        why = "requires isolation none, but configured tools never run in the keep's own process"
         return Code.ISOLATION_UNAVAILABLE, why
-    return Code.NOT_RUNNABLE, f"is run by a {type(tool.runner).__name__}, and nothing here knows how"
+    return Code.NOT_RUNNABLE, f"is run by a {type(tool.runner).__name__}, which is not supported here"

@@ -116,7 +116,7 @@ def claim(ledger: Ledger, call: PermittedCall, argument_hash: str) -> Claim | To
         message = "The same call is running already"
         return refuse(call.request, Code.KEY_CONFLICT, message, "Wait for it; do not call again.")
     # The tool may have acted before the crash: it must run at most once.
-    message = "The same call was begun before and its process died: whether it had an effect is unknown"
+    message = "The same call was started before and its process died; whether it had an effect is unknown"
     return refuse(
         call.request, Code.OUTCOME_UNKNOWN, message, "Find out before you call again, with a new key."
     )
@@ -148,7 +148,8 @@ def encode(result: ToolResult) -> bytes:
     """Serialize a result for `decode`."""
     is_binary = isinstance(result.value, bytes)
     value = base64_text(result.value) if is_binary else result.value
-    rest = msgspec.to_builtins(msgspec.structs.replace(result, value=None), enc_hook=_as_data)
+    # The raw output may hold a secret that a value without one was made of; nothing of it is stored.
+    rest = msgspec.to_builtins(msgspec.structs.replace(result, value=None, raw=None), enc_hook=_as_data)
     return json.dumps({"result": rest, "value": value, "is_binary": is_binary}).encode()
 
 

@@ -27,16 +27,25 @@ from toolkeep.text.display import visible_lines
 
 
 async def inspect_mcp_server(
-    entry: Mapping[str, Any], base: str, secret: Secret, trusted: TrustedPaths, access: Access | None = None
+    entry: Mapping[str, Any],
+    base: str,
+    secret: Secret,
+    trusted: TrustedPaths,
+    access: Access | None = None,
+    *,
+    may_be_unconfined: bool = False,
 ) -> PinnedTools:
     """The tools of a server; raises `ImportRefused`.
 
-    With `access`, a person may sign in and take their time.
+    With `access`, a person may sign in and take their time. `may_be_unconfined` says whether an accepted
+    configuration lets the server run where this machine cannot confine it.
     """
     pool = Pool()
     shown = str(entry.get("url") or " ".join(entry.get("command") or ()))
     try:
-        session = await _begun(entry, base, secret, trusted, pool, access)
+        session = await _begun(
+            entry, base, secret, trusted, pool, access, may_be_unconfined=may_be_unconfined
+        )
         try:
             return PinnedTools(server=session.client.server, tools=tuple(session.tools))
         finally:
@@ -45,7 +54,7 @@ async def inspect_mcp_server(
         said = f"; it wrote:\n{visible_lines(failed.last_words)}" if failed.last_words else ""
         hint = _URL_HINT if "url" in entry else _file_hint(entry, base) or _PROGRAM_HINT
         raise ImportRefused(
-            shown, f"is no server that can be used: {failed.reason}{said}", hint=hint
+            shown, f"cannot be used as a server: {failed.reason}{said}", hint=hint
         ) from failed
     except ValueError as error:
         raise ImportRefused(shown, str(error), hint=_file_hint(entry, base) or _MISSING_HINT) from error
@@ -79,6 +88,8 @@ async def _begun(
     trusted: TrustedPaths,
     pool: Pool,
     access: Access | None,
+    *,
+    may_be_unconfined: bool,
 ) -> McpSession:
     protocol, injection = str(entry.get("protocol") or ""), SecretInjection(secret)
     if "url" in entry:
@@ -101,6 +112,6 @@ async def _begun(
     program = spec.program(base, injection.secret)
     place = confinement_for_grants(capabilities_of(entry), program.path, spec.shown(base), trusted, base)
     findings = await IsolationCheck().findings(place.level)
-    return await start_stdio(
-        pool, worker_recipe(place, findings), program, place.hosts, protocol, secrets=injection.given
-    )
+    is_unconfined = may_be_unconfined and not findings.is_available(place.level)
+    recipe = None if is_unconfined else worker_recipe(place, findings)
+    return await start_stdio(pool, recipe, program, place.hosts, protocol, secrets=injection.given)

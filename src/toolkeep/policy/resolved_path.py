@@ -176,7 +176,7 @@ class ResolvedPath:
         return self.device, self.inode, self.path, self.missing
 
     def _changed(self) -> PathRefused:
-        reason = f"'{echo_name(self.text)}' is no longer what it was when it was checked"
+        reason = f"'{echo_name(self.text)}' has changed since it was checked"
         return PathRefused(reason, is_changed=True)
 
     def count(self, share: DescriptorQuota) -> None:
@@ -274,7 +274,7 @@ def _open_deepest(path: bytes) -> tuple[int, str]:
                 raise
             # Below a missing folder `..` has no inode to resolve against; folding it as text would guess.
             if name == b"..":
-                reason = "a path that does not exist yet cannot hold '..'"
+                reason = "a path that does not exist yet cannot contain '..'"
                 raise PathRefused(reason, tells_what_is_there=True) from None
             if name != b".":
                 missing.append(name)

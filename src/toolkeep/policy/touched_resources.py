@@ -216,7 +216,7 @@ def whole_scope(capability: Capability, base: str, search: str) -> Touched:
     try:
         return Touched(capability.kind, "", HostScope.read(capability.scope))
     except ValueError as error:
-        raise TouchRefused("", f"the tool requires what nobody can grant: {error}") from error
+        raise TouchRefused("", f"the tool requires something that cannot be granted: {error}") from error
 
 
 class _Marks:

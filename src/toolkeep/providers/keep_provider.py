@@ -90,19 +90,15 @@ class KeepProvider:
                     reader.feed(data_of(event, provider))
         return reader.turn()
 
-    async def answer(
-        self, provider: str, turn: Turn, *, agent: str, session: str, conversation: str, strict: bool
-    ) -> Messages:
-        """Make every call of a turn, and answer each exactly once."""
-        vendor = vendor_of(provider)
+    async def answer(self, provider: str, turn: Turn, who: Mapping[str, Any], *, strict: bool) -> Messages:
+        """Make every call of a turn, and answer each exactly once; `who` are options of every call."""
+        vendor, agent = vendor_of(provider), str(who["agent"])
         names = self._names_of(turn, vendor, agent)
         made = [
             {
                 "name": name,
                 "arguments": self._arguments(call, name, vendor, agent, strict=strict),
-                "agent": agent,
-                "session": session,
-                "conversation": conversation,
+                **who,
             }
             for call, name in zip(turn.calls, names, strict=True)
         ]

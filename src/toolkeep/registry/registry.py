@@ -26,7 +26,7 @@ from toolkeep.events import (
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.registry.snapshot import EMPTY, Draft, is_import, with_state
 from toolkeep.stores.registry_state import MemoryState, Pin, RegistryState, accepted, pin_key, with_switch
-from toolkeep.text.nearest import nearest_name
+from toolkeep.text.nearest import nearest_by_alias
 
 SWITCHED_OFF = "it was switched off"
 SAID_BY_DEFINITION = "its definition says enabled: false"
@@ -49,7 +49,7 @@ class LockedSets(msgspec.Struct, frozen=True):
         if pin.key not in self.hashes:
             return "it is not in toolkeep.lock"
         if not pin.is_accepted:
-            return "toolkeep.lock names it, and nobody accepted that here"
+            return "toolkeep.lock names it, but it was not accepted here"
         if self.hashes[pin.key] != pin.definition_hash:
             return "toolkeep.lock names another definition than the one that was accepted here"
         return ""
@@ -175,7 +175,7 @@ class ToolRegistry:
                 raise NotAccepted(what, hint="`toolkeep list` shows what is quarantined")
             if definition_hash != pin.pending_hash or not self._state.take(pin):
                 what = f"the definition of tool {name!r} that waits is not the one with this hash"
-                raise NotAccepted(what, hint="look at it again: it changed meanwhile")
+                raise NotAccepted(what, hint="review it again: it has changed")
             new = self._pins[pin.key] = accepted(pin)
             taken = self._in_its_state(_with_version(tool, new.version))
             draft = Draft(self.snapshot, self._tier)
@@ -237,7 +237,7 @@ class ToolRegistry:
             versions = snapshot.versions(base)
             if version and versions:
                 raise UnknownTool(name, near=[f"{tool.name}@{tool.version}" for tool in versions[:3]])
-            near = nearest_name(base, [tool.name for tool in snapshot.all()])
+            near = nearest_by_alias(base, {tool.name: tool.definition.aliases for tool in snapshot.all()})
             raise UnknownTool(name, near=[near] if near else [])
         return found
 

@@ -197,7 +197,7 @@ def _unpack(source: Path, folder: Path) -> Manifest:
         with tarfile.open(source, mode="r:") as archive:
             manifest = _read_members(archive, folder, source)
     except (tarfile.TarError, EOFError) as error:
-        raise _broken(source, "is no backup, or cut off") from error
+        raise _broken(source, "is not a backup, or is truncated") from error
     except OSError as error:
         raise _broken(source, f"cannot be read: {error.strerror}") from error
     _check_databases(manifest, folder, source)
@@ -220,7 +220,7 @@ def _read_members(archive: tarfile.TarFile, folder: Path, source: Path) -> Manif
     if manifest is None:
         raise _broken(source, "is cut off: it does not say what it holds")
     if set(manifest.members) != set(found.values()):
-        raise _broken(source, "does not hold what it says that it holds")
+        raise _broken(source, "does not match its manifest")
     return manifest
 
 
@@ -268,7 +268,7 @@ def _check_databases(manifest: Manifest, folder: Path, source: Path) -> None:
             with contextlib.closing(sqlite3.connect(folder / name)) as connection:
                 (answer,) = connection.execute("PRAGMA integrity_check").fetchone()
         except sqlite3.Error as error:
-            raise _broken(source, f"holds a {name} that is no database") from error
+            raise _broken(source, f"contains a {name} that is not a database") from error
         if answer != "ok":
             raise _broken(source, f"holds a {name} that is broken")
 

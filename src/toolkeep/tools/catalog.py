@@ -75,14 +75,14 @@ _READS: Final[dict[str, Any]] = {
     "danger": "safe",
     "side_effects": ["FsRead"],
     "capabilities": ["fs.read"],
-    "determinism": "NonDeterministic",
+    "determinism": "Deterministic",  # as long as the files are the same
     "constraints": _STRICT,
     "required_permissions": ["tool.filesystem.read"],
 }
 _WRITES: Final[dict[str, Any]] = {
     "category": "file_system",
     "danger": "medium",
-    "determinism": "NonDeterministic",
+    "determinism": "Maybe",  # they say whether there was a file before
     "constraints": _STRICT,
     "required_permissions": ["tool.filesystem.write"],
 }
@@ -281,7 +281,7 @@ HTTP_FETCH: Final = _defined(
     aliases=["web_fetch"],
     category="network",
     danger="low",
-    determinism="NonDeterministic",
+    determinism="Maybe",
     side_effects=["NetRead"],
     capabilities=["net.read"],
     constraints=_STRICT,
@@ -481,7 +481,7 @@ def web_search(url: str) -> tuple[ToolDefinition, BuiltIn]:
         ),
         category="network",
         danger="safe",
-        determinism="NonDeterministic",
+        determinism="Maybe",
         side_effects=["NetRead"],
         capabilities=[scope],
         constraints=_STRICT,

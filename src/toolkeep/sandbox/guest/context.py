@@ -45,6 +45,7 @@ class Context:
     correlation_id: str = ""
     conversation_id: str = ""
     session_id: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict, repr=False)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     on_progress: Callable[[float, float | None, str], None] = field(default=_discard, repr=False)
     is_cancelled: Callable[[], bool] = field(default=_never, repr=False)
@@ -98,7 +99,7 @@ class Progress:
 def _number(value: float) -> float:
     found = value if isinstance(value, int) and abs(value) < _LARGEST else float(value)
     if not math.isfinite(found):
-        raise ValueError("progress is told in finite numbers")
+        raise ValueError("progress must be a finite number")
     return found
 
 

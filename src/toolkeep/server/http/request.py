@@ -14,6 +14,7 @@ from toolkeep.mcp_server.http_headers import Headers
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.responses import Send
+from toolkeep.text.display import echo_name
 
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
@@ -24,6 +25,7 @@ _QUERY_FIELDS: Final = 32
 _MISSING: Final = object()
 _PARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,16 +220,16 @@ def converted(data: Any, kind: type[T]) -> T:
 def schema_error(error: Exception) -> RequestRefused:
     """The error for a body that does not match its schema."""
     where = str(error) if isinstance(error, msgspec.ValidationError) else "it is nested too deep"
-    return RequestRefused(Code.REQUEST_INVALID, f"the body does not fit: {_clean(where)}")
+    return RequestRefused(Code.REQUEST_INVALID, f"the body is invalid: {_clean(where)}")
 
 
 def _clean(text: str) -> str:
     """msgspec's message with types and paths, without the values that it may contain."""
     head, mark, place = text.partition(" - at ")
     if head.startswith("Invalid enum value"):
-        head = "a value that is none of those documented"
-    if head.startswith("Object contains unknown field"):
-        head = "a field that is not documented"
+        head = "a value that is not allowed here"
+    if unknown := _UNKNOWN.fullmatch(head):
+        head = f"the field '{echo_name(unknown[1])}' is not documented"
     return f"{head}{mark}{place}"[:200]
 
 
