@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from toolkeep import Code, Keep, ToolResult
+from toolkeep.calls import Denied
 from toolkeep.config.settings import Run
 from toolkeep.execution.command_tool import fill
 from toolkeep.execution.program_lookup import find_program, installed_with
@@ -207,6 +208,21 @@ def test_a_confined_program_sees_no_file_that_is_not_granted(tmp_path: Path) -> 
         keep.load(Provider(tmp_path, SCRIPTS, constraints={"required_isolation": "strict"}))
         result = call(keep, "peeks")
         assert (result.value, result.isolation) == ("nothing", "strict"), result.text
+
+
+def test_a_program_that_a_script_may_not_start_is_named_to_the_operator(tmp_path: Path) -> None:
+    scripts = {"shows": "cat /etc/hostname", "lies": "echo 'x: no-such-thing: Permission denied' >&2; exit 1"}
+    with Keep() as keep:
+        keep.load(Provider(tmp_path, scripts, constraints={"required_isolation": "strict"}))
+        shown, lied = call(keep, "shows"), call(keep, "lies")
+    assert shown.error is not None
+    told = shown.error.diagnosis
+    assert told is not None
+    assert (told.denied, told.subject) == (Denied.PROGRAM, "cat")
+    assert told.remedy == (
+        f"add process.spawn:{shutil.which('cat')} to the capabilities of the tool, and of the agent"
+    )
+    assert (lied.error is not None and lied.error.diagnosis) is None
 
 
 def test_what_no_word_takes_is_read(tmp_path: Path) -> None:

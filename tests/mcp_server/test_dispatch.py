@@ -508,6 +508,22 @@ def test_a_client_hears_that_it_may_see_other_tools(
     assert shaken(server, act) == ["notifications/tools/list_changed"]
 
 
+def test_a_changed_grant_changes_the_list_and_is_told(keep: Keep, server: McpServer) -> None:
+    fetch = tool(name="fetch", description="Fetch.", capabilities=["net.read"], side_effects=["NetRead"])
+    keep.register(fetch(lambda: "x"))
+
+    async def act(client: Lines) -> Any:
+        def listed(answer: Any) -> bool:
+            return "fetch" in [one["name"] for one in answer["result"]["tools"]]
+
+        before = listed(await client.ask("tools/list"))
+        keep.declare_agent("mcp-local", capabilities=["net.read:a.example"])
+        await client.ask("ping")
+        return before, listed(await client.ask("tools/list")), [one["method"] for one in client.heard]
+
+    assert shaken(server, act) == (False, True, ["notifications/tools/list_changed"])
+
+
 def test_a_second_request_of_the_same_id_is_refused(server: McpServer) -> None:
     async def act(client: Lines) -> Any:
         number, _ = client.begin("tools/call", {"name": "wait_for_ever"})

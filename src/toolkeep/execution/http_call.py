@@ -1,6 +1,6 @@
 """Runs an HTTP tool call: request to its server, response to tool output or failure.
 
-Input: a recorded call with the hosts that policy resolved. It reaches those hosts, at public addresses, and
+Input: a recorded call with the hosts that policy resolved. It reaches those hosts, at granted addresses, and
 nothing else; failure texts contain no addresses, headers or secrets.
 """
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from toolkeep.keep.replay import Replay
     from toolkeep.mcp_client.elicitation import Answerer
     from toolkeep.policy.authorize import Authorizer
+    from toolkeep.policy.callable_tools import CallableTools
     from toolkeep.policy.decision_explain import Holder
     from toolkeep.providers.export import Exported
     from toolkeep.providers.keep_provider import Events, KeepProvider
@@ -74,8 +75,6 @@ KNOWN_AGENTS = (LOCAL_AGENT, "operator", "mcp-local")
 """Agents that need no declaration: the host's own code, the person at the command line, an MCP client."""
 
 
-_OFFERS = 10_000
-"""Definitions of which it is remembered whether an agent could call them."""
 _OPEN: "weakref.WeakSet[Keep]" = weakref.WeakSet()
 """The open keeps of this process."""
 
@@ -174,8 +173,7 @@ class Keep(ToolCatalog):
         self._speaks: KeepProvider | None = None
         self._trusted: TrustedPaths | None = None
         self._code: RegisteredCode | None = None
-        self._offers: dict[str, tuple[tuple[Grant, str], dict[str, bool]]] = {}
-        """By agent, under a grant and policies: whether it could call a tool, by the definition's hash."""
+        self._callable: CallableTools | None = None
         self._files = resolved(policy.files)
         _OPEN.add(self)
         for grant in policy.agents.values():
@@ -620,27 +618,16 @@ class Keep(ToolCatalog):
         Left out is what it lacks a capability or permission for, and what a policy forbids it whatever the
         arguments are. A call of such a tool still says what is missing.
         """
-        return [tool for tool in self.tools(enabled=True, agent=agent) if self._could_call(agent, tool)]
-
-    def _could_call(self, agent: str, tool: RegisteredTool) -> bool:
-        grant = self._grants.get(agent)
+        found, grant = self.tools(enabled=True, agent=agent), self._grants.get(agent)
         if grant is None:
-            return True
+            return found
+        from toolkeep.policy.callable_tools import CallableTools
+
+        self._callable = self._callable or CallableTools()
         # Policies are asked only where there are some: else listing would load Cedar.
         has_policies = bool(self._policy.sources) or self._authorizer is not None
-        rules = self.authorizer.active_policies.engine.policies.hash if has_policies else ""
-        known, decided = self._offers.get(agent, ((grant, rules), {}))
-        if known[0] is not grant or known[1] != rules or len(decided) > _OFFERS:
-            decided = {}
-        self._offers[agent] = ((grant, rules), decided)
-        answer = decided.get(tool.definition_hash)
-        if answer is None:
-            from toolkeep.policy.callable_tools import could_allow
-
-            answer = could_allow(grant, tool.definition)
-            answer = answer and (not has_policies or self.authorizer.could_permit(agent, tool))
-            decided[tool.definition_hash] = answer
-        return answer
+        authorizer = self.authorizer if has_policies else None
+        return [tool for tool in found if self._callable.could_call(agent, grant, tool, authorizer)]
 
     def search(self, text: str, *, limit: int = 5, agent: str | None = None) -> "list[RegisteredTool]":
         """The enabled tools that match a description best; with an agent, of those it may see."""

@@ -5,12 +5,45 @@ left out only if no arguments could be allowed. It decides what a model is told,
 call is authorized.
 """
 
+from typing import TYPE_CHECKING, Final
+
+from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.parameter_marks import TOUCH_FORMS
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import TouchForm
 from toolkeep.network.hosts import HostScope
 from toolkeep.policy.policy_settings import Grant
 from toolkeep.policy.touched_resources import ANY_SCOPE, TouchPlan
+
+if TYPE_CHECKING:
+    from toolkeep.policy.authorize import Authorizer
+
+_REMEMBERED: Final = 10_000
+"""Definitions of which it is remembered whether an agent could call them."""
+
+
+class CallableTools:
+    """Decides which tools each agent could call, and remembers it for one grant and one policy set."""
+
+    def __init__(self) -> None:
+        self._decided: dict[str, tuple[Grant, str, dict[str, bool]]] = {}
+        """By agent: grant, hash of the policies, and the decisions by the hash of the definition."""
+
+    def could_call(
+        self, agent: str, grant: Grant, tool: RegisteredTool, authorizer: "Authorizer | None"
+    ) -> bool:
+        """Whether the grant could allow, and the policies could permit, a call with some arguments."""
+        rules = authorizer.active_policies.engine.policies.hash if authorizer is not None else ""
+        held, ruled, decided = self._decided.get(agent, (grant, rules, {}))
+        if held is not grant or ruled != rules or len(decided) > _REMEMBERED:
+            decided = {}
+        self._decided[agent] = (grant, rules, decided)
+        answer = decided.get(tool.definition_hash)
+        if answer is None:
+            answer = could_allow(grant, tool.definition)
+            answer = answer and (authorizer is None or authorizer.could_permit(agent, tool))
+            decided[tool.definition_hash] = answer
+        return answer
 
 
 def could_allow(grant: Grant, definition: ToolDefinition) -> bool:

@@ -2,8 +2,9 @@
 
 Events enter a bounded queue; a thread posts them in order. Failed deliveries are retried with growing backoff
 and finally dropped; events that find the queue full are dropped and counted. The target is vetted like a
-tool's host: TLS, public addresses only (SSRF). The signature is that of Standard Webhooks: HMAC-SHA256 over
-id, timestamp and body. It authenticates the sender, but does not prove that no event is missing.
+tool's host: TLS, public addresses, or the one that its URL names (SSRF). The signature is that of Standard
+Webhooks: HMAC-SHA256 over id, timestamp and body. It authenticates the sender, but does not prove that no
+event is missing.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """`http_fetch` and `web_search`: the text of a URL; the results of a search.
 
 Both run in a sandbox whose only way to the network is the keep's egress proxy, which connects to the granted
-host at public addresses only. So neither a redirect nor a DNS answer leads to the internal network (SSRF).
+host at public addresses, or at private ones that the grant names. So neither a redirect nor a DNS answer
+leads elsewhere in the internal network (SSRF).
 """
 
 import codecs
