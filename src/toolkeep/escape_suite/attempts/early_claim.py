@@ -17,7 +17,6 @@ def take_the_place_of_the_worker(early_mark: str) -> str:
 
 
 def _be_the_worker() -> None:
-    take_name(EARLY_MARK)
     body = b'{"ok":"early"}'
     # Descriptor 1 of a worker that toolkeep's code has not touched yet; 4 of a control.
     for reply in (4, 1):
@@ -29,6 +28,7 @@ def _be_the_worker() -> None:
 
 
 if is_inside(__name__):
+    take_name(EARLY_MARK)  # Before the first fork: a control ends with its first process.
     if os.getpid() in WORKER_PIDS:
         os.closerange(0, 3)  # As a template does, which could not be sealed otherwise.
     with contextlib.suppress(OSError):
