@@ -98,7 +98,7 @@ def test_what_is_not_named_is_refused(said: Any) -> None:
     refused = {name: value for name, status, *_, value in said["calls"] if status != "ok"}
     assert "isolation 'strict' is not available here" in refused["list_directory"]
     assert "isolation 'standard' is not available here" in refused["whisper"]
-    assert "does not hold fs.read of '/etc/hostname'" in refused["read_file"]
+    assert "has no grant for fs.read of '/etc/hostname'" in refused["read_file"]
 
 
 def test_it_gets_a_clean_environment(said: Any) -> None:
