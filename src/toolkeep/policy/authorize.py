@@ -543,7 +543,7 @@ def _check_any(capability: Capability, plan: TouchPlan, effective_grant: Effecti
     # named.
     if capability.kind in plan.unread:
         raise TouchRefused("", f"its arguments do not show what it would access with {capability.kind}")
-    if not effective_grant.holds(capability.kind):
+    if not effective_grant.holds(capability.kind) and capability.kind not in plan.dispensable:
         raise TouchRefused(
             "", f"the agent has no grant for {capability.kind}", lacks=f"{capability.kind}:SCOPE"
         )

@@ -235,7 +235,7 @@ class _Look:
     def at_whole(self, capability: Capability) -> Touch:
         """A requirement for which no argument names a resource."""
         if capability.scope in ANY_SCOPE:
-            found = self._holdings.holds(capability.kind)
+            found = self._holdings.holds(capability.kind) or capability.kind in self._plan.dispensable
             missing = self._not_held(capability.kind, "…")
             return Touch(
                 capability=capability.kind,

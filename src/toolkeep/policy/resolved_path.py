@@ -23,7 +23,7 @@ from toolkeep.text.display import echo_name
 
 # O_PATH locates a file without opening it: no permission to read is needed, and no device or FIFO is
 # disturbed. O_CLOEXEC keeps the descriptor out of programs that the host starts.
-_FLAGS: Final = getattr(os, "O_PATH", 0) | os.O_CLOEXEC
+_FLAGS: Final = getattr(os, "O_PATH", 0) | getattr(os, "O_CLOEXEC", 0)
 _HAS_PATH_DESCRIPTORS: Final = hasattr(os, "O_PATH")
 
 _OPENAT2: Final = 437
@@ -39,9 +39,10 @@ _PATH_BYTES: Final = 4096
 _LINKS: Final = 40
 """MAXSYMLINKS: links that the kernel follows in one path."""
 
-_libc: Final = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
-_libc.syscall.restype = ctypes.c_long
+if _HAS_PATH_DESCRIPTORS:  # elsewhere every path is refused
+    _libc: Final = ctypes.CDLL(None, use_errno=True)
+    _libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
+    _libc.syscall.restype = ctypes.c_long
 _StatFs: Final = ctypes.c_long * 64  # struct statfs: f_type comes first; the rest is padding
 
 _CLAUSES: Final = {

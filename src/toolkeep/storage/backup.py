@@ -349,6 +349,9 @@ def _users(folder: Path) -> list[int]:
 
     Their open files would stay in the state that was moved aside, and their writes would be lost.
     """
+    if not Path("/proc/self/fd").is_dir():
+        reason = "this system does not tell which processes use it"
+        raise BackupRefused(str(folder), reason, hint="name a folder that does not exist yet")
     real = os.path.realpath(folder)
     others = [process for process in Path("/proc").glob("[0-9]*") if int(process.name) != os.getpid()]
     return sorted(

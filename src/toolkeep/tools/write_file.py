@@ -17,7 +17,7 @@ from toolkeep.definitions.tool_context import ToolFailed
 from toolkeep.tools.tool_path import ToolPath, kind_of, reason
 
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_STEP: Final = _OPEN | os.O_PATH
+_STEP: Final = _OPEN | getattr(os, "O_PATH", 0)
 _EDITED_BYTES: Final = 32 << 20
 """An edit holds the file in memory several times."""
 _LOOKED_AT: Final = 8192
