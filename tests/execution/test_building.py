@@ -42,4 +42,4 @@ def test_a_program_that_is_not_granted_is_built_and_not_run(
     monkeypatch.chdir(tmp_path)
     compiled, run = built(tmp_path, "gcc")
     assert (compiled.ok, (tmp_path / "hello").exists(), run.ok) == (True, True, False)
-    assert "does not hold process.spawn" in run.text
+    assert "has no grant for process.spawn" in run.text

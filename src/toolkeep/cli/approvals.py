@@ -123,7 +123,7 @@ _LISTED_FIELDS = ("id", "asked_at", "expires_at", "agent", "session", "tool", "d
 _ID_CHARS = 8
 """Characters of an id in a list: enough to name the call in a command."""
 _SUMMARY_CHARS = 160
-"""Characters of a call's arguments: two lines of a terminal."""
+"""Characters of the arguments in a list; two or three of them fit."""
 _COLUMNS = (
     Column("ID"),
     Column("EXPIRES IN"),

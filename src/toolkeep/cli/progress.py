@@ -18,7 +18,7 @@ from toolkeep.cli.options import is_terminal
 _PATIENCE_SECONDS: Final = 1.0
 """Time after which a person wonders whether anything happens."""
 _FRAME_SECONDS: Final = 0.2
-"""Between two frames: smooth enough, and no work worth mentioning."""
+"""Time between two frames: smooth enough, and nothing beside the work."""
 _FRAMES: Final = "|/-\\"
 _ERASE: Final = "\r\x1b[K"
 

@@ -45,7 +45,7 @@ def keep_with(
     for skipped in keep.start_up.skipped[:LISTED_NAMES]:
         _say_skipped(skipped.tool or f"provider {skipped.provider}", skipped.error)
     if (more := len(keep.start_up.skipped) - LISTED_NAMES) > 0:
-        warn(f"and {more} more tools tools were skipped")
+        warn(f"and {more} more tools were skipped")
     for name, place in keep.start_up.unmatched:
         warn(f"{visible(name)}: there is no such tool ({visible(place)})")
     for held_back in keep.start_up.held_back:
