@@ -35,7 +35,6 @@ IDS = [
 ]
 
 NOT_YET = {
-    "DEF-14": "functions have a context, and no dependencies yet",
     "TLS-4": "writes are not kept yet",
     "MCP-4": "tools of upstreams alone pass through",
     **{f"SCL-{n}": "there is one machine so far" for n in range(1, 6)},

@@ -64,6 +64,11 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
     )
     keep.call_sync("double", {"number": 1})
     keep.close()
+    with Keep(
+        record=record, before_call=[lambda call: call.arguments], after_call=[lambda _, value: value]
+    ) as hooked:
+        hooked.register(double)
+        hooked.call_sync("double", {"number": 1}, data={"tenant": "acme"})
     asyncio.run(asked_something(record))
     with AuditLog(tmp_path / "state") as log:
         log.rotate_key()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from toolkeep.calls import ToolResult
+from toolkeep.cli.isolation_notice import warn_if_ran_unconfined
 from toolkeep.cli.options import common, files, print_json, project, say, say_failed
 from toolkeep.cli.tool_selection import complete_name, keep_with, read_arguments
 from toolkeep.errors import Code
@@ -84,6 +85,7 @@ def command(
             print_json(result.to_dict())
         else:
             _print(result)
+        warn_if_ran_unconfined(result)
         if result.error is not None and result.error.diagnosis is not None:
             # To stderr: an agent that runs this command is given its standard output.
             say("", *result.error.diagnosis.text.split("\n"), err=True)

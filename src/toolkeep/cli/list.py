@@ -11,6 +11,7 @@ import click
 
 from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import RegisteredTool
+from toolkeep.cli.isolation_notice import say_unconfined
 from toolkeep.cli.options import common, files, is_terminal, print_json, project, say, say_columns
 from toolkeep.cli.tool_selection import keep_with
 from toolkeep.definitions.tool import SourceKind
@@ -61,7 +62,7 @@ def command(
         candidates = ToolSearch().find(search, {tool.name: tool for tool in candidates}, limit=_MANY)
     tools = [tool for tool in candidates if _fits(tool, filters)]
     if as_json:
-        print_json([_data(tool) for tool in tools])
+        print_json([{**_data(tool), "unconfined": keep.may_run_unconfined(tool)} for tool in tools])
         return
     rows = [_row(tool) for tool in tools]
     is_narrow = shutil.get_terminal_size().columns < _NARROW_COLUMNS
@@ -70,6 +71,7 @@ def command(
     else:
         _print_table(rows)
     say("", _summary(keep, tools))
+    say_unconfined(keep, tools)
     for tool in tools:
         if tool.is_undeclared:
             line = declaration(tool.definition, tool.runner)
