@@ -7,10 +7,12 @@ model. Sizes are bounded here, and again by the host, which trusts none of it.
 import contextlib
 import dis
 import os
-import resource
 import signal
 from types import CodeType, FrameType
 from typing import Any, Final
+
+with contextlib.suppress(ImportError):  # Windows has none, and the host imports this module there too
+    import resource
 
 CHAINED: Final = 4
 """Exceptions of a chain; the last ones say most."""
@@ -23,6 +25,8 @@ TEXT_CHARS: Final = 1000
 PATH_CHARS: Final = 4096
 """PATH_MAX."""
 
+_OURS: Final = os.path.join(os.path.dirname(__file__).removesuffix("/sandbox/guest"), "")
+"""toolkeep's own folder."""
 _STARTS: Final = frozenset(
     {"fork", "forkpty", "fork_exec", "_fork_exec", "posix_spawn", "posix_spawnp", "execv", "execve"}
 )
@@ -89,8 +93,11 @@ def _text(said: str) -> str:
 
 
 def _places(error: BaseException) -> list[str]:
+    """The frames of the tool, outermost first; ours around it tell its author nothing."""
     found: list[str] = []
     trace = error.__traceback__
+    while trace is not None and trace.tb_next and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
     while trace is not None:
         code = trace.tb_frame.f_code
         found.append(
