@@ -47,7 +47,7 @@ def test_every_file_of_code_that_is_named_exists(name: str) -> None:
 @pytest.mark.parametrize("code", Code, ids=lambda code: code.value)
 def test_the_page_of_a_code_has_its_title_and_every_section(code: Code) -> None:
     page = (ERRORS / f"{code.value}.md").read_text(encoding="utf-8")
-    expected = [f"# {code.value}: {TITLES[code]}", "## What it means", "## Example", "## How to mend it"]
+    expected = [f"# {code.value}: {TITLES[code]}", "## What it means", "## Example", "## How to fix it"]
     assert headings_of(page) == expected
 
 

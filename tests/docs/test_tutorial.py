@@ -1,7 +1,8 @@
 """The tutorial, done as it is written: its commands typed on a terminal, its calls made by a real MCP client, the call
 that waits approved in a browser.
 
-    sh            is typed; questions are answered with `y`. `sh serve` runs until the end, `pip install` is done already
+    sh            is typed; questions are answered with `y`. `sh denied` must fail, `sh serve` runs until the
+                  end, `pip install` is done already
     yaml FILE     is written
     json call     is called by the client; `json approve` while a person approves it on the page
     text result   is what the client got
@@ -81,6 +82,8 @@ class Reader:
         match block.language, block.name:
             case "sh", "serve":
                 self._serve(block.text)
+            case "sh", "denied":
+                self._type(f"! {block.text}")
             case "sh", _ if "pip install" not in block.text:
                 self._type(block.text)
             case "yaml", file:
