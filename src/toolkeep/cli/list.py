@@ -11,11 +11,21 @@ import click
 
 from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import RegisteredTool
-from toolkeep.cli.options import common, files, is_terminal, print_json, project, say, say_columns
-from toolkeep.cli.tool_selection import keep_with
+from toolkeep.cli.options import (
+    common,
+    files,
+    is_terminal,
+    print_json,
+    project,
+    say,
+    say_columns,
+    tools_argument,
+)
+from toolkeep.cli.tool_selection import keep_with, named_tools
 from toolkeep.definitions.tool import SourceKind
 from toolkeep.definitions.vocabulary import Category, Danger, ToolState
 from toolkeep.keep.keep import Keep
+from toolkeep.registry.tool_provider import FILES
 from toolkeep.text.display import counted, shorten, visible
 
 if TYPE_CHECKING:
@@ -34,17 +44,21 @@ def _words(words: Sequence[str]) -> click.Choice[str]:
 
 
 @click.command("list")
+@tools_argument
 @click.option("--category", type=_words([word.value for word in Category]), help="Only this category.")
 @click.option("--danger", type=_words([word.value for word in Danger]), help="Only this danger.")
 @click.option("--source", type=_words(get_args(SourceKind)), help="Only tools that come from there.")
 @click.option("--state", type=_words([word.value for word in ToolState]), help="Only tools in this state.")
 @click.option("--search", metavar="TEXT", help="Only tools that fit these words, the best first.")
 @click.option("--plain/--table", "is_plain", default=None, help="Columns, or a table (on a terminal).")
+@click.option("--tools", "added", multiple=True, metavar="FILE", help="List the tools of this file too.")
 @files
 @project
 @common
 def command(
     *,
+    tools: tuple[str, ...],
+    added: tuple[str, ...],
     search: str | None,
     is_plain: bool | None,
     files: tuple[Path, ...],
@@ -52,25 +66,25 @@ def command(
     as_json: bool,
     **filters: str | None,
 ) -> None:
-    """List the tools."""
-    keep = keep_with(files, project)
-    candidates = keep.tools()
+    """List the tools, or only those of a Python FILE or module of @tool functions."""
+    keep = keep_with(files, project, tools=named_tools((*tools, *added), project))
+    candidates = [tool for tool in keep.tools() if not tools or tool.provider == FILES]
     if search is not None:
         from toolkeep.registry.search import ToolSearch
 
         candidates = ToolSearch().find(search, {tool.name: tool for tool in candidates}, limit=_MANY)
-    tools = [tool for tool in candidates if _fits(tool, filters)]
+    shown = [tool for tool in candidates if _fits(tool, filters)]
     if as_json:
-        print_json([_data(tool) for tool in tools])
+        print_json([_data(tool) for tool in shown])
         return
-    rows = [_row(tool) for tool in tools]
+    rows = [_row(tool) for tool in shown]
     is_narrow = shutil.get_terminal_size().columns < _NARROW_COLUMNS
     if is_plain or (is_plain is None and (is_narrow or not is_terminal(sys.stdout))):
         say_columns([_HEADS, *rows])
     else:
         _print_table(rows)
-    say("", _summary(keep, tools))
-    for tool in tools:
+    say("", _summary(keep, shown))
+    for tool in shown:
         if tool.is_undeclared:
             line = declaration(tool.definition, tool.runner)
             say(f"{tool.name} declares no side effects, so each call is asked about; add {line}")

@@ -41,6 +41,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The secrets of the tool's upstream, read when a call needs them; never shown."""
     code: "AcceptedCode | None" = None
     """The project's files that it consists of, as accepted by a person."""
+    places: tuple[str, ...] = ()
+    """The files and package folders of Python code, where its source located them; empty: search by name."""
 
     def __repr__(self) -> str:
         """Without secrets."""

@@ -30,6 +30,8 @@ from toolkeep.validation.compile import Formats, guarded_formats
 if TYPE_CHECKING:
     from toolkeep.approval.approve import Approver
     from toolkeep.config.settings import EventWebhook
+    from toolkeep.config.tools_file import ToolsFile
+    from toolkeep.execution.module_reader import ModuleReader
     from toolkeep.mcp_client.elicitation import Answerer
     from toolkeep.mcp_client.pinned_tools import PinnedTools
     from toolkeep.mcp_client.upstream_provider import McpProvider
@@ -353,6 +355,25 @@ def _config_providers(settings: Settings) -> Sequence[ToolProvider]:
     from toolkeep.sources.config_source import ConfigProvider
 
     return [ConfigProvider(settings, is_project=is_project) for is_project in (False, True)]
+
+
+def tools_file_provider(
+    file: "ToolsFile", keep: Keep, root: Path, *, name: str, priority: int = 120
+) -> ToolProvider:
+    """The provider of the tools in a Python file, whose definitions a confined worker reads."""
+    from toolkeep.sources.tools_file_source import ToolsFileProvider
+
+    read = module_reader(root).read
+    allows_definitions = keep.allows_definitions
+    return ToolsFileProvider(file, read, name=name, priority=priority, allows_definitions=allows_definitions)
+
+
+def module_reader(root: Path) -> "ModuleReader":
+    """Reads definitions of Python files in confined workers, which never see the state of this project."""
+    from toolkeep.execution.module_reader import ModuleReader
+
+    state = open_state(root)
+    return ModuleReader(str(protected_folder(state.folder)) if state else "")
 
 
 def project_origins(settings: Settings) -> frozenset[str]:
