@@ -70,7 +70,9 @@ def main() -> None:
         key_calls=100 if options.quick else KEYS,
         against=options.against,
     )
-    compileall.compile_dir(BENCH / "workloads", quiet=1)  # bubblewrap shows it read-only
+    # As where it is installed, even if the environment forbids to write bytecode.
+    for code in (BENCH / "workloads", HERE / "src", *([plan.against / "src"] if plan.against else [])):
+        compileall.compile_dir(code, quiet=1)
     adopt_orphans()
     for part in options.only:
         PARTS[part](plan)

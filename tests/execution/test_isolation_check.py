@@ -7,6 +7,7 @@ import pytest
 
 from toolkeep.execution import isolation_check
 from toolkeep.execution.isolation_check import IsolationCheck
+from toolkeep.sandbox.errors import SandboxUnavailable
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, needed
 from toolkeep.sandbox.kernel_probe import Finding, Findings
 
@@ -30,3 +31,29 @@ def test_each_level_is_looked_at_once_and_by_itself(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(isolation_check, "probe", probe)
     assert asyncio.run(main()) == [None, None, Mechanism.MEMORY_CGROUP]
     assert looked == [(Isolation.RESTRICTED,), (Isolation.STRICT,)]
+
+
+def test_a_worker_of_one_process_needs_no_bound_of_a_tree_and_no_rehearsal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[dict[str, object]] = []
+
+    def probe(**asked: object) -> Findings:
+        looked.append(asked)
+        has_processes = bool(asked["has_processes"])
+        working = needed(Isolation.STRICT, has_processes=False)
+        return Findings(tuple(Finding(one, works=True) for one in working), has_processes=has_processes)
+
+    async def main() -> None:
+        here = IsolationCheck()
+        assert here.known_mechanisms(Isolation.STRICT, has_processes=False) is None
+        found = await here.mechanisms(Isolation.STRICT, has_processes=False)
+        assert here.known_mechanisms(Isolation.STRICT, has_processes=False) is found
+        found.require(Isolation.STRICT)
+        several = await here.mechanisms(Isolation.STRICT, has_processes=True)
+        with pytest.raises(SandboxUnavailable, match="memory-bound"):
+            several.require(Isolation.STRICT)
+
+    monkeypatch.setattr(isolation_check, "probe", probe)
+    asyncio.run(main())
+    assert [asked["rehearsal"] for asked in looked] == [None, None]

@@ -16,7 +16,7 @@ from toolkeep import Code, Keep, ToolResult, open_keep
 from toolkeep.execution import isolation_check, sandbox_runner
 from toolkeep.limits import OUTPUT_PIECES
 from toolkeep.sandbox.errors import SandboxBroken
-from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
+from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, needed
 from toolkeep.sandbox.kernel_probe import Finding, Findings, probe
 from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.worker_pool import WorkerSlots
@@ -198,6 +198,25 @@ def test_a_worker_that_cannot_be_confined_names_no_place_of_the_machine(
     monkeypatch.setattr(keep._pipeline.sandbox._pool, "run", fails)
     result = call(keep, "where_strict")
     assert (result.code, "/srv" in result.text) == (Code.ISOLATION_UNAVAILABLE, False)
+
+
+def test_where_no_worker_of_a_level_comes_up_the_refusal_says_so(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> Any:
+        raise SandboxBroken("the zygote ended while it started")
+
+    async def found(level: Isolation) -> Findings:
+        working = tuple(Finding(one, works=True) for one in needed(level))
+        return Findings(working, unstarted={level: "mount: not permitted in /srv/private"})
+
+    sandbox = keep._pipeline.sandbox
+    monkeypatch.setattr(sandbox._pool, "run", fails)
+    monkeypatch.setattr(sandbox._machine, "findings", found)
+    result = call(keep, "where_strict")
+    assert result.code is Code.ISOLATION_UNAVAILABLE
+    assert "no worker of it could be started" in result.text
+    assert "/srv" not in result.text
 
 
 def test_a_function_knows_who_calls_and_the_secrets_of_its_own(keep: Keep) -> None:

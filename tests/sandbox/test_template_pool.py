@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.sandbox.workers import Caller, until
@@ -107,8 +108,35 @@ def test_calls_share_an_import_and_nothing_else(code: Path, level: Isolation) ->
     assert first["born"] == second["born"] == third["born"]
     assert [answer["calls"] for answer in (first, second, third)] == [1, 1, 1]
     assert [answer["pid"] for answer in (first, second, third)] == [1, 1, 1]
-    assert len({str(answer["random"]) for answer in (first, second, third)}) == 3
+    for drawn in zip(*(answer["random"] for answer in (first, second, third)), strict=True):
+        assert len(set(drawn)) == 3
     assert set(first["fds"]) <= {"0", "1", "2", "3", "4", "5"}  # 5 is the listing itself
+
+
+def test_random_numbers_are_drawn_anew_in_each_call_and_hooks_of_a_fork_run(code: Path) -> None:
+    packages = str(Path(np.__file__).parent.parent)
+    source = (
+        "import os, random\nimport numpy.random as drawn\nhooked = []\n"
+        "os.register_at_fork(after_in_child=lambda: hooked.append(drawn.random()))\n"
+        "def go(): return [random.random(), drawn.random(), hooked[-1], len(hooked)]\n"
+    )
+
+    async def main() -> list[list[float]]:
+        async with calling() as here:
+            recipe = made(code, source)
+            recipe = replace(
+                recipe,
+                zygote=replace(recipe.zygote, code=(str(code), packages), preload=("random",)),
+                worker=replace(recipe.worker, import_paths=(str(code), packages)),
+            )
+            answers = [(await here.call(recipe)).value for _ in range(3)]
+            assert why_unsealed(here) == []
+            return answers
+
+    *drawn, hooks = zip(*asyncio.run(main()), strict=True)
+    assert [len(set(numbers)) for numbers in drawn] == [3, 3, 3]
+    # Once when the threads of the import were left behind, and once in the worker.
+    assert hooks == (2, 2, 2)
 
 
 def test_limits_that_count_all_workers_of_a_template_are_set_for_each(code: Path) -> None:

@@ -6,6 +6,7 @@ that this machine cannot provide is refused, never weakened.
 """
 
 import asyncio
+import inspect
 import json
 import logging
 import math
@@ -14,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
@@ -56,7 +58,7 @@ from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.frames import FrameRefused
 from toolkeep.sandbox.import_guard import writable_folders
-from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, in_use
+from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, in_use, memory_bound
 from toolkeep.sandbox.kernel_probe import Findings
 from toolkeep.sandbox.plan import (
     DEFAULT_ENVIRONMENT,
@@ -140,7 +142,7 @@ class SandboxRunner:
     def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
         """Mechanisms that confine a call of the tool."""
         level = _level(tool)
-        used = in_use(level, self._memory_by(level, may_spawn=_may_spawn(tool)))
+        used = in_use(level, self._memory_by(tool))
         return (*used, _TEMPLATE) if self._templated.get(tool.definition_hash) else used
 
     def _note_template(self, tool: RegisteredTool, *, is_templated: bool) -> None:
@@ -148,17 +150,16 @@ class SandboxRunner:
             self._templated.clear()
         self._templated[tool.definition_hash] = is_templated
 
-    def _memory_by(self, level: Isolation, *, may_spawn: bool) -> Mechanism:
+    def _memory_by(self, tool: RegisteredTool) -> Mechanism:
         """Memory bound: an rlimit for one process, the best that this machine has for several."""
-        has_processes = may_spawn or level is Isolation.STANDARD
-        best = self._machine.tree_bound if has_processes else None
+        best = self._machine.tree_bound if _has_processes(tool) else None
         return best or Mechanism.MEMORY_LIMIT
 
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
         """The tool's value. Cancellation kills the worker."""
         try:
-            findings = await self._machine.findings(_level(call.tool))
-            key = self._admitted(call, findings, await self._worker_grant(call))
+            worker_grant = await self._worker_grant(call)
+            key = self._admitted(call, await self._mechanisms(call, worker_grant), worker_grant)
             known = context()
             request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
             # Slightly longer than the call's deadline: the executor gives up first, and reports it.
@@ -176,6 +177,7 @@ class SandboxRunner:
             )
             self._note_template(call.tool, is_templated=reply.is_templated)
         except SandboxBroken as error:
+            await self._check_level(call)
             # The reason names host paths: for the operator's log, not for a model.
             log.error("a worker could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
             reason = f"Tool '{call.tool.name}' was not run: the sandbox could not be set up"
@@ -192,6 +194,27 @@ class SandboxRunner:
         if reply.pieces is not None and len(reply.pieces) > LARGE_OUTPUT:
             return await asyncio.to_thread(_value, call, reply)
         return _value(call, reply)
+
+    async def _mechanisms(self, call: RecordedCall, worker_grant: WorkerGrant) -> Findings:
+        """What works here of the level of a call."""
+        level = _level(call.tool)
+        has_processes = _has_processes(call.tool)
+        found = self._machine.known_mechanisms(level, has_processes=has_processes)
+        if found is None:
+            if sys.platform == "linux":
+                # Meanwhile: both take time, and a zygote runs no line of the tool.
+                self._pool.start_zygote(self._plans_of(call.tool, level, worker_grant)[0])
+            found = await self._machine.mechanisms(level, has_processes=has_processes)
+        return found
+
+    async def _check_level(self, call: RecordedCall) -> None:
+        """After a worker did not come up: refuse with the reason if none of its level does here."""
+        level = _level(call.tool)
+        try:
+            (await self._machine.findings(level)).require(level)
+        except ToolkeepError as error:
+            reason = f"Tool '{call.tool.name}' was not run: {error.message}"
+            raise RunRefused(error.code, reason) from error
 
     def on_event(self, event: Event) -> None:
         """End templates, which serve one agent and its right to a tool, when either changes (SBX-2)."""
@@ -231,6 +254,7 @@ class SandboxRunner:
         key = Key(call.tool.definition_hash, level, (worker_grant, writable_folders(), _code_key(call.tool)))
         if key not in self._keys:
             zygote, worker = self._plans_of(call.tool, level, worker_grant)
+            worker = replace(worker, memory_by=self._memory_by(call.tool))
             self._pool.admit(key, Recipe(zygote=zygote, worker=worker, grant=worker_grant.grant))
             # Bounded: each key may keep idle workers, and a caller chooses the paths that make a new key.
             if len(self._keys) >= _KEYS:
@@ -337,7 +361,7 @@ class SandboxRunner:
             import_paths=code.site,
             packages=code.packages,
             may_spawn=may_spawn,
-            memory_by=self._memory_by(level, may_spawn=may_spawn),
+            memory_by=memory_bound(level, may_spawn=may_spawn),
             limits=_limits(tool),
             environment=_environment(tool, reference, code.packages),
         )
@@ -360,7 +384,9 @@ def _preloaded(runner: Any) -> tuple[str, ...]:
     is_function = isinstance(runner, FunctionTool)
     code = runner.function if is_function else type(runner)
     uses_pydantic = (is_function and runner.makes_instances) or _holds_pydantic(sys.modules[code.__module__])
-    return (*_PRELOADED, *_PYDANTIC) if uses_pydantic else _PRELOADED
+    # A class of an agent's tool is called by its own async method.
+    is_async = not is_function or inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code)
+    return (*_PRELOADED, *(_PYDANTIC if uses_pydantic else ()), *(("asyncio",) if is_async else ()))
 
 
 def _holds_pydantic(module: ModuleType) -> bool:
@@ -403,7 +429,7 @@ def _environment(
     tool: RegisteredTool, reference: str, packages: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
     """Variables of a worker; Python code that may start processes can spawn some that import as it does."""
-    if not _is_python(tool) or not (_may_spawn(tool) or _level(tool) is Isolation.STANDARD):
+    if not _is_python(tool) or not _has_processes(tool):
         return DEFAULT_ENVIRONMENT
     return (*DEFAULT_ENVIRONMENT, (IMPORTS_VARIABLE, json.dumps({"tool": reference, "packages": packages})))
 
@@ -432,6 +458,11 @@ def _is_command(tool: RegisteredTool) -> bool:
 
 def _is_built_in(tool: RegisteredTool) -> bool:
     return getattr(tool.runner, "kind", "") == BUILT_IN
+
+
+def _has_processes(tool: RegisteredTool) -> bool:
+    """Whether its worker may have several processes."""
+    return _may_spawn(tool) or _level(tool) is Isolation.STANDARD
 
 
 def _may_spawn(tool: RegisteredTool) -> bool:

@@ -94,17 +94,19 @@ that works is used. `restricted` has one process."""
 _WITH_PROCESSES: Final = frozenset({Isolation.STANDARD, Isolation.STRICT})
 
 
-def needed(level: Isolation) -> AbstractSet[Mechanism]:
-    """Mechanisms that a level uses, or may use."""
+def needed(level: Isolation, *, has_processes: bool = True) -> AbstractSet[Mechanism]:
+    """Mechanisms that a level uses, or may use; without `has_processes` for workers of one process."""
     found = frozenset[Mechanism]().union(*(NEEDS[guarantee] for guarantee in PROMISES[level]))
     found |= {Mechanism.LANDLOCK_PORTS} if level is Isolation.STRICT else set()
-    return found | set(TREE_BOUNDS) if level in _WITH_PROCESSES else found
+    return found | set(TREE_BOUNDS) if has_processes and level in _WITH_PROCESSES else found
 
 
-def missing(level: Isolation, working: AbstractSet[Mechanism]) -> Mapping[Guarantee, AbstractSet[Mechanism]]:
+def missing(
+    level: Isolation, working: AbstractSet[Mechanism], *, has_processes: bool = True
+) -> Mapping[Guarantee, AbstractSet[Mechanism]]:
     """Guarantees that cannot be kept with these mechanisms, and what each lacks."""
     lacking = {guarantee: NEEDS[guarantee] - working for guarantee in sorted(PROMISES[level])}
-    if level in _WITH_PROCESSES and working.isdisjoint(TREE_BOUNDS):
+    if has_processes and level in _WITH_PROCESSES and working.isdisjoint(TREE_BOUNDS):
         lacking[Guarantee.MEMORY_BOUND] |= set(TREE_BOUNDS)
     return {guarantee: absent for guarantee, absent in lacking.items() if absent}
 

@@ -101,13 +101,15 @@ class Findings:
     """Levels whose worker could not be started or did not answer, with the reason."""
     remedy: str = BY_REASON
     """What to do about `unstarted`."""
+    has_processes: bool = True
+    """Whether they are about workers of several processes, whose memory has to be bounded together."""
 
     def missing(self, level: Isolation) -> Mapping[Guarantee, tuple[Finding, ...]]:
         """Guarantees of a level that cannot be kept here, each with the mechanisms that it lacks."""
         working = {finding.mechanism for finding in self.findings if finding.works}
         return {
             guarantee: tuple(finding for finding in self.findings if finding.mechanism in absent)
-            for guarantee, absent in missing(level, working).items()
+            for guarantee, absent in missing(level, working, has_processes=self.has_processes).items()
         }
 
     @property
@@ -198,7 +200,7 @@ def _recipe(level: Isolation) -> Recipe:
     worker = WorkerPlan(
         tool=_TOOL, level=level, filter=for_level(level).program(), memory_by=memory_bound(level)
     )
-    return Recipe(zygote=ZygotePlan(level=level, warms=False), worker=worker)
+    return Recipe(zygote=ZygotePlan(level=level), worker=worker)
 
 
 Try = Callable[[Sequence[Mechanism]], Sequence[Finding]]
@@ -209,18 +211,27 @@ LEVELS: Final = tuple(level for level in Isolation if level is not Isolation.NON
 
 
 def probe(
-    attempt: Try | None = None, rehearsal: Rehearse = try_levels, levels: Sequence[Isolation] = LEVELS
+    attempt: Try | None = None,
+    rehearsal: Rehearse | None = try_levels,
+    levels: Sequence[Isolation] = LEVELS,
+    *,
+    has_processes: bool = True,
 ) -> Findings:
-    """Try every mechanism that these levels need, and in parallel each level as a whole."""
-    mechanisms = tuple(one for one in Mechanism if any(one in needed(level) for level in levels))
+    """Try every mechanism that these levels need, and in parallel each level as a whole, if at all."""
+    wanted = {one for level in levels for one in needed(level, has_processes=has_processes)}
+    mechanisms = tuple(one for one in Mechanism if one in wanted)
     if sys.platform != "linux":
         reason = f"isolation is made for Linux, this is {sys.platform}"
         return Findings(tuple(Finding(mechanism, works=False, reason=reason) for mechanism in mechanisms))
-    with ThreadPoolExecutor(max_workers=2) as threads:
-        # In a thread: it runs an event loop, and this thread may have one already.
-        rehearsed = threads.submit(rehearsal, levels)
+    remedy = AS_ORDINARY if os.geteuid() == 0 else BY_REASON
+    if rehearsal is None:
         found = tuple((attempt or try_mechanisms)(mechanisms))
-        return Findings(found, rehearsed.result(), AS_ORDINARY if os.geteuid() == 0 else BY_REASON)
+        return Findings(found, remedy=remedy, has_processes=has_processes)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        # In a thread: it runs an event loop, and this thread may have one already.
+        rehearsed = beside.submit(rehearsal, levels)
+        found = tuple((attempt or try_mechanisms)(mechanisms))
+        return Findings(found, rehearsed.result(), remedy, has_processes)
 
 
 def try_mechanisms(mechanisms: Sequence[Mechanism]) -> list[Finding]:

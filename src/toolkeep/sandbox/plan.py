@@ -92,10 +92,8 @@ class ZygotePlan:
     has_proc: bool = False
     """Whether each worker gets a /proc of its own pid namespace, where the kernel allows mounting one."""
     ordinary_id: int = ORDINARY_ID
-    warms: bool = True
-    """Whether it pre-imports what every worker needs; not worth it for a single worker."""
     preload: tuple[str, ...] = ()
-    """toolkeep's own modules to import once for all workers; never a tool's."""
+    """toolkeep's own modules, or those of Python, to import once for all workers; never a tool's."""
     import_paths: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     """Where these modules are found, as for a worker."""
@@ -136,7 +134,6 @@ class ZygotePlan:
             "closes_network": not is_standard,
             "has_proc": self.has_proc,
             "ordinary_id": self.ordinary_id,
-            "warms": self.warms,
             "preload": self.preload,
             "import_paths": self.import_paths,
             "packages": self.packages,

@@ -128,6 +128,10 @@ class Pool:
         asked = Request(request, until, output_bytes, on_progress, on_output, serve)
         return await self._of_this_loop().run(key, self._recipes[key], asked, owner)
 
+    def start_zygote(self, plan: ZygotePlan) -> None:
+        """Start the zygote of a plan ahead of its first call, which will say if it does not come up."""
+        self._of_this_loop().start_zygote(plan)
+
     async def lease(self, recipe: Recipe) -> Worker:
         """A worker for the caller's own use. The caller sends its grant and reaps it.
 
@@ -356,6 +360,14 @@ class _LoopPool:
         if plan in self._zygotes:
             self._zygotes.move_to_end(plan)
         return found
+
+    def start_zygote(self, plan: ZygotePlan) -> None:
+        """Start it in the background unless it runs."""
+        self._in_background(self._start_ahead(plan))
+
+    async def _start_ahead(self, plan: ZygotePlan) -> None:
+        with contextlib.suppress(SandboxBroken, SandboxExhausted, NotThere):
+            await self._zygote(plan)
 
     async def _replace(self, plan: ZygotePlan) -> None:
         with contextlib.suppress(SandboxBroken, SandboxExhausted, NotThere):

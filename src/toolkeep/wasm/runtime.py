@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from toolkeep.wasm.errors import Ending, WasmEnded
@@ -76,6 +75,8 @@ class Runtime:
 
 
 def _installed() -> str:
+    from importlib.metadata import version  # 10 ms that only WASM tools need
+
     try:
         import wasmtime  # noqa: F401 -- it loads its library, which may not be made for this machine
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .context import Send, make_context
-from .exception_report import raise_at_processor_limit, report
+from .exception_report import report
 from .load import Call, Failed, is_ours
 from .plain import plain
 
@@ -26,7 +26,6 @@ them."""
 def answer(call: Call, request: bytes, send: Send) -> bytes:
     """The reply to one request; exceptions of the tool become replies too. Progress is sent meanwhile."""
     try:
-        raise_at_processor_limit()
         return encode(_reply(_called(call, json.loads(request), send)))
     except BaseException as error:  # noqa: BLE001 -- SystemExit and the like are answers of a tool too
         return encode(_failure(error))
@@ -57,7 +56,7 @@ def _called(call: Call, request: dict[str, Any], send: Send) -> Any:
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    import asyncio  # imported by zygotes already, where it is worth it
+    import asyncio  # imported with the tool, where that is async
 
     return asyncio.run(work)
 

@@ -207,6 +207,7 @@ def _of_tool(tool: Any) -> Call:
     """A function decorated as a tool: it builds its models and its context from the arguments."""
     # Both read the annotations, which may raise: that is an import error, and no answer of the tool.
     takes_context, _ = tool.takes_context, tool.makes_instances
+    _prepare_to_await(tool.function)
 
     def call(arguments: Arguments, make_context: Callable[[], Any]) -> Any:
         return tool.function(**tool.bind(arguments, make_context() if takes_context else None))
@@ -216,11 +217,18 @@ def _of_tool(tool: Any) -> Call:
 
 def _of_function(function: Callable[..., Any]) -> Call:
     wanted = _context_parameter(function)
+    _prepare_to_await(function)
 
     def call(arguments: Arguments, make_context: Callable[[], Any]) -> Any:
         return function(**arguments, **({wanted: make_context()} if wanted else {}))
 
     return call
+
+
+def _prepare_to_await(function: Callable[..., Any]) -> None:
+    """Import what an async function needs now: in a template once for all calls."""
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        importlib.import_module("asyncio")
 
 
 def _context_parameter(function: Callable[..., Any]) -> str | None:
@@ -255,6 +263,8 @@ def _made(tool_class: type) -> Any:
 
 
 def _of_instance(instance: Any) -> Call:
+    _prepare_to_await(instance.execute)
+
     async def call(arguments: Arguments, make_context: Callable[[], Any]) -> Any:
         result = await instance.execute(json.dumps(arguments, ensure_ascii=False), make_context())
         if not result.successful:

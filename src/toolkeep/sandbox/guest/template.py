@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from . import linux, load, rootfs, tracing, worker
+from . import exception_report, linux, load, rootfs, tracing, worker
 
 IMPORTED: Final = 0x5EA1
 """First argument of the capset call that says that the import is over. A tool that says so too early only
@@ -27,6 +27,10 @@ LATER_LIMITS: Final = (resource.RLIMIT_NPROC, resource.RLIMIT_SIGPENDING)
 """Set for each worker from outside: in the template they would count all its workers together."""
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
+
+_fork: Final = ctypes.PyDLL(None).fork
+"""fork(2) without Python's preparations for a child of several threads. There is one thread then, and it
+holds no lock: renewing those of `threading` and `logging` would copy some 200 pages in each worker."""
 
 
 def run(plan: worker.Prepared, cover: Callable[[], None], tell: int, go: int) -> NoReturn:
@@ -46,7 +50,9 @@ def run(plan: worker.Prepared, cover: Callable[[], None], tell: int, go: int) ->
             os.dup2(null, number)
         _confine(plan, rules)
         linux.close_from(3)
+        hooks = _record_fork_hooks()
         call = _imported(plan)
+        exception_report.raise_at_processor_limit()
         gc.collect()
         # A collection in a worker would write to every object header, and so copy every page.
         gc.freeze()
@@ -55,10 +61,13 @@ def run(plan: worker.Prepared, cover: Callable[[], None], tell: int, go: int) ->
         for number in range(3):
             os.close(number)
         _libc.syscall(tracing.this_machine().capset, IMPORTED, 0)
-        for _ in ("to leave the threads of the import behind", "to be held"):
-            if os.fork():
-                os._exit(1)
-        worker.answer_from_template(call)
+        # To leave the threads of the import behind.
+        if os.fork():
+            os._exit(1)
+        # To be held.
+        if _fork():
+            os._exit(1)
+        worker.answer_from_template(call, hooks)
     finally:
         os._exit(FAILED)
 
@@ -95,3 +104,17 @@ def _imported(plan: worker.Prepared) -> load.Call:
     plan.packages.install()
     gc.enable()
     return load.load(plan.tool)
+
+
+def _record_fork_hooks() -> list[Callable[[], object]]:
+    """What the tool and its packages will ask to have called in a child: workers do so themselves."""
+    hooks: list[Callable[[], object]] = []
+    register = os.register_at_fork
+
+    def record(**wanted: Callable[[], object]) -> None:
+        register(**wanted)
+        if "after_in_child" in wanted:
+            hooks.append(wanted["after_in_child"])
+
+    os.register_at_fork = record  # type: ignore[assignment]  # its signature names each keyword
+    return hooks

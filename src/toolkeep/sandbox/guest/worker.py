@@ -19,11 +19,11 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from . import call_handler, linux, load, persistent_program, rootfs
+from . import call_handler, exception_report, linux, load, persistent_program, rootfs
 
 REQUEST: Final = 3
 REPLY: Final = 4
@@ -41,6 +41,8 @@ _PROXIES: Final = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 
 _READ_BYTES: Final = 1 << 16
 """Bytes read at once: the default capacity of a pipe (pipe(7))."""
+_TWISTER_BYTES: Final = 624 * 4
+"""State of numpy's Mersenne Twister."""
 _SAID_CHARS: Final = 1000
 """Characters of an error's text: escaped, they fit into the 16 KiB that the host reads before a worker is
 ready."""
@@ -229,10 +231,11 @@ def _answer_once(plan: Prepared) -> None:
     _send_message({"ready": True})
     request = _receive()
     if request is not None:
+        exception_report.raise_at_processor_limit()
         _send(call_handler.answer(call, request, _send))
 
 
-def answer_from_template(call: load.Call) -> None:
+def answer_from_template(call: load.Call, fork_hooks: Iterable[Callable[[], object]]) -> None:
     """Handle one request in a fork of a template; it was furnished and confined from outside.
 
     Descriptors 0 and 1 are its pipes, 2 is /dev/null, and there are no others.
@@ -243,19 +246,27 @@ def answer_from_template(call: load.Call) -> None:
     os.dup2(2, 1)
     with contextlib.suppress(OSError):  # Restricted workers have none.
         os.chdir(rootfs.SCRATCH)
-    _reseed_numpy()
+    _renew_random_state()
+    for hook in fork_hooks:
+        with contextlib.suppress(Exception):  # as after any fork
+            hook()
     request = _receive()
     if request is not None:
         _send(call_handler.answer(call, request, _send))
     os._exit(0)
 
 
-def _reseed_numpy() -> None:
-    """Python reseeds `random` after a fork, numpy its own generator not: all workers would draw the same."""
-    seed = getattr(sys.modules.get("numpy.random"), "seed", None)
-    if seed is not None:
-        with contextlib.suppress(Exception):  # whatever a tool has put there
-            seed()
+def _renew_random_state() -> None:
+    """Otherwise all workers of a template would draw the same numbers."""
+    modules = sys.modules
+    with contextlib.suppress(Exception):  # whatever a tool has put there
+        if "random" in modules:
+            modules["random"].seed()
+    with contextlib.suppress(Exception):
+        if "numpy.random" in modules:
+            # As good as `seed()`, at half the page faults.
+            state = modules["numpy"].frombuffer(os.urandom(_TWISTER_BYTES), "uint32")
+            modules["numpy.random"].set_state(("MT19937", state, len(state)))
 
 
 def _receive() -> bytes | None:

@@ -420,11 +420,6 @@ def _scratch_options(limits: dict[str, int]) -> str:
 def _warm(plan: dict[str, Any]) -> None:
     """Do once in the zygote what every worker would do; forks share the memory copy-on-write."""
     sys.dont_write_bytecode = True
-    if not plan["warms"]:
-        return
-    import asyncio  # Half of the start-up time of a worker.
-
-    asyncio.new_event_loop().close()
     sys.path += plan["import_paths"]
     load.Packages(plan["packages"]).install()
     for name in plan["preload"]:
