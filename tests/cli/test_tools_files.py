@@ -105,3 +105,48 @@ def test_mcp_serves_the_tools_of_an_accepted_file(folder: Path) -> None:
 def test_mcp_without_a_terminal_refuses_a_file_that_nobody_accepted(folder: Path) -> None:
     refused = run(folder, "mcp", "tools.py")
     assert (refused.exit_code, "ACODE-TSR-024" in refused.stderr) == (1, True)
+
+
+def accept_project(folder: Path) -> None:
+    shown = json.loads(run(folder, "accept", "--json").stdout)
+    assert run(folder, "accept", "--hash", shown["hash"]).exit_code == 0
+
+
+@pytest.mark.spec("REG-5")
+def test_a_project_names_files_under_tools_which_count_with_their_code_once_accepted(folder: Path) -> None:
+    (folder / ".agent").mkdir()
+    (folder / ".agent" / "config.yml").write_text("tools: [tools.py]\n")
+    words = ("call", "shout", "text=a")
+    assert "Unknown tool" in run(folder, *words).stdout
+    shown = json.loads(run(folder, "accept", "--json").stdout)
+    what = [(effect["kind"], effect["what"]) for effect in shown["effects"]]
+    assert what == [("runs", "the tools of tools.py run, each as it declares itself")]
+    accept_project(folder)
+    assert run(folder, *words).stdout == "A\n"
+    (folder / "voice.py").write_text("def up(text): return 'another'\n")
+    assert "Unknown tool" in run(folder, *words).stdout
+
+
+def test_a_file_under_tools_that_is_gone_or_outside_is_skipped_and_the_rest_stays(folder: Path) -> None:
+    (folder / "project" / ".agent").mkdir(parents=True)
+    (folder / "project" / ".agent" / "config.yml").write_text("tools: [../tools.py, gone.py]\n")
+    accept_project(folder / "project")
+    listed = run(folder / "project", "list", "--json")
+    assert [line[:26] for line in listed.stderr.splitlines()] == ["! skipped 'provider ../too", "! skipped 'provider gone.p"]  # fmt: skip
+    assert len(json.loads(listed.stdout)) > 10
+
+
+@pytest.mark.parametrize("tools", ["[5]", "['a$b.py']", "x.py"])
+def test_what_is_no_list_of_files_under_tools_is_an_error_with_its_place(tools: str, folder: Path) -> None:
+    (folder / ".agent").mkdir()
+    (folder / ".agent" / "config.yml").write_text(f"tools: {tools}\n")
+    refused = run(folder, "list")
+    assert (refused.exit_code, "config.yml:1:" in refused.stderr) == (1, True)
+
+
+def test_the_users_own_configuration_names_files_from_home_and_needs_no_acceptance(folder: Path) -> None:
+    home = Path.home()
+    (home / ".agent").mkdir()
+    (home / ".agent" / "config.yml").write_text(f"tools: [{folder / 'tools.py'}]\n")
+    (folder / "empty").mkdir()
+    assert run(folder / "empty", "call", "shout", "text=a").stdout == "A\n"

@@ -64,7 +64,7 @@ def propose(
     expected = {**(data or {}), "upstreams": {**(upstreams or {}), name: entry}}
     # Names and URLs come from the document: one that broke out of its YAML value would add settings of its
     # own.
-    if _read(after, path) != expected:
+    if parsed(after, path) != expected:
         hint = f"write it by hand, under `upstreams`: {name}: {json.dumps(entry)}"
         raise ImportRefused(
             str(path), "its upstreams are written in a way that cannot be added to", hint=hint
@@ -72,7 +72,8 @@ def propose(
     return Addition(path=path, before=before, after=after, document=path.parent / file_name, content=content)
 
 
-def _read(text: str, path: Path) -> Any:
+def parsed(text: str, path: Path) -> Any:
+    """The data of an edited text; None if it is no YAML any more."""
     try:
         return read_yaml(text.encode(), str(path)).data
     except FileUnreadable:

@@ -90,6 +90,18 @@ class ConfiguredTool(msgspec.Struct, frozen=True, kw_only=True):
     """The accepted SHA-256 of each project file that the file names, by path."""
 
 
+class ConfiguredToolsFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A Python file or module of tools that a file names."""
+
+    name: str
+    root: str
+    """The folder that its path starts from: that of the project, or the user's home."""
+    is_project: bool
+    code: Mapping[str, str]
+    """The accepted SHA-256 of each project file that the configuration names, by path; empty for the user's
+    own file."""
+
+
 class AgentGrant(msgspec.Struct, frozen=True, kw_only=True):
     """The grant of one agent."""
 
@@ -156,6 +168,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store_url: str = ""
     """The PostgreSQL database for definitions and tokens, instead of the state folder."""
     tools: tuple[ConfiguredTool, ...] = ()
+    tools_files: tuple[ConfiguredToolsFile, ...] = ()
     upstreams: Mapping[str, ConfiguredUpstream] = msgspec.field(default_factory=dict)
     """In the order of the files, the user's first."""
     files: tuple[ConfigFile, ...] = ()

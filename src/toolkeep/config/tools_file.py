@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from toolkeep.config.accepted_code import AcceptedCode
 from toolkeep.config.project_code import ABSENT, TOOLS, hash_code, is_path, named_files
+from toolkeep.config.settings import ConfiguredToolsFile
 from toolkeep.errors import FileUnreadable
 from toolkeep.json_values.canonical import canonical_hash
 
@@ -60,7 +62,9 @@ def find_tools_file(name: str, root: Path, *, shown: str = "") -> ToolsFile:
     real_root = Path(os.path.realpath(root))
     if not is_path(name):
         return _of_module(name, real_root)
-    path = Path(os.path.realpath(real_root / name))
+    path = Path(os.path.normpath(real_root / name))
+    if os.path.realpath(path) != str(path):
+        raise FileUnreadable(shown, "is a symlink, or lies behind one; name the real file")
     if not path.is_relative_to(real_root):
         raise FileUnreadable(shown, f"lies outside {real_root}; tools of a project lie inside it")
     if not path.is_file():
@@ -76,6 +80,16 @@ def find_tools_file(name: str, root: Path, *, shown: str = "") -> ToolsFile:
         places=tuple(dict.fromkeys(places)),
         code=code,
     )
+
+
+def find_configured(said: ConfiguredToolsFile) -> ToolsFile:
+    """The file that a configuration names: of the project's with the code that a person accepted."""
+    if said.is_project:
+        return replace(find_tools_file(said.name, Path(said.root)), code=said.code)
+    if not is_path(said.name):
+        return find_tools_file(said.name, Path(said.root))
+    path = Path(os.path.realpath(Path(said.root) / os.path.expanduser(said.name)))  # noqa: PTH111 -- never raises
+    return find_tools_file(str(path), path.parent, shown=said.name)
 
 
 def _of_module(name: str, root: Path) -> ToolsFile:

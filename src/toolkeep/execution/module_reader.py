@@ -117,7 +117,7 @@ def _recipe(code: ToolCode) -> Recipe:
         packages=code.packages,
         limits=ResourceLimits(cpu_s=int(_SECONDS)),
     )
-    return Recipe(zygote=ZygotePlan(level=level, code=code.shown, warms=False), worker=worker)
+    return Recipe(zygote=ZygotePlan(level=level, code=code.shown), worker=worker)
 
 
 _OUR_FRAMES: Final = (f'  File "{OURS}/', '  File "<frozen importlib')

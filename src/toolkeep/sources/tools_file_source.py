@@ -14,6 +14,7 @@ from toolkeep.config.tools_file import ToolsFile
 from toolkeep.errors import DefinitionInvalid, FeatureClosed, FileUnreadable, ToolkeepError
 from toolkeep.execution.module_reader import FoundTool
 from toolkeep.registry.coerce import Offer
+from toolkeep.text.display import visible
 
 Read = Callable[[str, str, tuple[str, ...]], Sequence[FoundTool]]
 """Reads a module, given its shown name, what to import and where its code lies."""
@@ -35,11 +36,15 @@ class ToolsFileProvider:
         """An offer for each tool, with its problems if it has any; raises if the file cannot be read."""
         file = self._file
         code = file.accepted_code()
+        self._check_unchanged(code, "since it was accepted")
         found = self._read(file.shown, file.place, file.places)
         # After reading: calls check the same hashes, so that definitions and code belong together.
-        if changed := code.changed():
-            raise FileUnreadable(file.shown, f"{changed} changed while it was read")
+        self._check_unchanged(code, "while it was read")
         return [self._offer(one, code) for one in found]
+
+    def _check_unchanged(self, code: AcceptedCode, when: str) -> None:
+        if changed := code.changed():
+            raise FileUnreadable(self._file.shown, f"{visible(changed)} changed {when}")
 
     def _offer(self, found: FoundTool, code: AcceptedCode) -> Offer:
         shown, place = self._file.shown, self._file.place
