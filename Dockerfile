@@ -1,19 +1,20 @@
 # A small image in which toolkeep runs as an ordinary user. It is not built in CI: try it before you rely on it.
 #
 #   docker build -t toolkeep .
-#   docker run --rm --security-opt seccomp=unconfined --security-opt apparmor=unconfined toolkeep doctor
+#   docker run --rm toolkeep doctor --profile docker > toolkeep-seccomp.json
+#   docker run --rm --security-opt seccomp=toolkeep-seccomp.json --security-opt apparmor=unconfined toolkeep doctor
 #
 # Both flags are needed for the levels standard, strict and restricted:
-#   seccomp=unconfined   Docker's own filter denies unshare, mount, umount2, pivot_root, setns, open_tree, move_mount,
-#                        mount_setattr and sethostname to whoever is not root with CAP_SYS_ADMIN. A profile of yours
-#                        that permits these does as well. Workers get a filter of their own, narrower than Docker's.
+#   seccomp=FILE         Docker's own filter denies unshare, mount, umount2, pivot_root, setns, open_tree, move_mount,
+#                        mount_setattr and sethostname to whoever is not root with CAP_SYS_ADMIN. The profile permits
+#                        these, and denies what Docker denies. Workers get a narrower filter of their own.
 #   apparmor=unconfined  its profile denies mounts. Without AppArmor on the machine the flag changes nothing. Where the
 #                        machine has SELinux instead: --security-opt label=disable
-# On Ubuntu from 23.10 on, the machine itself must allow user namespaces:
-#   sysctl kernel.apparmor_restrict_unprivileged_userns=0
+# On Ubuntu from 23.10 on, install the AppArmor profile of `toolkeep doctor --profile apparmor` on the machine, and use
+# it for the container: --security-opt apparmor=toolkeep
 #
 # `toolkeep doctor --attack` needs a /proc of its own, and so one flag more:
-#   docker run --rm --security-opt seccomp=unconfined --security-opt apparmor=unconfined \
+#   docker run --rm --security-opt seccomp=toolkeep-seccomp.json --security-opt apparmor=unconfined \
 #       --security-opt systempaths=unconfined toolkeep doctor --attack
 #
 # Not needed: --privileged, --cap-add, root. --cap-drop ALL and --security-opt no-new-privileges change nothing for

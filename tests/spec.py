@@ -35,11 +35,9 @@ IDS = [
 ]
 
 NOT_YET = {
-    "DEF-14": "functions have a context, and no dependencies yet",
     "TLS-4": "writes are not kept yet",
     "MCP-4": "tools of upstreams alone pass through",
     **{f"SCL-{n}": "there is one machine so far" for n in range(1, 6)},
-    "DOC-2": "the pages are read as they are; no site is built",
     "IDN-1": "tokens are the server's own",
     "IDN-2": "people sign in by a link or a token of the server's own",
     **{f"FLO-{n}": "each call is guarded alone so far" for n in range(1, 9)},

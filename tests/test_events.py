@@ -33,7 +33,7 @@ ONE, TWO = StartUpBegan(providers=("core",)), ToolUnregistered(tool_name="read_f
 
 def example(event: type[Event]) -> Event:
     """One event of a class, with something in each field."""
-    refusal = unknown_tool("made_up", [], correlation_id="c-1")
+    refusal = unknown_tool("made_up", {}, correlation_id="c-1")
     by_type: dict[Any, Any] = {
         str: "word",
         int: 3,

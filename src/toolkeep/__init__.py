@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from toolkeep.approval.question import Answer, AnswerRefused, Question
     from toolkeep.approval.question_text import preview_answer, render_question
     from toolkeep.audit.receipt import verify_receipt
+    from toolkeep.authoring.dependencies import Depends
     from toolkeep.authoring.function_tool import FunctionTool
     from toolkeep.authoring.lint_rules import lint_definition
     from toolkeep.authoring.tool_decorator import tool
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     )
     from toolkeep.errors import ArgumentsRefused, Code, DefinitionError, ToolkeepError
     from toolkeep.json_values.canonical import canonical_hash
+    from toolkeep.keep.hooks import HookCall
     from toolkeep.keep.keep import Keep
     from toolkeep.keep.open import open_keep
     from toolkeep.limits import CallLimits, Limits
@@ -57,8 +59,10 @@ _HOMES = {
     "Content": "definitions.parameter_marks",
     "Danger": "definitions.vocabulary",
     "DefinitionError": "errors",
+    "Depends": "authoring.dependencies",
     "Determinism": "definitions.vocabulary",
     "FunctionTool": "authoring.function_tool",
+    "HookCall": "keep.hooks",
     "HttpSource": "sources.http_source",
     "InvokeResult": "definitions.tool_context",
     "Isolation": "definitions.vocabulary",
@@ -111,10 +115,12 @@ __all__ = [
     "Content",
     "Danger",
     "DefinitionError",
+    "Depends",
     "Determinism",
     "ElicitationAnswer",
     "ElicitationRequest",
     "FunctionTool",
+    "HookCall",
     "HttpSource",
     "InvokeResult",
     "Isolation",

@@ -8,8 +8,9 @@ was not authorized. Any stage may return a `Refusal`.
 """
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, final
 
 import msgspec
@@ -49,6 +50,7 @@ class RegisteredTool(msgspec.Struct, frozen=True, eq=False):
     suspicion: str = ""
     """Suspicious text in an imported definition (prompt injection) that a person should review first."""
     compile_ms: float = 0.0
+    """Processor time of its admission."""
     may_write: bool = True
     """Whether a call may have write effects; undeclared effects count as writes (DEF-7)."""
     effect_names: tuple[str, ...] | None = None
@@ -398,6 +400,7 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_OPTIONS = CallOptions()
+NO_DATA: Mapping[str, Any] = MappingProxyType({})
 
 Progress = Callable[[float, float | None, str], None]
 """Progress callback: done, total, message."""
@@ -416,6 +419,12 @@ class ToolCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     session: str = ""
     correlation_id: str = ""
     options: CallOptions = NO_OPTIONS
+    data: Mapping[str, Any] = NO_DATA
+    """Per-call data of the host, for the tool's context alone; no model chooses or sees it (DEF-14)."""
+    data_hash: str = ""
+    """HMAC of the data; empty if there is none."""
+    argument_hash_before: str = ""
+    """Hash of the arguments that hooks of the host were given; empty if there was no hook (EXE-1)."""
     on_progress: Progress | None = None
     on_output: Output | None = None
     began_ns: int = 0
@@ -504,6 +513,10 @@ class TouchedThing(NamedThing, Protocol):
     def root(self) -> str:
         """The granted scope that contains it."""
 
+    @property
+    def hosts(self) -> tuple[Any, ...]:
+        """For a host, what of the grants the call may reach: a `HostScope` each."""
+
     def check_unchanged(self) -> None:
         """Raise if it was replaced since it was resolved (TOCTOU)."""
 
@@ -583,6 +596,24 @@ class RecordedCall(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Whether its arguments are stored beside the log."""
 
 
+class ResourceUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run of a tool took, as measured from outside it (EXE-2); None where that is not known."""
+
+    wall_ms: float
+    cpu_ms: float | None = None
+    """Processor time: of its thread in process, of its worker with the set-up otherwise."""
+    peak_memory_bytes: int | None = None
+    """Peak resident memory of its worker."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Serialize to JSON data."""
+        return {
+            "wall_ms": self.wall_ms,
+            "cpu_ms": self.cpu_ms,
+            "peak_memory_bytes": self.peak_memory_bytes,
+        }
+
+
 class RawOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Raw output of a tool, not yet validated."""
 
@@ -592,6 +623,7 @@ class RawOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     execute_ms: float
     is_cached: bool = False
     enforced: tuple[str, ...] = ()
+    resource_use: ResourceUse | None = None
 
 
 class CheckedOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -602,6 +634,8 @@ class CheckedOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     body: bytes
     """Canonical JSON, or the bytes themselves."""
     hash: str
+    unchanged: Any = None
+    """The value before normalization, as data that shares no object with the tool's; None if not known."""
 
 
 class Truncation(msgspec.Struct, frozen=True, kw_only=True):
@@ -647,6 +681,13 @@ class ToolResult(msgspec.Struct, frozen=True, eq=False):
     correlation_id: str = ""
     conversation_id: str = ""
     session_id: str = ""
+    resource_use: ResourceUse | None = None
+    """What the run took; None if the tool was not run here."""
+    raw: Any = None
+    """The value as the tool gave it, before normalization: `12.0` stays a float, keys keep their order.
+
+    None if there is no value, or only a part of it, or if it comes from the cache or an earlier call.
+    """
     leaf: int | None = None
     """Log index of its last record; None until it is durable."""
 
@@ -693,6 +734,7 @@ class ToolResult(msgspec.Struct, frozen=True, eq=False):
             "is_repeated": self.is_repeated,
             "execute_ms": self.execute_ms,
             "total_ms": self.total_ms,
+            "resource_use": self.resource_use.to_dict() if self.resource_use else None,
             "version": self.version,
             "definition_hash": self.definition_hash,
             "argument_hash": self.argument_hash,

@@ -174,6 +174,8 @@ class Code(StrEnum):
     NOT_FROM_PAGE = "ACODE-TSR-086"
     UPSTREAM_SIGN_IN = "ACODE-TSR-087"
     OUTCOME_NOT_RECORDED = "ACODE-TSR-088"
+    HOOK_REFUSED = "ACODE-TSR-089"
+    RESULT_WITHHELD = "ACODE-TSR-090"
 
 
 FAILURES: Final = frozenset(
@@ -184,6 +186,7 @@ FAILURES: Final = frozenset(
         Code.OUTPUT_INVALID,
         Code.OUTPUT_TOO_BIG,
         Code.OUTCOME_NOT_RECORDED,
+        Code.RESULT_WITHHELD,
     }
 )
 """The tool was run, but there is no result."""
@@ -231,6 +234,8 @@ TITLES: Final[dict[Code, str]] = {
     Code.OUTCOME_UNKNOWN: "outcome unknown",
     Code.NOT_RECORDED: "call could not be recorded",
     Code.OUTCOME_NOT_RECORDED: "the tool ran, its outcome could not be recorded",
+    Code.HOOK_REFUSED: "refused by a hook",
+    Code.RESULT_WITHHELD: "the tool ran, a hook withheld its result",
     Code.NOT_PENDING: "no such pending call",
     Code.OPTION_REFUSED: "option refused",
     Code.POLICIES_INVALID: "policies cannot be used",

@@ -282,6 +282,8 @@ class HostContacted(Event, frozen=True, kw_only=True):
     port: int
     sent_bytes: int
     received_bytes: int
+    is_private: bool = False
+    """Whether the host has a private or loopback address."""
     correlation_id: str
 
 

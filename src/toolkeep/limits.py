@@ -435,6 +435,8 @@ class CallLimits:
     burst: float = 100.0
     failures_in_a_row: int = 5
     suspended_s: float = 30.0
+    hook_s: float = 5.0
+    """Deadline of one hook of the host."""
 
 
 DEFAULT_CALL_LIMITS: Final = CallLimits()

@@ -109,7 +109,7 @@ def test_a_name_that_leads_to_something_else_is_not_registered() -> None:
 
 
 def test_a_bare_function_that_wants_models_is_not_registered() -> None:
-    why = "'measure' in its module is the bare function, which gets no models"
+    why = "'measure' in its module is the bare function, which gets no models or dependencies"
     assert why_not(strict(shelf.measure)) == why
 
 

@@ -13,8 +13,21 @@ from pydantic import AfterValidator, BaseModel, Field, field_validator
 from typing_extensions import TypedDict
 
 from tests.definitions.examples import fields_of
-from toolkeep import Code, Danger, FunctionTool, Secret, SideEffect, ToolContext, ToolFailed, Touches, tool
+from toolkeep import (
+    Code,
+    Danger,
+    Depends,
+    FunctionTool,
+    Keep,
+    Secret,
+    SideEffect,
+    ToolContext,
+    ToolFailed,
+    Touches,
+    tool,
+)
 from toolkeep.authoring.tool_decorator import ToolFields
+from toolkeep.definitions.parameter import ANY_TYPE
 from toolkeep.definitions.tool import KEYS
 from toolkeep.definitions.vocabulary import ResultType
 from toolkeep.errors import DefinitionInvalid
@@ -444,8 +457,7 @@ def test_everything_that_is_wrong_comes_at_once() -> None:
         ("description", "is blank"),
         ("parameters/properties/a", "is positional-only"),
         ("parameters/properties/b", "has no annotation"),
-        ("parameters/properties/rest", "*args and **kwargs have no schema"),
-        ("parameters/properties/more", "*args and **kwargs have no schema"),
+        ("parameters/properties/rest", "*args has no schema"),
         ("parameters/properties/c", "its default does not fit its annotation"),
     ]
 
@@ -645,3 +657,63 @@ def test_a_function_of_a_class_says_how_its_method_becomes_a_tool() -> None:
         "belongs to a method, which has no object here",
     )
     assert tool(Shop().count)(what="two") == 3
+
+
+@pytest.mark.spec("DEF-9")
+def test_any_is_a_free_value() -> None:
+    @tool(effects="none")
+    def keep_it(value: Any, other: Annotated[Any, Field(description="Else.")] = None) -> str:
+        """Keep it."""
+        return repr(value)
+
+    assert parameters_of(keep_it)["properties"] == {
+        "value": {"type": list(ANY_TYPE)},
+        "other": {"type": list(ANY_TYPE), "description": "Else.", "default": None},
+    }
+    with Keep() as keep:
+        keep.register(keep_it)
+        for value in (1, "a", None, [{"b": 2.5}]):
+            assert keep.call_sync("keep_it", {"value": value}).value == repr(value)
+
+
+def shop() -> str:
+    return "the shop"
+
+
+@tool(effects="none")
+def label(
+    book: str, context: ToolContext, place: Annotated[str, Depends(shop)], **points: Point
+) -> list[Any]:
+    """Label a book."""
+    return [book, place, {name: [type(point).__name__, point.x] for name, point in points.items()}]
+
+
+def test_keyword_arguments_are_an_open_map_of_their_type() -> None:
+    schema = parameters_of(label)
+    assert list(schema["properties"]) == ["book"]
+    assert schema["additionalProperties"] == {"$ref": "#/$defs/Point"}
+    with Keep() as keep:
+        keep.register(label)
+        result = keep.call_sync("label", {"book": "a", "points": {"x": 1}, "b": {"x": 2}})
+        assert result.value == ["a", "the shop", {"points": ["Point", 1], "b": ["Point", 2]}], result.text
+        assert keep.call_sync("label", {"book": "a", "b": 1}).code is Code.WRONG_TYPE
+
+
+@pytest.mark.spec("DEF-14")
+@pytest.mark.parametrize("name", ["place", "context"])
+def test_keyword_arguments_take_nothing_that_only_the_host_gives(name: str) -> None:
+    with Keep() as keep:
+        keep.register(label)
+        assert keep.call_sync("label", {"book": "a", name: {"x": 1}}).code is Code.CONSTRAINT
+
+
+def test_any_keyword_arguments_are_data() -> None:
+    @tool(effects="none")
+    def gather(**values: Any) -> Any:
+        """Gather."""
+        return values
+
+    assert parameters_of(gather)["additionalProperties"] is True
+    with Keep() as keep:
+        keep.register(gather)
+        assert keep.call_sync("gather", {"a": 1, "self": [2]}).value == {"a": 1, "self": [2]}

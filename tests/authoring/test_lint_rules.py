@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.definitions.examples import made, with_properties
+from tests.definitions.examples import made, made_elsewhere, with_properties
 from toolkeep.authoring.lint_rules import lint_definition
+from toolkeep.definitions.parameter import ANY_TYPE
 
 pytestmark = pytest.mark.spec("DEF-13")
 
@@ -40,8 +41,16 @@ def test_a_tool_that_declares_neither_danger_nor_effects_is_told_the_line() -> N
     assert lint_definition(made(danger="low")) == []
 
 
+def test_a_free_map_and_a_free_value_are_found() -> None:
+    free = {"type": list(ANY_TYPE), "description": "Anything."}
+    assert found_in(any_value=free) == [("free-value", "parameters/properties/any_value")]
+    bare = {"type": "object", "description": "Anything."}
+    assert found_in(bare=bare) == [("free-map", "parameters/properties/bare")]
+    assert found_in(open_map={**bare, "additionalProperties": True}) == []
+
+
 def test_a_tool_without_description_is_found() -> None:
-    assert found(made(description=" ")) == [("no-description", "description")]
+    assert found(made_elsewhere(description=" ")) == [("no-description", "description")]
 
 
 def test_parameters_without_required_are_found() -> None:

@@ -123,7 +123,7 @@ OTHERS: list[tuple[str, dict[str, Any], str, str]] = [
     ("run_command", {"command": "cat text", "working_directory": "text"}, FAILED, "'text' is no folder"),
     ("http_fetch", {"url": "ftp://books.example/"}, "ACODE-TSR-005", "pattern"),
     ("http_fetch", {"url": "http://books.example/"}, REFUSED, "does not hold net.read of 'books.example'"),
-    ("http_fetch", {"url": "http://10.0.0.1/"}, FAILED, "is not a public address"),
+    ("http_fetch", {"url": "http://10.0.0.1/"}, REFUSED, "does not hold net.read of '10.0.0.1'"),
     ("web_search", {"query": "dune"}, FAILED, "No search engine is configured"),
     ("git_push", {}, FAILED, "is not the top folder of a git repository"),
 ]
@@ -177,7 +177,7 @@ def answers(tree: Path) -> list[ToolResult]:
     async def main() -> list[ToolResult]:
         async with open_keep(project=tree, approver=agree) as keep:
             programs = ("/usr/bin/git", "cat", "sleep")
-            places = ("fs.read:.", "fs.write:.", "net.read:10.0.0.1")
+            places = ("fs.read:.", "fs.write:.", "net.read:0.0.0.0/0")
             kinds = ("filesystem.read", "filesystem.write", "system.run", "vcs.read", "vcs.write")
             keep.declare_agent(
                 "ada",

@@ -223,6 +223,52 @@ def test_a_planted_program_is_not_started(keep: Keep, work: Path) -> None:
     assert not (work / "marker").exists()
 
 
+READERS = ("git_status", "git_diff", "git_log")
+
+
+def test_the_default_agent_looks_at_a_repository_without_a_spawn_grant(work: Path) -> None:
+    git("init", "-q", "-b", "main", ".")
+    git("add", "src/a.py")
+    git("commit", "-q", "-m", "First")
+    planted = work / "planted.sh"
+    planted.write_text(f"#!/bin/sh\necho x > {work}/marker\n")
+    planted.chmod(0o755)
+    git("config", "core.fsmonitor", str(planted))
+    git("config", "diff.external", str(planted))
+    with open_keep() as keep:
+        results = [call(keep, name, agent="local") for name in READERS]
+        assert [result.ok for result in results] == [True] * 3, [result.text for result in results]
+        assert results[2].value.endswith(" a: First\n")
+        assert call(keep, "run_command", agent="local", command="git log").code is Code.NOT_PERMITTED
+    assert not (work / "marker").exists()
+
+
+def test_a_repository_leads_git_to_no_folder_that_is_not_granted(work: Path, tmp_path: Path) -> None:
+    """By a file in the place of .git, by borrowed objects, an included configuration or another work tree."""
+    outside = tmp_path / "outside"
+    git("init", "-q", "-b", "main", str(outside))
+    (outside / "loot").write_text("loot\n")
+    git("-C", str(outside), "add", "loot")
+    git("-C", str(outside), "commit", "-q", "-m", "The loot")
+    commit = subprocess.run(
+        ["git", "-C", outside, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    (work / "linked").mkdir()
+    (work / "linked" / ".git").write_text(f"gitdir: {outside}/.git\n")
+    git("init", "-q", "-b", "main", "borrowing")
+    (work / "borrowing/.git/objects/info/alternates").write_text(f"{outside}/.git/objects\n")
+    (work / "borrowing/.git/refs/heads/main").write_text(f"{commit}\n")
+    git("init", "-q", "-b", "main", "including")
+    (work / "including/.git/config").write_text(
+        f"[include]\npath = {tmp_path}/secret\n[core]\nworktree = {outside}\n"
+    )
+    with open_keep() as keep:
+        for name in READERS:
+            for folder in ("linked", "borrowing", "including"):
+                said = call(keep, name, agent="local", path=folder).text
+                assert "loot" not in said, (name, folder, said)
+
+
 def test_a_file_that_git_would_change_on_its_way_in_is_not_committed(keep: Keep, work: Path) -> None:
     git("init", "-q", ".")
     (work / ".gitattributes").write_text("*.bin filter=lfs\n")

@@ -5,6 +5,7 @@ import functools
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ def message(result: ToolResult) -> str:
 def steady(result: ToolResult) -> dict[str, Any]:
     """A result as data, without what differs from call to call."""
     data = result.to_dict()
-    for name in ("call_id", "execute_ms", "total_ms"):
+    for name in ("call_id", "execute_ms", "total_ms", "resource_use"):
         data.pop(name)
     if data["decision"]:
         data["decision"].pop("decided_at")
@@ -1256,3 +1257,44 @@ def test_a_tool_with_a_secret_parameter_is_never_cached() -> None:
 
     keep = keep_with(measure)
     assert [call(keep, "measure", {"key": SECRET}).is_cached for _ in range(2)] == [False, False]
+
+
+@pytest.mark.spec("EXE-2", "EXE-3")
+def test_the_raw_output_keeps_what_normalization_changes_and_shares_nothing_with_the_tool() -> None:
+    kept = {"b": 12.0, "a": [1]}
+    result = given(kept)
+    assert (json.dumps(result.value), json.dumps(result.raw)) == (
+        '{"a": [1], "b": 12}',
+        '{"b": 12.0, "a": [1]}',
+    )
+    kept["a"] = []
+    assert result.raw["a"] == [1]
+
+
+@pytest.mark.spec("EXE-2")
+def test_the_raw_output_is_no_way_around_the_size_limit() -> None:
+    result = given("x" * 5000, constraints={"max_output_size": 1024})
+    assert result.truncation is not None
+    assert result.raw is None
+
+
+@pytest.mark.spec("EXE-2")
+def test_a_result_says_what_the_run_took_also_if_it_failed() -> None:
+    @tool(side_effects=["None"])
+    def work(fails: bool) -> int:
+        """Take ten milliseconds of processor time."""
+        until = time.thread_time() + 0.01
+        while time.thread_time() < until:
+            pass
+        if fails:
+            raise ValueError
+        return 1
+
+    for fails in (False, True):
+        result = call(keep_with(work), "work", {"fails": fails})
+        assert result.ok is not fails
+        assert result.resource_use is not None
+        assert result.resource_use.cpu_ms is not None
+        assert result.resource_use.cpu_ms >= 10
+        assert result.resource_use.wall_ms >= 10
+    assert call(keep_with(work), "work", {"fails": 1}).resource_use is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolkeep import Keep, open_keep, tool
+from toolkeep import Code, Keep, open_keep, tool
 from toolkeep.errors import NotRecorded
 
 pytestmark = pytest.mark.spec("AUD-4")
@@ -75,3 +75,16 @@ def test_what_cannot_be_replayed_is_said(
             asyncio.run(keep.replay(first.call_id))
         with pytest.raises(NotRecorded):
             asyncio.run(keep.replay("no-such-call"))
+
+
+@pytest.mark.spec("TLS-2")
+def test_reading_a_file_is_replayed_and_a_changed_file_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    with open_keep(project=tmp_path) as keep:
+        keep.declare_agent("ada", capabilities=[f"fs.read:{tmp_path}"], permissions=["tool.filesystem.read"])
+        first = keep.call_sync("read_file", {"path": str(tmp_path / "a.txt")}, agent="ada")
+        if first.code is Code.ISOLATION_UNAVAILABLE:
+            pytest.skip("this machine does not give strict")
+        assert asyncio.run(keep.replay(first.call_id, agent="ada")).is_same
+        (tmp_path / "a.txt").write_text("two")
+        assert not asyncio.run(keep.replay(first.call_id, agent="ada")).is_same

@@ -1,6 +1,9 @@
 """`toolkeep add openapi`: the change is shown first, and nothing answers before it is accepted."""
 
 import json
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -130,17 +133,26 @@ def test_a_document_that_changes_after_acceptance_does_not_count(tmp_path: Path)
     assert open_keep(project=tmp_path).start_up.held_back
 
 
-def test_a_url_in_a_private_network_is_not_fetched(tmp_path: Path) -> None:
+@pytest.mark.spec("SBX-4")
+def test_a_typed_loopback_address_is_fetched_and_a_name_that_leads_there_is_not(tmp_path: Path) -> None:
     from tests.cli.upstreams import toolkeep
 
-    result = toolkeep(tmp_path, "add", "openapi", "http://127.0.0.1:9/openapi.json", "--yes")
-    assert (result.exit_code, "is not a public address" in result.stderr) == (1, True)
+    (tmp_path / "shop.json").write_text(json.dumps(DOCUMENT))
+    serve = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        fetched = toolkeep(tmp_path, "add", "openapi", f"http://127.0.0.1:{port}/shop.json", "--yes")
+        led = toolkeep(tmp_path, "add", "openapi", f"http://localhost:{port}/shop.json", "--yes")
+        server.shutdown()
+    assert fetched.exit_code == 0, fetched.stderr
+    assert (led.exit_code, "does not lead to public addresses alone" in led.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("server", "next_step"),
     [
-        ("http://127.0.0.1:9/mcp", "a server of this machine is added as a program: -- COMMAND"),
+        ("http://127.0.0.1:9/mcp", "its address and port, such as http://127.0.0.1:8080/mcp"),
         ("ftp://shop.example/mcp", "name a program that is there, or an address that begins with https://"),
         ("no-such-program", "name a program that is there, or an address that begins with https://"),
         ("server.py", "write ./server.py for the file of the project"),

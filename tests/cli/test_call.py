@@ -256,12 +256,12 @@ tool_registry:
       description: Find a book.
       version: 1.0.0
       side_effects: [NetRead]
-      capabilities: ["net.read:10.9.8.7"]
+      capabilities: ["net.read:localhost"]
       parameters: {type: object, properties: {}}
-      run: {http: {url: "http://10.9.8.7/", method: GET}}
+      run: {http: {url: "http://localhost/", method: GET}}
 agents:
   operator:
-    capabilities: ["net.read:10.9.8.7"]
+    capabilities: ["net.read:localhost"]
 """
 
 
@@ -273,5 +273,5 @@ def test_what_was_denied_is_printed_for_the_operator_alone(options: tuple[str, .
     output, errors = called.communicate(timeout=60)
     assert called.returncode == 1
     told = str(json.loads(output)["error"]) if options else output
-    assert ("find_book" in told, "10.9.8.7" in told, "Denied" in output) == (True, False, False), output
-    assert "Denied: host 10.9.8.7\n" in errors
+    assert ("find_book" in told, "localhost" in told, "Denied" in output) == (True, False, False), output
+    assert "Denied: host localhost\n" in errors

@@ -16,6 +16,7 @@ from toolkeep.cli.main import cli
 from toolkeep.escape_suite.attempt_catalog import KINDS, declared
 from toolkeep.escape_suite.expected import levels_of
 from toolkeep.escape_suite.suite import CONTROL, KindRuns, Run, Tell
+from toolkeep.sandbox.isolation_cure import MachineFacts
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
 from toolkeep.sandbox.kernel_probe import Finding, Findings, probe
 from toolkeep.sandbox.plan import ORDINARY_ID
@@ -144,20 +145,14 @@ Persistent programs: those of a server are listed at its GET /v1/programs, not h
 Mechanisms
   ✗ user-namespace
       it is not here
-      hint: allow user namespaces: sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone=1 or \
-kernel.apparmor_restrict_unprivileged_userns=0
   ✗ pid-namespace
       it is not here
-      hint: allow user namespaces, and raise user.max_pid_namespaces if it is 0
   ✗ mount-namespace
       it is not here
-      hint: allow mounts in user namespaces, and use Linux 5.12 or later
   ✗ network-namespace
       it is not here
-      hint: allow user namespaces, and raise user.max_net_namespaces if it is 0
   ✗ ipc-namespace
       it is not here
-      hint: allow user namespaces, and raise user.max_ipc_namespaces if it is 0
   ✓ landlock
   ✓ landlock-ports
   ✓ seccomp
@@ -189,6 +184,10 @@ Levels
       no ipc-closed without network-namespace, ipc-namespace
       no net-closed without network-namespace
       no tree-kill without user-namespace, pid-namespace
+
+Why: AppArmor denies user namespaces to programs without a profile
+Cure: toolkeep doctor --profile apparmor | sudo tee /etc/apparmor.d/toolkeep >/dev/null && \
+sudo apparmor_parser --replace /etc/apparmor.d/toolkeep
 """
 
 
@@ -199,7 +198,8 @@ def machine_without(absent: Collection[Mechanism]) -> Findings:
             if mechanism in absent
             else Finding(mechanism, works=True)
             for mechanism in Mechanism
-        )
+        ),
+        machine=MachineFacts(has_apparmor_restriction=True),
     )
 
 
@@ -264,6 +264,7 @@ def test_as_json_it_names_every_mechanism_and_every_level(monkeypatch: pytest.Mo
         "tree_bound": "memory-cgroup",
         "has_hosts": True,
         "template_failure": "strict is not available",
+        "cure": {"cause": "this kernel lacks landlock", "remedy": remedy},
         "mechanisms": [
             {"name": "landlock", "works": False, "reason": "it is not here", "remedy": remedy}
             if mechanism is Mechanism.LANDLOCK

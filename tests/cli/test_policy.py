@@ -370,7 +370,8 @@ def test_a_call_that_is_allowed_is_explained() -> None:
         "✓ writer may make this call of fetch_page\n"
         "  permitted by all\n"
         "\nIt would touch:\n"
-        "  net.read of docs.example.org (/url): held as net.read:docs.example.org\n"
+        "  net.read of docs.example.org (/url): held as net.read:docs.example.org, "
+        "which leads to public addresses alone\n"
         "\nWhat the policies say of it, each by itself:\n"
         "  permit 'all' (<home>/.agent/policies/main.cedar:1:1) holds\n"
         "  forbid 'known-hosts' (<home>/.agent/policies/main.cedar:4:1) does not hold\n"
@@ -393,7 +394,7 @@ def test_everything_that_would_have_to_change_is_said_at_once() -> None:
         "  forbid 'toolkeep.permissions' (toolkeep itself) holds: the agent lacks a permission that the tool"
         " requires\n"
         "\nWhat would have to change:\n"
-        "  - grant writer fs.write:./out/a.txt (in config.yml, agents: writer: capabilities)\n"
+        "  - grant writer fs.write:./out (in config.yml, agents: writer: capabilities)\n"
         "  - policy 'no' (<home>/.agent/policies/main.cedar:1:1) forbids it: not today; call otherwise, or"
         " change it\n"
         "  - give writer the permission tool.filesystem.write (in config.yml, agents: writer: permissions)\n"
@@ -514,16 +515,54 @@ def test_arguments_come_from_standard_input_too() -> None:
         ),
         (
             ("fetch_page", '{"url": "https://docs.example.org"}'),
-            (
-                "grant operator net.read:docs.example.org (in config.yml, agents: operator: capabilities; with it"
-                " all else that it should hold, for the defaults end there)"
-            ),
+            "grant operator net.read:docs.example.org (in config.yml, agents: operator: capabilities)",
         ),
     ],
 )
 def test_one_thing_stands_in_the_way(arguments: tuple[str, ...], change: str) -> None:
     status, told = data("policy", "explain", *arguments, has=files(ALL))
     assert (status, told["allowed"], told["changes"]) == (1, False, [change])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ("write_file", '{"path": "a.txt", "content": "x"}'),
+            (
+                'agents: {"operator": {inherit: defaults, capabilities: ["fs.write:."], '
+                'permissions: ["tool.filesystem.write"]}}'
+            ),
+        ),
+        (
+            ("fetch_page", '{"url": "http://127.0.0.1/"}'),
+            'agents: {"operator": {inherit: defaults, capabilities: ["net.read:127.0.0.1:80"]}}',
+        ),
+        (
+            ("fetch_page", '{"url": "http://10.1.2.3:8443/"}', "--agent", "writer"),
+            'agents: "writer": add to capabilities: ["net.read:10.1.2.3:8443"]',
+        ),
+        (("fetch_page", '{"url": "http://169.254.169.254/"}'), ""),
+        (("fetch_page", '{"url": "http://[::ffff:100.100.100.200]/"}'), ""),
+    ],
+)
+def test_the_line_that_grants_what_is_lacking_is_said(arguments: tuple[str, ...], line: str) -> None:
+    told = data("policy", "explain", *arguments, has=files(ALL))[1]
+    assert told["line"] == line
+
+
+@pytest.mark.spec("SBX-4")
+def test_an_address_that_no_grant_allows_is_told_as_such() -> None:
+    told = data("policy", "explain", "fetch_page", '{"url": "http://2852039166/"}', has=files(ALL))[1]
+    assert told["changes"] == ["nothing can permit this: the address is link-local"]
+
+
+def test_where_a_name_may_lead_is_told() -> None:
+    config = CONFIG.replace("net.read:docs.example.org", "net.read:docs.example.org=10.0.0.0/8")
+    call = ("policy", "explain", "fetch_page", '{"url": "https://docs.example.org/"}', "--agent", "writer")
+    assert "held as net.read:docs.example.org=10.0.0.0/8, which leads to 10.0.0.0/8 addresses alone" in shown(
+        *call, has=files(ALL, config=config)
+    )
 
 
 def test_a_hidden_tool_is_explained_to_the_operator_alone() -> None:
@@ -577,6 +616,7 @@ def test_an_explanation_as_json() -> None:
                     "grant": "docs.example.org",
                     "objections": [],
                     "held_down": [],
+                    "leads_to": ["public"],
                 }
             ],
             "policies": [
@@ -603,6 +643,7 @@ def test_an_explanation_as_json() -> None:
             ],
             "asks": {"why": [], "acts": 0, "earlier": "", "spared_by": []},
             "changes": [],
+            "line": "",
         },
     )
 

@@ -8,28 +8,20 @@ import pytest
 from click.testing import CliRunner
 
 from toolkeep.cli.main import cli
-from toolkeep.cli.serve import _link_command
-
-
-@pytest.mark.parametrize(
-    ("public", "command"),
-    [
-        ("http://127.0.0.1:8765", "toolkeep token link"),
-        ("http://127.0.0.1:9000", "toolkeep token link --address http://127.0.0.1:9000"),
-        ("https://keep.example.org", "toolkeep token link --address https://keep.example.org"),
-    ],
-)
-def test_the_link_is_made_for_where_the_server_is(public: str, command: str) -> None:
-    assert _link_command(public) == command
+from toolkeep.keep.open import open_state
+from toolkeep.storage.running_servers import running_servers
 
 
 def test_it_works_in_the_project_and_says_where_it_serves_in_one_line_of_json(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     worked_in: list[Path] = []
+    listed: list[list[str]] = []
 
     def serve(*_: object, begun: Callable[[], None]) -> None:
         worked_in.append(Path.cwd())
+        state = open_state(tmp_path)
+        listed.append(running_servers(state.folder) if state else [])
         begun()
 
     monkeypatch.setattr(
@@ -37,4 +29,6 @@ def test_it_works_in_the_project_and_says_where_it_serves_in_one_line_of_json(
     )
     done = CliRunner().invoke(cli, ["serve", "--port", "0", "--json", "--project", str(tmp_path)])
     assert (done.exit_code, worked_in) == (0, [tmp_path])
-    assert list(json.loads(*done.stdout.splitlines())) == ["address"]
+    said = json.loads(*done.stdout.splitlines())
+    assert (list(said), listed) == (["address"], [[said["address"]]])
+    assert not list(Path.home().rglob("servers/*"))

@@ -111,7 +111,20 @@ def test_a_link_signs_in_once_and_is_alone_on_standard_output() -> None:
     assert code not in made.stderr
     codes = FileSignInCodes(state.folder)
     assert [codes.use(code), codes.use(code)] == [True, False]
-    assert codes.use(data("token", "link")["link"].partition("#")[2])
+
+
+@pytest.mark.spec("WEB-2")
+def test_without_an_address_a_link_leads_to_the_server_that_runs_for_this_project() -> None:
+    from toolkeep.keep.open import open_state
+    from toolkeep.storage.running_servers import announced
+
+    state = open_state(project_folder())
+    assert state is not None
+    with announced(state.folder, "http://127.0.0.1:9123"):
+        assert data("token", "link")["link"].startswith("http://127.0.0.1:9123/ui/sign-in#")
+    refused = run("token", "link", status=1)
+    assert refused.stdout == ""
+    assert "no server runs for this project" in refused.stderr
 
 
 def test_a_link_is_one_of_the_web() -> None:

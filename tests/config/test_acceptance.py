@@ -67,6 +67,7 @@ EFFECTS = [
     pytest.param("", registry("providers: [acme]"), [("runs", "provider 'acme' runs its code in this process", "2:15")], id="provider"),
     pytest.param("", "agents:\n  ada:\n    capabilities: [fs.read:., net.read]\n", [("grants", "agent 'ada' may call tools", "2:3"), ("grants", "agent 'ada' holds fs.read:.", "3:20"), ("grants", "agent 'ada' holds net.read", "3:31")], id="capability"),
     pytest.param("", "agents:\n  ada: {description: Ada}\n", [("grants", "agent 'ada' may call tools", "2:3")], id="agent"),
+    pytest.param("", "agents:\n  ada: {inherit: defaults}\n", [("grants", "agent 'ada' may call tools", "2:3"), ("grants", "agent 'ada' holds the defaults: fs.read:., tool.filesystem.read, tool.knowledge.read, tool.vcs.read", "2:9")], id="defaults"),
     pytest.param("", "agents:\n  a/b~c:\n    permissions: [tool.api.call]\n", [("grants", "agent 'a/b~c' may call tools", "2:3"), ("grants", "agent 'a/b~c' holds tool.api.call", "3:19")], id="permission_of_an_agent"),
     pytest.param("", "audit:\n  checkpoint_file: /etc/x\n", [("grants", "checkpoints of the log go to /etc/x", "2:3")], id="checkpoints"),
     pytest.param("", "permissions: [mail]\n", [("grants", "permission mail exists", "1:15")], id="permission"),

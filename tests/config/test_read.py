@@ -45,6 +45,10 @@ def test_the_seeds_own_example_is_read() -> None:
     assert [tool.name for tool in settings.tools] == ["my_custom_tool"]
 
 
+WITH_DEFAULTS = AgentGrant(
+    capabilities=(Capability("fs.read", "."), Capability("fs.write", ".")),
+    permissions=("tool.filesystem.read", "tool.knowledge.read", "tool.vcs.read", "tool.filesystem.write"),
+)
 ADA = AgentGrant(
     description="Reads", capabilities=(Capability("fs.read", "./docs"),), permissions=("tool.api.call",)
 )
@@ -84,6 +88,10 @@ ADA = AgentGrant(
         (
             "agents: {ada: {description: Reads, capabilities: ['fs.read:./docs'], permissions: [tool.api.call]}}",
             {"agents": {"ada": ADA}},
+        ),
+        (
+            "agents: {ada: {inherit: defaults, capabilities: ['fs.write:.'], permissions: [tool.filesystem.write]}}",
+            {"agents": {"ada": WITH_DEFAULTS}},
         ),
         ("approvals: {}", {}),
         ("approvals: {wait: 30}", {"approval_wait_s": 30.0}),

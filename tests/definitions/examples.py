@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from toolkeep import ToolDefinition
+from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.errors import Problem
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -29,6 +30,11 @@ JSON = json_of(st.integers(-(2**70), 2**70) | FLOATS)
 def made(**fields: Any) -> ToolDefinition:
     """A small definition by hand, with some fields of the data form changed."""
     return ToolDefinition.from_dict({"name": "read_file", "description": "Read a file.", **fields})
+
+
+def read(**fields: Any) -> ToolDefinition:
+    """The same as registration reads it: its rules are not checked yet."""
+    return definition_from_dict({"name": "read_file", "description": "Read a file.", **fields})
 
 
 def made_elsewhere(**fields: Any) -> ToolDefinition:

@@ -63,7 +63,7 @@ def test_any_other_parameter_comes_from_a_maker() -> None:
 def test_the_builder_sets_every_other_field() -> None:
     definition = (
         builder()
-        .enabled(enabled=False)
+        .enabled(False)
         .danger_level("high")
         .set(metadata={"team": "files"})
         .metadata("owner", "ada")

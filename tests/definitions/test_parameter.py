@@ -49,9 +49,7 @@ KEYS = "name, description, type, required, default, enum, schema"
             {"type": "object", "description": "Thing.", "additionalProperties": True},
         ),
         (
-            ToolParameter.one_of(
-                "p", "Either.", [ToolParameter.string("", ""), ToolParameter.integer("", "")]
-            ),
+            ToolParameter.one_of("p", "Either.", [ToolParameter.string("", ""), {"type": "integer"}]),
             {"description": "Either.", "anyOf": [{"type": "string"}, {"type": "integer"}]},
         ),
         (

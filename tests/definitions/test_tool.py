@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from tests.definitions.examples import made, with_properties
-from toolkeep import Category, Danger, SideEffect, ToolDefinition, Touches
+from toolkeep import Category, Danger, SideEffect, ToolDefinition, ToolParameter, Touches
+from toolkeep.definitions.capability import Capability
+from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.definitions.tool import HIGHER, Source
 from toolkeep.definitions.vocabulary import TouchForm
+from toolkeep.errors import DefinitionInvalid, SchemaRefused
 from toolkeep.json_values.frozen import NotJson
 
 READ_FILE = made(
@@ -119,7 +122,9 @@ def test_touches_and_secrets_are_found_by_parameter() -> None:
 def test_write_effects_are_the_three_writes_and_spawning(
     effects: tuple[SideEffect, ...] | None, writes: bool
 ) -> None:
-    assert READ_FILE.replace(side_effects=effects).has_write_effects is writes
+    needed = tuple(Capability.read(e.capability) for e in effects or () if e.capability)
+    definition = READ_FILE.replace(side_effects=effects, capabilities=needed, danger=Danger.LOW)
+    assert definition.has_write_effects is writes
 
 
 SHOWN_PARAMETERS = {
@@ -186,3 +191,39 @@ def test_only_what_is_written_here_is_by_hand() -> None:
 def test_each_method_that_is_implemented_in_a_higher_module_finds_it(home: str) -> None:
     module, _, name = home.partition(":")
     assert callable(getattr(importlib.import_module(module), name))
+
+
+@pytest.mark.spec("DEF-2", "DEF-12")
+def test_the_constructor_refuses_what_breaks_a_rule() -> None:
+    with pytest.raises(DefinitionInvalid) as caught:
+        ToolDefinition(name="", description=" ")
+    assert [problem.field for problem in caught.value.problems] == ["name", "description"]
+    with pytest.raises(DefinitionInvalid):
+        READ_FILE.replace(version="one")
+
+
+@pytest.mark.spec("DEF-2")
+def test_data_that_breaks_a_rule_makes_no_definition() -> None:
+    with pytest.raises(DefinitionInvalid):
+        ToolDefinition.from_dict({"name": "", "description": "Read a file."})
+
+
+@pytest.mark.spec("DEF-12")
+def test_validating_checks_the_schemas_too() -> None:
+    READ_FILE.validate()
+    with pytest.raises(SchemaRefused):
+        READ_FILE.replace(parameters=with_properties({"path": {}})).validate()
+    with pytest.raises(DefinitionInvalid):
+        definition_from_dict({"name": "run", "description": "Run it."}).validate()
+
+
+@pytest.mark.spec("DEF-9")
+def test_parameters_are_added_one_by_one_as_the_builder_adds_them() -> None:
+    path, depth = ToolParameter.string("path", "The folder."), ToolParameter.integer("depth", "How deep.")
+    plain = ToolDefinition(name="look", description="Look into a folder.")
+    built = ToolDefinition.builder("look").description("Look into a folder.")
+    built = built.required_string("path", "The folder.").optional_int("depth", "How deep.")
+    assert plain.with_required_param(path).with_optional_param(depth) == built.build()
+    both = plain.with_required_param(depth).with_required_param(path)
+    assert both.parameters["required"] == ["depth", "path"]
+    assert "required" not in plain.with_required_param(path).with_optional_param(path).parameters

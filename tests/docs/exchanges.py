@@ -32,7 +32,7 @@ _PAIR = re.compile(
 _VARYING = (
     (re.compile(r'"[0-9a-f]{32}"|"[0-9a-f]{16}"'), '"ID"'),
     (re.compile(r'"[0-9a-f]{64}"'), '"HASH"'),
-    (re.compile(r'"(execute_ms|total_ms|leaf)": [0-9.]+'), r'"\1": 0'),
+    (re.compile(r'"(execute_ms|total_ms|wall_ms|cpu_ms|leaf)": [0-9.]+'), r'"\1": 0'),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00"), "TIME"),
 )
 GREET = {

@@ -19,7 +19,7 @@ from toolkeep.storage.log.audit_log import AuditLog
 from toolkeep.stores.records import MemoryRecord
 
 PAGE = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
-MANUAL = (ROOT / "docs" / "manual.md").read_text(encoding="utf-8")
+COMMAND_LINE = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
 
 
 def documented(kind: str) -> set[str]:
@@ -64,6 +64,11 @@ def records(tmp_path: Path) -> list[Mapping[str, Any]]:
     )
     keep.call_sync("double", {"number": 1})
     keep.close()
+    with Keep(
+        record=record, before_call=[lambda call: call.arguments], after_call=[lambda _, value: value]
+    ) as hooked:
+        hooked.register(double)
+        hooked.call_sync("double", {"number": 1}, data={"tenant": "acme"})
     asyncio.run(asked_something(record))
     with AuditLog(tmp_path / "state") as log:
         log.rotate_key()
@@ -86,6 +91,6 @@ def test_everything_that_verifying_can_find_is_on_the_page_once() -> None:
 
 @pytest.mark.spec("DOC-1")
 @pytest.mark.parametrize("name", sorted(command.commands))
-def test_every_audit_command_is_on_the_page_and_in_the_manual(name: str) -> None:
+def test_every_audit_command_is_on_the_page_and_on_that_of_the_command_line(name: str) -> None:
     assert re.search(rf"audit {name}\b|`{name}`", PAGE)
-    assert f"`{name}`" in MANUAL
+    assert f"`{name}`" in COMMAND_LINE

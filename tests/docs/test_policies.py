@@ -63,9 +63,9 @@ def test_every_field_of_a_decision_is_on_the_page_once() -> None:
 
 @pytest.mark.spec("DOC-1")
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_policy_command_is_on_the_page_and_in_the_manual(name: str) -> None:
+def test_every_policy_command_is_on_the_page_and_on_that_of_the_command_line(name: str) -> None:
     assert f"$ toolkeep policy {name}" in PAGE
-    assert f"`{name}`" in (ROOT / "docs" / "manual.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.spec("DOC-1")

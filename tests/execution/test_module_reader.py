@@ -1,5 +1,6 @@
 """Definitions of a Python file are read in a confined worker, whose answer is bounded and never trusted."""
 
+import os
 from itertools import chain
 from pathlib import Path
 
@@ -138,13 +139,27 @@ def test_importing_reaches_no_file_no_network_and_no_process(reader: ModuleReade
     assert not (tmp_path / "written").exists()
 
 
-@pytest.mark.spec("SBX-1")
-def test_where_nothing_confines_the_file_is_not_run_and_the_way_out_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def nothing_confines(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = Findings(tuple(Finding(one, works=False, reason="none here") for one in Mechanism))
     monkeypatch.setattr(isolation_check, "probe", lambda **_: missing)
     monkeypatch.setattr(module_reader, "Pool", None)
+
+
+@pytest.mark.spec("SBX-1")
+@pytest.mark.usefixtures("nothing_confines")
+def test_where_nothing_confines_the_file_is_not_run_and_the_way_out_is_named(tmp_path: Path) -> None:
     with pytest.raises(SandboxUnavailable) as told:
-        read(ModuleReader(), tmp_path, GOOD)
+        read(ModuleReader(unconfined=[str(tmp_path / "other.py")]), tmp_path, GOOD)
     assert "`unconfined:`" in told.value.hint
+
+
+@pytest.mark.spec("SBX-1")
+@pytest.mark.usefixtures("nothing_confines")
+def test_where_nothing_confines_a_file_that_the_operator_named_is_read_in_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # An ordinary user, which root becomes there, need not reach the interpreter of this environment.
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    found = read(ModuleReader(unconfined=[str(tmp_path / "tools.py")]), tmp_path, GOOD)
+    assert [one.reference for one in found] == ["count", "unannotated", "Agent"]

@@ -440,3 +440,14 @@ def test_places_that_changed_while_a_worker_was_prepared_are_not_named(
     monkeypatch.setattr(sandbox_runner, "grant_for_call", changed)
     result = call(keep, "read", {"path": "docs/a.md"})
     assert (result.code, "/srv" in result.text) == (Code.TOUCHED_CHANGED, False), result.text
+
+
+@pytest.mark.spec("EXE-2")
+@pytest.mark.parametrize("level", ["standard", "strict", "restricted"])
+def test_a_result_says_what_its_worker_took(level: str, keep: Keep) -> None:
+    results = [call(keep, f"where_{level}") for _ in range(3)]
+    assert results[-1].ok, results[-1].text
+    for use in (result.resource_use for result in results):
+        assert use is not None
+        assert (use.cpu_ms or 0) > 0
+        assert (use.peak_memory_bytes or 0) > 1 << 20

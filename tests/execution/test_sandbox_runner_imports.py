@@ -17,6 +17,7 @@ from toolkeep.sandbox.kernel_probe import probe
 LIGHT = [
     "toolkeep",
     "toolkeep.authoring",
+    "toolkeep.authoring.dependencies",
     "toolkeep.authoring.function_signature",
     "toolkeep.authoring.function_tool",
     "toolkeep.authoring.importing",
@@ -34,9 +35,11 @@ def keep() -> Iterator[Keep]:
     lacking = list(chain(*found.missing(Isolation.STRICT).values()))
     if lacking:
         pytest.skip(f"this machine does not give {lacking[0].mechanism}: {lacking[0].reason}")
-    with pytest.MonkeyPatch.context() as patch, Keep() as keep:
+    secrets = {name: {"key": "k3y"} for name in ("shop", "shop_later")}
+    with pytest.MonkeyPatch.context() as patch, Keep(tool_secrets=secrets) as keep:
         patch.setattr(isolation_check, "probe", lambda **_: found)
         keep.register(thin.plain, thin.marked, thin.named_otherwise, thin.pieces_later, thin.Agent)
+        keep.register(thin.shop, thin.shop_later)
         keep.register(thin.fail, thin.unkept, annotated.kinds, annotated.even, annotated.even_secret)
         yield keep
 
@@ -57,6 +60,25 @@ def test_a_worker_loads_neither_pydantic_nor_the_rest_of_toolkeep(
 
 def test_pydantic_is_imported_before_the_fork_for_tools_that_use_it(keep: Keep) -> None:
     assert keep.call_sync("even", {"point": {"x": 2}}).value == [2, True]
+
+
+@pytest.mark.spec("DEF-14")
+def test_dependencies_are_made_after_the_fork_for_one_call_with_its_secrets_and_data(keep: Keep) -> None:
+    closed: list[str] = []
+    for tenant in ("a", "b"):
+        result = keep.call_sync(
+            "shop",
+            {"book": "Dune"},
+            data={"tenant": tenant},
+            on_progress=lambda done, total, message: closed.append(message),
+        )
+        assert result.ok, result.text
+        made, here = result.value["made"], result.value["here"]
+        assert (made, result.value["secret"], result.value["tenant"]) == ([here], "k3y", tenant)
+        assert result.value["loaded"] == LIGHT
+    assert closed == ["closed", "closed"]
+    later = keep.call_sync("shop_later", {}, data={"tenant": "c"})
+    assert [(one["later"], one["tenant"]) for one in later.value] == [(True, "c")]
 
 
 def test_a_failure_is_told_with_its_text(keep: Keep) -> None:

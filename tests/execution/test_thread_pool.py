@@ -27,6 +27,9 @@ class Slot:
     def release(self) -> None:
         self.holders -= 1
 
+    def note_use(self, cpu_ms: float, peak_memory_bytes: int | None = None) -> None:
+        """Nobody reads it."""
+
 
 @pytest.fixture
 def threads() -> Iterator[ThreadPool]:

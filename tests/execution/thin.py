@@ -1,12 +1,14 @@
 """Tools as a script writes them, with all that such a file imports and needs no pydantic for."""
 
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, ClassVar
 
 from toolkeep import (
     Content,
+    Depends,
     InvokeResult,
     Keep,
     Option,
@@ -84,6 +86,33 @@ class Agent:
     async def execute(self, arguments_json: str, context: ToolContext) -> InvokeResult:
         """Look around."""
         return InvokeResult.ok(json.dumps(loaded()))
+
+
+MADE: list[int] = []
+
+
+def open_shop(context: ToolContext) -> Iterator[dict[str, Any]]:
+    """What was there when it was made, and in which process."""
+    MADE.append(os.getpid())
+    yield {"secret": context.secret("key"), "tenant": context.data["tenant"], "made": list(MADE)}
+    context.progress(1, 1, "closed")
+
+
+async def open_later(shop: Annotated[dict[str, Any], Depends(open_shop)]) -> AsyncIterator[dict[str, Any]]:
+    """The same, later."""
+    yield {**shop, "later": True}
+
+
+@tool(**STRICT)
+def shop(book: str, shop: Annotated[dict[str, Any], Depends(open_shop)]) -> dict[str, Any]:
+    """Buy a book."""
+    return {**shop, "book": book, "here": os.getpid(), "loaded": loaded()}
+
+
+@tool(**STRICT)
+def shop_later(later: Annotated[dict[str, Any], Depends(open_later)]) -> Iterator[dict[str, Any]]:
+    """Buy books."""
+    yield later
 
 
 @tool(**STRICT)

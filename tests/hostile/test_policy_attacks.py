@@ -1321,7 +1321,8 @@ def heard(keep: Keep) -> list[Any]:
 
 def plain(result: ToolResult) -> dict[str, Any]:
     data = result.to_dict()
-    return {key: value for key, value in data.items() if key not in ("call_id", "total_ms", "execute_ms")}
+    varying = ("call_id", "total_ms", "execute_ms", "resource_use")
+    return {key: value for key, value in data.items() if key not in varying}
 
 
 def recorded(keep: Keep, result: ToolResult) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 import importlib
 import importlib.util
 import ipaddress
+import re
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkeep.network.hosts import Host, HostRefused, HostScope, ScopeForm, read_host, read_url
+from toolkeep.network.addresses import AddressClass, classify
+from toolkeep.network.hosts import WEB_PORTS, Host, HostRefused, HostScope, ScopeForm, read_host, read_url
 
 pytestmark = pytest.mark.spec("POL-1")
 
@@ -305,7 +307,7 @@ SCOPES: list[tuple[str, list[str], list[str]]] = [
     ("*.bücher.example", ["https://a.xn--bcher-kva.example/"], ["https://xn--bcher-kva.example/"]),
     ("localhost:*", ["http://localhost:1/"], ["http://127.0.0.1:1/"]),
     (
-        "127.0.0.1",
+        "127.0.0.1:80",
         ["http://127.0.0.1/", "http://127.1/", "http://2130706433/", "http://[::ffff:7f00:1]/"],
         ["http://127.0.0.2/", "http://localhost/", "http://127.0.0.1:8080/"],
     ),
@@ -316,14 +318,26 @@ SCOPES: list[tuple[str, list[str], list[str]]] = [
     ),
     ("10.0.0.0/8:8080", ["http://10.0.0.1:8080/"], ["http://10.0.0.1/"]),
     (
-        "2001:DB8::/32",
-        ["http://[2001:db8::1]/"],
-        ["http://[2001:db9::1]/", "http://10.0.0.1/", "http://[2001:db8::1]:8443/"],
+        "2A00:DB8::/32",
+        ["http://[2a00:db8::1]/"],
+        ["http://[2a00:db9::1]/", "http://10.0.0.1/", "http://[2a00:db8::1]:8443/"],
     ),
-    ("[2001:db8::/32]:8443", ["http://[2001:db8::1]:8443/"], ["http://[2001:db8::1]/"]),
-    ("[2001:db8::/32]:*", ["http://[2001:db8::1]:1/"], ["http://[2001:db9::1]:1/"]),
-    ("::/0", ["http://[2001:db8::1]/"], ["http://10.0.0.1/", "http://[::ffff:10.0.0.1]/", "http://example.org/"]),
-    ("[::1]", ["http://[0:0::1]/"], ["http://[::2]/"]),
+    ("[2a00:db8::/32]:8443", ["http://[2a00:db8::1]:8443/"], ["http://[2a00:db8::1]/"]),
+    ("[2a00:db8::/32]:*", ["http://[2a00:db8::1]:1/"], ["http://[2a00:db9::1]:1/"]),
+    ("::/0", ["http://[2a00:db8::1]/"], ["http://10.0.0.1/", "http://[::ffff:10.0.0.1]/", "http://example.org/"]),
+    ("[::1]:80", ["http://[0:0::1]/"], ["http://[::2]/"]),
+    # loopback without one port; networks that hold private addresses without naming them; what is barred
+    ("127.0.0.1", [], ["http://127.0.0.1/"]),
+    ("127.0.0.0/8:*", [], ["http://127.0.0.1/"]),
+    ("0.0.0.0/0:*", ["http://93.184.216.34/"], ["http://10.0.0.1/", "http://127.0.0.1/", "http://169.254.169.254/"]),
+    ("10.0.0.0/7", ["http://11.0.0.1/"], ["http://10.0.0.1/"]),
+    ("fd00::/8", ["http://[fd00::1]/"], ["http://[fd00:ec2::254]/", "http://[fd00::5efe:a9fe:a9fe]/"]),
+    ("100.64.0.0/10", ["http://100.64.0.1/"], ["http://100.100.100.200/"]),
+    ("169.254.169.254", [], ["http://169.254.169.254/"]),
+    ("168.63.129.16", [], ["http://168.63.129.16/"]),
+    # where a name may lead says nothing about the name
+    ("api.corp=10.0.0.0/8", ["http://api.corp/"], ["http://a.api.corp/", "http://10.0.0.1/", "http://api.corp:81/"]),
+    ("api.corp:81=fd00::/8", ["http://api.corp:81/"], ["http://api.corp/"]),
     ("[::1]:8443", ["http://[::1]:8443/"], ["http://[::1]/"]),
     (
         "*.*",
@@ -394,6 +408,66 @@ def test_any_name_covers_names_and_is_covered_by_itself_alone(
     text: str, other: str, is_covered: bool
 ) -> None:
     assert HostScope.read(text).covers(HostScope.read(other)) is is_covered
+
+
+@pytest.mark.spec("SBX-4")
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("127.0.0.1", "needs one port"), ("127.0.0.0/8", "needs one port"), ("127.0.0.1:*", "needs one port"),
+        ("[::1]", "needs one port"), ("localhost=127.0.0.1", "needs one port"), ("localhost:*=::1", "needs one port"),
+        ("169.254.169.254:80", "is link-local"), ("2852039166", "is link-local"), ("169.254.0.0/16", "is link-local"),
+        ("[::ffff:169.254.169.254]", "is link-local"), ("100.100.100.200", "is a cloud's own service"),
+        ("168.63.129.16", "is a cloud's own service"), ("[fd00:ec2::254]", "is a cloud's own service"),
+        ("[64:ff9b::a9fe:a9fe]", "(NAT64)"), ("[2002:a9fe:a9fe::]", "(6to4)"), ("0.0.0.0", "is unspecified"),  # noqa: S104 -- not bound to
+        ("*.corp.example=10.0.0.0/8", "stands one name"), ("*.*=10.0.0.0/8", "stands one name"),
+        ("10.0.0.1=10.0.0.0/8", "stands one name"), ("api.corp=0.0.0.0/0", "stands a private network"),
+        ("api.corp=10.0.0.0/7", "stands a private network"), ("api.corp=93.184.216.34", "stands a private network"),
+        ("api.corp=169.254.0.0/16", "stands a private network"), ("api.corp=", "it has no host"),
+        ("api.corp=fd00::/8=::1", "is not the scope"),
+    ],
+)  # fmt: skip
+def test_a_grant_that_could_allow_nothing_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)):
+        HostScope.read_grant(text)
+
+
+@pytest.mark.parametrize(
+    ("grant", "named", "leads_to"),
+    [
+        ("api.corp=10.0.0.0/8", "api.corp", "10.0.0.0/8"),
+        ("api.corp=10.0.0.0/8", "api.corp=10.1.0.0/16", "10.1.0.0/16"),
+        ("10.0.0.0/8", "10.1.2.3", "10.1.2.3/32"),
+        ("*.corp.example", "api.corp.example", None),
+    ],
+)
+def test_a_narrowed_grant_keeps_the_addresses_of_the_grant(
+    grant: str, named: str, leads_to: str | None
+) -> None:
+    held, wanted = HostScope.read(grant), HostScope.read(named)
+    assert held.covers(wanted)
+    assert held.narrowed(wanted).leads_to == (leads_to and ipaddress.ip_network(leads_to))
+
+
+@pytest.mark.parametrize(
+    ("grant", "named"),
+    [
+        ("api.corp", "api.corp=10.0.0.0/8"),
+        ("api.corp=10.1.0.0/16", "api.corp=10.0.0.0/8"),
+        ("0.0.0.0/0", "10.1.2.3"),
+        ("0.0.0.0/0", "10.0.0.0/8"),
+        ("0.0.0.0/0:*", "169.254.169.254"),
+        ("*.corp.example", "api.corp.example=10.0.0.0/8"),
+    ],
+)
+def test_a_grant_covers_no_private_address_that_it_does_not_name(grant: str, named: str) -> None:
+    assert not HostScope.read(grant).covers(HostScope.read(named))
+
+
+def test_a_narrowed_grant_has_no_port_that_the_grant_lacks() -> None:
+    narrowed = HostScope.read("example.org:443").narrowed(read_url("https://example.org/"))
+    assert narrowed.ports == frozenset({443})
+    assert HostScope.read("example.org").narrowed(read_url("https://example.org/")).ports == WEB_PORTS
 
 
 def test_a_host_argument_without_a_port_needs_a_grant_of_every_port() -> None:
@@ -545,4 +619,5 @@ def test_any_text_gives_a_host_or_a_refusal_and_the_host_is_a_fixed_point(text: 
         return
     again = f"[{host.name}]" if ":" in host.name else host.name
     assert read_host(again) == Host(host.name, 0, "", host.is_address)
-    assert HostScope.read(f"{again}:*").contains(host)
+    is_public = not host.is_address or classify(host.name) is AddressClass.PUBLIC
+    assert HostScope.read(f"{again}:*").contains(host) or not is_public

@@ -378,7 +378,7 @@ TABLE: dict[str, Row] = {
         "net.read:example.org",
     ),
     "an address in another spelling": Row(
-        "allow", DEFAULT, "ping", {"host": "127.1:80"}, "net.read:127.0.0.1"
+        "allow", DEFAULT, "ping", {"host": "127.1:80"}, "net.read:127.0.0.1:80"
     ),
     # --- programs and databases
     "a program": Row("allow", DEFAULT, "start", {"argv": ["true", "-x"]}, "process.spawn:true"),

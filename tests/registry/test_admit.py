@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.definitions.examples import fields_of, made, made_elsewhere, with_properties
+from tests.definitions.examples import fields_of, made, made_elsewhere, read, with_properties
 from toolkeep import Code, Limits, ToolDefinition, open_keep
+from toolkeep.definitions.parameter import ANY_TYPE
 from toolkeep.errors import DefinitionError, DefinitionInvalid, SchemaBroken, SchemaRefused
 from toolkeep.registry.admit import admit, check_definition
 
@@ -103,7 +104,6 @@ AUTHOR_RULES = [
         id="enum outside its range",
     ),
     pytest.param({"n": {"type": "array"}}, {}, "parameters/properties/n", id="array without items"),
-    pytest.param({"n": {"type": "object"}}, {}, "parameters/properties/n", id="object without properties"),
     pytest.param({"startLine": {"type": "integer"}}, {}, "parameters/properties/startLine", id="camel case"),
     pytest.param(
         {"start-line": {"type": "integer"}}, {}, "parameters/properties/start-line", id="kebab case"
@@ -116,6 +116,13 @@ AUTHOR_RULES = [
         id="required absent",
     ),
 ]
+
+
+@pytest.mark.parametrize("schema", [{"type": "object"}, {"type": list(ANY_TYPE)}])
+def test_a_free_map_and_a_free_value_are_taken_by_hand(schema: dict[str, Any]) -> None:
+    tool = admit(made(parameters=with_properties({"n": schema})))
+    assert tool.arguments.is_valid({"n": {"any": [{"thing": 1}]}})
+    assert tool.arguments.is_valid({"n": [1]}) is (schema["type"] != "object")
 
 
 @pytest.mark.spec("DEF-5")
@@ -206,7 +213,7 @@ def test_a_schema_that_is_none_is_broken_with_its_place(parameters: Any, field: 
 
 @pytest.mark.spec("DEF-12")
 def test_problems_of_every_field_come_at_once_under_the_widest_error() -> None:
-    definition = made(
+    definition = read(
         name="Read",
         description="",
         parameters=with_properties({"path": {}, "n": {"type": "integer", "default": "x"}}),
@@ -226,7 +233,7 @@ def test_problems_of_every_field_come_at_once_under_the_widest_error() -> None:
 
 @pytest.mark.spec("DEF-12")
 def test_checking_registers_nothing_and_gives_what_would_be_raised() -> None:
-    definition = made(name="run", parameters=with_properties({"path": {}}))
+    definition = read(name="run", parameters=with_properties({"path": {}}))
     with pytest.raises(DefinitionError) as caught:
         admit(definition)
     assert check_definition(definition) == (caught.value.problems, ())

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.definitions.examples import made, made_elsewhere, with_properties
+from tests.definitions.examples import made, made_elsewhere, read, with_properties
 from tests.hostile.unguarded import outcome
 from toolkeep import Code, tool
 from toolkeep.errors import (
@@ -476,7 +476,7 @@ def test_what_the_host_registers_is_all_or_none_and_raises(given: Any, error: ty
 @pytest.mark.parametrize("count", [ALIASES, ALIASES + 1, 50_000])
 def test_a_tool_has_only_so_many_aliases(count: int) -> None:
     keep = Keep()
-    start_up = keep.load(Provider(made(aliases=[f"alias_{number}" for number in range(count)])))
+    start_up = keep.load(Provider(read(aliases=[f"alias_{number}" for number in range(count)])))
     if count == ALIASES:
         assert (start_up.skipped, f"alias_{ALIASES - 1}" in keep) == ((), True)
         return
@@ -648,7 +648,7 @@ def test_a_definition_that_asks_for_too_much_is_told_with_what_is_allowed(
     constraints: dict[str, Any], expected: list[tuple[str, float, float]]
 ) -> None:
     keep, told = listening()
-    keep.load(Provider(made(constraints=constraints)))
+    keep.load(Provider(read(constraints=constraints)))
     assert [event for event in told if isinstance(event, ConstraintViolated)] == [
         ConstraintViolated(tool_name="read_file", constraint=constraint, value=value, max_value=most)
         for constraint, value, most in expected
@@ -659,7 +659,7 @@ def test_a_definition_that_asks_for_too_much_is_told_with_what_is_allowed(
 def test_a_definition_refused_for_something_else_is_not_told_to_ask_for_too_much() -> None:
     keep, told = listening()
     most = {"max_execution_time": 600, "max_output_size": 100 * 1024 * 1024}
-    keep.load(Provider(made(description="", constraints=most)))
+    keep.load(Provider(read(description="", constraints=most)))
     assert len(keep.start_up.skipped) == 1
     assert not any(isinstance(event, ConstraintViolated) for event in told)
 
@@ -691,7 +691,7 @@ def test_start_up_is_logged_by_level(
     Keep().load(
         Provider(lists=explode, name="broken", priority=1),
         Provider(
-            made(), {"name": "x"}, made(name="y", description="Y.", constraints={"max_execution_time": 601})
+            made(), {"name": "x"}, read(name="y", description="Y.", constraints={"max_execution_time": 601})
         ),
     )
     assert lines(caplog) == [

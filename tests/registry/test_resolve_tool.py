@@ -20,8 +20,14 @@ from toolkeep.registry.snapshot import with_state
 pytestmark = pytest.mark.spec("VAL-8")
 
 
+def without_aliases(*names: str) -> dict[str, tuple[str, ...]]:
+    return dict.fromkeys(names, ())
+
+
 def test_the_refusal_names_the_nearest_tools_and_the_one_that_was_meant() -> None:
-    refusal = unknown_tool("reed_file", ["write_file", "read_file", "list_directory"], correlation_id="c-1")
+    refusal = unknown_tool(
+        "reed_file", without_aliases("write_file", "read_file", "list_directory"), correlation_id="c-1"
+    )
     assert refusal.code is Code.UNKNOWN_TOOL
     assert (refusal.tool, refusal.correlation_id) == ("reed_file", "c-1")
     assert refusal.errors == (
@@ -37,17 +43,21 @@ def test_the_refusal_names_the_nearest_tools_and_the_one_that_was_meant() -> Non
 
 
 def test_nothing_is_suggested_when_nothing_is_near() -> None:
-    refusal = unknown_tool("quux", ["read_file", "list_directory"])
+    refusal = unknown_tool("quux", without_aliases("read_file", "list_directory"))
     assert refusal.errors[0].suggestion == "Use one of the tools that are listed."
 
 
 def test_a_keep_without_tools_says_so() -> None:
-    refusal = unknown_tool("quux", [])
+    refusal = unknown_tool("quux", {})
     assert refusal.errors[0].expected == "no tool is registered"
 
 
 def test_at_most_twenty_names_are_listed_and_the_rest_is_counted() -> None:
-    expected = unknown_tool("tool_1", [f"tool_{number}" for number in range(1000)]).errors[0].expected
+    expected = (
+        unknown_tool("tool_1", without_aliases(*(f"tool_{number}" for number in range(1000))))
+        .errors[0]
+        .expected
+    )
     start, _, names = expected.partition(": ")
     listed, _, rest = names.partition(" and ")
     assert start == "one of 1000 tools"
@@ -57,7 +67,7 @@ def test_at_most_twenty_names_are_listed_and_the_rest_is_counted() -> None:
 
 
 def test_a_name_that_would_deceive_is_shown_harmless_and_short() -> None:
-    refusal = unknown_tool("\u202e" + "x" * 1000, ["read_file"])
+    refusal = unknown_tool("\u202e" + "x" * 1000, without_aliases("read_file"))
     assert refusal.tool.startswith("\\u202exxx")
     assert len(refusal.tool) <= 80
     assert "\u202e" not in refusal.text
@@ -65,7 +75,7 @@ def test_a_name_that_would_deceive_is_shown_harmless_and_short() -> None:
 
 @pytest.mark.spec("VAL-6")
 def test_every_refusal_carries_a_correlation_id() -> None:
-    first, second = unknown_tool("a", []), unknown_tool("a", [])
+    first, second = unknown_tool("a", {}), unknown_tool("a", {})
     assert len(first.correlation_id) == 16
     assert first.correlation_id != second.correlation_id
 
@@ -151,3 +161,14 @@ def test_of_a_tool_with_one_version_disabled_the_other_answers() -> None:
     assert [
         check.code.value if isinstance(check, Refusal) else check.registered.version for check in checks
     ] == ["1.0.0", "1.0.0", "1.0.0", "ACODE-TSR-012", "ACODE-TSR-001"]
+
+
+@pytest.mark.spec("REG-1")
+def test_a_misspelt_alias_leads_to_its_tool() -> None:
+    refusal = unknown_tool("file_raed", {"read_file": ("file_read",), "list_directory": ()})
+    assert refusal.errors[0].suggestion == "Did you mean 'read_file'?"
+    keep = Keep()
+    keep.register(made(aliases=["file_open"]))
+    hidden = keep.try_validate_arguments("file_opne", {})
+    assert isinstance(hidden, Refusal)
+    assert hidden.errors[0].suggestion == "Did you mean 'read_file'?"

@@ -18,6 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from tests.cli.test_demo import asked, demo
 from tests.release.test_sbom import installed
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -199,6 +200,13 @@ def test_a_guarded_call_works_from_the_wheel(environment: Path, tmp_path: Path) 
     assert environment in Path(file).parents
     assert (version, rest) == (PROJECT["version"], ["ACODE-TSR-003", "ok", 3600])
     assert ": intact\n" in run(environment, "toolkeep", "audit", "verify", at=tmp_path)
+
+
+@pytest.mark.spec("CLI-1")
+def test_the_wheel_alone_gives_the_demo_with_its_page(environment: Path, tmp_path: Path) -> None:
+    with demo(tmp_path / "home", str(environment / "bin" / "toolkeep")) as running:
+        assert "toolkeep token link" in asked(running.said["link"].partition("#")[0])
+    assert running.process.returncode == 0
 
 
 def test_the_backend_that_is_pinned_is_one_that_the_package_asks_for() -> None:

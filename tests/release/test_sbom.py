@@ -65,9 +65,9 @@ def test_every_dependency_at_run_time_is_named_with_the_version_that_is_tested(b
 
 def test_what_only_an_extra_needs_is_named_as_optional(bill: Any) -> None:
     needed = installed(["keyring", "postgres", "server", "wasm"])
-    assert {"uvicorn", "psycopg-binary"} <= needed.keys()
+    assert {"prometheus-client", "psycopg-binary"} <= needed.keys()
     assert needed.items() <= versions(bill, "required", "optional").items()
-    assert not versions(bill, "required").keys() & {"uvicorn", "psycopg", "wasmtime"}
+    assert not versions(bill, "required").keys() & {"prometheus-client", "psycopg", "wasmtime"}
 
 
 def test_tools_of_development_are_not_named(bill: Any) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.sandbox.contained import WHOLE
 from toolkeep.sandbox.container_check import FLAGS, PROC_FLAG
-from toolkeep.sandbox.kernel_probe import IN_A_CONTAINER
+from toolkeep.sandbox.isolation_cure import IN_A_CONTAINER
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -53,10 +54,13 @@ def test_what_the_image_copies_exists_and_is_let_through() -> None:
 
 
 @pytest.mark.spec("SBX-1")
+@pytest.mark.parametrize("has_whole_proc", [False, True])
 @only_root
-def test_with_the_flags_every_level_works() -> None:
-    said = json.loads(_contained("doctor", "--json"))
+def test_with_the_flags_every_level_works(has_whole_proc: bool) -> None:
+    """Under the profile itself: what it does not allow fails, as in a container."""
+    said = json.loads(_contained("doctor", "--json", has_whole_proc=has_whole_proc))
     assert [level["available"] for level in said["levels"]] == [True] * 4
+    assert (said["template_failure"] == "", said["cure"]) == (has_whole_proc, None)
 
 
 @only_root
@@ -66,6 +70,7 @@ def test_without_the_flag_for_attacks_nothing_is_tried() -> None:
     assert "no /proc of its own: Operation not permitted" in said
 
 
-def _contained(*arguments: str) -> str:
-    command = [sys.executable, "-m", "tests.sandbox.contained", sys.executable, "-m", "toolkeep", *arguments]
+def _contained(*arguments: str, has_whole_proc: bool = False) -> str:
+    words = [*([WHOLE] if has_whole_proc else []), sys.executable, "-m", "toolkeep", *arguments]
+    command = [sys.executable, "-m", "tests.sandbox.contained", *words]
     return subprocess.run(command, capture_output=True, check=False, text=True, cwd=ROOT).stdout

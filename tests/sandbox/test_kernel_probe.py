@@ -15,10 +15,11 @@ from tests.descriptors import moved_up
 from tests.sandbox.workers import POORER
 from toolkeep.errors import Code
 from toolkeep.sandbox import kernel_probe, memory_trial
-from toolkeep.sandbox.container_check import FLAGS, is_container
+from toolkeep.sandbox.container_check import is_container
 from toolkeep.sandbox.errors import SandboxUnavailable
+from toolkeep.sandbox.isolation_cure import REMEDIES
 from toolkeep.sandbox.isolation_levels import Guarantee, Isolation, Mechanism
-from toolkeep.sandbox.kernel_probe import AS_ORDINARY, REMEDIES, Finding, Findings, probe, try_mechanisms
+from toolkeep.sandbox.kernel_probe import AS_ORDINARY, Finding, Findings, probe, try_mechanisms
 from toolkeep.sandbox.syscalls import this_machine
 
 NAMESPACES = frozenset(mechanism for mechanism in Mechanism if mechanism.endswith("-namespace"))
@@ -200,15 +201,6 @@ def test_a_container_is_recognized(file: str, content: str, expected: bool, tmp_
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text(content)
     assert is_container(tmp_path) is expected
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "is_named"), [(Mechanism.USER_NAMESPACE, True), (Mechanism.LANDLOCK, False)]
-)
-def test_in_a_container_the_remedy_names_its_flags(mechanism: Mechanism, is_named: bool) -> None:
-    found = Finding(mechanism, works=False, reason="no", in_container=True)
-    assert (FLAGS in found.remedy) is is_named
-    assert REMEDIES[mechanism] in found.remedy
 
 
 def test_a_process_with_many_open_files_can_be_looked_at_too() -> None:

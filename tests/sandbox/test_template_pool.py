@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import os
+import shutil
 import signal
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sandbox.workers import Caller, until
+from tests.sandbox.workers import Caller, descendants, until
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
+from toolkeep.sandbox.memory_limits import MemoryLimits
 from toolkeep.sandbox.plan import Grant, Recipe, WorkerPlan, ZygotePlan
+from toolkeep.sandbox.proc_stats import host_pid
 from toolkeep.sandbox.seccomp_filters import for_level, templated
 from toolkeep.sandbox.template_pool import TemplateLimits
-from toolkeep.sandbox.worker_exchange import Ending
+from toolkeep.sandbox.template_process import Template
+from toolkeep.sandbox.worker_exchange import Ending, Reply
 from toolkeep.sandbox.worker_pool import Pool, PoolSize, _LoopPool
 
 pytestmark = pytest.mark.spec("SBX-2")
@@ -177,6 +183,18 @@ KEPT = {
     "timer": "import signal\nkept = []\nsignal.signal(signal.SIGALRM, lambda *_: kept.append('rang'))\n"
     "signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)\ndef put(s): kept.append(s)\ndef get(): return ''.join(kept)",
 }
+LATE = {
+    "threads": "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+    "pending signals": "import signal; signal.pthread_sigmask(0, {10}); os.kill(os.getpid(), 10)",
+    "queued signals": "import ctypes; ctypes.CDLL(None).timer_create(1, None, ctypes.byref(ctypes.c_void_p()))",
+}
+"""What a handler of the template's own forks does after the first one has shed what the import started."""
+KEPT |= {
+    name: "import os\ndef late():\n    if os.getpid() != 1: " + act + "\n"
+    "os.register_at_fork(after_in_child=late)\nkept = []\ndef put(s): kept.append(s)\n"
+    "def get(): return ''.join(kept)"
+    for name, act in LATE.items()
+}
 SEALED = {"thread", "timer"}
 """What a fork leaves behind; the others cannot be sealed."""
 
@@ -187,7 +205,7 @@ def test_nothing_that_an_import_keeps_reaches_the_next_call(code: Path, kept: st
 
     async def main() -> tuple[list[Any], list[str]]:
         async with calling() as here:
-            recipe = made(code, source)
+            recipe = made(code, source, may_spawn=kept in LATE)
             found = [await here.call(recipe, secret=f"secret {number}") for number in range(3)]
             return [reply.value for reply in found], why_unsealed(here)
 
@@ -195,6 +213,7 @@ def test_nothing_that_an_import_keeps_reaches_the_next_call(code: Path, kept: st
     assert not any("secret" in str(value) for value in found)
     assert len(found) == 3
     assert bool(why) == (kept not in SEALED)
+    assert kept not in LATE or kept in why[0]
 
 
 def test_a_process_that_an_import_starts_never_runs(code: Path, tmp_path: Path) -> None:
@@ -213,18 +232,124 @@ def test_a_process_that_an_import_starts_never_runs(code: Path, tmp_path: Path) 
     assert (said, why) == ([1, 1], [])
 
 
+CLONE = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+VFORK, UNTRACED = 0x4000, 0x0080_0000
+"""Flags of clone: the parent waits; a tracer does not follow."""
+
+
 def test_a_process_that_an_import_may_start_is_killed_before_its_first_instruction(code: Path) -> None:
     source = (
-        "import os\nout, into = os.pipe()\n"
-        "if os.fork() == 0:\n    os.write(into, b'ran'); os._exit(0)\n"
-        "os.close(into); said = os.read(out, 3).decode(); os.close(out)\ndef go(): return said\n"
+        "import ctypes, os\nlibc, (out, into), said = ctypes.CDLL(None), os.pipe(), []\n"
+        f"def clone(flags): return libc.syscall({CLONE}, ctypes.c_long(flags | 17), 0, 0, 0, 0)\n"
+        f"for start in (os.fork, lambda: clone(0), lambda: clone({VFORK}), lambda: clone({UNTRACED})):\n"
+        "    said.append(child := start())\n    if child == 0:\n        os.write(into, b'ran'); os._exit(0)\n"
+        "os.close(into); said.append(os.read(out, 3).decode()); os.close(out)\ndef go(): return said\n"
     )
 
     async def main() -> tuple[Any, list[str]]:
         async with calling() as here:
             return (await here.call(made(code, source, may_spawn=True))).value, why_unsealed(here)
 
-    assert asyncio.run(main()) == ("", [])
+    (*started, untraced, ran), why = asyncio.run(main())
+    assert (min(started) > 0, untraced, ran, why) == (True, -1, "", [])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_import_gets_no_more_than_a_call(code: Path, level: Isolation) -> None:
+    source = (
+        "import ctypes, os, resource, threading\nlibc, halt, made = ctypes.CDLL(None), threading.Event(), [0, 0]\n"
+        "threading.stack_size(1 << 17)\ntry:\n    while made[0] < 100:\n"
+        "        threading.Thread(target=halt.wait, daemon=True).start(); made[0] += 1\n"
+        "except RuntimeError: pass\nhalt.set()\n"
+        "timer = ctypes.c_void_p()\n"
+        "while made[1] < 1000 and libc.timer_create(1, None, ctypes.byref(timer)) == 0: made[1] += 1\n"
+        "try: open('/dev/shm/left', 'w').close(); made.append('left')\nexcept OSError: pass\n"
+        "made.append([n for n in range(64) if libc.fcntl(n, 1) >= 0])\ndef go(): return made\n"
+    )
+    many = source.replace("made[0] < 100", "made[0] < 9")
+
+    async def main() -> list[Any]:
+        async with calling() as here:
+            here.deadline_s = 60.0
+            few = (await here.call(made(code, many, level))).value
+            assert why_unsealed(here) == []
+            (code / "subject.py").write_text(source)
+            await here.call(made(code, source, level))
+            assert why_unsealed(here) == ["its import starts more threads and processes than a call may have"]
+            return list(few)
+
+    threads, timers, *left, open_files = asyncio.run(main())
+    assert (threads, timers < 1000, left, open_files) == (9, True, [], [0, 1, 2])
+    assert not Path("/dev/shm/left").exists()  # noqa: S108 -- where the import would leave it
+
+
+CODE = {
+    "x86_64": "b838000000 bf11002001 31f6 31d2 4531d2 4531c0 0f05 c3",
+    "aarch64": "881b80d2 200280d2 0024a0f2 010080d2 020080d2 030080d2 040080d2 010000d4 c0035fd6",
+}[os.uname().machine]
+"""A function that forks by a system call of its own."""
+SPIN = {"x86_64": "ebfe", "aarch64": "00000014"}[os.uname().machine]
+OWN_FORK = (
+    f"import ctypes, os, sys\nlibc, code, spin = ctypes.CDLL(None), bytes.fromhex('{CODE}'), bytes.fromhex('{SPIN}')\n"
+    "libc.mmap.restype, born = ctypes.c_void_p, os.urandom(4).hex()\n"
+    "def fork():\n    ready()\n    return ctypes.CFUNCTYPE(ctypes.c_long)(place)()\n"
+    "if os.getpid() != 1: sys.modules['_toolkeep_inside.template']._fork = fork\n"
+)
+"""A tool that has its template held in a fork of its own, at `place`."""
+RSEQ = {"x86_64": 334, "aarch64": 293}[os.uname().machine]
+INSTRUCTION = CODE.replace(" ", "").index({"x86_64": "0f05", "aarch64": "010000d4"}[os.uname().machine]) // 2
+HELD = {
+    "protect(5)": "",
+    "protect(7)": "a fork in writable memory",
+    "protect(5); libc.madvise(ctypes.c_void_p(place), 4096, 18)  # wiped by a fork": "a fork in writable memory",
+    f"protect(5); libc.syscall({RSEQ}, ctypes.c_long(area), 32, 0, 1)": "a restartable sequence",
+}
+"""What a tool does to its code before the fork in which it is held, and why it then cannot be."""
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_a_template_is_held_where_nothing_else_can_be_executed(code: Path, held: str) -> None:
+    source = (
+        f"{OWN_FORK}place = libc.mmap(None, 4096, 3, 0x22, -1, 0); ctypes.memmove(place, code, len(code))\n"
+        "held = ctypes.create_string_buffer(128); area = ctypes.addressof(held) + 63 & ~63\n"
+        "def protect(access): libc.mprotect(ctypes.c_void_p(place), 4096, access)\n"
+        f"def ready(): {held}\ndef go(): return born\n"
+    )
+
+    async def main() -> tuple[list[bool], str]:
+        async with calling() as here:
+            replies = [await here.call(made(code, source)) for _ in range(2)]
+            return [reply.is_templated for reply in replies], "".join(why_unsealed(here))
+
+    templated_ones, why = asyncio.run(main())
+    assert templated_ones == [not HELD[held]] * 2
+    assert bool(HELD[held]) == bool(why)
+    assert HELD[held] in why
+
+
+def test_a_file_that_changes_does_not_change_what_a_held_template_executes(code: Path) -> None:
+    """At standard a tool may map code from a file that its calls can write."""
+    folder = Path(tempfile.mkdtemp(prefix="toolkeep-held-"))
+    folder.chmod(0o777)
+    source = (
+        f"{OWN_FORK}name, ready = '{folder}/code', lambda: None\n"
+        "if os.getpid() != 1:\n    with open(name, 'wb') as file: file.write(code.ljust(4096))\n"
+        "    file = os.open(name, os.O_RDONLY); place = libc.mmap(None, 4096, 5, 2, file, 0); os.close(file)\n"
+        "def go():\n    with open(name, 'r+b') as file:\n"
+        f"        file.seek({INSTRUCTION}); file.write(spin)\n    return born\n"
+    )
+
+    async def main() -> set[Any]:
+        async with calling() as here:
+            here.deadline_s = 5.0
+            replies = [await here.call(made(code, source, Isolation.STANDARD)) for _ in range(3)]
+            return {(reply.value, reply.is_templated) for reply in replies}
+
+    try:
+        ((_, is_templated),) = asyncio.run(main())
+    finally:
+        shutil.rmtree(folder)
+    assert is_templated
 
 
 def test_a_template_sees_code_alone_and_each_worker_its_own_grant(code: Path, tmp_path: Path) -> None:
@@ -344,6 +469,60 @@ def test_a_worker_that_may_start_processes_has_its_own_proc_and_ends_with_them(c
     assert (int(pid) <= 3, seen) == (True, ["1"])
 
 
+def test_a_worker_is_closed_to_others_and_cannot_do_what_its_fork_server_did_to_it(code: Path) -> None:
+    source = (
+        "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\ndef go():\n"
+        "    tried = [libc.prctl(4, 1, 0, 0, 0), libc.capset(None, None), libc.openat(-1094, b'/', 0),\n"
+        f"             libc.syscall({CLONE}, ctypes.c_long(0x10000011), 0, 0, 0, 0)]\n"
+        "    os.kill(0, 15)  # PID 1 does not get it: whoever is in its process group would\n"
+        "    return [os.getpid(), os.getpgrp(), libc.prctl(3, 0, 0, 0, 0), tried]\n"
+    )
+
+    async def main() -> list[Any]:
+        async with calling() as here:
+            replies = [await here.call(made(code, source, may_spawn=True)) for _ in range(3)]
+            assert living(here) == 1
+            return [(reply.value, reply.is_templated) for reply in replies]
+
+    assert asyncio.run(main()) == [([1, 1, 0, [-1, -1, -1, -1]], True)] * 3
+
+
+def test_an_import_that_signals_its_group_ends_itself_alone(code: Path) -> None:
+    source = "import os\nif os.getpid() != 1: os.kill(0, 9)\ndef go(): return 'served'\n"
+
+    async def main() -> None:
+        async with calling() as here:
+            assert (await here.call(made(code, source, may_spawn=True))).value == "served"
+            (zygote,) = part_of(here)._zygotes.values()
+            assert (await here.call(made(code, source, may_spawn=True))).value == "served"
+            assert (zygote.is_gone, list(part_of(here)._zygotes.values())) == (False, [zygote])
+
+    asyncio.run(main())
+
+
+def test_a_worker_with_processes_runs_only_when_their_memory_is_bounded(
+    code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = MemoryLimits.apply
+    tracers: list[str] = []
+
+    def noted(self: MemoryLimits, plan: WorkerPlan, pidfd: int) -> Any:
+        status = Path(f"/proc/{host_pid(pidfd)}/status").read_text()
+        tracers.extend(line for line in status.splitlines() if line.startswith("TracerPid:"))
+        return apply(self, plan, pidfd)
+
+    monkeypatch.setattr(MemoryLimits, "apply", noted)
+
+    async def main() -> bool:
+        async with calling() as here:
+            reply = await here.call(made(code, level=Isolation.STANDARD))
+            return reply.is_templated and reply.ending is Ending.OK
+
+    assert asyncio.run(main())
+    assert len(tracers) == 1
+    assert "TracerPid:\t0" not in tracers
+
+
 def test_changed_code_is_imported_anew_and_unchanged_code_is_not(code: Path) -> None:
     async def main() -> list[Any]:
         async with calling() as here:
@@ -376,6 +555,61 @@ def test_a_killed_fork_server_costs_a_call_its_speed_and_nothing_else(code: Path
     first, *_, third, fourth = asyncio.run(main())
     assert first != third
     assert third == fourth
+
+
+SLEEPS = "import os, time\nborn = os.urandom(4).hex()\ndef go(seconds):\n    time.sleep(seconds)\n    return born\n"
+
+
+async def started(here: Caller, recipe: Recipe) -> "tuple[Template, asyncio.Future[Reply]]":
+    """The template of a tool, and a call from it that runs."""
+    await here.call(recipe, seconds=0)
+    (entry,) = part_of(here)._templates._entries.values()
+    template = entry.starting.result().template
+    assert await until(lambda: template.workers == 0)
+    running = asyncio.ensure_future(here.call(recipe, seconds=1))
+    assert await until(lambda: template.workers == 1)
+    return template, running
+
+
+def test_a_killed_template_costs_no_call_and_is_made_anew(code: Path) -> None:
+    async def main() -> None:
+        async with calling() as here:
+            recipe = made(code, SLEEPS)
+            template, running = await started(here, recipe)
+            below = descendants(host_pid(template._pidfd))
+            namespaces = {pid: len(_ids(pid)) for pid in below}
+            (held,) = (pid for pid, depth in namespaces.items() if depth == min(namespaces.values()))
+            os.kill(held, signal.SIGKILL)
+            # One was made ahead; the next finds out, and is imported anew.
+            born = [(await here.call(recipe, seconds=0)).value for _ in range(4)]
+            assert (await running).value == born[0]
+            assert len(set(born)) == 3
+            assert born[2] == born[3]
+
+    asyncio.run(main())
+
+
+def _ids(pid: int) -> list[str]:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(line.split() for line in status.splitlines() if line.startswith("NSpid:"))
+
+
+@pytest.mark.parametrize("killed", ["fork server", "zygote"])
+def test_a_call_whose_fork_server_is_killed_fails_and_the_next_is_served(code: Path, killed: str) -> None:
+    async def main() -> None:
+        async with calling() as here:
+            recipe = made(code, SLEEPS)
+            template, running = await started(here, recipe)
+            (zygote,) = part_of(here)._zygotes.values()
+            if killed == "zygote":
+                zygote._process.kill()
+            else:
+                signal.pidfd_send_signal(template._pidfd, signal.SIGKILL)
+            reply = await running
+            assert (reply.ending, reply.text) == (Ending.DIED, "")
+            assert [(await here.call(recipe, seconds=0)).ending for _ in range(2)] == [Ending.OK] * 2
+
+    asyncio.run(main())
 
 
 def test_one_ends_when_its_time_or_its_forks_are_over_or_another_needs_the_room(code: Path) -> None:

@@ -125,3 +125,27 @@ def test_a_required_name_that_was_misspelt_is_found_again() -> None:
     keep.register(ToolDefinition.from_elsewhere({"name": "t", "parameters": parameters}))
     assert repair(keep, {"pth": "x"}) == [{"op": "move", "from": "/pth", "path": "/path"}]
     assert repair(keep, {}) is None
+
+
+@pytest.mark.spec("TLS-1")
+@pytest.mark.parametrize(
+    ("tool", "arguments", "moves"),
+    [
+        (
+            "run_command",
+            {"command": "ls", "working_dir": ".", "timeout_secs": 5},
+            {"/working_dir": "/working_directory", "/timeout_secs": "/timeout_seconds"},
+        ),
+        (
+            "write_file",
+            {"path": "a", "content": "", "create_dirs": True},
+            {"/create_dirs": "/create_directories"},
+        ),
+    ],
+)
+def test_abbreviated_parameters_of_built_in_tools_are_repaired(
+    tool: str, arguments: dict[str, Any], moves: dict[str, str]
+) -> None:
+    check = open_keep().try_validate_arguments(tool, arguments)
+    assert isinstance(check, Refusal)
+    assert check.repair == tuple({"op": "move", "from": old, "path": new} for old, new in moves.items())

@@ -97,6 +97,10 @@ class CallProgress(Protocol):
     def is_begun(self) -> bool:
         """Whether the intent is in the log already."""
 
+    @property
+    def result_hash_before(self) -> str:
+        """Hash of the output that hooks of the host were given; empty if there was no hook."""
+
 
 class HashedArguments(msgspec.Struct, frozen=True, gc=False):
     """Canonical arguments (RFC 8785) and their hash."""
@@ -137,9 +141,12 @@ class Recorder:
         body = canonical_bytes(arguments)
         return HashedArguments(hash=hashlib.sha256(body).hexdigest(), body=body)
 
+    def sealed(self, body: bytes) -> str:
+        """HMAC under a key of the keep."""
+        return hmac.new(self._secret_key(), body, hashlib.sha256).hexdigest()
+
     def _hmac_of(self, secret: Any) -> dict[str, str]:
-        digest = hmac.new(self._secret_key(), canonical_bytes(secret), hashlib.sha256).hexdigest()
-        return {"hmac": digest}
+        return {"hmac": self.sealed(canonical_bytes(secret))}
 
     async def intent(
         self, call: ApprovedCall, *, arguments: HashedArguments, deadline_s: float, output_bytes: int
@@ -193,16 +200,16 @@ class Recorder:
             ran = trail.recorded is not None and not result.is_repeated
             refusal = _unrecorded_outcome(trail, error) if ran else _unrecorded(trail.request, error)
             # The value is withheld: a result that nobody can audit must not reach the model.
-            return replace(result, status="error", value=None, error=refusal, hash="")
+            return replace(result, status="error", value=None, raw=None, error=refusal, hash="")
         # An idempotent repeat keeps the original index: its receipt proves the call that ran.
         return result if result.is_repeated else replace(result, leaf=leaf.index)
 
     def _missing_records(self, result: ToolResult, trail: CallProgress) -> list[Record]:
         """The records of the call that the log does not have yet, up to the stage where it ended (AUD-1)."""
         if trail.is_begun:
-            return [self._completed(result)]
+            return [self._completed(result, trail)]
         if trail.recorded is not None:
-            return [*_intent_records(trail.recorded), self._completed(result)]
+            return [*_intent_records(trail.recorded), self._completed(result, trail)]
         # Refused by validation: no policy was evaluated, so there is no decision to record.
         if trail.checked is None:
             return [_final_record(self._invoked(trail, result.argument_hash), result)]
@@ -258,9 +265,9 @@ class Recorder:
     def _invoked(self, trail: CallProgress, argument_hash: str) -> ToolInvoked:
         return _invoked(trail.request, trail.tool, argument_hash, self._now())
 
-    def _completed(self, result: ToolResult) -> ToolCompleted:
+    def _completed(self, result: ToolResult, trail: CallProgress) -> ToolCompleted:
         # Two by position: with more than 15 keyword arguments CPython builds a dict, five times as slow.
-        return ToolCompleted(
+        completed = ToolCompleted(
             result.agent,
             result.approval,
             argument_hash=result.argument_hash,
@@ -278,6 +285,8 @@ class Recorder:
             tool=result.tool,
             version=result.version,
         )
+        before = trail.result_hash_before
+        return replace(completed, result_hash_before=before) if before else completed
 
 
 _NOT_APPROVED = (Code.APPROVAL_NEEDED, Code.APPROVAL_DENIED)
@@ -311,9 +320,11 @@ def _invoked(
     return ToolInvoked(
         agent=request.agent,
         argument_hash=argument_hash,
+        argument_hash_before=request.argument_hash_before or UNSET,
         call=request.id,
         conversation=request.conversation,
         correlation_id=request.correlation_id,
+        data_hash=request.data_hash or UNSET,
         definition_hash=tool.definition_hash if tool else "",
         has_arguments=has_arguments,
         session=request.session,

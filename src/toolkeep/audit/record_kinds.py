@@ -24,11 +24,15 @@ class ToolInvoked(Record, frozen=True, kw_only=True, gc=False):
 
     agent: str
     argument_hash: str
+    argument_hash_before: str | UnsetType = UNSET
+    """Hash of the arguments before hooks of the host changed them, if there are hooks."""
     call: str
     codes: tuple[str, ...] | UnsetType = UNSET
     """Error codes, if the call ended at this stage."""
     conversation: str
     correlation_id: str
+    data_hash: str | UnsetType = UNSET
+    """HMAC of the host's per-call data, if any."""
     definition_hash: str
     has_arguments: bool | UnsetType = UNSET
     """Whether the arguments are stored beside the log; set for calls that reached authorization."""
@@ -120,9 +124,11 @@ class ToolCompleted(Record, frozen=True, gc=False):
     is_cached: bool
     isolation: str
     result_hash: str
-    status: str
-    time: str
-    tool: str
+    result_hash_before: str | UnsetType = UNSET
+    """Hash of the output before hooks of the host changed it, if there are hooks."""
+    status: str = ""
+    time: str = ""
+    tool: str = ""
     type: str = "ToolCompleted"
     version: str = ""
 

@@ -28,7 +28,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.tool_context import InvokeResult, ToolContext
-from toolkeep.definitions.tool_names import PORTABLE_NAME
+from toolkeep.definitions.tool_names import wrong_with_author_name
 from toolkeep.errors import Code, ContractBroken, Problem
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.json_values.frozen import NotJson, freeze
@@ -137,8 +137,8 @@ def contract_problems(tool_class: type) -> Iterator[Problem]:
     yield from _constant(tool_class, "TOOL_NAME")
     yield from _constant(tool_class, "TOOL_USAGE_METADATA")
     name = inspect.getattr_static(tool_class, "TOOL_NAME", None)
-    if isinstance(name, str) and name and not PORTABLE_NAME.fullmatch(name):
-        yield _problem("TOOL_NAME", f"{name!r} is not a tool name", "use letters, digits, _ and -")
+    if isinstance(name, str) and name and (wrong := wrong_with_author_name(name)):
+        yield _problem("TOOL_NAME", f"{name!r} {wrong}", "use snake_case such as 'read_file'")
     yield from _name(tool_class, name)
     yield from _server_flag(tool_class)
     yield from _execute(tool_class)

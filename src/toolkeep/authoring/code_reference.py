@@ -71,6 +71,9 @@ def isolation_problems(
 
 def _check_same(runner: Any, wanted: Any, module: str, name: str) -> None:
     """The name must resolve to the object that was registered."""
+    if getattr(runner, "overrides", None):
+        why = "its dependencies are overridden, which only this process knows"
+        raise NoCodeReference(why, "override them in a tool that asks for no isolation")
     loaded = sys.modules.get(module)
     if loaded is None:
         raise NoCodeReference(f"there is no module {module!r}", _IN_A_FILE)
@@ -94,9 +97,9 @@ def _check_same(runner: Any, wanted: Any, module: str, name: str) -> None:
 
 
 def _check_bare(runner: Any, name: str) -> None:
-    """A worker that finds the bare function has nothing to build models from its arguments."""
-    if isinstance(runner, FunctionTool) and runner.makes_instances:
-        why = f"{name!r} in its module is the bare function, which gets no models"
+    """A worker that finds the bare function has nothing to build models or dependencies with."""
+    if isinstance(runner, FunctionTool) and (runner.makes_instances or runner.dependencies):
+        why = f"{name!r} in its module is the bare function, which gets no models or dependencies"
         raise NoCodeReference(why, "put @tool(…) on the function itself")
 
 

@@ -9,7 +9,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolkeep.authoring.function_tool import FunctionTool, kind_of
+from toolkeep.authoring.dependencies import Dependencies, kind_of
+from toolkeep.authoring.function_tool import FunctionTool
 from toolkeep.definitions.serialization import OTHER_SPELLINGS, definition_from_dict
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.tool_context import ToolContext, ToolFailed
@@ -34,6 +35,8 @@ class ForeignTool(FunctionTool[..., Any]):
         self._definition = definition
         self.function = function
         self.kind = kind_of(function)
+        self.overrides = {}
+        self._known_dependencies = Dependencies((), {})
 
     def __call__(self, **arguments: Any) -> Any:
         """Call the tool itself: no validation, no policy, no record."""

@@ -19,6 +19,7 @@ from collections.abc import (
 from typing import Any, NamedTuple
 
 from toolkeep.authoring.function_signature import Signature
+from toolkeep.definitions.parameter import ANY_TYPE, TYPE_KEYWORDS
 from toolkeep.definitions.serialization import definition_by_author
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import Code, Problem
@@ -56,15 +57,16 @@ class _Schema:
         self.problems: list[Problem] = []
         self._signature = signature
         visible = [one for one in signature.parameters if self._is_usable(one) and self._has_schema(one)]
-        self.parameters = self._parameters(visible, described)
+        rest = [signature.rest] if signature.rest and self._is_usable(signature.rest) else []
+        self.parameters = self._parameters(visible, [one for one in rest if self._has_schema(one)], described)
 
     def _note(self, parameter: str, message: str, mend: str) -> None:
         field = f"parameters/properties/{parameter}"
         self.problems.append(Problem(field=field, code=Code.DEFINITION_INVALID, message=message, mend=mend))
 
     def _is_usable(self, parameter: inspect.Parameter) -> bool:
-        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            self._note(parameter.name, "*args and **kwargs have no schema", "name each parameter")
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            self._note(parameter.name, "*args has no schema", "name each parameter, or take a list")
         elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             self._note(parameter.name, "is positional-only", "let it be passed by name")
         elif parameter.annotation is inspect.Parameter.empty and parameter.name in ("self", "cls"):
@@ -85,12 +87,17 @@ class _Schema:
             return False
         return True
 
-    def _parameters(self, visible: list[inspect.Parameter], described: Mapping[str, str]) -> dict[str, Any]:
+    def _parameters(
+        self,
+        visible: list[inspect.Parameter],
+        rest: list[inspect.Parameter],
+        described: Mapping[str, str],
+    ) -> dict[str, Any]:
         import pydantic
 
         # All parameters at once, so that two models of the same name get different definitions.
         by_name, shared = pydantic.TypeAdapter.json_schemas(
-            [(parameter.name, "validation", self._signature.adapter(parameter)) for parameter in visible]
+            [(one.name, "validation", self._signature.adapter(one)) for one in (*visible, *rest)]
         )
         properties = {
             parameter.name: self._property(
@@ -101,6 +108,12 @@ class _Schema:
         schema: dict[str, Any] = {"type": "object", "properties": properties}
         if required := [p.name for p in visible if p.default is inspect.Parameter.empty]:
             schema["required"] = required
+        for parameter in rest:
+            values = _without_titles(by_name[parameter.name, "validation"])
+            schema["additionalProperties"] = values or True
+            if hidden := self._signature.hidden:
+                # Otherwise a model could send what only the host may give.
+                schema["propertyNames"] = {"not": {"enum": hidden}}
         if definitions := shared.get("$defs"):
             schema["$defs"] = _without_titles(definitions, names=True)
         return schema
@@ -110,6 +123,8 @@ class _Schema:
     ) -> dict[str, Any]:
         schema = dict(_without_titles(schema))
         schema.pop("default", None)  # the signature's default counts, not that of Field(default=…)
+        if TYPE_KEYWORDS.isdisjoint(schema):
+            schema["type"] = list(ANY_TYPE)  # of `Any`, which says nothing
         if description:
             schema.setdefault("description", description)
         if parameter.default is not inspect.Parameter.empty:

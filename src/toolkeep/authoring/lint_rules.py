@@ -6,12 +6,11 @@ from typing import Any
 import msgspec
 
 from toolkeep.authoring.declaration_advice import declaration
+from toolkeep.definitions.parameter import ANY_TYPE, TYPE_KEYWORDS
 from toolkeep.definitions.tool import ToolDefinition
 
 DEEPEST = 3
 """Objects inside objects beyond this are hard for a model to fill in."""
-
-_TYPE_KEYWORDS = frozenset(("type", "enum", "const", "$ref", "allOf", "anyOf", "oneOf", "not", "if"))
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,13 +73,41 @@ def _dict(value: Any) -> dict[str, Any]:
 
 
 def _property(schema: Any, field: str) -> Iterator[Finding]:
-    if schema is True or (isinstance(schema, dict) and not _TYPE_KEYWORDS & schema.keys()):
+    if schema is True or (isinstance(schema, dict) and not TYPE_KEYWORDS & schema.keys()):
         yield _finding("no-type", field, "declares no type", 'add "type"')
+    elif isinstance(schema, dict) and _is_free_value(schema):
+        message = "takes any value, and models guess what it should be"
+        yield _finding("free-value", field, message, "declare a type, or several")
+    elif isinstance(schema, dict) and schema.get("type") == "object" and _SHAPES.isdisjoint(schema):
+        message = "is an object of any properties, and models guess them"
+        yield _finding("free-map", field, message, 'add "properties", or a type as "additionalProperties"')
     if isinstance(schema, dict) and not schema.get("description") and "$ref" not in schema:
         yield _finding("no-description", field, "has no description", "say what it is for")
 
 
+def _is_free_value(schema: dict[str, Any]) -> bool:
+    types = schema.get("type")
+    return isinstance(types, list) and set(ANY_TYPE).issubset(types) and "enum" not in schema
+
+
+_SHAPES = frozenset(
+    (
+        "properties",
+        "additionalProperties",
+        "patternProperties",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "$ref",
+        "enum",
+        "const",
+    )
+)
+
+
 def _texts(schema: dict[str, Any], field: str) -> Iterator[Finding]:
+    if _is_free_value(schema):
+        return
     types = schema.get("type")
     declared = types if isinstance(types, list) else [types]
     is_listed = "enum" in schema or "const" in schema

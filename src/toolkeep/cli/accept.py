@@ -19,7 +19,7 @@ from toolkeep.config.paths import PROJECT_FILE, home_folder, outer_projects
 from toolkeep.config.project_code import is_of_environment
 from toolkeep.config.settings import ConfigFile
 from toolkeep.definitions.injection_scan import InjectionFinding, scan_for_injection
-from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.errors import NotAccepted
 from toolkeep.host.files import is_there
 from toolkeep.keep.open import open_state, project_folder, project_origins, read_configuration
@@ -152,6 +152,11 @@ def _accept_file(
     confirm(file.seal, given_hash, shown if as_json else None)
     state.accept(file.path, file.seal, file.content)
     finish({"accepted": True, **data}, f"accepted {visible(file.path)}", as_json)
+    if not as_json:
+        say(
+            "  It counts from the next start: restart `toolkeep serve` and `toolkeep mcp` where they run",
+            err=True,
+        )
 
 
 def _outer_lines(outer: list[str]) -> Iterator[str]:
@@ -195,8 +200,8 @@ def _effects(file: ConfigFile) -> list[dict[str, Any]]:
 
 def _accept_tool(name: str, root: Path, state: KeepState, given_hash: str | None, *, as_json: bool) -> None:
     pin = _pending(name, state.pins())
-    new, taken = ToolDefinition.from_dict(pin.pending or {}), accepted(pin)
-    changes = changes_between(ToolDefinition.from_dict(pin.definition), new) if pin.is_accepted else ()
+    new, taken = definition_from_dict(pin.pending or {}), accepted(pin)
+    changes = changes_between(definition_from_dict(pin.definition), new) if pin.is_accepted else ()
     suspicions = scan_for_injection(new)
     if not as_json:
         for line in _tool_lines(pin, changes, suspicions):

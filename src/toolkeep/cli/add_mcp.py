@@ -84,7 +84,7 @@ def command(
         if _is_from_file(server):
             _agree(entry, is_agreed=yes, as_json=as_json)
     access = access_for(root, name, entry, given, is_signed_in=sign_in)
-    listing = list_server_tools(root, entry, given, access)
+    listing = list_server_tools(root, name, entry, given, access)
     wishes = ImportOptions(
         name=name, capabilities=capabilities_of(entry), target=target_of(entry, str(root / ".agent"))
     )
@@ -111,6 +111,8 @@ def command(
         return
     say_done(f"added '{name}' with {count}")
     say("  They answer once the file is accepted: toolkeep accept")
+    if needed := " and ".join(map(str, capabilities_of(entry))):
+        say(f"  An agent that calls them needs {needed}, in agents: of config.yml")
 
 
 def _described(

@@ -9,6 +9,7 @@ import click
 
 from toolkeep.cli.config_edit import Addition, propose, write_addition
 from toolkeep.cli.options import common, print_json, project, say, say_done
+from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import FileUnreadable, ImportRefused
 from toolkeep.keep.open import offered_by_project, project_folder
 from toolkeep.limits import DEFINITION_FILE_BYTES
@@ -63,6 +64,10 @@ def command(
         return
     say_done(f"added '{visible(chosen)}' with {counted(len(usable), 'tool')}")
     say("  They answer once the file is accepted: toolkeep accept")
+    offered = [made.offer.tool for made in usable if made.offer]
+    tools = [tool for tool in offered if isinstance(tool, ToolDefinition)]
+    needed = " and ".join(sorted({str(one) for tool in tools for one in tool.capabilities}))
+    say(f"  An agent that calls them needs {needed}, in agents: of config.yml")
 
 
 def _read(path: Path) -> bytes:
@@ -74,7 +79,7 @@ def _read(path: Path) -> bytes:
 
 
 def _fetched(url: str) -> bytes:
-    """Download the document under the network rules of tools: public addresses, limited bytes.
+    """Download the document under the network rules of tools: the host that was typed, limited bytes.
 
     A URL that redirects to an internal address is refused (SSRF).
     """
@@ -88,7 +93,7 @@ def _fetched(url: str) -> bytes:
     from toolkeep.network.http_endpoint import Request
 
     try:
-        scope = HostScope.read(str(read_url(url)))
+        scope = HostScope.of(read_url(url), is_named=True)
         reach = HostAllowlist(reads=(scope,))
         most = NetworkBounds(max_requests=REDIRECTS + 1, max_bytes=DEFINITION_FILE_BYTES + 1_000_000)
         answer = asyncio.run(
@@ -97,7 +102,7 @@ def _fetched(url: str) -> bytes:
     except HostRefused as refused:
         raise ImportRefused(visible(url), f"cannot be used: {refused.reason}") from None
     except NetworkError as error:
-        raise ImportRefused(visible(url), error.reason) from None
+        raise ImportRefused(visible(url), error.reason, hint=error.remedy) from None
     if answer.status != 200:
         raise ImportRefused(visible(url), f"answered with status {answer.status}")
     return answer.body

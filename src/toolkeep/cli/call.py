@@ -12,6 +12,7 @@ import click
 
 from toolkeep.calls import ToolResult
 from toolkeep.cli.call_arguments import arguments, read_arguments
+from toolkeep.cli.isolation_notice import warn_if_ran_unconfined
 from toolkeep.cli.options import common, files, print_json, project, say, say_failed, tools_option
 from toolkeep.cli.tool_selection import complete_name, keep_with, named_tools
 from toolkeep.errors import Code
@@ -96,6 +97,7 @@ def command(
             print_json(result.to_dict())
         else:
             _print(result)
+        warn_if_ran_unconfined(result)
         if result.error is not None and result.error.diagnosis is not None:
             # To stderr: an agent that runs this command is given its standard output.
             say("", *result.error.diagnosis.text.split("\n"), err=True)

@@ -5,17 +5,21 @@ runs nothing of a project; it reads the configuration only for the files that it
 this machine and user, now.
 """
 
+import json
 import os
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from toolkeep.cli.options import common, print_json, say, warn
 from toolkeep.errors import ToolkeepError
+from toolkeep.sandbox.container_check import FLAGS
+from toolkeep.sandbox.isolation_cure import NAMESPACES
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism
 from toolkeep.sandbox.kernel_probe import Finding, Findings, probe, try_template
 from toolkeep.sandbox.plan import ORDINARY_ID
@@ -66,8 +70,13 @@ def _of_configuration() -> tuple[TrustedPath, ...]:
 
 @click.command("doctor")
 @click.option("--attack", "is_attack", is_flag=True, help="Try to get out, too; takes a minute or two.")
+@click.option(
+    "--profile",
+    type=click.Choice(["apparmor", "docker"]),
+    help="Only print a profile that lets toolkeep confine tools where a system's defaults forbid it.",
+)
 @common
-def command(*, is_attack: bool, as_json: bool) -> None:
+def command(*, is_attack: bool, profile: str | None, as_json: bool) -> None:
     """Say what isolation this machine can give.
 
     Tries every mechanism of the kernel and lists what works, why the rest does not, and how to get it; then
@@ -77,6 +86,9 @@ def command(*, is_attack: bool, as_json: bool) -> None:
     With --attack, hostile tools then try to get out of every level, in namespaces that are thrown away, after
     secrets that are made for them. Exit status 0 if nothing got out that a level promises to keep in.
     """
+    if profile is not None:
+        _print_profile(profile)
+        return
     host, findings = this_host(), probe()
     failure = try_template() if findings.is_available(Isolation.STRICT) else "strict is not available"
     if not as_json:
@@ -86,6 +98,27 @@ def command(*, is_attack: bool, as_json: bool) -> None:
         print_json(_data(host, findings, failure) | data)
     if not is_contained or not all(map(findings.is_available, Isolation)):
         sys.exit(1)
+
+
+def _print_profile(name: str) -> None:
+    """Print a profile on stdout, and how to install it on stderr."""
+    from toolkeep.sandbox.host_profiles import apparmor_profile, seccomp_profile
+    from toolkeep.sandbox.isolation_cure import INSTALL_APPARMOR
+
+    if name == "docker":
+        click.echo(json.dumps(seccomp_profile(), indent=2))
+        say("Docker, Podman: save it as toolkeep-seccomp.json, and start the container with", err=True)
+        say(f"  {FLAGS}", err=True)
+        say("Kubernetes: save it below /var/lib/kubelet/seccomp on each node, and set", err=True)
+        say("  seccompProfile: {type: Localhost, localhostProfile: toolkeep-seccomp.json}", err=True)
+        say("  appArmorProfile: {type: Unconfined}", err=True)
+        return
+    program = Path(sys.argv[0]).resolve()
+    if program.name != "toolkeep":
+        raise click.UsageError("Run it as `toolkeep`: the profile is for that program, not for every Python.")
+    click.echo(apparmor_profile(str(program)), nl=False)
+    say(f"Install it: {INSTALL_APPARMOR}", err=True)
+    say("For a program that imports toolkeep: aa-exec --profile toolkeep -- python program.py", err=True)
 
 
 def _attacked(findings: Findings, *, as_json: bool) -> tuple[dict[str, Any], bool]:
@@ -108,18 +141,24 @@ def _data(host: Host, findings: Findings, template_failure: str) -> dict[str, An
         "tree_bound": findings.tree_bound,
         "has_hosts": findings.has_hosts,
         "template_failure": template_failure,
-        "mechanisms": [_mechanism(finding) for finding in findings.findings],
+        "cure": _cure_data(findings),
+        "mechanisms": [_mechanism(finding, findings) for finding in findings.findings],
         "levels": [_level(level, findings) for level in Isolation],
         "trusted": [one._asdict() for one in host.trusted],
     }
 
 
-def _mechanism(finding: Finding) -> dict[str, Any]:
+def _cure_data(findings: Findings) -> dict[str, str] | None:
+    cure = findings.cure(Isolation.STRICT)
+    return None if cure is None else cure._asdict()
+
+
+def _mechanism(finding: Finding, findings: Findings) -> dict[str, Any]:
     return {
         "name": finding.mechanism.value,
         "works": finding.works,
         "reason": finding.reason,
-        "remedy": finding.remedy,
+        "remedy": findings.remedy_for(finding),
     }
 
 
@@ -145,10 +184,13 @@ def _print(host: Host, findings: Findings, template_failure: str) -> None:
     say("Persistent programs: those of a server are listed at its GET /v1/programs, not here")
     say("", "Mechanisms")
     for finding in findings.findings:
-        _print_line(finding.mechanism, is_good=finding.works, details=_cure(finding))
+        _print_line(finding.mechanism, is_good=finding.works, details=_reason(finding, findings))
     say("", "Levels")
     for level in Isolation:
         _print_line(level, is_good=findings.is_available(level), details=_lacks(level, findings))
+    cure = findings.cure(Isolation.STRICT)
+    if cure is not None and any(_is_told_once(finding, findings) for finding in findings.findings):
+        say("", f"Why: {cure.cause}", f"Cure: {cure.remedy}")
     for line in trusted_lines(host):
         say(line)
 
@@ -196,10 +238,17 @@ def _whom(host: Host) -> str:
     return f"You are root; workers run as user {host.worker_user}"
 
 
-def _cure(finding: Finding) -> Iterator[str]:
-    if not finding.works:
-        yield finding.reason
-        yield f"hint: {finding.remedy}"
+def _reason(finding: Finding, findings: Findings) -> Iterator[str]:
+    if finding.works:
+        return
+    yield finding.reason
+    if not _is_told_once(finding, findings):
+        yield f"hint: {findings.remedy_for(finding)}"
+
+
+def _is_told_once(finding: Finding, findings: Findings) -> bool:
+    """Whether a missing mechanism has the same cure as others, which stands below the levels."""
+    return not finding.works and (finding.mechanism in NAMESPACES or findings.machine.platform != "linux")
 
 
 def _print_line(name: str, *, is_good: bool, details: Iterable[str]) -> None:

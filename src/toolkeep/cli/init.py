@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from toolkeep.cli.init_files import CONFIG, EXAMPLES, POLICIES
+from toolkeep.cli.isolation_notice import warn_if_unconfined
 from toolkeep.cli.options import common, is_terminal, print_json, project, say, say_done, write_new
 from toolkeep.config.paths import PROJECT_FILE
 from toolkeep.config.schema import editor_schema
@@ -53,6 +54,7 @@ def command(project: Path | None, *, as_json: bool) -> None:
     say("", accepted if is_accepted else f"Next: read the policies and {until}")
     say("Then describe tools in config.yml, and see them with `toolkeep list`.")
     say("`toolkeep new NAME` writes a tool in Python, which `toolkeep call NAME` calls.")
+    warn_if_unconfined()
 
 
 def _accept(root: Path, texts: Mapping[Path, str]) -> bool:

@@ -14,8 +14,10 @@ CONFIG: Final = """\
 policies: [policies/main.cedar]
 
 # What each agent holds: what it may touch, and the permissions that tools require.
-# Without it `local` (your own code) and `operator` (you, at the command line) may read this folder.
+# Without it `local` (your own code) and `operator` (you, at the command line) may read this folder;
+# `inherit: defaults` keeps that, and adds to it.
 # agents:
+#   operator: {inherit: defaults, capabilities: ['fs.write:.'], permissions: [tool.filesystem.write]}
 #   writer:
 #     description: Writes the documentation
 #     capabilities: ['fs.read:.', 'fs.write:./docs', 'net.read:docs.example.org']

@@ -11,6 +11,7 @@ import click
 
 from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import RegisteredTool
+from toolkeep.cli.isolation_notice import say_unconfined
 from toolkeep.cli.options import (
     common,
     files,
@@ -75,7 +76,7 @@ def command(
         candidates = ToolSearch().find(search, {tool.name: tool for tool in candidates}, limit=_MANY)
     shown = [tool for tool in candidates if _fits(tool, filters)]
     if as_json:
-        print_json([_data(tool) for tool in shown])
+        print_json([{**_data(tool), "unconfined": keep.may_run_unconfined(tool)} for tool in shown])
         return
     rows = [_row(tool) for tool in shown]
     is_narrow = shutil.get_terminal_size().columns < _NARROW_COLUMNS
@@ -84,6 +85,7 @@ def command(
     else:
         _print_table(rows)
     say("", _summary(keep, shown))
+    say_unconfined(keep, shown)
     for tool in shown:
         if tool.is_undeclared:
             line = declaration(tool.definition, tool.runner)

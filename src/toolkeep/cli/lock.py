@@ -80,7 +80,7 @@ def _listings(root: Path, settings: Settings) -> "dict[str, PinnedTools]":
         if upstream.is_project and upstream.kind == "mcp":
             entry = dict(upstream.data)
             access = access_for(root, upstream.name, entry, {}, is_signed_in=False)
-            listings[upstream.name] = list_server_tools(root, entry, {}, access)
+            listings[upstream.name] = list_server_tools(root, upstream.name, entry, {}, access)
     return listings
 
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "backup": "Back up what the keep remembers, and restore it.",
     "call": "Call a tool, guarded and recorded.",
     "completion": "Print the completion script for a shell.",
+    "demo": "Serve a demo keep: its page, with calls to approve.",
     "disable": "Keep tools from answering.",
     "doctor": "Say what isolation this machine can give.",
     "enable": "Let tools answer again.",

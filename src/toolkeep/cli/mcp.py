@@ -75,8 +75,10 @@ def command(
     with streams as taken, contextlib.chdir(root), _open(whole(files), named, root, wait_s) as keep:
         if not keep.has_agent(agent):
             raise click.BadParameter(f"{agent!r} is not declared under `agents`", param_hint="--agent")
+        from toolkeep.cli.isolation_notice import warn_soon
         from toolkeep.mcp_server.dispatch import McpServer
 
+        warn_soon()
         keep.follow_store()
         server = McpServer(keep, agent=agent, find_tools=find_tools, client_answers=client_answers)
         if taken is None:
@@ -106,10 +108,6 @@ def _serve_http(server: "McpServer", host: str, port: int) -> None:
         check_loopback(host)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--host") from error
-    try:
-        import uvicorn  # noqa: F401 -- whether it is there
-    except ImportError as error:
-        raise click.UsageError("Serving over HTTP needs the extra `server`: toolkeep[server]") from error
     with listen(host, port, option="--http") as sock, contextlib.suppress(KeyboardInterrupt):
         where = f"http://{address(host, sock.getsockname()[1])}{PATH}"
         say_done(f"serving at {where}", err=True)

@@ -143,6 +143,7 @@ def _data(answer: Answer) -> dict[str, Any]:
             "spared_by": explained.spared_by,
         },
         "changes": list(explained.changes),
+        "line": explained.line,
     }
 
 
@@ -170,6 +171,8 @@ def _print(answer: Answer) -> None:
         say("", "What would have to change:")
         for change in explained.changes:
             say(f"  - {change}")
+    if explained.line:
+        say("", "In .agent/config.yml, then `toolkeep accept`:", f"  {explained.line}")
 
 
 def _print_asking(answer: Answer) -> None:
@@ -190,7 +193,8 @@ def _touch_line(touch: Touch) -> str:
     what = f"{touch.capability} of {touch.thing}{named}" if touch.capability else touch.argument
     if touch.objections:
         return f"{what}: " + "; ".join(objection.what for objection in touch.objections)
-    return f"{what}: held as {touch.capability}:{touch.grant}" if touch.grant else what
+    led = f", which leads to {' or '.join(touch.leads_to)} addresses alone" if touch.leads_to else ""
+    return f"{what}: held as {touch.capability}:{touch.grant}{led}" if touch.grant else what
 
 
 def _policy_line(policy: PolicyResult) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,7 @@ PORT = 8765
 )
 @click.option("--traces", "has_traces", is_flag=True, help="Trace calls with OpenTelemetry.")
 @click.option("--page/--no-page", "has_page", default=True, show_default=True, help="Serve the page.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in your browser.")
 @files
 @project
 @common
@@ -80,6 +82,7 @@ def command(
     has_metrics: bool,
     has_traces: bool,
     has_page: bool,
+    opens: bool,
     files: tuple[Path, ...],
     project: Path | None,
     as_json: bool,
@@ -91,10 +94,12 @@ def command(
     With --json the address and the logs are lines of JSON.
     Every request needs a token: toolkeep token make. Ends on SIGTERM, when the calls in flight have.
     """
-    _check_installed()
+    _check_installed(has_metrics=has_metrics, has_traces=has_traces)
     import contextlib
 
-    from toolkeep.keep.open import open_tokens, project_folder
+    from toolkeep.cli.isolation_notice import warn_soon
+    from toolkeep.cli.served_page import listed, open_in_browser, sign_in_link
+    from toolkeep.keep.open import open_state, open_tokens, project_folder
     from toolkeep.limits import ServerLimits
     from toolkeep.server.app_factory import make_app
     from toolkeep.server.run_server import is_loopback, names_of, serve
@@ -106,7 +111,9 @@ def command(
     named = named_tools(tools, project)
     sock = listen(host, port, option="--port")
     address = f"http://{address_of(host, sock.getsockname()[1])}"
-    codes = _codes(root) if has_page else None
+    state = open_state(root)
+    folder = state.folder if state is not None else None
+    codes = _codes(folder) if has_page else None
     tokens = contextlib.closing(open_tokens(root))
     # Relative paths in calls start from the project, wherever the server is started.
     with sock, tokens as held, contextlib.chdir(root), _open(whole(files), named, root, wait_s) as keep:
@@ -122,6 +129,7 @@ def command(
             has_traces=has_traces,
         )
         keep.follow_store()
+        warn_soon()
         if not is_loopback(host):
             warn(f"{host} can be reached by others, and nothing is encrypted here")
         public = base_url.rstrip("/") or address
@@ -130,16 +138,18 @@ def command(
             _say_begun(address, has_token=bool(held.list()), as_json=as_json)
             if codes is not None and not as_json:
                 _say_how_to_sign_in(public, codes)
+            if codes is not None and opens and folder is not None:
+                open_in_browser(sign_in_link(public, codes), folder)
 
-        serve(app, sock, limits, say_begun)
+        with listed(folder if has_page else None, public):
+            serve(app, sock, limits, say_begun)
 
 
-def _check_installed() -> None:
-    try:
-        import httptools  # noqa: F401 -- whether it is there
-        import uvicorn  # noqa: F401 -- the same
-    except ImportError as error:
-        raise click.UsageError("Serving over HTTP needs the extra `server`: toolkeep[server]") from error
+def _check_installed(*, has_metrics: bool, has_traces: bool) -> None:
+    needed = {"prometheus_client": has_metrics, "opentelemetry": has_traces}
+    if missing := [name for name, is_used in needed.items() if is_used and find_spec(name) is None]:
+        text = f"{missing[0]} is not installed. Install toolkeep[server], or serve with --no-metrics"
+        raise click.UsageError(f"{text} and without --traces.")
 
 
 def _log_json() -> None:
@@ -162,12 +172,10 @@ def _open(files: tuple[Path, ...], tools: "Sequence[ToolsFile]", root: Path, wai
     return keep_with(files, root, tools=tools, approver=defer_to_inbox, approval_wait_s=wait_s)
 
 
-def _codes(project: Path) -> "SignInCodes":
-    from toolkeep.keep.open import open_state
+def _codes(folder: Path | None) -> "SignInCodes":
     from toolkeep.storage.sqlite.sign_in_codes import FileSignInCodes, MemorySignInCodes
 
-    state = open_state(project)
-    return MemorySignInCodes() if state is None else FileSignInCodes(state.folder)
+    return MemorySignInCodes() if folder is None else FileSignInCodes(folder)
 
 
 def _say_begun(address: str, *, has_token: bool, as_json: bool) -> None:
@@ -177,22 +185,20 @@ def _say_begun(address: str, *, has_token: bool, as_json: bool) -> None:
     else:
         say_done(f"serving at {address}", err=True)
     if not has_token:
+        from toolkeep.cli.served_page import program_name
+
         say("  Nobody has a token yet. Make the first in another terminal:", err=True)
-        say("  toolkeep token make me --scope admin --agent operator", err=True)
+        say(f"  {program_name()} token make me --scope admin --agent operator", err=True)
 
 
 def _say_how_to_sign_in(public: str, codes: "SignInCodes") -> None:
     """Print a sign-in link, on a terminal only: other outputs may be logs, and the link grants all rights."""
     import sys
 
+    from toolkeep.cli.served_page import program_name, sign_in_link
+
     if is_terminal(sys.stderr):
         say("  Sign in to the page with this link, once, within five minutes:", err=True)
-        say(f"  {public}/ui/sign-in#{codes.make()}", err=True)
+        say(f"  {sign_in_link(public, codes)}", err=True)
     else:
-        say(f"  To sign in to the page, make a link in a terminal: {_link_command(public)}", err=True)
-
-
-def _link_command(public: str) -> str:
-    """The `toolkeep token link` command for this server's address."""
-    at = "" if public == f"http://127.0.0.1:{PORT}" else f" --address {public}"
-    return f"toolkeep token link{at}"
+        say(f"  To sign in to the page, make a link in a terminal: {program_name()} token link", err=True)

@@ -9,6 +9,7 @@ import click
 
 from toolkeep.authoring.declaration_advice import declaration
 from toolkeep.calls import RegisteredTool
+from toolkeep.cli.isolation_notice import say_unconfined
 from toolkeep.cli.options import common, files, print_json, project, say, tools_option
 from toolkeep.cli.tool_selection import complete_name, keep_with, named_tools
 from toolkeep.config.settings import Run
@@ -60,6 +61,7 @@ def command(
         return
     for line in _lines(tool, versions):
         say(line)
+    say_unconfined(keep, [tool])
 
 
 def _print_format(tool: RegisteredTool, provider: str, *, strict: bool, as_json: bool) -> None:

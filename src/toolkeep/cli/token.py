@@ -186,7 +186,7 @@ def revoke_token(token_id: str, project: Path | None, *, as_json: bool) -> None:
 
 
 def _web_address(_: click.Context, __: click.Parameter, address: str) -> str:
-    if not address.startswith(("http://", "https://")):
+    if address and not address.startswith(("http://", "https://")):
         raise click.BadParameter("begins with http:// or https://, as `toolkeep serve` says it")
     return address
 
@@ -195,9 +195,9 @@ def _web_address(_: click.Context, __: click.Parameter, address: str) -> str:
 @click.option(
     "--address",
     callback=_web_address,
-    default="http://127.0.0.1:8765",
-    show_default=True,
-    help="Where the server is, as `toolkeep serve` says.",
+    default="",
+    metavar="URL",
+    help="Address of the server.  [default: the server that runs for this project]",
 )
 @project
 @common
@@ -206,18 +206,22 @@ def make_link(address: str, project: Path | None, *, as_json: bool) -> None:
 
     Whoever opens it first, within five minutes, is signed in and may do everything.
     """
+    from toolkeep.cli.served_page import sign_in_link
     from toolkeep.errors import StateUnusable
     from toolkeep.keep.open import open_state, project_folder
+    from toolkeep.storage.running_servers import running_servers
     from toolkeep.storage.sqlite.sign_in_codes import FileSignInCodes
 
     state = open_state(project_folder(project))
     if state is None:
         raise StateUnusable("~", "there is no home in which links could be kept", hint="set TOOLKEEP_HOME")
-    # In the fragment: browsers send it neither to servers nor in `Referer`, so that the code is in no access
-    # log.
-    link = f"{address.rstrip('/')}/ui/sign-in#{FileSignInCodes(state.folder).make()}"
+    address = address or next(iter(running_servers(state.folder)), "")
+    if not address:
+        hint = "start it: toolkeep serve; or name the address of one elsewhere: --address URL"
+        raise StateUnusable(str(state.folder), "no server runs for this project", hint=hint)
+    link = sign_in_link(address, FileSignInCodes(state.folder))
     if as_json:
         print_json({"link": link})
         return
-    say("  It counts once, for five minutes:", err=True)
+    say("  It works once, for five minutes:", err=True)
     click.echo(link)

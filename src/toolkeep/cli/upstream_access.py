@@ -109,11 +109,12 @@ def keep_sign_in(root: Path, name: str, access: Access | None) -> None:
 
 
 def list_server_tools(
-    root: Path, entry: dict[str, Any], given: Mapping[str, str], access: Access | None
+    root: Path, name: str, entry: dict[str, Any], given: Mapping[str, str], access: Access | None
 ) -> PinnedTools:
     """List the tools of a server; `given` are secrets for this listing. The caller must have consent."""
     state = open_state(root)
-    files = resolved(trusted_files(read_configuration(root, state)))
+    settings = read_configuration(root, state)
+    files = resolved(trusted_files(settings))
     hidden = str(protected_folder(state.folder)) if state else ""
     trusted = TrustedPaths(hidden, files=lambda: [files])
     secrets = secrets_of(entry)
@@ -121,4 +122,8 @@ def list_server_tools(
     def secret(wanted: str) -> str:
         return given[wanted] if wanted in given else secrets[wanted]
 
-    return asyncio.run(inspect_mcp_server(entry, str(root), secret, trusted, access))
+    may_be_unconfined = name in settings.unconfined
+    listing = inspect_mcp_server(
+        entry, str(root), secret, trusted, access, may_be_unconfined=may_be_unconfined
+    )
+    return asyncio.run(listing)

@@ -16,6 +16,7 @@ from toolkeep.definitions.vocabulary import Tier
 from toolkeep.json_values.pointers import escaped
 from toolkeep.json_values.yaml import Document
 from toolkeep.limits import Limits
+from toolkeep.policy.policy_settings import DEFAULT_GRANT
 from toolkeep.text.display import visible
 
 if TYPE_CHECKING:
@@ -110,6 +111,10 @@ class ConsentItems:
             yield self._effect(
                 "grants", f"agent '{visible(agent)}' may call tools", f"/agents/{escaped(agent)}"
             )
+            if grant.get("inherit"):
+                held = ", ".join((*map(str, DEFAULT_GRANT.capabilities), *DEFAULT_GRANT.permissions))
+                what = f"agent '{visible(agent)}' holds the defaults: {held}"
+                yield self._effect("grants", what, f"/agents/{escaped(agent)}/inherit")
             for kind in ("capabilities", "permissions"):
                 for index in range(len(grant.get(kind) or ())):
                     pointer = f"/agents/{escaped(agent)}/{kind}/{index}"
@@ -182,6 +187,9 @@ class ConsentItems:
                 if "@" in name:
                     what = f"without {visible(name)} another version of it may answer"
                     yield self._effect("loosens", what, f"{pointer}/{index}")
+        for index in range(len(self._data.get("unconfined") or ())):
+            what = f"{self._written('unconfined', index)} runs unconfined where a machine cannot confine it"
+            yield self._effect("loosens", what, f"/unconfined/{index}")
         tier = self._data.get("tier")
         if tier is not None and Tier.read(tier).number > self._before.tier.number:
             yield self._effect("loosens", f"the tier rises to {Tier.read(tier).value}", "/tier")

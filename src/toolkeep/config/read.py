@@ -55,7 +55,7 @@ from toolkeep.limits import (
     LISTED_NAMES,
 )
 from toolkeep.policy.effective_grant import check_scopes
-from toolkeep.policy.policy_settings import KNOWN_PERMISSIONS
+from toolkeep.policy.policy_settings import DEFAULT_GRANT, KNOWN_PERMISSIONS, Grant
 from toolkeep.text.display import echo_name, type_name, visible
 from toolkeep.text.nearest import nearest_name
 from toolkeep.validation.compile import CompiledSchema, compile_arguments
@@ -299,6 +299,7 @@ class _File:
             event_webhook=_event_webhook(at(data, "/events/webhook")) or before.event_webhook,
             store_url=at(data, "/store/url") or before.store_url,
             search_url=at(data, "/web_search/url") or before.search_url,
+            unconfined=tuple(dict.fromkeys((*before.unconfined, *self._unconfined(data)))),
             is_paranoid=before.is_paranoid or at(data, "/approvals/paranoid") is True,
             approval_wait_s=before.approval_wait_s if wait_s is None else float(wait_s),
             permissions=tuple(dict.fromkeys((*before.permissions, *(data.get("permissions") or ())))),
@@ -327,6 +328,13 @@ class _File:
                 is_project=self._is_project,
             )
             yield name, upstream
+
+    def _unconfined(self, data: dict[str, Any]) -> Iterator[str]:
+        """Names as they are; paths from the project's folder, or the home of the user's own file."""
+        root = Path(self._path).parent.parent
+        for name in data.get("unconfined") or ():
+            is_path = "/" in name or name.endswith(".py")
+            yield os.path.realpath(root / name) if is_path else name
 
     def _disabled(self, data: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for pointer in ("/disabled_tools", "/tool_registry/disabled_tools"):
@@ -461,10 +469,12 @@ def _event_webhook(data: dict[str, Any] | None) -> EventWebhook | None:
 
 
 def _grant(data: dict[str, Any]) -> AgentGrant:
+    inherited = DEFAULT_GRANT if data.get("inherit") else Grant()
+    own = map(Capability.read, data.get("capabilities") or ())
     return AgentGrant(
         description=data.get("description") or "",
-        capabilities=tuple(map(Capability.read, data.get("capabilities") or ())),
-        permissions=tuple(data.get("permissions") or ()),
+        capabilities=tuple(dict.fromkeys((*inherited.capabilities, *own))),
+        permissions=tuple(dict.fromkeys((*inherited.permissions, *(data.get("permissions") or ())))),
     )
 
 

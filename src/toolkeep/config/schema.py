@@ -320,6 +320,13 @@ FILE_SCHEMA: Schema = {
                 },
             },
         },
+        "unconfined": {
+            "type": "array",
+            "description": "What runs unconfined where a machine cannot confine it: names of built-in and "
+            "configured tools and of upstream servers, paths or modules of files of tools.",
+            "items": {"type": "string", "minLength": 1, "maxLength": 4096},
+            "maxItems": 100,
+        },
         "upstreams": {
             "type": "object",
             "description": "Servers whose tools are imported, by a name of yours.",
@@ -338,6 +345,10 @@ FILE_SCHEMA: Schema = {
                         "type": "string",
                         "maxLength": 1024,
                         "description": "What the agent is for.",
+                    },
+                    "inherit": {
+                        "enum": ["defaults"],
+                        "description": "Hold what agents hold by default, and the following beside it.",
                     },
                     "capabilities": {
                         "type": "array",

@@ -158,6 +158,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     examples: tuple[Example, ...] = ()
     policies_held_back: str = ""
     """Why nothing is permitted, while policies wait for a person to accept them."""
+    unconfined: tuple[str, ...] = ()
+    """Names and absolute paths of what runs unconfined where this machine cannot confine it."""
     is_paranoid: bool = False
     approval_wait_s: float = 0.0
     checkpoint_file: str = ""

@@ -65,7 +65,7 @@ class ToolDefinitionBuilder:
         self._parameters.append(replace(parameter, required=True) if required else parameter)
         return self
 
-    def enabled(self, *, enabled: bool) -> "ToolDefinitionBuilder":
+    def enabled(self, enabled: bool = True) -> "ToolDefinitionBuilder":  # noqa: FBT001, FBT002 -- the name says it
         """Whether the tool starts enabled."""
         return self.set(enabled=enabled)
 

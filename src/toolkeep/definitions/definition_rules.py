@@ -47,6 +47,11 @@ def refuse_problems(name: str, problems: Sequence[Problem]) -> None:
         raise DefinitionInvalid(name, problems)
 
 
+def refuse_broken_rules(definition: ToolDefinition) -> None:
+    """Raise `DefinitionInvalid` with every rule that the definition breaks."""
+    refuse_problems(definition.name, problems_of(definition)[0])
+
+
 def written_by_hand(definition: ToolDefinition) -> ToolDefinition:
     """The definition, unless it claims to be imported.
 

@@ -7,7 +7,7 @@ Schema object `parameters`, the one form that is stored, hashed and checked.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from toolkeep.definitions.parameter_marks import TOUCHES_KEY, kinds_of_mark
 from toolkeep.definitions.vocabulary import ParameterType
@@ -93,9 +93,14 @@ class ToolParameter:
         return cls(name=name, description=description, type=ParameterType.OBJECT, schema=schema)
 
     @classmethod
-    def one_of(cls, name: str, description: str, variants: "Sequence[ToolParameter]") -> "ToolParameter":
-        """A value that fits one of several."""
-        schemas: list[JsonValue] = [variant.to_json_schema() for variant in variants]
+    def one_of(
+        cls, name: str, description: str, variants: "Sequence[ToolParameter | JsonObject]"
+    ) -> "ToolParameter":
+        """A value that fits one of several, each a parameter or a schema."""
+        schemas: list[JsonValue] = [
+            variant.to_json_schema() if isinstance(variant, ToolParameter) else variant
+            for variant in variants
+        ]
         return cls(name=name, description=description, type=ParameterType.ONE_OF, schema={"anyOf": schemas})
 
     @classmethod
@@ -188,5 +193,9 @@ def parameters_schema(parameters: Sequence[ToolParameter]) -> dict[str, JsonValu
     return {**schema, "required": required} if required else schema
 
 
+TYPE_KEYWORDS: Final = frozenset(("type", "enum", "const", "$ref", "allOf", "anyOf", "oneOf", "not", "if"))
+"""Keywords that declare the type of a property."""
+ANY_TYPE: Final = ("string", "number", "boolean", "object", "array", "null")
+"""Types of a property that takes any JSON value."""
 NO_PARAMETERS: FrozenDict = freeze_object({"type": "object", "properties": {}})
 """The schema of a tool without parameters."""

@@ -12,7 +12,7 @@ from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.constraints import Bounds, Constraints, NetworkBounds
 from toolkeep.definitions.definition_rules import problems_of, refuse_problems
 from toolkeep.definitions.parameter import NO_PARAMETERS, ToolParameter, parameters_schema, repeated
-from toolkeep.definitions.tool import BY_HAND, KEYS, Source, SourceKind, ToolDefinition
+from toolkeep.definitions.tool import BY_HAND, KEYS, Source, SourceKind, ToolDefinition, unchecked_definition
 from toolkeep.definitions.vocabulary import (
     Category,
     Danger,
@@ -37,9 +37,10 @@ OTHER_SPELLINGS = {
 
 
 def definition_from_dict(data: Mapping[str, Any]) -> ToolDefinition:
-    """Parse a definition.
+    """Parse a definition for its registration, which reports all its problems together.
 
-    `DefinitionInvalid` names each field that cannot be read, and every broken rule.
+    `DefinitionInvalid` names each field that cannot be read, and then every broken rule. A definition whose
+    fields can all be read may still break rules: nothing but registration may take it.
     """
     reader = _Reader(data, KEYS)
     definition = _definition(reader)
@@ -124,7 +125,7 @@ class _Reader:
 
 
 def _definition(reader: _Reader) -> ToolDefinition:
-    return ToolDefinition(
+    return unchecked_definition(
         name=reader.read("name", _text, ""),
         description=reader.read("description", _text, ""),
         version=reader.read("version", _text, "1.0.0"),

@@ -6,12 +6,12 @@ objects. `parameters` is one JSON Schema object, whichever form it was written i
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from toolkeep.definitions.capability import Capability
 from toolkeep.definitions.constraints import Bounds, Constraints
-from toolkeep.definitions.parameter import NO_PARAMETERS, marked_kinds
+from toolkeep.definitions.parameter import NO_PARAMETERS, ToolParameter, marked_kinds
 from toolkeep.definitions.parameter_marks import FLOW_KEY, Touches, is_secret
 from toolkeep.definitions.vocabulary import (
     Category,
@@ -76,7 +76,10 @@ DEFAULT_BOUNDS = Bounds()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition:
-    """A tool, declared. Equal definitions have equal `hash`; change one with `replace`."""
+    """A tool, declared. Equal definitions have equal `hash`; change one with `replace`.
+
+    `DefinitionInvalid` lists every rule that it breaks; `validate` checks its schemas too.
+    """
 
     name: str
     description: str
@@ -116,6 +119,9 @@ class ToolDefinition:
         object.__setattr__(self, "metadata", freeze_object(self.metadata, "metadata"))
         if self.output_schema is not None:
             object.__setattr__(self, "output_schema", freeze_object(self.output_schema, "output_schema"))
+        # What breaks a rule must not be exported or stored, and not every caller validates.
+        refuse: Callable[[ToolDefinition], None] = _higher("refuse_broken_rules")
+        refuse(self)
 
     @property
     def danger_level(self) -> Danger:
@@ -217,6 +223,35 @@ class ToolDefinition:
         """The same definition with some fields changed."""
         return replace(self, **changes)
 
+    def validate(self) -> None:
+        """Check all that a keep checks when it registers the tool, its schemas included.
+
+        Raises the `DefinitionError` that lists every problem. A keep with limits or permissions of its own
+        may decide otherwise.
+        """
+        check: Callable[[ToolDefinition], object] = _higher("validate")
+        check(self)
+
+    def with_required_param(self, parameter: ToolParameter) -> "ToolDefinition":
+        """The same definition with one more required parameter; one of the same name is replaced."""
+        return self._with(replace(parameter, required=True))
+
+    def with_optional_param(self, parameter: ToolParameter) -> "ToolDefinition":
+        """The same definition with one more optional parameter; one of the same name is replaced."""
+        return self._with(replace(parameter, required=False))
+
+    def _with(self, parameter: ToolParameter) -> "ToolDefinition":
+        schema = self.parameters
+        stated = schema.get("required")
+        required = [name for name in stated if name != parameter.name] if isinstance(stated, list) else []
+        if parameter.required:
+            required.append(parameter.name)
+        properties = {**self.properties, parameter.name: parameter.to_json_schema()}
+        changed = {**schema, "properties": properties, "required": required}
+        if not required:
+            del changed["required"]
+        return replace(self, parameters=freeze_object(changed))
+
     def to_dict(self) -> dict[str, Any]:
         """JSON data that `from_dict` turns into an equal definition."""
         changeable: dict[str, Any] = thaw(definition_data(self))
@@ -224,10 +259,7 @@ class ToolDefinition:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ToolDefinition":
-        """A definition from data; `DefinitionInvalid` lists every field that cannot be read.
-
-        The rules for definitions are checked when it is registered.
-        """
+        """A definition from data; `DefinitionInvalid` lists every unreadable field and every broken rule."""
         read: Callable[..., ToolDefinition] = _higher("from_dict")
         return read(data)
 
@@ -304,6 +336,14 @@ def definition_data(definition: ToolDefinition) -> dict[str, Any]:
     return {key: data[key] for key in KEYS if key in _ALWAYS_WRITTEN or not _is_default(key, data[key])}
 
 
+def unchecked_definition(**stated: Any) -> ToolDefinition:
+    """A definition of frozen fields whose rules are not checked yet, for the reader of definitions."""
+    definition = object.__new__(ToolDefinition)
+    for one in fields(ToolDefinition):
+        object.__setattr__(definition, one.name, stated[one.name] if one.init else one.default)
+    return definition
+
+
 def _is_default(key: str, value: object) -> bool:
     if key == "enabled":
         return value is True
@@ -313,7 +353,9 @@ def _is_default(key: str, value: object) -> bool:
 
 
 HIGHER = {
-    "from_dict": "toolkeep.definitions.serialization:definition_from_dict",
+    "refuse_broken_rules": "toolkeep.definitions.definition_rules:refuse_broken_rules",
+    "validate": "toolkeep.registry.admit:admit",
+    "from_dict": "toolkeep.definitions.serialization:definition_by_author",
     "from_elsewhere": "toolkeep.definitions.imported:definition_from_import",
     "builder": "toolkeep.definitions.builder:ToolDefinitionBuilder",
     "to_format": "toolkeep.providers.single_tool:lone_definition",

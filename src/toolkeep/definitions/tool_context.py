@@ -1,4 +1,4 @@
-"""What a running tool may ask of its call, and how it answers: ids, progress, cancellation, secrets; failure.
+"""What a running tool may ask of its call: ids, per-call data, secrets, progress, cancellation; how it fails.
 
 A function takes it as a parameter annotated `ToolContext`, which is hidden from the schema; an agent-tool
 class gets it as the second argument of `execute`.
@@ -8,6 +8,7 @@ Workers import this module with nearly every tool, so it loads nothing else of t
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 class Cancelled(Exception):
@@ -37,6 +38,8 @@ class ToolContext:
     correlation_id: str = ""
     conversation_id: str = ""
     session_id: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What the host passed with this call: `keep.call(…, data={"tenant": "acme"})`."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     on_progress: Callable[[float, float | None, str], None] = field(default=_discard, repr=False)
     is_cancelled: Callable[[], bool] = field(default=_never, repr=False)

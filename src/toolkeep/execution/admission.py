@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 import msgspec
 
-from toolkeep.calls import Refusal, ToolCall, refuse
+from toolkeep.calls import Refusal, ResourceUse, ToolCall, refuse
 from toolkeep.errors import Code
 from toolkeep.host.token_bucket import TokenBucket
 from toolkeep.limits import CallLimits
@@ -54,6 +54,23 @@ class Slot(msgspec.Struct, eq=False):
     _pauses: int = 0
     _paused_at: float = 0.0
     _paused_s: float = 0.0
+    wall_ms: float | None = None
+    """How long the tool ran; None if it was not run, or not to its end."""
+    _cpu_ms: float | None = None
+    _peak_memory_bytes: int | None = None
+
+    def note_use(self, cpu_ms: float, peak_memory_bytes: int | None = None) -> None:
+        """Take what the run of the call took."""
+        self._cpu_ms, self._peak_memory_bytes = cpu_ms, peak_memory_bytes
+
+    @property
+    def resource_use(self) -> ResourceUse | None:
+        """What the run of the call took; None if there was none."""
+        if self.wall_ms is None:
+            return None
+        return ResourceUse(
+            wall_ms=self.wall_ms, cpu_ms=self._cpu_ms, peak_memory_bytes=self._peak_memory_bytes
+        )
 
     def hold(self) -> None:
         """Add a holder: part of the call outlives its answer."""

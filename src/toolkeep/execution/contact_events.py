@@ -54,5 +54,6 @@ class ContactEvents:
             sizes: dict[str, Any] = {
                 "sent_bytes": contact.sent_bytes,
                 "received_bytes": contact.received_bytes,
+                "is_private": contact.is_private,
             }
             self._bus.tell(HostContacted(**told, **sizes))

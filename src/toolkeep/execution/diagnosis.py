@@ -62,7 +62,7 @@ _REMEDIES: Final = {
     Denied.SYSTEM_CALL: "no grant allows it at this isolation level",
     Denied.PROCESSES: "grant tool and agent process.spawn",
     Denied.MEMORY: "raise resource_bounds.max_memory",
-    Denied.PROCESSOR_TIME: "raise constraints.max_execution_time",
+    Denied.PROCESSOR_TIME: "raise resource_bounds.max_cpu or constraints.max_execution_time",
     Denied.TIME: "raise constraints.max_execution_time",
     Denied.DISK_SPACE: "free space where it writes, or let it write to a granted folder",
     Denied.OUTPUT_SIZE: "the limit is fixed: let it give less, or write a file",

@@ -34,7 +34,7 @@ from toolkeep.execution.circuit_breaker import CircuitBreaker
 from toolkeep.execution.contact_events import ContactEvents
 from toolkeep.execution.diagnosis import denied, exceeded, sanitized, unexpected
 from toolkeep.execution.result_cache import ResultCache, is_cacheable
-from toolkeep.execution.runner import Runner, RunRefused
+from toolkeep.execution.runner import Held, Runner, RunRefused
 from toolkeep.limits import CANCEL_GRACE_SECONDS, MODEL_TEXT_CHARS
 from toolkeep.sandbox.guest.exception_report import report
 from toolkeep.sandbox.tool_exception import ToolException
@@ -74,6 +74,7 @@ class _Run(msgspec.Struct, eq=False):
             correlation_id=request.correlation_id,
             conversation_id=request.conversation,
             session_id=request.session,
+            data=request.data,
             secrets=self.secrets,
             is_cancelled=lambda: self.is_cancelled,
             **told,
@@ -117,7 +118,7 @@ class Executor:
         self, call: RecordedCall, slot: Slot, secrets: Mapping[str, str]
     ) -> RawOutput | Refusal:
         """Run one call within its deadline, or answer it from the cache."""
-        cacheable = is_cacheable(call.tool) and not call.request.options.fresh
+        cacheable = is_cacheable(call.tool) and not call.request.data_hash and not call.request.options.fresh
         if cacheable and (body := self.cache.get(call)) is not None:
             value = body if call.tool.definition.gives_bytes else jiter.from_json(body)
             return RawOutput(call=call, value=value, isolation="", execute_ms=0.0, is_cached=True)
@@ -131,6 +132,8 @@ class Executor:
             return refusal
         began = time.perf_counter_ns()
         outcome = await self._run(runner, call, slot, secrets)
+        execute_ms = (time.perf_counter_ns() - began) // 1000 / 1000
+        slot.wall_ms = execute_ms
         if type(outcome) is Refusal:
             return outcome
         if isinstance(outcome, _Failure):
@@ -141,8 +144,9 @@ class Executor:
             call=call,
             value=outcome[0],
             isolation=runner.isolation(call.tool),
-            execute_ms=(time.perf_counter_ns() - began) // 1000 / 1000,
+            execute_ms=execute_ms,
             enforced=runner.enforced(call.tool),
+            resource_use=slot.resource_use,
         )
 
     def confinement(self, call: RecordedCall) -> tuple[str, tuple[str, ...]]:
@@ -162,11 +166,11 @@ class Executor:
         except asyncio.CancelledError:
             # Set before the cancellation: a tool in a thread polls it.
             run.is_cancelled = True
-            await _stop(task, slot)
+            await stop(task, slot)
             raise
         if not task.done():
             run.is_cancelled = True
-            await _stop(task, slot)
+            await stop(task, slot)
             # The answer must not claim that nothing happened: a thread cannot be killed.
             return _Failure(self._diagnosed(run, _timed_out(call, still_runs=slot.is_shared)))
         return self._outcome(run, task)
@@ -181,7 +185,7 @@ class Executor:
         if error is None:
             return (task.result(),)
         if isinstance(error, ToolFailed):
-            words = _said(error) or f"Tool '{call.tool.name}' failed and did not say why"
+            words = said(error) or f"Tool '{call.tool.name}' failed and did not say why"
             suggestion = "Try another way, or tell the user."
             return self._diagnosed(run, RunRefused(Code.TOOL_FAILED, words, suggestion))
         if not isinstance(error, RunRefused):
@@ -213,7 +217,7 @@ def _with_host(call: RecordedCall, failed: RunRefused, contact: "Contact") -> Ru
         return failed
     subject = f"{contact.host}:{contact.port}" if contact.host else ""
     detail = "\n".join(filter(None, (contact.problem, diagnosis.detail)))
-    named = denied(call, Denied.HOST, subject, detail=detail)
+    named = denied(call, Denied.HOST, subject, detail=detail, remedy=contact.remedy)
     if failed.is_unexplained or diagnosis.denied is Denied.HOST:
         return named
     # The words of the tool, or how its program ended, say more to a model.
@@ -269,8 +273,8 @@ def _tell(listener: Callable[..., None], done: float, total: float | None, messa
         log.warning("a progress listener failed", extra={"error_type": type(error).__name__})
 
 
-async def _stop(task: "asyncio.Future[Any]", slot: Slot) -> None:
-    """Cancel the tool and wait a grace period; if it does not end, it keeps its slot."""
+async def stop(task: "asyncio.Future[Any]", slot: Held) -> None:
+    """Cancel a tool or hook and wait a grace period; if it does not end, it keeps its slot."""
     task.cancel()
     try:
         await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS)
@@ -282,7 +286,7 @@ async def _stop(task: "asyncio.Future[Any]", slot: Slot) -> None:
             task.exception()  # Retrieved, so that asyncio does not log it.
 
 
-def _said(error: ToolFailed) -> str:
+def said(error: ToolFailed) -> str:
     """Text of a ToolFailed; empty if its __str__ raises."""
     try:
         words = str(error).strip()

@@ -111,8 +111,7 @@ def _allowlist(call: RecordedCall) -> HostAllowlist:
     found: dict[str, list[HostScope]] = {"net.read": [], "net.write": []}
     for one in call.approved.permitted.touched:
         if one.kind in found:
-            is_bare_ipv6 = ":" in one.shown and "[" not in one.shown and one.shown.count(":") > 1
-            found[one.kind].append(HostScope.read(f"[{one.shown}]" if is_bare_ipv6 else one.shown))
+            found[one.kind] += one.hosts
     return HostAllowlist(reads=tuple(found["net.read"]), writes=tuple(found["net.write"]))
 
 
@@ -131,7 +130,7 @@ def _refused(
         code, kind, remedy = (
             Code.NOT_PERMITTED,
             Denied.HOST,
-            "tool and agent need net.read or net.write of it",
+            error.remedy or "tool and agent need net.read or net.write of it",
         )
     elif isinstance(error, AnswerTooBig):
         code, kind = Code.OUTPUT_TOO_BIG, Denied.OUTPUT_SIZE

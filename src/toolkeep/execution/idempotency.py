@@ -148,7 +148,8 @@ def encode(result: ToolResult) -> bytes:
     """Serialize a result for `decode`."""
     is_binary = isinstance(result.value, bytes)
     value = base64_text(result.value) if is_binary else result.value
-    rest = msgspec.to_builtins(msgspec.structs.replace(result, value=None), enc_hook=_as_data)
+    # The raw output may hold a secret that a value without one was made of; nothing of it is stored.
+    rest = msgspec.to_builtins(msgspec.structs.replace(result, value=None, raw=None), enc_hook=_as_data)
     return json.dumps({"result": rest, "value": value, "is_binary": is_binary}).encode()
 
 

@@ -7,6 +7,7 @@ cancelled at its deadline; a sync function runs in a thread and cannot be stoppe
 import asyncio
 import inspect
 import json
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, closing
 from functools import partial
@@ -51,19 +52,18 @@ class InProcessRunner:
         arguments = call.checked.arguments
         if not isinstance(runner, FunctionTool):
             return _answered(runner.execute(json.dumps(arguments, ensure_ascii=False), context()))
-        bound = runner.bind(arguments, context() if runner.takes_context else None)
-        if runner.kind == "async":
-            value: Awaitable[Any] = runner.function(**bound)
-            return value
-        if runner.kind == "async generator":
-            return _gathered(call, runner.function(**bound))
-        work = partial(runner.function, **bound)
+        given = context() if runner.takes_context else None
+        if runner.needs_loop:
+            # May stop: what a dependency opened is closed after the thread that uses it has ended.
+            begun = runner.run(arguments, given, partial(self._threads.run, slot=slot, may_stop=True))
+            return _gathered(call, begun) if runner.kind.endswith("generator") else begun
+        work = partial(runner.run, arguments, given)
         if runner.kind == "generator":
             return self._gathered(call, work, context(), slot)
         return self._from_thread(work, slot, may_stop=runner.takes_context)
 
     async def _from_thread(self, work: Callable[[], Any], slot: Held, *, may_stop: bool) -> Any:
-        value = await self._threads.run(work, slot, may_stop=may_stop)
+        value = await self._threads.run(_measured(work, slot), slot, may_stop=may_stop)
         return await value if inspect.isawaitable(value) else value
 
     async def _gathered(
@@ -90,7 +90,20 @@ class InProcessRunner:
                     pieces.add(piece)
             return pieces.whole()
 
-        return await self._threads.run(work, slot, may_stop=True)
+        return await self._threads.run(_measured(work, slot), slot, may_stop=True)
+
+
+def _measured(work: Callable[[], Any], slot: Held) -> Callable[[], Any]:
+    """Work for a thread, with the processor time that it takes there noted."""
+
+    def measured() -> Any:
+        began = time.thread_time_ns()
+        try:
+            return work()
+        finally:
+            slot.note_use((time.thread_time_ns() - began) // 1000 / 1000)
+
+    return measured
 
 
 async def _answered(answer: Awaitable[InvokeResult]) -> Any:

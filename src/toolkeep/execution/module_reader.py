@@ -9,6 +9,7 @@ import asyncio
 import json
 import sys
 import threading
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -20,16 +21,18 @@ from toolkeep.execution.worker_grant import check_code
 from toolkeep.limits import MIB
 from toolkeep.sandbox.errors import SandboxUnavailable
 from toolkeep.sandbox.isolation_levels import Isolation
-from toolkeep.sandbox.plan import Recipe, ResourceLimits, WorkerPlan, ZygotePlan
+from toolkeep.sandbox.plan import DEFAULT_ENVIRONMENT, Recipe, ResourceLimits, WorkerPlan, ZygotePlan
 from toolkeep.sandbox.seccomp_filters import for_level
 from toolkeep.sandbox.trusted_paths import OURS
-from toolkeep.sandbox.worker_exchange import Ending, Reply
+from toolkeep.sandbox.unconfined_process import UnconfinedPlan, run_unconfined
+from toolkeep.sandbox.worker_exchange import Ending, Reply, Request
 from toolkeep.sandbox.worker_pool import Key, Pool, PoolSize
 from toolkeep.text.display import excerpt
 
 _READER: Final = "toolkeep.authoring.module_tools:describe_tools"
 _SECONDS: Final = 30.0
 """Importing a large library takes seconds; a file that never ends is given up."""
+_LIMITS: Final = ResourceLimits(cpu_s=int(_SECONDS))
 _BYTES: Final = 4 * MIB
 """A thousand tools with large schemas."""
 _TOOLS: Final = 1_000
@@ -54,9 +57,14 @@ class FoundTool(msgspec.Struct, frozen=True, kw_only=True):
 class ModuleReader:
     """Reads modules; probes this machine once."""
 
-    def __init__(self, state_folder: str = "") -> None:
-        """`state_folder` holds toolkeep's own state, which no worker may see."""
+    def __init__(self, state_folder: str = "", unconfined: Iterable[str] = ()) -> None:
+        """`state_folder` holds toolkeep's own state, which no worker may see.
+
+        `unconfined` are the modules and absolute paths that an accepted configuration lets run unconfined
+        where this machine cannot confine them.
+        """
         self._state_folder = state_folder
+        self._unconfined = frozenset(unconfined)
         self._machine = IsolationCheck()
 
     def read(self, shown: str, place: str, places: tuple[str, ...]) -> list[FoundTool]:
@@ -82,19 +90,21 @@ class ModuleReader:
             answers.append(error)
 
     async def _answer(self, place: str, places: tuple[str, ...]) -> Reply:
+        code = find_code(f"{place}:", sys.path, places)
+        check_code(code.shown, self._state_folder)
+        request = json.dumps({"arguments": {"place": place}}).encode()
         findings = await self._machine.findings(Isolation.STRICT)
         try:
             # Fail closed: before any code runs.
             findings.require(Isolation.STRICT)
         except SandboxUnavailable as error:
-            raise _unconfinable(error) from error
-        code = find_code(f"{place}:", sys.path, places)
-        check_code(code.shown, self._state_folder)
+            if place not in self._unconfined:
+                raise _unconfinable(error) from error
+            return await _answer_unconfined(code, request)
         pool = Pool(PoolSize(warm_per_kind=0))
         key = Key(place, Isolation.STRICT, None)
         try:
             pool.admit(key, _recipe(code))
-            request = json.dumps({"arguments": {"place": place}}).encode()
             return await pool.run(key, request, _SECONDS, _BYTES)
         finally:
             await pool.close()
@@ -106,6 +116,12 @@ def _unconfinable(error: SandboxUnavailable) -> SandboxUnavailable:
     return SandboxUnavailable(error.level, missing=error.missing, hint=hint)
 
 
+async def _answer_unconfined(code: ToolCode, request: bytes) -> Reply:
+    plan = UnconfinedPlan(_READER, code.site, code.packages, _LIMITS, DEFAULT_ENVIRONMENT)
+    until = asyncio.get_running_loop().time() + _SECONDS
+    return await run_unconfined(plan, Request(request, until, _BYTES))
+
+
 def _recipe(code: ToolCode) -> Recipe:
     """Strict, with nothing granted: no files but the code, no network, no processes."""
     level = Isolation.STRICT
@@ -115,7 +131,7 @@ def _recipe(code: ToolCode) -> Recipe:
         filter=for_level(level).program(),
         import_paths=code.site,
         packages=code.packages,
-        limits=ResourceLimits(cpu_s=int(_SECONDS)),
+        limits=_LIMITS,
     )
     return Recipe(zygote=ZygotePlan(level=level, code=code.shown), worker=worker)
 

@@ -18,6 +18,9 @@ class Held(Protocol):
     def release(self) -> None:
         """Drop one holder."""
 
+    def note_use(self, cpu_ms: float, peak_memory_bytes: int | None = None) -> None:
+        """Take what the run of the call took, as far as the runner measured it."""
+
 
 class Timed(Held, Protocol):
     """Slot of a running call."""

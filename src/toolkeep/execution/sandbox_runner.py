@@ -71,7 +71,8 @@ from toolkeep.sandbox.plan import (
 )
 from toolkeep.sandbox.seccomp_filters import for_level, templated
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths
-from toolkeep.sandbox.worker_exchange import Ending, Reply, Serve, Unloaded
+from toolkeep.sandbox.unconfined_process import UNCONFINED, UnconfinedPlan, run_unconfined
+from toolkeep.sandbox.worker_exchange import Ending, Reply, Request, Serve, Unloaded
 from toolkeep.sandbox.worker_pool import Key, Pool
 from toolkeep.sandbox.zygote_process import interpreter
 
@@ -137,13 +138,17 @@ class SandboxRunner:
 
     def isolation(self, tool: RegisteredTool) -> str:
         """Level of a call of the tool."""
-        return _level(tool).value
+        return (Isolation.NONE if self._is_unconfined(tool) else _level(tool)).value
 
     def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
         """Mechanisms that confine a call of the tool."""
-        level = _level(tool)
-        used = in_use(level, self._memory_by(tool))
+        if self._is_unconfined(tool):
+            return (UNCONFINED,)
+        used = in_use(_level(tool), self._memory_by(tool))
         return (*used, _TEMPLATE) if self._templated.get(tool.definition_hash) else used
+
+    def _is_unconfined(self, tool: RegisteredTool) -> bool:
+        return self._machine.is_unconfined(tool, _level(tool), has_processes=_has_processes(tool))
 
     def _note_template(self, tool: RegisteredTool, *, is_templated: bool) -> None:
         if len(self._templated) >= _KEYS:
@@ -158,32 +163,17 @@ class SandboxRunner:
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
         """The tool's value. Cancellation kills the worker."""
         try:
-            worker_grant = await self._worker_grant(call)
-            key = self._admitted(call, await self._mechanisms(call, worker_grant), worker_grant)
-            known = context()
-            request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
-            # Slightly longer than the call's deadline: the executor gives up first, and reports it.
-            deadline_s = call.deadline_s + CANCEL_GRACE_SECONDS
-            owner = call.request.agent
-            reply = await self._pool.run(
-                key,
-                request,
-                deadline_s,
-                OUTPUT_CAP_BYTES,
-                known.on_progress,
-                _listener(call),
-                _egress_proxy(call, self._contacts.of(call)),
-                owner,
-            )
-            self._note_template(call.tool, is_templated=reply.is_templated)
+            reply = await self._reply(call, context())
+            if reply.use is not None:
+                slot.note_use(reply.use.cpu_ms, reply.use.peak_bytes)
         except SandboxBroken as error:
-            await self._check_level(call)
             # The reason names host paths: for the operator's log, not for a model.
             log.error("a worker could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
             reason = f"Tool '{call.tool.name}' was not run: the sandbox could not be set up"
             raise RunRefused(error.code, reason) from error
         except ToolkeepError as error:
-            raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
+            reason = f"Tool '{call.tool.name}' was not run: {error.message}"
+            raise RunRefused(error.code, reason, diagnosis=Diagnosis(remedy=error.hint)) from error
         except (NotThere, OSError) as error:
             log.warning("a worker was not granted its places", extra={"reason": str(error)})
             reason = f"Tool '{call.tool.name}' was not run: what it would touch has changed meanwhile"
@@ -195,10 +185,26 @@ class SandboxRunner:
             return await asyncio.to_thread(_value, call, reply)
         return _value(call, reply)
 
+    async def _reply(self, call: RecordedCall, known: ToolContext) -> Reply:
+        """Run a call confined, or unconfined where the operator allows that and the machine has no choice."""
+        worker_grant = await self._worker_grant(call)
+        found = await self._mechanisms(call, worker_grant)
+        if self._is_unconfined(call.tool):
+            return await self._answer_unconfined(call, known)
+        try:
+            return await self._answer(call, known, found, worker_grant)
+        except SandboxBroken:
+            # No line of the tool has run. Perhaps no worker of its level comes up here at all.
+            level = _level(call.tool)
+            whole = await self._machine.findings(level)
+            if self._is_unconfined(call.tool):
+                return await self._answer_unconfined(call, known)
+            whole.require(level)
+            raise
+
     async def _mechanisms(self, call: RecordedCall, worker_grant: WorkerGrant) -> Findings:
         """What works here of the level of a call."""
-        level = _level(call.tool)
-        has_processes = _has_processes(call.tool)
+        level, has_processes = _level(call.tool), _has_processes(call.tool)
         found = self._machine.known_mechanisms(level, has_processes=has_processes)
         if found is None:
             if sys.platform == "linux":
@@ -207,14 +213,40 @@ class SandboxRunner:
             found = await self._machine.mechanisms(level, has_processes=has_processes)
         return found
 
-    async def _check_level(self, call: RecordedCall) -> None:
-        """After a worker did not come up: refuse with the reason if none of its level does here."""
-        level = _level(call.tool)
-        try:
-            (await self._machine.findings(level)).require(level)
-        except ToolkeepError as error:
-            reason = f"Tool '{call.tool.name}' was not run: {error.message}"
-            raise RunRefused(error.code, reason) from error
+    async def _answer(
+        self, call: RecordedCall, known: ToolContext, findings: Findings, worker_grant: WorkerGrant
+    ) -> Reply:
+        key = self._admitted(call, findings, worker_grant)
+        request = json.dumps(self._request(call, known), ensure_ascii=False).encode()
+        reply = await self._pool.run(
+            key,
+            request,
+            _seconds(call),
+            OUTPUT_CAP_BYTES,
+            known.on_progress,
+            _listener(call),
+            _egress_proxy(call, self._contacts.of(call)),
+            call.request.agent,
+        )
+        self._note_template(call.tool, is_templated=reply.is_templated)
+        return reply
+
+    async def _answer_unconfined(self, call: RecordedCall, known: ToolContext) -> Reply:
+        """The answer of a tool that the operator lets run unconfined on this machine."""
+        tool = call.tool
+        reference = _target(tool)
+        code = find_code(reference, self._searched(tool), _places(tool))
+        environment = _environment(tool, reference, code.packages)
+        plan = UnconfinedPlan(reference, code.site, code.packages, _limits(tool), environment)
+        request = Request(
+            json.dumps(self._request(call, known), ensure_ascii=False).encode(),
+            asyncio.get_running_loop().time() + _seconds(call),
+            OUTPUT_CAP_BYTES,
+            known.on_progress,
+            _listener(call),
+            _egress_proxy(call, self._contacts.of(call)),
+        )
+        return await run_unconfined(plan, request)
 
     def on_event(self, event: Event) -> None:
         """End templates, which serve one agent and its right to a tool, when either changes (SBX-2)."""
@@ -277,7 +309,8 @@ class SandboxRunner:
         if isinstance(runner, FunctionTool) and not runner.takes_context:
             return request  # What it cannot ask for should not be in its memory.
         ids = ("agent", "correlation_id", "conversation_id", "session_id")
-        request["context"] = {name: getattr(known, name) for name in ids} | {"secrets": dict(known.secrets)}
+        told = {name: getattr(known, name) for name in ids}
+        request["context"] = told | {"data": dict(known.data), "secrets": dict(known.secrets)}
         return request
 
     def _command(self, call: RecordedCall, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -403,6 +436,11 @@ def _holds_pydantic(module: ModuleType) -> bool:
     return False
 
 
+def _seconds(call: RecordedCall) -> float:
+    """Slightly longer than the call's deadline: the executor gives up first, and reports it."""
+    return call.deadline_s + CANCEL_GRACE_SECONDS
+
+
 def _host_secrets(call: RecordedCall, known: ToolContext) -> dict[str, Any]:
     """Secrets named like a host of the call; no other secret leaves this process."""
     hosts = {one.shown for one in call.approved.permitted.touched if one.kind.startswith("net.")}
@@ -470,7 +508,8 @@ def _may_spawn(tool: RegisteredTool) -> bool:
     if _level(tool) is Isolation.RESTRICTED:
         return False
     spawns = any(capability.kind == SPAWN for capability in tool.definition.capabilities)
-    return spawns or _is_command(tool)
+    starts_own = _is_built_in(tool) and bool(tool.runner.programs)
+    return spawns or starts_own or _is_command(tool)
 
 
 def _level(tool: RegisteredTool) -> Isolation:
@@ -488,11 +527,13 @@ def _level(tool: RegisteredTool) -> Isolation:
 def _limits(tool: RegisteredTool) -> ResourceLimits:
     definition = tool.definition
     isolation = definition.constraints.isolation
+    bounds = definition.resource_bounds
+    cores = 1.0 if bounds.max_cpu_cores is None else bounds.max_cpu_cores
     return ResourceLimits(
-        memory_bytes=definition.resource_bounds.memory_bytes(isolation),
-        # CPU time as a second line of defence: it ends a spinning worker even if this process is suspended. A
-        # second more than stated: at the stated one the worker itself says why it ends.
-        cpu_s=max(1, math.ceil(definition.constraints.execution_seconds)) + 1,
+        memory_bytes=bounds.memory_bytes(isolation),
+        # So many cores for as long as a call may take; it also ends a spinning worker if this process is
+        # suspended. A second more than stated: at the stated one the worker itself says why it ends.
+        cpu_s=max(1, math.ceil(definition.constraints.execution_seconds * cores)) + 1,
     )
 
 

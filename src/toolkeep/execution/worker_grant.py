@@ -10,14 +10,13 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from toolkeep.calls import PermittedCall, RecordedCall, TouchedThing
 from toolkeep.execution.read_only_paths import protected_git_paths, read_only_inside
 from toolkeep.json_values.pointers import steps_of
 from toolkeep.network.allowlist import HostAllowlist
-from toolkeep.network.hosts import WEB_PORTS, HostScope
+from toolkeep.network.hosts import HostScope
 from toolkeep.sandbox.executables import executables
 from toolkeep.sandbox.plan import NOTHING, Grant
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths, is_within
@@ -140,17 +139,9 @@ def hosts_of(call: PermittedCall, *, trusts_tunnels: bool = False) -> HostAllowl
             found[kind].append(HostScope.read(held))
     for one in call.touched:
         if one.kind in found:
-            named, granted = HostScope.read(one.shown), HostScope.read(one.root)
-            on_the_web = replace(named, ports=WEB_PORTS)  # A server may redirect from http to https.
-            # Never wider than the grant: port 443 is added only if the agent holds it.
-            is_wider = _is_web(named) and granted.covers(on_the_web)
-            found[one.kind].append(on_the_web if is_wider else named)
+            found[one.kind] += one.hosts
     reads, writes = map(tuple, found.values())
     return HostAllowlist(reads=reads, writes=writes, trusts_tunnels=trusts_tunnels)
-
-
-def _is_web(scope: HostScope) -> bool:
-    return scope.ports is not None and scope.ports <= WEB_PORTS
 
 
 def resolved_arguments(call: RecordedCall, *, is_built_in: bool = False) -> dict[str, Any]:

@@ -32,13 +32,20 @@ class Offered:
     """The tools of a keep for one agent."""
 
     def __init__(
-        self, keep: Keep, *, agent: str = LOCAL_AGENT, session: str = "", conversation: str = ""
+        self,
+        keep: Keep,
+        *,
+        agent: str = LOCAL_AGENT,
+        session: str = "",
+        conversation: str = "",
+        data: Mapping[str, Any] | None = None,
     ) -> None:
         self.keep = keep
         self._who: Mapping[str, Any] = {
             "agent": agent,
             "session": session,
             "conversation": conversation,
+            "data": data,
             "forwarded": True,
         }
         self._agent = agent

@@ -52,10 +52,15 @@ class KeepTool(BaseTool):  # type: ignore[misc, unused-ignore]
 
 
 def langchain_tools(
-    keep: Keep, *, agent: str = LOCAL_AGENT, session: str = "", conversation: str = ""
+    keep: Keep,
+    *,
+    agent: str = LOCAL_AGENT,
+    session: str = "",
+    conversation: str = "",
+    data: Mapping[str, Any] | None = None,
 ) -> list[KeepTool]:
-    """The tools that an agent may see."""
-    offered = Offered(keep, agent=agent, session=session, conversation=conversation)
+    """The tools that an agent may see; `data` is the per-call data of every call."""
+    offered = Offered(keep, agent=agent, session=session, conversation=conversation, data=data)
     return [
         KeepTool(
             offered, offer.tool, name=offer.name, description=offer.description, args_schema=offer.schema
@@ -86,9 +91,10 @@ async def answer_message(
     agent: str = LOCAL_AGENT,
     session: str = "",
     conversation: str = "",
+    data: Mapping[str, Any] | None = None,
 ) -> "list[ToolMessage]":
     """Make every call of a model's message and answer each once; a truncated message runs nothing."""
-    offered = Offered(keep, agent=agent, session=session, conversation=conversation)
+    offered = Offered(keep, agent=agent, session=session, conversation=conversation, data=data)
     names = {offer.name: offer.tool for offer in offered.tools()}
     why = _cut(message)
     answers = []

@@ -5,7 +5,7 @@
 A refused or failed call comes back as text that begins with a fixed line; nothing is raised into the run.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from toolkeep.errors import ExtraMissing
@@ -31,10 +31,15 @@ Invoke = Callable[[Any, str], Awaitable[Any]]
 
 
 def agents_tools(
-    keep: Keep, *, agent: str = LOCAL_AGENT, session: str = "", conversation: str = ""
+    keep: Keep,
+    *,
+    agent: str = LOCAL_AGENT,
+    session: str = "",
+    conversation: str = "",
+    data: Mapping[str, Any] | None = None,
 ) -> "list[FunctionTool]":
-    """The tools that an agent may see."""
-    offered = Offered(keep, agent=agent, session=session, conversation=conversation)
+    """The tools that an agent may see; `data` is the per-call data of every call."""
+    offered = Offered(keep, agent=agent, session=session, conversation=conversation, data=data)
     return [
         FunctionTool(
             name=offer.name,

@@ -5,6 +5,7 @@
 A refused or failed call reaches the model as a failed one, with the keep's text. pydantic-ai checks nothing.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from toolkeep.errors import ExtraMissing
@@ -54,9 +55,10 @@ class KeepToolset(AbstractToolset[Any]):  # type: ignore[misc, unused-ignore]
         agent: str = LOCAL_AGENT,
         session: str = "",
         conversation: str = "",
+        data: Mapping[str, Any] | None = None,
         toolset_id: str | None = None,
     ) -> None:
-        self._offered = Offered(keep, agent=agent, session=session, conversation=conversation)
+        self._offered = Offered(keep, agent=agent, session=session, conversation=conversation, data=data)
         self._id = toolset_id
 
     @property

@@ -26,6 +26,11 @@ class TooMuch(Exception):
 
 def to_json_body(value: Any) -> bytes:
     """Convert a value to canonical JSON (RFC 8785); raises `NotData` or `TooMuch`."""
+    return to_json_data(value)[1]
+
+
+def to_json_data(value: Any) -> tuple[Any, bytes]:
+    """The same with the data that was written, which shares no object with the value."""
     try:
         data = _Reading().plain(value)
     except (NotData, TooMuch):
@@ -38,7 +43,7 @@ def to_json_body(value: Any) -> bytes:
         raise NotData("a number or a text that JSON cannot hold") from error
     if len(body) > OUTPUT_CAP_BYTES:
         raise TooMuch(f"{OUTPUT_CAP_BYTES} bytes")
-    return body
+    return data, body
 
 
 class _Reading:

@@ -1,6 +1,9 @@
 """The state of one call on its way through the stages of `pipeline`, and the resources it holds."""
 
+from collections.abc import Callable
 from typing import Final
+
+from msgspec.structs import replace
 
 from toolkeep.calls import (
     CheckedCall,
@@ -10,11 +13,16 @@ from toolkeep.calls import (
     RegisteredTool,
     ToolCall,
     ToolResult,
+    refuse,
 )
 from toolkeep.errors import FAILURES, Code
+from toolkeep.execution.admission import Slot
 from toolkeep.execution.execute import Executor
 from toolkeep.execution.idempotency import NO_CLAIM, Claim
+from toolkeep.json_values.canonical import canonical_bytes
+from toolkeep.limits import KIB
 from toolkeep.results.normalize import refused
+from toolkeep.validation.parse import NotStrictJson, Snapshot
 
 
 class CallState:
@@ -22,7 +30,7 @@ class CallState:
 
     __slots__ = (
         "argument_hash", "checked", "claim", "executor", "is_begun", "permitted", "recorded", "request",
-        "tool",
+        "result_hash_before", "slot", "tool",
     )  # fmt: skip
 
     def __init__(self, request: ToolCall, found: RegisteredTool | None) -> None:
@@ -32,11 +40,14 @@ class CallState:
         self.permitted: PermittedCall | None = None
         self.recorded: RecordedCall | None = None
         self.argument_hash = ""
+        self.result_hash_before = ""
         self.claim: Claim = NO_CLAIM
         self.is_begun = False
         """Whether its intent is in the log already."""
         self.executor: Executor | None = None
         """The executor that was asked to run it."""
+        self.slot: Slot | None = None
+        """Its concurrency slot, which knows what the run took."""
 
     @classmethod
     def going_on(cls, recorded: RecordedCall, claimed: Claim) -> "CallState":
@@ -86,6 +97,7 @@ class CallState:
             argument_hash=self.argument_hash,
             isolation=isolation,
             enforced=enforced,
+            resource_use=self.slot.resource_use if self.slot is not None else None,
         )
 
 
@@ -93,3 +105,29 @@ _NOT_BEGUN: Final = (Code.CIRCUIT_OPEN, Code.TOUCHED_CHANGED, Code.TOOL_QUARANTI
 _NOT_RUN: Final[tuple[str, tuple[str, ...]]] = ("", ())
 _RAN: Final = FAILURES | {Code.NOT_RUNNABLE}
 """After these the tool's code was run; an import that failed counts too."""
+
+DATA_BYTES: Final = 64 * KIB
+"""Every worker gets a copy: ids, flags and small settings, not documents."""
+_DATA_DEPTH: Final = 20
+"""As deep as a schema may be."""
+
+
+def with_data(request: ToolCall, sealed: Callable[[bytes], str]) -> ToolCall | Refusal:
+    """The request with its own copy of the host's per-call data, which the host may go on to change (DEF-14).
+
+    It reaches no model, no policy and no record but as its HMAC: a tenant could be guessed from a plain hash.
+    """
+    if type(request.data) is not dict:
+        return _data_refused(request, "is not a dict")
+    try:
+        data = Snapshot(request.data, depth=_DATA_DEPTH, values=DATA_BYTES).value
+    except NotStrictJson as error:
+        return _data_refused(request, f"is not JSON of at most {DATA_BYTES} bytes: {error.reason}")
+    body = canonical_bytes(data)
+    if len(body) > DATA_BYTES:
+        return _data_refused(request, f"is longer than {DATA_BYTES} bytes")
+    return replace(request, data=data, data_hash=sealed(body))
+
+
+def _data_refused(request: ToolCall, why: str) -> Refusal:
+    return refuse(request, Code.OPTION_REFUSED, f"data {why}", "Tell the operator.")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from toolkeep.authoring.importing import note_keep, refuse_calls
 from toolkeep.calls import (
+    NO_DATA,
     CallOptions,
     CheckedCall,
     Diagnosis,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from toolkeep.execution.loop_thread import LoopThread
     from toolkeep.execution.persistent.pool import PersistentProgram
     from toolkeep.execution.registered_code import RegisteredCode
+    from toolkeep.keep.hooks import AfterHook, BeforeHook
     from toolkeep.keep.pipeline import Pipeline, Spans
     from toolkeep.keep.replay import Replay
     from toolkeep.mcp_client.elicitation import Answerer
@@ -73,6 +75,8 @@ KNOWN_AGENTS = (LOCAL_AGENT, "operator", "mcp-local")
 """Agents that need no declaration: the host's own code, the person at the command line, an MCP client."""
 
 
+_OFFERS = 10_000
+"""Definitions of which it is remembered whether an agent could call them."""
 _OPEN: "weakref.WeakSet[Keep]" = weakref.WeakSet()
 """The open keeps of this process."""
 
@@ -90,6 +94,7 @@ class CallKeywords(TypedDict, total=False):
     idempotency_key: str
     fresh: bool
     forwarded: bool
+    data: "Mapping[str, Any] | None"
     on_progress: "Progress | None"
     on_output: "Output | None"
 
@@ -115,6 +120,8 @@ class Keep(ToolCatalog):
         approver: "Approver | None" = None,
         answerer: "Answerer | None" = None,
         tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
+        before_call: "Sequence[BeforeHook]" = (),
+        after_call: "Sequence[AfterHook]" = (),
         sign_ins: "SignInStore | None" = None,
         state: RegistryState | None = None,
         locked: LockedSets | None = None,
@@ -152,6 +159,7 @@ class Keep(ToolCatalog):
         self._call_limits = call_limits
         self._normalizers = dict(normalizers or {})
         self._tool_secrets = tool_secrets or {}
+        self._hooks = tuple(before_call), tuple(after_call)
         self._sign_ins = sign_ins
         self._given_record = record
         self._making = threading.Lock()
@@ -167,6 +175,8 @@ class Keep(ToolCatalog):
         self._speaks: KeepProvider | None = None
         self._trusted: TrustedPaths | None = None
         self._code: RegisteredCode | None = None
+        self._offers: dict[str, tuple[tuple[Grant, str], dict[str, bool]]] = {}
+        """By agent, under a grant and policies: whether it could call a tool, by the definition's hash."""
         self._files = resolved(policy.files)
         _OPEN.add(self)
         for grant in policy.agents.values():
@@ -386,6 +396,12 @@ class Keep(ToolCatalog):
         """Whether calls of low danger need approval too."""
         return self._policy.is_paranoid
 
+    def may_run_unconfined(self, tool: RegisteredTool) -> bool:
+        """Whether the configuration lets a tool run unconfined where this machine cannot confine it."""
+        from toolkeep.execution.isolation_check import UnconfinedTools
+
+        return bool(self._policy.unconfined) and UnconfinedTools(self._policy.unconfined).includes(tool)
+
     def trace_with(self, spans: "Spans | None") -> None:
         """Open a span around every call from now on; see `toolkeep.telemetry.spans`."""
         self._pipeline.spans = spans
@@ -426,6 +442,8 @@ class Keep(ToolCatalog):
             answerer=self._answerer,
             normalizers=self._normalizers,
             tool_secrets=self._tool_secrets,
+            before_call=self._hooks[0],
+            after_call=self._hooks[1],
             sign_ins=self._sign_ins,
             is_ending=lambda: self._is_ending,
         )
@@ -461,6 +479,7 @@ class Keep(ToolCatalog):
         idempotency_key: str = "",
         fresh: bool = False,
         forwarded: bool = False,
+        data: Mapping[str, Any] | None = None,
         on_progress: Progress | None = None,
         on_output: Output | None = None,
     ) -> ToolResult:
@@ -469,7 +488,8 @@ class Keep(ToolCatalog):
         `timeout_s` and `max_output_bytes` only ever tighten the definition; `confirm` asks a person in any
         case; the same `idempotency_key` never runs the same call twice; `fresh` runs the tool even if its
         result is known. `on_output` hears each piece of a tool that yields its output, as it comes; only the
-        result was checked as a whole.
+        result was checked as a whole. `data` is JSON of yours for the tool's context, such as the tenant of
+        this call; no model sees it.
 
         A tool that declares neither danger nor side effects runs unasked where your own program calls it as
         `local`. `forwarded` says that somebody else chose the call, such as a model: then a person is asked.
@@ -489,6 +509,7 @@ class Keep(ToolCatalog):
             session=session,
             correlation_id=correlation_id,
             options=options,
+            data=NO_DATA if data is None else data,
             on_progress=on_progress,
             on_output=on_output,
             is_direct=agent == LOCAL_AGENT and not forwarded,
@@ -597,6 +618,34 @@ class Keep(ToolCatalog):
         sees = None if agent is None else self._sees(agent)
         return found if sees is None else list(filter(sees, found))
 
+    def offered_tools(self, *, agent: str) -> "list[RegisteredTool]":
+        """The enabled tools that an agent may see and could call with some arguments.
+
+        Left out is what it lacks a capability or permission for, and what a policy forbids it whatever the
+        arguments are. A call of such a tool still says what is missing.
+        """
+        return [tool for tool in self.tools(enabled=True, agent=agent) if self._could_call(agent, tool)]
+
+    def _could_call(self, agent: str, tool: RegisteredTool) -> bool:
+        grant = self._grants.get(agent)
+        if grant is None:
+            return True
+        # Policies are asked only where there are some: else listing would load Cedar.
+        has_policies = bool(self._policy.sources) or self._authorizer is not None
+        rules = self.authorizer.active_policies.engine.policies.hash if has_policies else ""
+        known, decided = self._offers.get(agent, ((grant, rules), {}))
+        if known[0] is not grant or known[1] != rules or len(decided) > _OFFERS:
+            decided = {}
+        self._offers[agent] = ((grant, rules), decided)
+        answer = decided.get(tool.definition_hash)
+        if answer is None:
+            from toolkeep.policy.callable_tools import could_allow
+
+            answer = could_allow(grant, tool.definition)
+            answer = answer and (not has_policies or self.authorizer.could_permit(agent, tool))
+            decided[tool.definition_hash] = answer
+        return answer
+
     def search(self, text: str, *, limit: int = 5, agent: str | None = None) -> "list[RegisteredTool]":
         """The enabled tools that match a description best; with an agent, of those it may see."""
         sees = None if agent is None else self._sees(agent)
@@ -648,6 +697,7 @@ class Keep(ToolCatalog):
         agent: str = LOCAL_AGENT,
         session: str = "",
         conversation: str = "",
+        data: Mapping[str, Any] | None = None,
         strict: bool = False,
     ) -> list[dict[str, Any]]:
         """Make every call of a model's response, and return the messages that answer them; none: no calls.
@@ -657,7 +707,10 @@ class Keep(ToolCatalog):
         """
         turn = self._speaker.read(provider, response)
         return await self._speaker.answer(
-            provider, turn, agent=agent, session=session, conversation=conversation, strict=strict
+            provider,
+            turn,
+            {"agent": agent, "session": session, "conversation": conversation, "data": data},
+            strict=strict,
         )
 
     async def answer_stream(
@@ -668,12 +721,16 @@ class Keep(ToolCatalog):
         agent: str = LOCAL_AGENT,
         session: str = "",
         conversation: str = "",
+        data: Mapping[str, Any] | None = None,
         strict: bool = False,
     ) -> list[dict[str, Any]]:
         """As `answer`, for the events of a stream. It is read to its end before anything is run."""
         turn = await self._speaker.read_stream(provider, events)
         return await self._speaker.answer(
-            provider, turn, agent=agent, session=session, conversation=conversation, strict=strict
+            provider,
+            turn,
+            {"agent": agent, "session": session, "conversation": conversation, "data": data},
+            strict=strict,
         )
 
     # --- does a call fit -------------------------------------------------------------------------

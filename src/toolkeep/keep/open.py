@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from toolkeep.config.settings import EventWebhook
     from toolkeep.config.tools_file import ToolsFile
     from toolkeep.execution.module_reader import ModuleReader
+    from toolkeep.keep.hooks import AfterHook, BeforeHook
     from toolkeep.mcp_client.elicitation import Answerer
     from toolkeep.mcp_client.pinned_tools import PinnedTools
     from toolkeep.mcp_client.upstream_provider import McpProvider
@@ -57,6 +58,8 @@ def open_keep(
     normalizers: "Normalizers | None" = None,
     call_limits: CallLimits = DEFAULT_CALL_LIMITS,
     tool_secrets: Mapping[str, Mapping[str, str]] | None = None,
+    before_call: "Sequence[BeforeHook]" = (),
+    after_call: "Sequence[AfterHook]" = (),
     approver: "Approver | None" = None,
     answerer: "Answerer | None" = None,
     approval_wait_s: float | None = None,
@@ -70,8 +73,10 @@ def open_keep(
     `include_actual_values=False` keeps every value out of every error; `built_in=False` starts without the
     built-in tools; `formats` are checks of your own for `format` in schemas; `normalizers` make results of
     tools with `normalization: custom` comparable; `call_limits` bound how many calls run at once;
-    `tool_secrets` are what `context.secret` gives, by tool; `approver` asks a person where one
-    must agree; `approval_wait_s` is how long a call waits for one elsewhere, instead of as configured;
+    `tool_secrets` are what `context.secret` gives, by tool; `before_call` are hooks that may change arguments
+    before they are validated, `after_call` those that may change results before they are checked;
+    `approver` asks a person where one must agree; `approval_wait_s` is how long a call waits for one
+    elsewhere, instead of as configured;
     `permissions` are names that your tools may require, beside the known ones and those of the configuration;
     `answerer` asks a person what upstream MCP servers want to know; without one they are told no;
     `follow_store` is whether changes that others make in the store are taken over while the keep is open, by
@@ -92,6 +97,8 @@ def open_keep(
         normalizers=normalizers,
         call_limits=call_limits,
         tool_secrets=tool_secrets,
+        before_call=before_call,
+        after_call=after_call,
         sign_ins=sign_ins_of(state),
         closed=settings.disabled,
         policy=_policy_settings(settings, root, state, approval_wait_s, permissions),
@@ -151,6 +158,7 @@ def _policy_settings(
         project=str(project),
         state_folder=str(protected_folder(state.folder)) if state else None,
         files=tuple(trusted_files(settings)),
+        unconfined=settings.unconfined,
         is_paranoid=settings.is_paranoid,
         wait_s=settings.approval_wait_s if wait_s is None else wait_s,
     )
@@ -393,7 +401,8 @@ def module_reader(root: Path) -> "ModuleReader":
     from toolkeep.execution.module_reader import ModuleReader
 
     state = open_state(root)
-    return ModuleReader(str(protected_folder(state.folder)) if state else "")
+    folder = str(protected_folder(state.folder)) if state else ""
+    return ModuleReader(folder, read_configuration(root, state).unconfined)
 
 
 def project_origins(settings: Settings) -> frozenset[str]:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from toolkeep.approval.approve import ApprovalGate, Approver, Asked
 from toolkeep.audit.record import Recorder
 from toolkeep.calls import (
+    NO_DATA,
     CallOptions,
     CheckedCall,
     CheckedOutput,
@@ -43,16 +44,18 @@ from toolkeep.execution.execute import Executor
 from toolkeep.execution.http_runner import HttpRunner
 from toolkeep.execution.idempotency import NO_CLAIM, claim
 from toolkeep.execution.in_process_runner import InProcessRunner
-from toolkeep.execution.isolation_check import IsolationCheck
+from toolkeep.execution.isolation_check import IsolationCheck, UnconfinedTools
 from toolkeep.execution.persistent.persistent_runner import PersistentRunner
 from toolkeep.execution.persistent.pool import ProcessPool
 from toolkeep.execution.result_cache import ResultCache, is_cacheable
-from toolkeep.execution.runner import Runner
+from toolkeep.execution.runner import Held, Runner
 from toolkeep.execution.sandbox_runner import SandboxRunner
 from toolkeep.execution.thread_pool import ThreadPool
 from toolkeep.execution.wasm_runner import WasmRunner
 from toolkeep.host.random_ids import random_digits
-from toolkeep.keep.call_state import CallState
+from toolkeep.json_values.canonical import canonical_hash
+from toolkeep.keep.call_state import CallState, with_data
+from toolkeep.keep.hooks import NO_SLOT, AfterHook, BeforeHook, Hooks
 from toolkeep.limits import LARGE_ANSWER_BYTES, NAMED_CHARS, CallLimits
 from toolkeep.mcp_client.upstream_runner import McpRunner
 from toolkeep.policy.authorize import Authorizer
@@ -102,6 +105,8 @@ class Pipeline:
         answerer: "Answerer | None",
         normalizers: Normalizers,
         tool_secrets: Mapping[str, Mapping[str, str]],
+        before_call: Sequence[BeforeHook],
+        after_call: Sequence[AfterHook],
         sign_ins: SignInStore | None,
         is_ending: Callable[[], bool],
     ) -> None:
@@ -120,10 +125,17 @@ class Pipeline:
         self.recorder = Recorder(
             record.log, record.bodies, record.secret_key, is_alone=self.admission.has_one
         )
-        machine, contacts = IsolationCheck(), ContactEvents(bus)
+        machine, contacts = IsolationCheck(UnconfinedTools(policy.unconfined)), ContactEvents(bus)
         self.sandbox = SandboxRunner(project, trusted, machine, contacts, bus)
         self.processes = ProcessPool(bus)
         self._threads = ThreadPool()
+        self._hooks = Hooks(
+            before_call,
+            after_call,
+            threads=self._threads,
+            timeout_s=limits.hook_s,
+            sealed=self.recorder.sealed,
+        )
         runners: list[Runner] = [
             InProcessRunner(self._threads),
             self.sandbox,
@@ -175,6 +187,7 @@ class Pipeline:
         session: object = "",
         correlation_id: object = "",
         options: CallOptions,
+        data: Mapping[str, Any] = NO_DATA,
         on_progress: Progress | None = None,
         on_output: Output | None = None,
         is_direct: bool = False,
@@ -191,8 +204,10 @@ class Pipeline:
             session=named(session),
             correlation_id=named(correlation_id) or drawn[32:],
             options=options,
+            data=data,
             on_progress=on_progress,
-            on_output=on_output,
+            # Pieces would pass by the hooks, which see the whole output.
+            on_output=None if self._hooks.after else on_output,
             began_ns=time.monotonic_ns(),
             is_direct=is_direct,
         )
@@ -217,6 +232,7 @@ class Pipeline:
             raise
         if type(slot) is Refusal:
             return await self._end(state, state.refused(slot))
+        state.slot = slot
         try:
             return await self._end(state, await self._through(state, self._stages(state, slot)))
         finally:
@@ -248,15 +264,20 @@ class Pipeline:
             return state.refused(_broken(request))
 
     async def _stages(self, state: CallState, slot: Slot) -> ToolResult:
+        tool = state.tool = _passed(self._answering(state.request))
+        if state.request.data is not NO_DATA:
+            state.request = _passed(with_data(state.request, self.recorder.sealed))
+        if self._hooks.before:
+            limits = tool.arguments.limits
+            state.request = _passed(await self._hooks.prepare(state.request, tool, limits, slot))
         request = state.request
-        tool = state.tool = _passed(self._answering(request))
         checked = state.checked = _passed(self._validate(request, tool))
         permitted = state.permitted = _passed(self.authorizer.authorize(request, checked))
         deadline_s, output_bytes = _passed(_within(request, tool))
         # The hash binds approval, idempotency key and log to these very arguments.
         hashed = self.recorder.hashed(checked)
         state.argument_hash = hashed.hash
-        claimed = claim(self.record.ledger, permitted, hashed.hash)
+        claimed = claim(self.record.ledger, permitted, _claimed_hash(request, hashed.hash))
         if type(claimed) is ToolResult:
             return claimed
         state.claim = _passed(claimed)
@@ -285,7 +306,7 @@ class Pipeline:
             return await self._hand_out(state, recorded, slot)
         state.executor = self.executor
         raw = _passed(await self.executor.execute(recorded, slot, self._secrets_of(tool)))
-        return await self._finished(raw)
+        return await self._finished(state, raw, slot)
 
     def _secrets_of(self, tool: RegisteredTool) -> Mapping[str, str]:
         """The secrets that the host gave to a tool by name, over those of its upstream."""
@@ -337,15 +358,28 @@ class Pipeline:
             return None
         return _changed_code(permitted) or self.executor.objection(permitted)
 
-    async def _finished(self, raw: RawOutput) -> ToolResult:
-        """Output, checked, normalized and hashed."""
+    async def _hooked(self, state: CallState, raw: RawOutput, slot: Held) -> RawOutput:
+        """Output after the hooks of the host."""
+        if not self._hooks.after:
+            return raw
+        secrets = self._secrets_of(raw.call.tool)
+        raw, state.result_hash_before = _passed(await self._hooks.finish(raw, secrets, slot))
+        return raw
+
+    async def _finished(self, state: CallState, raw: RawOutput, slot: Held) -> ToolResult:
+        """Output, hooked, checked, normalized and hashed."""
+        raw = await self._hooked(state, raw, slot)
         output = _passed(await _checked(raw, self._normalizers))
-        if not raw.is_cached and is_cacheable(raw.call.tool):
+        if not raw.is_cached and is_cacheable(raw.call.tool) and self._may_cache(raw.call):
             self.executor.cache.put(raw.call, output.body)
         self.recorder.keep_result(output)
         if len(output.body) > LARGE_ANSWER_BYTES:  # truncated output is stored whole, which takes a while
             return _passed(await asyncio.to_thread(normalize, output, self.record.bodies))
         return _passed(normalize(output, self.record.bodies))
+
+    def _may_cache(self, call: RecordedCall) -> bool:
+        """Whether a result may answer another call: not if it depends on per-call data or on a hook."""
+        return not call.request.data_hash and not self._hooks.after
 
     async def _hand_out(self, state: CallState, recorded: RecordedCall, slot: Slot) -> ToolResult:
         """A call that the client executes: its server half runs here, the rest is pending (EXE-6)."""
@@ -354,6 +388,7 @@ class Pipeline:
             given = self._secrets_of(recorded.tool)
             state.executor = self.executor
             raw = _passed(await self.executor.execute(recorded, slot, given))
+            raw = await self._hooked(state, raw, slot)
             value = _passed(await _checked(raw, {}, is_final=False)).value
         return pending(state.request, recorded.approved.permitted, value, state.argument_hash)
 
@@ -370,7 +405,7 @@ class Pipeline:
             )
         state = CallState.going_on(*waiting)
         raw = RawOutput(call=waiting[0], value=value, isolation="client", execute_ms=0.0)
-        return await self._end(state, await self._through(state, self._finished(raw)))
+        return await self._end(state, await self._through(state, self._finished(state, raw, NO_SLOT)))
 
     async def _end(self, state: CallState, result: ToolResult) -> ToolResult:
         """Record the outcome of the call and settle its claim, also if the caller cancels meanwhile."""
@@ -481,6 +516,11 @@ def _within(request: ToolCall, tool: RegisteredTool) -> tuple[float, int] | Refu
             return refuse(request, Code.OPTION_REFUSED, message, "Ask for less output.")
         output_bytes = size
     return deadline_s, output_bytes
+
+
+def _claimed_hash(request: ToolCall, argument_hash: str) -> str:
+    """What an idempotency key is bound to: the same key with other per-call data is another call."""
+    return canonical_hash([argument_hash, request.data_hash]) if request.data_hash else argument_hash
 
 
 def _is_tighter(asked: object, most: float, kinds: tuple[type[int | float], ...]) -> bool:

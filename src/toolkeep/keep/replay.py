@@ -52,6 +52,9 @@ async def replay(keep: Caller, record: "KeepRecord", call_id: str, *, agent: str
         raise NotRecorded(f"call {call_id[:64]!r} has no result to compare with")
     tool = keep.get(f"{invoked['tool']}@{invoked['version']}")
     _refuse_unlike(tool, invoked)
+    for one, name in ((invoked, "argument_hash"), (completed, "result_hash")):
+        if one.get(f"{name}_before", one[name]) != one[name]:
+            raise NotRecorded("a hook changed this call, and would change it again")
     result = await keep.call(
         f"{tool.name}@{tool.version}", _arguments(record, invoked), agent=agent, fresh=True, forwarded=True
     )
@@ -69,6 +72,8 @@ def _arguments(record: "KeepRecord", invoked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_unlike(tool: RegisteredTool, invoked: dict[str, Any]) -> None:
+    if "data_hash" in invoked:
+        raise NotRecorded("this call was made with per-call data, which the log does not hold")
     if tool.definition_hash != invoked["definition_hash"]:
         raise NotRecorded(f"the definition of {tool.name!r} is not the one that was called")
     if tool.definition.determinism not in (Determinism.PURE, Determinism.DETERMINISTIC):

@@ -27,16 +27,25 @@ from toolkeep.text.display import visible_lines
 
 
 async def inspect_mcp_server(
-    entry: Mapping[str, Any], base: str, secret: Secret, trusted: TrustedPaths, access: Access | None = None
+    entry: Mapping[str, Any],
+    base: str,
+    secret: Secret,
+    trusted: TrustedPaths,
+    access: Access | None = None,
+    *,
+    may_be_unconfined: bool = False,
 ) -> PinnedTools:
     """The tools of a server; raises `ImportRefused`.
 
-    With `access`, a person may sign in and take their time.
+    With `access`, a person may sign in and take their time. `may_be_unconfined` says whether an accepted
+    configuration lets the server run where this machine cannot confine it.
     """
     pool = Pool()
     shown = str(entry.get("url") or " ".join(entry.get("command") or ()))
     try:
-        session = await _begun(entry, base, secret, trusted, pool, access)
+        session = await _begun(
+            entry, base, secret, trusted, pool, access, may_be_unconfined=may_be_unconfined
+        )
         try:
             return PinnedTools(server=session.client.server, tools=tuple(session.tools))
         finally:
@@ -56,7 +65,7 @@ async def inspect_mcp_server(
 _PROGRAM_HINT: Final = "grant what it needs: --capability fs.read:FOLDER, --code FOLDER, --env NAME"
 _URL_HINT: Final = (
     "see that it is up, and give what it asks for: --header, --sign-in; "
-    "a server of this machine is added as a program: -- COMMAND"
+    "name a private server by its address and port, such as http://127.0.0.1:8080/mcp"
 )
 _MISSING_HINT: Final = "name a program that is there, or an address that begins with https://"
 
@@ -79,12 +88,14 @@ async def _begun(
     trusted: TrustedPaths,
     pool: Pool,
     access: Access | None,
+    *,
+    may_be_unconfined: bool,
 ) -> McpSession:
     protocol, injection = str(entry.get("protocol") or ""), SecretInjection(secret)
     if "url" in entry:
         host = read_url(str(entry["url"]))
         headers = injection.headers(entry.get("headers") or {})
-        hosts = HostAllowlist(writes=(HostScope.read(str(host)),))
+        hosts = HostAllowlist(writes=(HostScope.of(host, is_named=True),))
         begin_s = BEGIN_SECONDS if access is None else BEGIN_SECONDS + InteractiveSignIn.SECONDS
         return await start_http(
             str(entry["url"]),
@@ -101,6 +112,6 @@ async def _begun(
     program = spec.program(base, injection.secret)
     place = confinement_for_grants(capabilities_of(entry), program.path, spec.shown(base), trusted, base)
     findings = await IsolationCheck().findings(place.level)
-    return await start_stdio(
-        pool, worker_recipe(place, findings), program, place.hosts, protocol, secrets=injection.given
-    )
+    is_unconfined = may_be_unconfined and not findings.is_available(place.level)
+    recipe = None if is_unconfined else worker_recipe(place, findings)
+    return await start_stdio(pool, recipe, program, place.hosts, protocol, secrets=injection.given)

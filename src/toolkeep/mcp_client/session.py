@@ -11,8 +11,9 @@ from toolkeep.mcp_client.pinned_tools import described, fingerprint
 from toolkeep.mcp_client.stdio_transport import LINE_BYTES, StdioTransport, exit_failure
 from toolkeep.mcp_client.transport import Transport, UpstreamFailed
 from toolkeep.network.allowlist import HostAllowlist
-from toolkeep.sandbox.persistent_process import PersistentProcess, ProcessExited, Program
+from toolkeep.sandbox.persistent_process import ProcessExited, Program
 from toolkeep.sandbox.plan import Recipe
+from toolkeep.sandbox.unconfined_process import start_program
 from toolkeep.sandbox.worker_pool import Pool
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _pins(tools: list[dict[str, Any]]) -> dict[str, str]:
 
 async def start_stdio(
     pool: Pool,
-    recipe: Recipe,
+    recipe: Recipe | None,
     program: Program,
     hosts: HostAllowlist,
     protocol: str = "",
@@ -88,11 +89,14 @@ async def start_stdio(
     secrets: tuple[str, ...] = (),
     on_contact: "OnContact | None" = None,
 ) -> McpSession:
-    """Start a confined server process and initialize a session over stdio. Raises `UpstreamFailed`."""
+    """Start a server process and initialize a session over stdio; without a recipe it is unconfined.
+
+    Raises `UpstreamFailed`.
+    """
     egress = EgressPort(hosts, on_contact)
     serve = None if hosts.is_empty else egress.serve
     try:
-        process = await PersistentProcess.start(pool, recipe, program, line_bytes=LINE_BYTES, serve=serve)
+        process = await start_program(pool, recipe, program, line_bytes=LINE_BYTES, serve=serve)
     except ProcessExited as over:
         raise exit_failure(over) from over
     return await connect(StdioTransport(process, questions, secrets), egress, protocol, questions=questions)

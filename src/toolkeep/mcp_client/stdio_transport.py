@@ -12,7 +12,7 @@ from toolkeep.limits import OUTPUT_CAP_BYTES
 from toolkeep.mcp_client.transport import InboundMessages, Progress, UpstreamFailed, answered, read
 from toolkeep.mcp_protocol.jsonrpc import Message, notification, request
 from toolkeep.sandbox.frames import in_thread_if_large
-from toolkeep.sandbox.persistent_process import ExitReason, PersistentProcess, ProcessExited
+from toolkeep.sandbox.persistent_process import ExitReason, LineProcess, ProcessExited
 
 if TYPE_CHECKING:
     from toolkeep.mcp_client.elicitation import Elicitations
@@ -29,7 +29,7 @@ class StdioTransport:
 
     def __init__(
         self,
-        process: PersistentProcess,
+        process: LineProcess,
         questions: "Elicitations | None" = None,
         secrets: tuple[str, ...] = (),
     ) -> None:

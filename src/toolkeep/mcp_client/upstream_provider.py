@@ -80,7 +80,7 @@ def capabilities_of(data: Mapping[str, Any]) -> tuple[Capability, ...]:
     """Capabilities of a server: its grant, and its own address."""
     from toolkeep.network.hosts import read_url
 
-    own = [f"net.write:{read_url(data['url'])}"] if "url" in data else []
+    own = [f"net.write:{read_url(data['url']).scope}"] if "url" in data else []
     return tuple(map(Capability.read, dict.fromkeys((*own, *(data.get("capabilities") or ())))))
 
 

@@ -30,6 +30,7 @@ from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.persistent_process import ExitReason
 from toolkeep.sandbox.plan import NotThere
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths
+from toolkeep.sandbox.unconfined_process import UNCONFINED
 from toolkeep.sandbox.worker_pool import Pool
 from toolkeep.stores.sign_ins import MemorySignIns, SignInStore
 from toolkeep.text.display import truncated_lines
@@ -90,12 +91,17 @@ class McpRunner:
 
     def isolation(self, tool: RegisteredTool) -> str:
         """The isolation level of its process, or `remote`."""
-        return REMOTE if "url" in tool.runner.target else level_of(tool).value
+        if "url" in tool.runner.target:
+            return REMOTE
+        is_unconfined = self._machine.is_unconfined(tool, level_of(tool))
+        return (Isolation.NONE if is_unconfined else level_of(tool)).value
 
     def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
         """The kernel mechanisms that confine its process."""
         if "url" in tool.runner.target:
             return ()
+        if self._machine.is_unconfined(tool, level_of(tool)):
+            return (UNCONFINED,)
         return in_use(level_of(tool), self._machine.tree_bound or Mechanism.MEMORY_WATCH)
 
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Timed) -> Any:
@@ -112,7 +118,7 @@ class McpRunner:
             log.error("a server could not be confined", extra={"reason": error.message})  # noqa: TRY400 -- whole
             raise _not_run(call, error.code, "the sandbox could not be set up") from error
         except ToolkeepError as error:
-            raise _not_run(call, error.code, error.message) from error
+            raise _not_run(call, error.code, error.message, Diagnosis(remedy=error.hint)) from error
         except (NotThere, OSError) as error:
             log.warning("a server was not granted its places", extra={"reason": str(error)})
             raise _not_run(call, Code.TOUCHED_CHANGED, "what it would touch has changed meanwhile") from error
@@ -177,11 +183,12 @@ class McpRunner:
         protocol = target.get("protocol", "")
 
         def start(pool: Pool) -> "Awaitable[McpSession]":
-            made, questions = worker_recipe(place, findings, spec.between_calls), self._questions(call)
-            told = self._contacts.of(call)
+            is_unconfined = self._machine.is_unconfined(call.tool, place.level)
+            made = None if is_unconfined else worker_recipe(place, findings, spec.between_calls)
+            told, questions = self._contacts.of(call), self._questions(call)
             return start_stdio(pool, made, program, place.hosts, protocol, questions, injection.given, told)
 
-        return key, start, ProcessStatus(target["upstream"], place.level.value, place.words)
+        return key, start, ProcessStatus(target["upstream"], self.isolation(call.tool), place.words)
 
     def _by_http(
         self, call: RecordedCall, known: ToolContext, who: tuple[str, ...]
@@ -237,8 +244,8 @@ def _check_pin(call: RecordedCall, session: "McpSession") -> None:
     raise _not_run(call, Code.TOOL_QUARANTINED, f"on its server it {changed}; {hint}")
 
 
-def _not_run(call: RecordedCall, code: Code, why: str) -> RunRefused:
-    return RunRefused(code, f"Tool '{call.tool.name}' was not run: {why}")
+def _not_run(call: RecordedCall, code: Code, why: str, diagnosis: Diagnosis | None = None) -> RunRefused:
+    return RunRefused(code, f"Tool '{call.tool.name}' was not run: {why}", diagnosis=diagnosis)
 
 
 def _failed(call: RecordedCall, failed: "UpstreamFailed", known: ToolContext) -> RunRefused:

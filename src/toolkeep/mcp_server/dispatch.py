@@ -284,7 +284,7 @@ class McpServer:
         """One page of tools; the cursor is the last name shown, so pages stay stable while tools change."""
         if cursor is not None and not isinstance(cursor, str):
             raise ProtocolError(INVALID_PARAMS, "cursor must be text")
-        tools = sorted(self.keep.tools(enabled=True, agent=agent), key=lambda tool: tool.name)
+        tools = sorted(self.keep.offered_tools(agent=agent), key=lambda tool: tool.name)
         self._given.note(agent, tools)
         if cursor is not None:
             tools = [tool for tool in tools if tool.name > cursor]

@@ -45,6 +45,7 @@ from toolkeep.mcp_server.http_headers import (
 from toolkeep.mcp_server.http_response import Reply
 from toolkeep.mcp_server.http_sessions import Sessions
 from toolkeep.mcp_server.resumable_streams import Stream, Streams
+from toolkeep.network.own_endpoints import OwnPorts
 
 log = logging.getLogger("toolkeep.mcp")
 
@@ -101,12 +102,14 @@ class McpApp:
         self._watch = DisconnectWatch()
         self._listening: set[asyncio.Task[Any]] = set()
         self._has_headers: dict[str, bool] = {}
+        self._own_ports = OwnPorts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or the lifespan of the server."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
+            self._own_ports.note(scope)
             await self._request(scope, receive, send)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
@@ -125,6 +128,7 @@ class McpApp:
 
     def close(self) -> None:
         """Close every session and cancel suspended work."""
+        self._own_ports.release()
         self._sessions.close()
         self._server.close()
 

@@ -1,4 +1,4 @@
-"""Serve an MCP server on the loopback interface, with uvicorn and uvloop (extra `server`)."""
+"""Serve an MCP server on the loopback interface, with uvicorn, and uvloop if it is installed."""
 
 import asyncio
 import gc

@@ -142,7 +142,7 @@ class SeenLists:
     def _is_outdated(self, agent: str) -> bool:
         if agent not in self._marks:
             return True
-        now = {_mark(self._keep.tools(enabled=True, agent=agent))}
+        now = {_mark(self._keep.offered_tools(agent=agent))}
         before, self._marks[agent] = self._marks[agent], now
         return before != now
 

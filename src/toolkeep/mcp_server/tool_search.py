@@ -74,11 +74,11 @@ def find(keep: Keep, agent: str, arguments: bytes, *, is_modern: bool) -> dict[s
         wanted = msgspec.json.decode(arguments, type=_Query)
     except (ValueError, RecursionError) as error:
         return _refused(FIND, error)
-    found: list[RegisteredTool] = keep.search(
-        wanted.query[:QUERY_CHARS], limit=max(1, min(wanted.limit, FOUND_TOOLS)), agent=agent
-    )
+    offered = {tool.name for tool in keep.offered_tools(agent=agent)}
+    ranked: list[RegisteredTool] = keep.search(wanted.query[:QUERY_CHARS], limit=len(keep), agent=agent)
+    found = [tool for tool in ranked if tool.name in offered][: max(1, min(wanted.limit, FOUND_TOOLS))]
     shown = [_shown(tool, is_modern=is_modern) for tool in found]
-    data = {"tools": shown, "total": len(keep.tools(enabled=True, agent=agent))}
+    data = {"tools": shown, "total": len(offered)}
     return {"content": [text(encode(data).decode())], "structuredContent": data}
 
 

@@ -54,6 +54,10 @@ class Contact(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it was refused, rather than failed at its host."""
     sent_bytes: int = 0
     received_bytes: int = 0
+    is_private: bool = False
+    """Whether the host has a private or loopback address."""
+    remedy: str = ""
+    """What the operator could change; it may name addresses."""
 
 
 class EgressProxy:
@@ -200,6 +204,8 @@ class EgressProxy:
             is_denied=isinstance(failed, NetworkRefused),
             sent_bytes=relay.sent_bytes if relay else 0,
             received_bytes=relay.received_bytes if relay else 0,
+            is_private=relay is not None and relay.vetted.is_private,
+            remedy=failed.remedy if failed else "",
         )
         self.contacts.append(contact)
         if self._on_contact is not None:

@@ -15,6 +15,8 @@ class NetworkError(Exception):
         """Whether the request was sent completely, and may have been executed: then it is not retried."""
         self.target = ""
         """Host that `reason` does not name, where a redirect leads: for the operator."""
+        self.remedy = ""
+        """What the operator could change; it may name addresses."""
 
 
 class NetworkRefused(NetworkError):

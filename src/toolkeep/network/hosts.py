@@ -10,13 +10,14 @@ a resolver's search list, redirects, and public suffixes (`*.co.uk` is a scope).
 
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 import msgspec
 
+from toolkeep.network.addresses import AddressClass, Network, barred_reason, class_of_network, classify
 from toolkeep.text.display import echo
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443}
@@ -68,6 +69,12 @@ class Host(msgspec.Struct, frozen=True):
         """As in a URL, or in the Host header."""
         is_usual = self.port in (0, DEFAULT_PORTS.get(self.scheme))
         return _bracketed(self.name) if is_usual else f"{_bracketed(self.name)}:{self.port}"
+
+    @property
+    def scope(self) -> str:
+        """As a requirement or grant names it: loopback always with its port."""
+        is_loopback = self.is_address and classify(self.name) is AddressClass.LOOPBACK
+        return f"{_bracketed(self.name)}:{self.port}" if is_loopback and self.port else self.authority
 
     def __str__(self) -> str:
         if self.port in (0, DEFAULT_PORTS.get(self.scheme)):
@@ -239,14 +246,20 @@ class HostScope:
     port and `example.org:*` every port, which a host argument without a port needs. IPv6 needs brackets
     before a port: `[2001:db8::/32]:8443`. `*.*` matches every name of two or more labels except internal
     ones, and no address. `*` and the empty text match nothing.
+
+    Private and loopback addresses are matched only where the scope names them: `10.1.2.3:8443`, `10.0.0.0/8`,
+    or for a name `api.corp=10.0.0.0/8`, which then leads nowhere else. Any other name and every wildcard
+    leads to public addresses alone. Loopback takes exactly one port: `127.0.0.1:8080`.
     """
 
     form: ScopeForm
     name: str = ""
     """The host, or the parent of all matching names."""
-    network: IPv4Network | IPv6Network | None = None
+    network: Network | None = None
     ports: frozenset[int] | None = WEB_PORTS
     """None means every port."""
+    leads_to: Network | None = None
+    """The private or loopback network that the scope names; None for public addresses alone."""
 
     @classmethod
     def read(cls, text: str) -> "HostScope":
@@ -258,10 +271,54 @@ class HostScope:
         except ValueError as error:
             raise ValueError(f"{echo(text)} is not the scope of a network grant: {error}") from None
 
+    @classmethod
+    def read_grant(cls, text: str) -> "HostScope":
+        """Like `read`; ValueError also for a grant that could never allow anything."""
+        scope = cls.read(text)
+        network = scope.network or (ip_network(scope.name) if _is_address(scope.name) else None)
+        if network is None:
+            return scope
+        if what := barred_reason(network):
+            raise ValueError(f"{echo(text)} can never be granted: the address is {what}")
+        if class_of_network(network) is AddressClass.LOOPBACK and scope.leads_to is None:
+            raise ValueError(f"{echo(text)} needs one port, such as 127.0.0.1:8080: it is loopback")
+        return scope
+
+    @classmethod
+    def of(cls, host: Host, *, is_named: bool = False) -> "HostScope":
+        """The scope of one host. `is_named` if a person wrote it, so that it may be a private address."""
+        address = ip_network(host.name) if is_named and host.is_address else None
+        leads_to = address if address is not None and class_of_network(address) else None
+        # A public server may redirect from http to https.
+        is_web = host.port in WEB_PORTS and leads_to is None
+        ports = WEB_PORTS if is_web else frozenset({host.port})
+        return cls(form=ScopeForm.HOST, name=host.name, ports=ports, leads_to=leads_to)
+
+    def reaches(self, address: str) -> bool:
+        """Whether a host of this scope may have the address."""
+        found = classify(address)
+        if self.leads_to is None or found is AddressClass.BARRED:
+            return found is AddressClass.PUBLIC
+        return ip_address(address) in self.leads_to
+
+    def narrowed(self, target: "Host | HostScope") -> "HostScope":
+        """The part of this grant for a host or scope inside it: its addresses stay those of the grant."""
+        if isinstance(target, Host):
+            ports = frozenset({target.port}) if target.port else WEB_PORTS
+            target = HostScope(form=ScopeForm.HOST, name=target.name, ports=ports)
+        has_web = self.ports is None or self.ports >= WEB_PORTS
+        # A server may redirect from http to https; never wider than the grant.
+        is_web = has_web and target.ports is not None and target.ports <= WEB_PORTS
+        ports_of_both = WEB_PORTS if is_web else target.ports
+        return replace(target, ports=ports_of_both, leads_to=target.leads_to or self.leads_to)
+
     def contains(self, host: Host) -> bool:
         """Whether the grant covers this host and port."""
         # Port 0 (a host argument without one) is in no set: only a grant of every port covers it.
         if self.ports is not None and host.port not in self.ports:
+            return False
+        # `0.0.0.0/0` holds private addresses without naming them.
+        if host.is_address and not self.reaches(host.name):
             return False
         if self.form is ScopeForm.HOST:
             return host.name == self.name
@@ -273,8 +330,13 @@ class HostScope:
         return self.network is not None and host.is_address and ip_address(host.name) in self.network
 
     def covers(self, other: "HostScope") -> bool:
-        """Whether this scope contains everything that another contains."""
+        """Whether this scope contains everything that another contains.
+
+        A plain name says nothing about addresses: they are those of this scope, see `narrowed`.
+        """
         if self.ports is not None and (other.ports is None or not other.ports <= self.ports):
+            return False
+        if other.leads_to is not None and not _is_inside(other.leads_to, self.leads_to):
             return False
         if self.form is ScopeForm.ANY_NAME:
             names = (ScopeForm.HOST, ScopeForm.BELOW)
@@ -288,9 +350,8 @@ class HostScope:
                 and (other.form is ScopeForm.BELOW or other.name != self.name)
             )
         if self.network is not None and other.network is not None:
-            is_same_kind = self.network.version == other.network.version
-            return is_same_kind and other.network.subnet_of(self.network)  # type: ignore[arg-type]  # as compared
-        if other.form is not ScopeForm.HOST:
+            return _is_inside(other.network, self.network)
+        if other.form is not ScopeForm.HOST or (_is_address(other.name) and not self.reaches(other.name)):
             return False
         if self.network is not None:
             return _is_address(other.name) and ip_address(other.name) in self.network
@@ -301,10 +362,12 @@ class HostScope:
             return ""
         prefix = "*." if self.form is ScopeForm.BELOW else ""
         target = _ANY_NAME if self.form is ScopeForm.ANY_NAME else prefix + str(self.network or self.name)
+        leads_to = self.leads_to if self.name and not _is_address(self.name) else None
+        behind = f"={leads_to}" if leads_to else ""
         if self.ports == WEB_PORTS:
-            return target if self.network else _bracketed(target)
+            return (target if self.network else _bracketed(target)) + behind
         port = "*" if self.ports is None else min(self.ports)
-        return f"{_bracketed(target)}:{port}"
+        return f"{_bracketed(target)}:{port}{behind}"
 
 
 _ANY_NAME: Final = "*.*"
@@ -332,17 +395,54 @@ def _is_address(name: str) -> bool:
 def _read_scope(text: str) -> HostScope:
     if "://" in text:
         raise ValueError("write the host alone, without scheme and path")
-    target, ports = _split_ports(text)
+    named, equals, led = text.partition("=")
+    target, ports = _split_ports(named)
+    if equals:
+        return _read_name_with_network(target, ports, led)
     if "/" in target:
-        return HostScope(form=ScopeForm.NETWORK, network=_read_network(target), ports=ports)
+        network = _read_network(target)
+        leads_to = _named_network(network, ports)
+        return HostScope(form=ScopeForm.NETWORK, network=network, ports=ports, leads_to=leads_to)
     if target == _ANY_NAME:
         return HostScope(form=ScopeForm.ANY_NAME, ports=ports)
     if "*" not in target:
-        return HostScope(form=ScopeForm.HOST, name=read_host(target).name, ports=ports)
+        host = read_host(target)
+        leads_to = _named_network(ip_network(host.name), ports) if host.is_address else None
+        return HostScope(form=ScopeForm.HOST, name=host.name, ports=ports, leads_to=leads_to)
     base = read_host(target.removeprefix("*."))
     if base.is_address or "." not in base.name:
         raise ValueError("behind *. stands a name of at least two parts, such as *.example.org")
     return HostScope(form=ScopeForm.BELOW, name=base.name, ports=ports)
+
+
+def _read_name_with_network(target: str, ports: frozenset[int] | None, led: str) -> HostScope:
+    """`api.corp=10.0.0.0/8`: a name, and the only network that it may lead to."""
+    # A wildcard is a name that somebody else may choose: he would choose where it leads, too.
+    if "*" in target or "/" in target or (host := read_host(target)).is_address:
+        raise ValueError("before = stands one name, such as api.corp or api.corp:8443")
+    network = _read_network(led) if "/" in led else ip_network(read_host(_bracketed(led)).name)
+    found = class_of_network(network)
+    if found is None:
+        raise ValueError("behind = stands a private network, such as 10.0.0.0/8, or an address of one")
+    leads_to = _named_network(network, ports)
+    if leads_to is None:
+        raise ValueError("a name that leads to loopback needs one port, such as localhost:8080=127.0.0.1")
+    return HostScope(form=ScopeForm.HOST, name=host.name, ports=ports, leads_to=leads_to)
+
+
+def _named_network(network: Network, ports: frozenset[int] | None) -> Network | None:
+    """The network, if a scope may name it: private, or loopback with exactly one port.
+
+    Databases, browsers and other people's servers listen at loopback without a password.
+    """
+    found = class_of_network(network)
+    has_one_port = ports is not None and len(ports) == 1
+    return None if found is None or (found is AddressClass.LOOPBACK and not has_one_port) else network
+
+
+def _is_inside(network: Network, other: Network | None) -> bool:
+    is_same_kind = other is not None and network.version == other.version
+    return is_same_kind and network.subnet_of(other)  # type: ignore[arg-type]  # as compared
 
 
 def _split_ports(text: str) -> tuple[str, frozenset[int] | None]:
@@ -353,7 +453,7 @@ def _split_ports(text: str) -> tuple[str, frozenset[int] | None]:
     return target, None if port == "*" else frozenset({_read_port(port)})
 
 
-def _read_network(text: str) -> IPv4Network | IPv6Network:
+def _read_network(text: str) -> Network:
     bare = text[1:-1] if ":" in text and text.startswith("[") and text.endswith("]") else text
     if not _NETWORK.fullmatch(bare):
         raise ValueError("a network is an address and a prefix length, such as 10.0.0.0/8 or 2001:db8::/32")

@@ -162,7 +162,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needs(self) -> str:
         """The capability without which a call reaches nothing."""
-        return f"{'net.read' if self.method in READING else 'net.write'}:{self.host}"
+        return f"{'net.read' if self.method in READING else 'net.write'}:{self.host.scope}"
 
     def request(self, arguments: Mapping[str, Any], secret: Callable[[str], str]) -> Request:
         """The request of one call; raises `ArgumentUnfit`, and whatever `secret` raises."""

@@ -22,7 +22,7 @@ class Relay:
     def __init__(
         self, vetted: ResolvedHost, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: Budget
     ) -> None:
-        self._vetted = vetted
+        self.vetted = vetted
         self._budget = budget
         self.worker = (reader, writer)
         self.sent_bytes = 0
@@ -30,7 +30,7 @@ class Relay:
 
     async def __aenter__(self) -> Self:
         # Only a vetted address can be dialled: `dial` takes no name.
-        self.host = await asyncio.open_connection(sock=await dial(self._vetted), limit=CHUNK_BYTES)
+        self.host = await asyncio.open_connection(sock=await dial(self.vetted), limit=CHUNK_BYTES)
         return self
 
     async def __aexit__(

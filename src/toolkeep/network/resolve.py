@@ -1,9 +1,9 @@
 """DNS resolution with pinning: a granted host is resolved once, and every address is checked (SSRF).
 
 Input: a `Host` and the granted scopes. Output: a `ResolvedHost` with addresses. Only `resolve_host` makes
-one, and `dial` takes nothing else, so no name is resolved a second time (DNS rebinding). One non-public
-address condemns the whole name: whoever mixes them hopes for a retry that picks the private one. Trusts the
-system resolver for the meaning of a name, not for where it leads.
+one, and `dial` takes nothing else, so no name is resolved a second time (DNS rebinding). One address that is
+not granted condemns the whole name: whoever mixes them hopes for a retry that picks the private one. Trusts
+the system resolver for the meaning of a name, not for where it leads.
 """
 
 import asyncio
@@ -17,9 +17,10 @@ from typing import Final
 import msgspec
 
 from toolkeep.limits import RESOLUTIONS_AT_ONCE, RESOLVE_SECONDS, RESOLVED_ADDRESSES
-from toolkeep.network.addresses import non_public_reason
+from toolkeep.network.addresses import AddressClass, classify, non_public_reason
 from toolkeep.network.errors import HostTooSlow, HostUnreachable, NetworkRefused
 from toolkeep.network.hosts import Host, HostScope
+from toolkeep.network.own_endpoints import is_own
 
 HOSTS_FILE: Final = "/etc/hosts"
 _RESOLVING: Final = threading.BoundedSemaphore(RESOLUTIONS_AT_ONCE)
@@ -30,21 +31,41 @@ class ResolvedHost(msgspec.Struct, frozen=True):
 
     host: Host
     addresses: tuple[str, ...]
-    """In resolver order; all public."""
+    """In resolver order; each public, or private and granted by name."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether an address is private or loopback."""
+        return any(classify(address) is not AddressClass.PUBLIC for address in self.addresses)
 
 
 async def resolve_host(host: Host, allowed: Iterable[HostScope]) -> ResolvedHost:
     """Addresses of a granted host; raises `NetworkRefused` or `HostUnreachable`."""
     # Before the lookup: resolving a name that is not granted would already leak it to a name server.
-    if not any(scope.contains(host) for scope in allowed):
+    granting = [scope for scope in allowed if scope.contains(host)]
+    if not granting:
         raise NetworkRefused(f"'{host}' is not among the hosts that this call may reach")
     found = (host.name,) if host.is_address else await _resolve(host.name)
     # All addresses, not only the first: the connection may use any of them.
-    if any(map(non_public_reason, found)):
-        # The address and its kind would reveal the layout of the internal network.
-        reason = "is not a public address" if host.is_address else "does not lead to public addresses alone"
-        raise NetworkRefused(f"'{host}' {reason}")
+    for address in found:
+        if not any(scope.reaches(address) for scope in granting):
+            raise _misled(host, address, granting)
+        if is_own(address, host.port):
+            raise NetworkRefused(f"'{host}' is a port of toolkeep itself, which no tool may contact")
     return ResolvedHost(host, found)
+
+
+def _misled(host: Host, address: str, granting: Iterable[HostScope]) -> NetworkRefused:
+    """The refusal of a name that leads to an address which is not granted."""
+    # The address and its kind would reveal the layout of the internal network.
+    where = "granted" if any(scope.leads_to for scope in granting) else "public"
+    refused = NetworkRefused(f"'{host}' does not lead to {where} addresses alone")
+    what, port = non_public_reason(address), f":{host.port}"
+    if classify(address) is AddressClass.BARRED:
+        refused.remedy = f"{address} is {what}: no grant allows it"
+    else:
+        refused.remedy = f"it leads to {address}, which needs a grant of its own: {host.name}{port}={address}"
+    return refused
 
 
 async def _resolve(name: str) -> tuple[str, ...]:
@@ -75,7 +96,7 @@ def _look_up(
     """Query the system resolver in a thread, and hand the result to the loop."""
     found: tuple[str, ...] | OSError
     try:
-        # /etc/hosts is the operator's word, but its addresses must be public too.
+        # /etc/hosts is the operator's word, but its addresses are vetted too.
         found = _in_hosts_file(name) or _by_resolver(name)
     except (OSError, UnicodeError) as error:
         found = error if isinstance(error, OSError) else OSError(str(error))

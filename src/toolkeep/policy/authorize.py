@@ -32,7 +32,10 @@ from toolkeep.json_values.canonical import canonical_hash
 from toolkeep.limits import HELD_PLACES
 from toolkeep.policy.active_policies import ActivePolicies
 from toolkeep.policy.cedar_engine import AgentEntity, CallFacts, Finding, Verdict
+from toolkeep.policy.cedar_parser import OURS
+from toolkeep.policy.cedar_schema import CALL
 from toolkeep.policy.effective_grant import EffectiveGrant, requirement_contains
+from toolkeep.policy.grant_advice import CONFIG_FILE, line_to_add, scope_of
 from toolkeep.policy.path_grants import ProtectedPaths, Written
 from toolkeep.policy.policy_set import Policies
 from toolkeep.policy.policy_settings import Example, Grant, PolicySource
@@ -58,7 +61,11 @@ ANYTHING: Final = "*"
 scope."""
 
 _ASK_OPERATOR: Final = "Do without it, or ask the operator."
+_EXPLAIN: Final = "Run `toolkeep policy explain` to see what would have to change."
 _NAME_ANOTHER: Final = "Name something else."
+OPERATOR: Final = "operator"
+"""The agent of the command line (POL-8)."""
+PERMISSIONS_POLICY: Final = "toolkeep.permissions"
 
 
 Check = Callable[[RegisteredTool, Mapping[str, Any]], CheckedCall | Refusal]
@@ -170,6 +177,24 @@ class Authorizer:
         declared = self._agents.get(agent)
         return declared is not None and self.active_policies.engine.may_see(declared.entity, tool).is_allowed
 
+    def could_permit(self, agent: str, tool: RegisteredTool) -> bool:
+        """Whether the policies could permit a call of the tool, whatever its arguments.
+
+        Decided by the policies that do not read the context, since their results depend on agent and tool
+        alone. One that reads it may permit some call.
+        """
+        declared, engine = self._agents.get(agent), self.active_policies.engine
+        applying = engine.policies.applying(CALL, tool.definition)
+        if declared is None or all(policy.id.startswith(OURS) for policy in applying):
+            return declared is None or any(policy.effect == "permit" for policy in applying)
+        fixed = {policy.id for policy in applying if not (policy.context_reads or policy.context_looks)}
+        findings = engine.each(declared.entity, tool, CallFacts(arguments={}))
+        holds = {finding.policy for finding in findings if finding.is_satisfied and finding.policy in fixed}
+        if any(policy.effect == "forbid" and policy.id in holds for policy in applying):
+            return False
+        permits = [policy.id for policy in applying if policy.effect == "permit"]
+        return any(name in holds or name not in fixed for name in permits)
+
     def authorize(self, request: ToolCall, checked: CheckedCall) -> PermittedCall | Refusal:
         """Permit a call, or refuse it with the reason."""
         # Fail closed: an unusable policy set denies every call. To skip only the broken policy could skip a
@@ -226,7 +251,8 @@ class Authorizer:
             return self._decided(request, checked, agent, plan, touched)
         except TouchRefused as refused:
             _close(touched)
-            return self._denied(checked, _touch_refusal(request, checked.registered, refused))
+            advice = self._advice(request, checked.registered, agent, refused.lacks) if refused.lacks else ""
+            return self._denied(checked, _touch_refusal(request, checked.registered, refused, advice))
         except QuotaExceeded:
             message = f"The calls of agent '{request.agent}' hold {HELD_PLACES} files and folders already"
             return refuse(request, Code.QUEUE_FULL, message, "Try again when some of them have ended.")
@@ -314,8 +340,12 @@ class Authorizer:
             raise TouchRefused(one.pointer, f"'{one.named}' is outside what the tool says that it needs")
         root = effective_grant.root_of(one)
         if root is None:
-            raise TouchRefused(one.pointer, f"the agent does not hold {one.kind} of '{one.named}'")
+            # Only for the operator: the scope tells whether the file exists.
+            lacks = f"{one.kind}:{scope_of(one, self._project)}" if agent.entity.id == OPERATOR else ""
+            reason = f"the agent does not hold {one.kind} of '{one.named}'"
+            raise TouchRefused(one.pointer, reason, lacks=lacks)
         one.root, one.folder = root, effective_grant.folder_of(root, one.kind)
+        one.hosts = effective_grant.reach_of(one)
         # Only now: "does not exist" is told only to an agent that may read there. Earlier it would reveal
         # which files exist outside its grant.
         if one.objection:
@@ -352,6 +382,18 @@ class Authorizer:
         same = [capability for capability in required if capability.kind == one.kind]
         where = {"base": self._project, "search": self._search}
         return not same or any(requirement_contains(capability, one, **where) for capability in same)
+
+    def _advice(self, request: ToolCall, tool: RegisteredTool, agent: Agent, lacks: str = "") -> str:
+        """What the operator at the command line would add to the configuration; empty for any other agent.
+
+        A model is not told how to write its own grant.
+        """
+        held = agent.effective_grant.permissions
+        missing = [name for name in tool.definition.required_permissions if name not in held]
+        if request.agent != OPERATOR or not (lacks or missing) or tool.arguments.secrecy.has_secrets:
+            return ""
+        line = line_to_add(request.agent, agent.effective_grant.grant, [lacks] if lacks else [], missing)
+        return f"Add to {CONFIG_FILE}, then run `toolkeep accept`: {line}"
 
     # --- policies --------------------------------------------------------------------------------
 
@@ -398,7 +440,8 @@ class Authorizer:
         decision = self._decision(checked, verdict, touched, engine.policies)
         if not verdict.is_allowed:
             _close(touched)
-            return replace(_policy_refusal(request, verdict, engine.policies), decision=decision)
+            advice = self._advice(request, checked.registered, agent)
+            return replace(_policy_refusal(request, verdict, engine.policies, advice), decision=decision)
         return PermittedCall(
             request=request,
             checked=checked,
@@ -407,7 +450,7 @@ class Authorizer:
             touched=tuple(touched),
             held=self._whole_grants(plan, agent.effective_grant, touched),
             asks=verdict.asks,
-            grant_hash=agent.grant_hash(decision.policy_set_hash),
+            grant_hash=_bound(request, agent.grant_hash(decision.policy_set_hash)),
         )
 
     def _failing_example(self) -> str:
@@ -472,7 +515,12 @@ class Authorizer:
         return replace(refusal, decision=self._decision(checked, nothing, (), policies))
 
 
-def _policy_refusal(request: ToolCall, verdict: Verdict, policies: Policies) -> Refusal:
+def _bound(request: ToolCall, grant_hash: str) -> str:
+    """What an approval is bound to; also the per-call data: one tenant's yes must not cover another."""
+    return canonical_hash([grant_hash, request.data_hash]) if request.data_hash else grant_hash
+
+
+def _policy_refusal(request: ToolCall, verdict: Verdict, policies: Policies, advice: str = "") -> Refusal:
     if verdict.errors:
         message = f"The policies could not be applied: {verdict.errors[0]}"
     elif verdict.policies:
@@ -480,7 +528,13 @@ def _policy_refusal(request: ToolCall, verdict: Verdict, policies: Policies) -> 
         message = f"Policy '{first.id}' forbids it" + (f": {first.reason}" if first.reason else "")
     else:
         message = f"No policy permits agent '{request.agent}' to make this call of '{request.tool}'"
-    return refuse(request, Code.NOT_PERMITTED, message, _ASK_OPERATOR)
+    is_lacking = verdict.policies[:1] == (PERMISSIONS_POLICY,) and not verdict.errors
+    mend = (advice if is_lacking else "") or _ask(request)
+    return refuse(request, Code.NOT_PERMITTED, message, mend)
+
+
+def _ask(request: ToolCall) -> str:
+    return _EXPLAIN if request.agent == OPERATOR else _ASK_OPERATOR
 
 
 def _check_any(capability: Capability, plan: TouchPlan, effective_grant: EffectiveGrant) -> None:
@@ -490,13 +544,16 @@ def _check_any(capability: Capability, plan: TouchPlan, effective_grant: Effecti
     if capability.kind in plan.unread:
         raise TouchRefused("", f"what the call would touch of {capability.kind} cannot be told from it")
     if not effective_grant.holds(capability.kind):
-        raise TouchRefused("", f"the agent holds no {capability.kind}")
+        raise TouchRefused("", f"the agent holds no {capability.kind}", lacks=f"{capability.kind}:SCOPE")
 
 
 def _audit_text(one: Touched, checked: CheckedCall) -> str:
     """A touched resource as the audit log may hold it: redacted if an argument may be secret (AUD-5)."""
     is_secret = bool(one.pointer) and checked.registered.arguments.secrecy.has_secrets
-    return f"{one.kind}:{HIDDEN if is_secret else one.shown}"
+    # That an address is private stays in the record, also for a name, whose addresses change (SBX-4).
+    private = [str(scope.leads_to) for scope in one.hosts if scope.leads_to is not None]
+    behind = f" (private: {', '.join(private)})" if private else ""
+    return f"{one.kind}:{HIDDEN if is_secret else one.shown}{behind}"
 
 
 def _close(touched: Iterable[TouchedThing]) -> None:
@@ -504,11 +561,13 @@ def _close(touched: Iterable[TouchedThing]) -> None:
         one.close()
 
 
-def _touch_refusal(request: ToolCall, tool: RegisteredTool, refused: TouchRefused) -> Refusal:
+def _touch_refusal(
+    request: ToolCall, tool: RegisteredTool, refused: TouchRefused, advice: str = ""
+) -> Refusal:
     reason = refused.reason[0].upper() + refused.reason[1:]
-    mend = _NAME_ANOTHER if refused.can_be_mended else _ASK_OPERATOR
+    mend = _NAME_ANOTHER if refused.can_be_mended else advice or _ask(request)
     if tool.arguments.secrecy.has_secrets:  # the reason may quote an argument
-        reason, mend = "An argument names something that may not be touched", _ASK_OPERATOR
+        reason, mend = "An argument names something that may not be touched", _ask(request)
     return refuse(request, Code.NOT_PERMITTED, reason, mend, path=refused.pointer)
 
 

@@ -15,12 +15,15 @@ from toolkeep.calls import CheckedCall, PermittedCall, Refusal, ToolCall
 from toolkeep.definitions.capability import Capability
 from toolkeep.errors import Code
 from toolkeep.json_values.pointers import look_up
-from toolkeep.policy.authorize import Authorizer
+from toolkeep.network.addresses import AddressClass, classify, non_public_reason
+from toolkeep.network.hosts import Host
+from toolkeep.policy.authorize import PERMISSIONS_POLICY, Authorizer
 from toolkeep.policy.cedar_engine import Finding
 from toolkeep.policy.cedar_parser import OURS
 from toolkeep.policy.effective_grant import EffectiveGrant, requirement_contains
+from toolkeep.policy.grant_advice import line_to_add, scope_of
 from toolkeep.policy.path_grants import ProtectedPaths
-from toolkeep.policy.policy_settings import DEFAULT_GRANT, Grant
+from toolkeep.policy.policy_settings import Grant
 from toolkeep.policy.resolved_path import ResolvedPath
 from toolkeep.policy.touched_resources import (
     ANY_SCOPE,
@@ -33,14 +36,14 @@ from toolkeep.policy.touched_resources import (
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths, search_path
 from toolkeep.text.display import HIDDEN, echo_name
 
-PERMISSIONS_POLICY = "toolkeep.permissions"
-
 
 class Objection(msgspec.Struct, frozen=True, kw_only=True):
     """A reason for denial, and the change that would remove it."""
 
     what: str
     change: str
+    capability: str = ""
+    """The capability that would have to be granted, if that is the change."""
 
 
 class Touch(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +60,8 @@ class Touch(msgspec.Struct, frozen=True, kw_only=True):
     objections: tuple[Objection, ...] = ()
     held_down: tuple[str, ...] = ()
     """Trusted paths inside it that stay read-only although the folder may be written (SBX-6)."""
+    leads_to: tuple[str, ...] = ()
+    """For a host that is held, the networks that it may have addresses of: private ones, or `public`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Serialize to JSON data."""
@@ -96,6 +101,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     policies: tuple[PolicyResult, ...] = ()
     changes: tuple[str, ...] = ()
     """All changes that are needed before the call is permitted."""
+    line: str = ""
+    """The line of the configuration that grants all that the agent lacks."""
 
     @property
     def is_allowed(self) -> bool:
@@ -122,9 +129,12 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
     def where(self, kind: str) -> str:
         """Where in the configuration the grant would be written."""
-        place = f"in config.yml, agents: {echo_name(self.name)}: {kind}"
-        ends = "; with it all else that it should hold, for the defaults end there"
-        return place + ends if self.grant == DEFAULT_GRANT else place
+        return f"in config.yml, agents: {echo_name(self.name)}: {kind}"
+
+    def lacking(self, permissions: Iterable[str]) -> list[str]:
+        """Those of the permissions that it does not hold."""
+        held = self.grant.permissions if self.grant else ()
+        return [name for name in permissions if name not in held]
 
 
 def explain(authorizer: Authorizer, holder: Holder, request: ToolCall, checked: CheckedCall) -> Explanation:
@@ -144,7 +154,26 @@ def explain(authorizer: Authorizer, holder: Holder, request: ToolCall, checked: 
         ]
         # No change is known: give at least the reason.
         changes = tuple(dict.fromkeys(found)) or (outcome.errors[0].message,)
-    return Explanation(outcome=outcome, touches=touches, policies=policies, changes=changes)
+    line = _line(holder, checked, touches, policies) if isinstance(outcome, Refusal) else ""
+    return Explanation(outcome=outcome, touches=touches, policies=policies, changes=changes, line=line)
+
+
+def _line(
+    holder: Holder, checked: CheckedCall, touches: Iterable[Touch], policies: Iterable[PolicyResult]
+) -> str:
+    """The line that grants what the call lacks; empty if a grant is not what it lacks."""
+    objections = [objection for touch in touches for objection in touch.objections]
+    others = [say for say in policies if say.finding.policy != PERMISSIONS_POLICY]
+    is_forbidden = any(say.finding.error or _forbids(say) for say in others)
+    missing = holder.lacking(checked.registered.definition.required_permissions)
+    capabilities = [objection.capability for objection in objections]
+    if not all(capabilities) or is_forbidden or not (capabilities or missing):
+        return ""
+    return line_to_add(holder.name, holder.grant, capabilities, missing)
+
+
+def _forbids(say: PolicyResult) -> bool:
+    return say.finding.effect == "forbid" and say.finding.is_satisfied
 
 
 def _of_everything(authorizer: Authorizer, outcome: Refusal, holder: Holder) -> Iterator[str]:
@@ -251,6 +280,9 @@ class _Look:
             grant=self._holdings.root_of(one) or "",
             objections=tuple(objections),
             held_down=() if is_secret else self._held_down(one.kind, [one.shown]),
+            leads_to=tuple(
+                dict.fromkeys(str(scope.leads_to or "public") for scope in self._holdings.reach_of(one))
+            ),
         )
 
     def _folders(self, kind: str) -> list[str]:
@@ -270,6 +302,10 @@ class _Look:
 
     def _protection(self, one: Touched, *, is_whole: bool = False) -> list[Objection]:
         """Protection that no grant, policy or approval can lift."""
+        if isinstance(one.thing, Host) and classify(one.thing.name) is AddressClass.BARRED:
+            what = non_public_reason(one.thing.name) if one.thing.is_address else ""
+            barred = f"the address is {what}"
+            return [Objection(what=barred, change=f"nothing can permit this: {barred}")] if what else []
         if not isinstance(one.thing, ResolvedPath):
             return []
         writes, agent = one.kind == FS_WRITE, self._holder.name
@@ -292,18 +328,20 @@ class _Look:
 
     def _against_agent(self, one: Touched) -> Iterator[Objection]:
         if self._holdings.root_of(one) is None:
-            yield self._not_held(one.kind, _relative(one.shown, self._holder.project))
+            yield self._not_held(one.kind, scope_of(one, self._holder.project))
 
     def _not_held(self, kind: str, scope: str) -> Objection:
         where = self._holder.where("capabilities")
+        needed = f"{kind}:{scope}"
         return Objection(
             what="not held by the agent",
-            change=f"grant {echo_name(self._holder.name)} {kind}:{scope} ({where})",
+            change=f"grant {echo_name(self._holder.name)} {needed} ({where})",
+            capability=needed,
         )
 
 
 def _relative(thing: str, project: str) -> str:
-    """A resource as a grant would name it: paths inside the project are relative to it."""
+    """A resource as the operator sees it: paths inside the project are relative to it."""
     real = os.path.realpath(project)
     if thing == real:
         return "."
@@ -352,9 +390,7 @@ def _of_policies(policies: Iterable[PolicyResult], holder: Holder, checked: Chec
 
 def _of_forbid(say: PolicyResult, holder: Holder, checked: CheckedCall) -> str:
     if say.finding.policy == PERMISSIONS_POLICY:
-        held = holder.grant.permissions if holder.grant else ()
-        required = checked.registered.definition.required_permissions
-        missing = ", ".join(name for name in required if name not in held)
+        missing = ", ".join(holder.lacking(checked.registered.definition.required_permissions))
         where = holder.where("permissions")
         return f"give {echo_name(holder.name)} the permission {missing} ({where})"
     reason = f": {say.reason}" if say.reason else ""

@@ -26,7 +26,7 @@ class EffectiveGrant:
         self.permissions = frozenset(grant.permissions)
         self.hash = canonical_hash([sorted(self.capabilities), sorted(self.permissions)])
         self._scopes = [
-            (held.kind, held.scope, _scope(held, base, search, written))
+            (held.kind, held.scope, _granted(held, base, search, written))
             for held in grant.capabilities
             if held.scope not in ANY_SCOPE  # least privilege: an empty scope grants nothing
         ]
@@ -46,6 +46,17 @@ class EffectiveGrant:
         """The granted host scopes of a kind."""
         yield from (
             str(scope) for held, _, scope in self._scopes if held == kind and isinstance(scope, HostScope)
+        )
+
+    def reach_of(self, touched: Touched) -> tuple[HostScope, ...]:
+        """What of the granted host scopes a host is in; all of them, since one may name a private network."""
+        thing = touched.thing
+        if not isinstance(thing, (Host, HostScope)):
+            return ()
+        return tuple(
+            scope.narrowed(thing)
+            for kind, _, scope in self._scopes
+            if kind == touched.kind and isinstance(scope, HostScope) and _contains(scope, touched)
         )
 
     def root_of(self, touched: Touched) -> str | None:
@@ -78,7 +89,14 @@ def check_scopes(capabilities: Iterable[Capability]) -> None:
     """Raise ValueError for the first scope of a grant that cannot be parsed."""
     for capability in capabilities:
         if capability.scope not in ANY_SCOPE:
-            _scope(capability, "/", "")
+            _granted(capability, "/", "")
+
+
+def _granted(held: Capability, base: str, search: str, written: Written = writable_folders) -> Scope:
+    """The scope of a grant; ValueError for a network scope that could never allow anything."""
+    if TOUCH_FORMS[held.kind] is TouchForm.URL:
+        return HostScope.read_grant(held.scope)
+    return _scope(held, base, search, written)
 
 
 def _scope(held: Capability, base: str, search: str, written: Written = writable_folders) -> Scope:

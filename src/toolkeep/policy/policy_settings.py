@@ -71,6 +71,8 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[TrustedPath, ...] = ()
     """Files that the configuration makes this process read or write. They belong to the trusted paths: a tool
     that replaced one by a link would make the host read or write another file."""
+    unconfined: tuple[str, ...] = ()
+    """What runs unconfined where this machine cannot confine it, by name or path."""
     is_paranoid: bool = False
     """Whether calls of low danger need approval too."""
     wait_s: float = 0.0

@@ -45,7 +45,13 @@ class TouchRefused(Exception):
     """An argument names a resource that may not be touched."""
 
     def __init__(
-        self, pointer: str, reason: str, *, is_changed: bool = False, can_be_mended: bool = False
+        self,
+        pointer: str,
+        reason: str,
+        *,
+        is_changed: bool = False,
+        can_be_mended: bool = False,
+        lacks: str = "",
     ) -> None:
         super().__init__(reason)
         self.pointer = pointer
@@ -53,6 +59,8 @@ class TouchRefused(Exception):
         self.is_changed = is_changed
         self.can_be_mended = can_be_mended
         """Whether the caller could fix the call by another argument, such as a file that exists."""
+        self.lacks = lacks
+        """The capability that the agent would have to hold."""
 
 
 Thing = ResolvedPath | Host | HostScope | str
@@ -61,7 +69,9 @@ Thing = ResolvedPath | Host | HostScope | str
 class Touched:
     """One touched resource; a path is held open by its descriptor until it is closed."""
 
-    __slots__ = ("folder", "is_program", "kind", "named", "objection", "pointer", "root", "shown", "thing")
+    __slots__ = (
+        "folder", "hosts", "is_program", "kind", "named", "objection", "pointer", "root", "shown", "thing",
+    )  # fmt: skip
 
     def __init__(self, kind: str, pointer: str, thing: Thing, named: str = "") -> None:
         self.kind = kind
@@ -76,6 +86,8 @@ class Touched:
         self.folder: Folder | None = None
         self.root = ""
         """The granted scope that contains it, set by the authorizer."""
+        self.hosts: tuple[HostScope, ...] = ()
+        """For a host, what of the grants the call may reach, set by the authorizer."""
         self.shown = thing.path if isinstance(thing, ResolvedPath) else str(thing)
         self.named = echo_name(named) if named and isinstance(thing, ResolvedPath) else self.shown
         """As shown to a model: a path as written, because its link target may lie outside the agent's

@@ -33,6 +33,9 @@ class ProviderHost(Protocol):
     def tools(self, *, enabled: bool | None = None, agent: str | None = None) -> list[RegisteredTool]:
         """The tools that an agent may see."""
 
+    def offered_tools(self, *, agent: str) -> list[RegisteredTool]:
+        """The tools that an agent may see and could call."""
+
     def look_up(self, name: str, *, agent: str) -> RegisteredTool | None:
         """The tool of that name, if the agent may see it."""
 
@@ -54,7 +57,7 @@ class KeepProvider:
         if not self._keep.has_agent(agent):
             message = f"no agent is called {agent[:80]!r}"
             raise ToolkeepError(Code.AGENT_UNKNOWN, message, hint="declare it with keep.declare_agent")
-        tools = self._keep.tools(enabled=True, agent=agent)
+        tools = self._keep.offered_tools(agent=agent)
         return gathered([self._prepare(tool, vendor, options) for tool in tools], vendor, options)
 
     def _prepare(self, tool: RegisteredTool, vendor: Vendor, options: Options) -> Prepared | Omitted:
@@ -87,19 +90,15 @@ class KeepProvider:
                     reader.feed(data_of(event, provider))
         return reader.turn()
 
-    async def answer(
-        self, provider: str, turn: Turn, *, agent: str, session: str, conversation: str, strict: bool
-    ) -> Messages:
-        """Make every call of a turn, and answer each exactly once."""
-        vendor = vendor_of(provider)
+    async def answer(self, provider: str, turn: Turn, who: Mapping[str, Any], *, strict: bool) -> Messages:
+        """Make every call of a turn, and answer each exactly once; `who` are options of every call."""
+        vendor, agent = vendor_of(provider), str(who["agent"])
         names = self._names_of(turn, vendor, agent)
         made = [
             {
                 "name": name,
                 "arguments": self._arguments(call, name, vendor, agent, strict=strict),
-                "agent": agent,
-                "session": session,
-                "conversation": conversation,
+                **who,
             }
             for call, name in zip(turn.calls, names, strict=True)
         ]

@@ -11,6 +11,7 @@ from toolkeep.authoring.function_tool import FunctionTool
 from toolkeep.authoring.tool_decorator import tool
 from toolkeep.authoring.wasm_tool import WasmTool
 from toolkeep.definitions.definition_rules import written_by_hand
+from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import DefinitionError, Problem, ToolkeepError
 from toolkeep.text.display import echo_name
@@ -50,7 +51,7 @@ def coerce_tool(given: Any, services: Sequence[object] = ()) -> tuple[ToolDefini
             raise given.tool
         return coerce_tool(given.tool)[0], given.runner
     if isinstance(given, Mapping):
-        return written_by_hand(ToolDefinition.from_dict(given)), None
+        return written_by_hand(definition_from_dict(given)), None
     if is_agent_tool_class(given):
         return definition_of_class(given), make_agent_tool(given, services)
     if is_agent_tool_class(type(given)):

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from toolkeep.calls import RegisteredTool
 from toolkeep.definitions.definition_rules import written_by_hand
-from toolkeep.definitions.serialization import OTHER_SPELLINGS
+from toolkeep.definitions.serialization import OTHER_SPELLINGS, definition_from_dict
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.version_order import fold, precedence
 from toolkeep.definitions.vocabulary import Tier
@@ -379,7 +379,7 @@ def _read(data: Mapping[str, Any]) -> tuple[ToolDefinition, dict[str, Any] | Non
     rest = dict(data)
     run = rest.pop("run", None)
     rest.setdefault("category", "custom")
-    definition = written_by_hand(ToolDefinition.from_dict(rest))
+    definition = written_by_hand(definition_from_dict(rest))
     try:
         canonical_bytes(run)
     except (TypeError, ValueError, RecursionError) as error:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from toolkeep.compat.definition_diff import Change, Weight, changes_between, is_renamed, verdict
+from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.version_order import fold
 from toolkeep.errors import LockInvalid, ToolkeepError
@@ -159,7 +160,7 @@ def _of_tool(origin: str, old: Pin, new: Pin) -> Iterator[Difference]:
 
 
 def _definition(pin: Pin) -> ToolDefinition:
-    return ToolDefinition.from_dict(pin.definition)
+    return definition_from_dict(pin.definition)
 
 
 def of_origins(lock: Lock, origins: Iterable[str]) -> Lock:
@@ -244,7 +245,7 @@ def _read_tool(data: dict[str, Any], path: str, number: int) -> Pin:
         raise LockInvalid(path, number, "it is not the line of a tool")
     origin, name, version, stated = map(str, texts)
     try:
-        made = ToolDefinition.from_dict(definition)
+        made = definition_from_dict(definition)
     except ToolkeepError:
         raise LockInvalid(path, number, f"the definition of {name!r} cannot be read") from None
     # A person reviews the definition, and the hash is what is pinned: if they could differ, the lock would

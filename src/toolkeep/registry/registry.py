@@ -26,7 +26,7 @@ from toolkeep.events import (
 from toolkeep.json_values.canonical import canonical_bytes
 from toolkeep.registry.snapshot import EMPTY, Draft, is_import, with_state
 from toolkeep.stores.registry_state import MemoryState, Pin, RegistryState, accepted, pin_key, with_switch
-from toolkeep.text.nearest import nearest_name
+from toolkeep.text.nearest import nearest_by_alias
 
 SWITCHED_OFF = "it was switched off"
 SAID_BY_DEFINITION = "its definition says enabled: false"
@@ -237,7 +237,7 @@ class ToolRegistry:
             versions = snapshot.versions(base)
             if version and versions:
                 raise UnknownTool(name, near=[f"{tool.name}@{tool.version}" for tool in versions[:3]])
-            near = nearest_name(base, [tool.name for tool in snapshot.all()])
+            near = nearest_by_alias(base, {tool.name: tool.definition.aliases for tool in snapshot.all()})
             raise UnknownTool(name, near=[near] if near else [])
         return found
 

@@ -1,7 +1,7 @@
 """Resolve a tool name, or refuse: unknown (VAL-8), disabled or quarantined."""
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 
 from toolkeep.calls import Refusal, RegisteredTool, ToolCall, Violation
 from toolkeep.definitions.vocabulary import ToolState
@@ -10,7 +10,7 @@ from toolkeep.events import Bus, ToolUnanswered
 from toolkeep.limits import LISTED_NAMES
 from toolkeep.registry.snapshot import Snapshot
 from toolkeep.text.display import echo_name, listing
-from toolkeep.text.nearest import nearest_name, nearest_names
+from toolkeep.text.nearest import nearest_by_alias, nearest_names
 
 Sees = Callable[[RegisteredTool], bool]
 """Whether the caller may see a tool."""
@@ -34,8 +34,10 @@ def resolve_name(
     if found is not None:
         refusal = unavailable_tool(found, correlation_id=correlation_id)
     else:
-        names = [n for n, tool in snapshot.answering.items() if sees is None or sees(tool)]
-        refusal = unknown_tool(name, names, correlation_id=correlation_id)
+        visible = {
+            n: tool.definition.aliases for n, tool in snapshot.answering.items() if sees is None or sees(tool)
+        }
+        refusal = unknown_tool(name, visible, correlation_id=correlation_id)
     unanswered = ToolUnanswered(
         tool_name=found.name if found else "unknown",
         error_code=refusal.code.value,
@@ -52,14 +54,14 @@ def resolve_or_refuse(
     return resolve_name(request.tool, snapshot, bus, request.correlation_id, sees)
 
 
-def unknown_tool(name: str, visible: Iterable[str], *, correlation_id: str = "") -> Refusal:
+def unknown_tool(name: str, visible: Mapping[str, Sequence[str]], *, correlation_id: str = "") -> Refusal:
     """The refusal of an unknown name: the nearest names, the count, and "did you mean".
 
-    Names only tools that the agent may see.
+    `visible` has the aliases of the tools that the agent may see, by their names; no others are named.
     """
     names = list(visible)
     near = nearest_names(name, names, LISTED_NAMES)
-    meant = nearest_name(name, names)
+    meant = nearest_by_alias(name, visible)
     shown = echo_name(name)
     count = "the only tool" if len(names) == 1 else f"one of {len(names)} tools"
     expected = f"{count}: {listing(near, len(names), LISTED_NAMES)}" if names else "no tool is registered"

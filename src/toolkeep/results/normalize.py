@@ -13,6 +13,7 @@ from toolkeep.calls import (
     PermittedCall,
     Refusal,
     RegisteredTool,
+    ResourceUse,
     ToolCall,
     ToolResult,
     Truncation,
@@ -64,6 +65,8 @@ def normalize(output: CheckedOutput, bodies: BodyStore) -> ToolResult | Refusal:
         correlation_id=request.correlation_id,
         conversation_id=request.conversation,
         session_id=request.session,
+        resource_use=raw.resource_use,
+        raw=output.unchanged if truncation is None else None,
     )
 
 
@@ -76,6 +79,7 @@ def refused(
     argument_hash: str = "",
     isolation: str = "",
     enforced: tuple[str, ...] = (),
+    resource_use: ResourceUse | None = None,
 ) -> ToolResult:
     """The result of a call that was refused or failed at any stage."""
     return ToolResult(
@@ -83,6 +87,7 @@ def refused(
         error=refusal,
         isolation=isolation,
         enforced=enforced,
+        resource_use=resource_use,
         decision=refusal.decision or (permitted.decision if permitted else None),
         argument_hash=argument_hash,
         **_about(request, tool),

@@ -13,7 +13,7 @@ from toolkeep.calls import CheckedOutput, RawOutput, Refusal, refuse
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.definitions.vocabulary import Normalization
 from toolkeep.errors import Code
-from toolkeep.json_values.jsonable import NotData, TooMuch, to_json_body
+from toolkeep.json_values.jsonable import NotData, TooMuch, to_json_data
 from toolkeep.limits import LARGE_OUTPUT, OUTPUT_CAP_BYTES
 
 _CUSTOM: Final = Normalization.CUSTOM  # looked up once: every call asks
@@ -28,15 +28,10 @@ def check_output(
 ) -> CheckedOutput | Refusal:
     """Validate and hash an output; the output schema applies to the final one only."""
     definition = raw.call.tool.definition
-    try:
-        value, body = _data(raw.value, definition, normalizers, is_cached=raw.is_cached)
-    except _Unfit as unfit:
-        return refuse(
-            raw.call.request, Code.OUTPUT_INVALID, str(unfit), "Tell the user that the tool is broken."
-        )
-    except TooMuch as most:
-        message = f"Tool '{definition.name}' gave more than {most}"
-        return refuse(raw.call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
+    found = _read(raw, normalizers, is_normalized=raw.is_cached)
+    if type(found) is Refusal:
+        return found
+    value, body, unchanged = found
     schema = raw.call.tool.output
     if is_final and schema is not None:
         is_valid = schema.is_valid_output(value, len(body))
@@ -48,7 +43,20 @@ def check_output(
             return refuse(
                 raw.call.request, Code.OUTPUT_INVALID, message, "Tell the user that the tool is broken."
             )
-    return CheckedOutput(raw=raw, value=value, body=body, hash=hashlib.sha256(body).hexdigest())
+    return CheckedOutput(
+        raw=raw,
+        value=value,
+        body=body,
+        hash=hashlib.sha256(body).hexdigest(),
+        # A cached value was normalized before it was stored.
+        unchanged=None if raw.is_cached else unchanged,
+    )
+
+
+def plain_output(raw: RawOutput) -> tuple[Any, bytes] | Refusal:
+    """An output as JSON data or bytes, and its body, before it is normalized and checked."""
+    found = _read(raw, {}, is_normalized=True)
+    return found if type(found) is Refusal else found[:2]
 
 
 def is_large(value: Any) -> bool:
@@ -75,25 +83,55 @@ class _Unfit(Exception):
     """The output does not match the definition."""
 
 
+def _read(
+    raw: RawOutput, normalizers: Normalizers, *, is_normalized: bool
+) -> tuple[Any, bytes, Any] | Refusal:
+    definition = raw.call.tool.definition
+    try:
+        return _data(raw.value, definition, normalizers, is_normalized=is_normalized)
+    except _Unfit as unfit:
+        return refuse(
+            raw.call.request, Code.OUTPUT_INVALID, str(unfit), "Tell the user that the tool is broken."
+        )
+    except TooMuch as most:
+        message = f"Tool '{definition.name}' gave more than {most}"
+        return refuse(raw.call.request, Code.OUTPUT_TOO_BIG, message, "Ask for less.")
+
+
 def _data(
-    value: Any, definition: ToolDefinition, normalizers: Normalizers, *, is_cached: bool
-) -> tuple[Any, bytes]:
+    value: Any, definition: ToolDefinition, normalizers: Normalizers, *, is_normalized: bool
+) -> tuple[Any, bytes, Any]:
+    """The normalized value, its canonical form, and the value as the tool gave it, as JSON data."""
     if definition.gives_bytes:
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise _Unfit(f"Tool '{definition.name}' gave {type(value).__name__} in place of bytes")
         body = bytes(value)
         if len(body) > OUTPUT_CAP_BYTES:
             raise TooMuch(f"{OUTPUT_CAP_BYTES} bytes")
-        return body, body
+        return body, body, body
     # A cached value was normalized before it was stored; twice could change it.
-    if definition.normalization is _CUSTOM and not is_cached:
-        value = _customized(value, definition.name, normalizers)
+    if definition.normalization is _CUSTOM and not is_normalized:
+        return _customized_data(value, definition.name, normalizers)
+    return _json_data(value, definition.name)
+
+
+def _json_data(value: Any, name: str) -> tuple[Any, bytes, Any]:
     try:
-        body = to_json_body(value)
+        data, body = to_json_data(value)
     except NotData as error:
-        raise _Unfit(f"Tool '{definition.name}' gave something that is not JSON: {error}") from error
+        raise _Unfit(f"Tool '{name}' gave something that is not JSON: {error}") from error
     # A string is immutable, so it is shared: it saves copying up to a hundred megabytes.
-    return value if type(value) is str else _from_json(body), body
+    return value if type(value) is str else _from_json(body), body, data
+
+
+def _customized_data(value: Any, name: str, normalizers: Normalizers) -> tuple[Any, bytes, Any]:
+    try:
+        # Before the normalizer, which may change the value in place.
+        unchanged = to_json_data(value)[0]
+    except (NotData, TooMuch):
+        unchanged = None  # Only what the normalizer makes of it has to be JSON.
+    normalized, body, _ = _json_data(_customized(value, name, normalizers), name)
+    return normalized, body, unchanged
 
 
 def _customized(value: Any, name: str, normalizers: Normalizers) -> Any:

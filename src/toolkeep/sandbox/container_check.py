@@ -8,8 +8,8 @@ inside a user namespace.
 from pathlib import Path
 from typing import Final
 
-FLAGS: Final = "--security-opt seccomp=unconfined --security-opt apparmor=unconfined"
-"""Flags of `docker run` and `podman run` that every level needs."""
+FLAGS: Final = "--security-opt seccomp=toolkeep-seccomp.json --security-opt apparmor=unconfined"
+"""Flags of `docker run` and `podman run` that every level needs; `doctor --profile docker` prints that."""
 
 PROC_FLAG: Final = "--security-opt systempaths=unconfined"
 """Needed by the escape suite too: the kernel mounts a new /proc only for who sees all of the old one."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from toolkeep.errors import ToolkeepError
-from toolkeep.sandbox.container_check import FLAGS, is_container
 from toolkeep.sandbox.errors import SandboxUnavailable
+from toolkeep.sandbox.isolation_cure import REMEDIES, Cure, MachineFacts, cure_for, machine_facts
 from toolkeep.sandbox.isolation_levels import (
     TREE_BOUNDS,
     Guarantee,
@@ -43,30 +43,6 @@ _TOOL: Final = "os:getpid"
 _EXPECTED: Final = Reply(Ending.OK, value=1)
 """A worker is PID 1 of its pid namespace."""
 
-REMEDIES: Final[Mapping[Mechanism, str]] = {
-    Mechanism.USER_NAMESPACE: "allow user namespaces: sysctl user.max_user_namespaces, "
-    "kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0",
-    Mechanism.PID_NAMESPACE: "allow user namespaces, and raise user.max_pid_namespaces if it is 0",
-    Mechanism.MOUNT_NAMESPACE: "allow mounts in user namespaces, and use Linux 5.12 or later",
-    Mechanism.NETWORK_NAMESPACE: "allow user namespaces, and raise user.max_net_namespaces if it is 0",
-    Mechanism.IPC_NAMESPACE: "allow user namespaces, and raise user.max_ipc_namespaces if it is 0",
-    Mechanism.LANDLOCK_PORTS: "use Linux 6.7 or later; until then tools at strict reach no host",
-    Mechanism.LANDLOCK: "use Linux 6.2 or later with landlock in the kernel parameter lsm=",
-    Mechanism.SECCOMP: "use a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
-    Mechanism.MEMORY_LIMIT: "see why RLIMIT_AS has no effect here",
-    Mechanism.MEMORY_WATCH: "let this user see its own processes in /proc: no hidepid there, and a kernel "
-    "with CONFIG_PROC_CHILDREN",
-    Mechanism.MEMORY_CGROUP: "let the keep make cgroups: in its systemd unit (254 or later) "
-    "Delegate=memory pids and DelegateSubgroup=keep; elsewhere, start it in a cgroup v2 whose parent folder "
-    "is its user's",
-    Mechanism.CLEAN_START: "see what adds variables to every program that is started",
-}
-
-
-IN_A_CONTAINER: Final = f"start the container with {FLAGS}"
-_NEEDS_FLAGS: Final = frozenset(mechanism for mechanism in Mechanism if mechanism.endswith("-namespace"))
-"""What the default seccomp and AppArmor profiles of container runtimes forbid."""
-
 AS_ORDINARY: Final = "run as an ordinary user; root needs CAP_SYS_ADMIN to start workers"
 BY_REASON: Final = (
     "see what the reason names; levels are made for an ordinary user of an ordinary Linux system"
@@ -75,21 +51,11 @@ BY_REASON: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Whether one mechanism works here, why not, and what to do."""
+    """Whether one mechanism works here, and why not."""
 
     mechanism: Mechanism
     works: bool
     reason: str = ""
-    in_container: bool = False
-
-    @property
-    def remedy(self) -> str:
-        """What to do; empty if it works."""
-        if self.works:
-            return ""
-        if self.in_container and self.mechanism in _NEEDS_FLAGS:
-            return f"{IN_A_CONTAINER}; on its machine, {REMEDIES[self.mechanism]}"
-        return REMEDIES[self.mechanism]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +69,7 @@ class Findings:
     """What to do about `unstarted`."""
     has_processes: bool = True
     """Whether they are about workers of several processes, whose memory has to be bounded together."""
+    machine: MachineFacts = field(default_factory=MachineFacts)
 
     def missing(self, level: Isolation) -> Mapping[Guarantee, tuple[Finding, ...]]:
         """Guarantees of a level that cannot be kept here, each with the mechanisms that it lacks."""
@@ -128,6 +95,19 @@ class Findings:
         found = (finding for finding in self.findings if finding.mechanism is Mechanism.LANDLOCK_PORTS)
         return any(finding.works for finding in found)
 
+    def remedy_for(self, finding: Finding) -> str:
+        """What to do about a mechanism; empty if it works."""
+        return "" if finding.works else cure_for([finding.mechanism], self.machine).remedy
+
+    def cure(self, level: Isolation) -> Cure | None:
+        """Why a level is not available here and what to do, in one line each; None if it is."""
+        if self.is_available(level):
+            return None
+        lacking = dict.fromkeys(one.mechanism for found in self.missing(level).values() for one in found)
+        if not lacking:
+            return Cure(f"no worker could be started: {self.unstarted[level]}", self.remedy)
+        return cure_for(tuple(lacking), self.machine)
+
     def require(self, level: Isolation, *, connects: bool = False) -> None:
         """Raise `SandboxUnavailable` unless the level is available, with network egress if `connects`."""
         if connects and not self.has_hosts:
@@ -138,7 +118,7 @@ class Findings:
             causes = dict.fromkeys(finding for findings in lacking.values() for finding in findings)
             said = [f"{finding.mechanism} ({finding.reason})" for finding in causes]
             promises = ", ".join(lacking)
-            hint = "; ".join(dict.fromkeys(finding.remedy for finding in causes))
+            hint = cure_for([finding.mechanism for finding in causes], self.machine).remedy
             raise SandboxUnavailable(level, missing=[f"no {promises} without {', '.join(said)}"], hint=hint)
         if level in self.unstarted:
             # The reason may name paths of this machine: it goes into the hint, for the operator, not to a
@@ -222,16 +202,20 @@ def probe(
     mechanisms = tuple(one for one in Mechanism if one in wanted)
     if sys.platform != "linux":
         reason = f"isolation is made for Linux, this is {sys.platform}"
-        return Findings(tuple(Finding(mechanism, works=False, reason=reason) for mechanism in mechanisms))
+        found = tuple(Finding(mechanism, works=False, reason=reason) for mechanism in mechanisms)
+        return Findings(found, has_processes=has_processes, machine=machine_facts())
     remedy = AS_ORDINARY if os.geteuid() == 0 else BY_REASON
-    if rehearsal is None:
-        found = tuple((attempt or try_mechanisms)(mechanisms))
-        return Findings(found, remedy=remedy, has_processes=has_processes)
     with ThreadPoolExecutor(max_workers=1) as beside:
         # In a thread: it runs an event loop, and this thread may have one already.
-        rehearsed = beside.submit(rehearsal, levels)
+        rehearsed = beside.submit(rehearsal, levels) if rehearsal is not None else None
         found = tuple((attempt or try_mechanisms)(mechanisms))
-        return Findings(found, rehearsed.result(), remedy, has_processes)
+        unstarted = rehearsed.result() if rehearsed is not None else {}
+        return Findings(found, unstarted, remedy, has_processes, machine_facts())
+
+
+def glance() -> Findings:
+    """Try what needs neither worker nor process tree, in a tenth of a second; for words, never a decision."""
+    return probe(rehearsal=None, levels=(Isolation.STRICT,), has_processes=False)
 
 
 def try_mechanisms(mechanisms: Sequence[Mechanism]) -> list[Finding]:
@@ -245,9 +229,8 @@ def try_mechanisms(mechanisms: Sequence[Mechanism]) -> list[Finding]:
         answers[mechanism] = {"works": not objection, "reason": objection}
     # Fail closed: a mechanism without an answer counts as not working.
     nothing = {"works": False, "reason": reason}
-    in_container = is_container()
     return [
-        Finding(mechanism, answer["works"] is True, str(answer["reason"]), in_container)
+        Finding(mechanism, answer["works"] is True, str(answer["reason"]))
         for mechanism in mechanisms
         for answer in (answers.get(mechanism, nothing),)
     ]

@@ -15,7 +15,7 @@ import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.frames import HEADER_BYTES, FrameRefused, frame, parse
@@ -82,6 +82,43 @@ class ProcessExited(Exception):
         self.status = status
         self.text = text
         self.last_words = last_words
+
+
+class LineProcess(Protocol):
+    """A running program that speaks in lines, confined or not."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can still be talked to."""
+
+    @property
+    def last_words(self) -> str:
+        """Tail of its standard error."""
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes sent to it that it has not read yet."""
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Say whether it handles a call now, or is idle."""
+
+    async def suspend(self) -> None:
+        """Stop all its processes; SandboxBroken if it cannot be shown that none runs."""
+
+    async def resume(self) -> None:
+        """Continue its processes if stopped; SandboxBroken if one of them ran meanwhile."""
+
+    async def send(self, data: bytes) -> None:
+        """Write to its standard input; waits while the program does not read."""
+
+    async def line(self) -> bytes:
+        """Its next line, without the newline."""
+
+    async def close(self) -> None:
+        """Kill it."""
+
+    def discard(self) -> None:
+        """Release it when no event loop is left."""
 
 
 class PersistentProcess:

@@ -151,9 +151,11 @@ _CLONE_PARENT: Final = 0x00008000
 
 _CLONE_PTRACE: Final = 0x00002000
 """The child would be traced by whoever traces the caller."""
+_CLONE_UNTRACED: Final = 0x00800000
+"""The child would escape a template's fork server, which stops each process of an import by tracing it."""
 _CLONE_THREAD: Final = 0x00010000
 
-_FORBIDDEN_CLONE: Final = HasFlag(0, _NAMESPACES | _CLONE_PARENT | _CLONE_PTRACE)
+_FORBIDDEN_CLONE: Final = HasFlag(0, _NAMESPACES | _CLONE_PARENT | _CLONE_PTRACE | _CLONE_UNTRACED)
 """Flags that no worker may pass to clone."""
 
 _PROCESSES: Final[Mapping[str, Rule]] = {

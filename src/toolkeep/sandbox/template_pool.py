@@ -55,7 +55,8 @@ class _Made:
     code: CodeWatch
 
     def is_stale(self) -> bool:
-        return self.template.is_gone or self.zygote.is_stale() or self.code.have_changed()
+        is_over = self.template.is_gone or self.template.is_over
+        return is_over or self.zygote.is_stale() or self.code.have_changed()
 
     async def forked(self, recipe: Recipe) -> Worker:
         try:

@@ -6,9 +6,10 @@ import signal
 import socket
 from typing import Any, ClassVar
 
+from toolkeep.sandbox.errors import SandboxExhausted
 from toolkeep.sandbox.memory_limits import MemoryLimits
 from toolkeep.sandbox.plan import Grant, WorkerPlan
-from toolkeep.sandbox.worker_source import Worker, WorkerSource, until_readable
+from toolkeep.sandbox.worker_source import SourceGone, Worker, WorkerSource, until_readable
 
 
 class Unsealed(Exception):
@@ -23,7 +24,8 @@ class Template(WorkerSource):
     def __init__(self, control: socket.socket, pidfd: int, memory_limits: MemoryLimits) -> None:
         super().__init__(control, memory_limits)
         self._pidfd = pidfd
-        self.made_at = self._loop.time()
+        self.is_over = False
+        """Whether it can make no more workers, because its template was killed; those that it made go on."""
 
     async def sealed(self) -> None:
         """Wait until its tool is imported. Raises Unsealed or SourceGone."""
@@ -31,7 +33,8 @@ class Template(WorkerSource):
 
     async def fork(self, plan: WorkerPlan, grant: Grant) -> Worker:
         """A new worker. Raises SourceGone, SandboxExhausted or SandboxBroken."""
-        return await self._arrived(self._order({"grant": grant.to_json()}, plan))
+        order = {"grant": grant.to_json(), "waits": plan.has_processes}
+        return await self._arrived(self._order(order, plan))
 
     async def close(self) -> None:
         """Kill it, its template and all its workers, and wait until they are gone."""
@@ -53,11 +56,17 @@ class Template(WorkerSource):
             os.close(pidfd)
 
     def _handle_message(self, message: dict[str, Any], descriptors: list[int], *, is_cut: bool) -> None:
+        self.is_over |= message.get("is_over", False)
         if "unsealed" in message:
             if not self._ready.done():
                 self._ready.set_exception(Unsealed(message["unsealed"]))
         else:
             super()._handle_message(message, descriptors, is_cut=is_cut)
+
+    def _note_bounded(self, ticket: int) -> None:
+        """Let a worker run: unlike a zygote's, it does not wait for its grant."""
+        with contextlib.suppress(SourceGone, SandboxExhausted):  # Then it never runs, and its call times out.
+            self._send({"bounded": ticket})
 
 
 def _kill(pidfd: int) -> None:

@@ -16,16 +16,16 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from toolkeep.limits import LARGE_ANSWER_BYTES, PROGRESS_AT_ONCE
 from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.frames import HEADER_BYTES, FrameRefused, frame, parse
 from toolkeep.sandbox.output_pieces import OutputListener, OutputPieces
 from toolkeep.sandbox.pipe_streams import PipeWriter
+from toolkeep.sandbox.proc_stats import ProcessUse
 from toolkeep.sandbox.progress_frames import Listener, ProgressFrames, nobody
 from toolkeep.sandbox.tool_exception import ToolException
-from toolkeep.sandbox.worker_source import Worker
 from toolkeep.text.display import excerpt
 
 _GREETING_BYTES: Final = 16 * 1024
@@ -86,6 +86,8 @@ class Reply:
     exception: ToolException | None = None
     is_templated: bool = field(default=False, compare=False)
     """Whether its worker was forked from a template."""
+    use: ProcessUse | None = field(default=None, compare=False)
+    """What its worker took, until its reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,26 @@ class Request:
 Serve = Callable[[socket.socket], AbstractAsyncContextManager[object]]
 
 
+class WorkerPipes(Protocol):
+    """The pipes of a worker."""
+
+    @property
+    def request(self) -> int:
+        """Descriptor to write to; non-blocking."""
+
+    @property
+    def reply(self) -> int:
+        """Descriptor to read from; non-blocking."""
+
+    @property
+    def is_furnished(self) -> bool:
+        """Whether it has its grant and has imported its tool already."""
+
+
 class Exchange:
     """Talks to one worker; `reply` is resolved when the call is decided."""
 
-    def __init__(self, worker: Worker, request: Request, grant: bytes) -> None:
+    def __init__(self, worker: WorkerPipes, request: Request, grant: bytes) -> None:
         """`grant` is sent first, as a frame: until then the worker has none."""
         self._loop = asyncio.get_running_loop()
         self._worker = worker

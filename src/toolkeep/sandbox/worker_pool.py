@@ -220,10 +220,12 @@ class _LoopPool:
             worker.set_active(is_active=True)
             async with _served(worker, request):
                 reply = await exchange.run()
+            # Before it is killed: a worker stays after its reply to be measured.
+            use = worker.use()
             if reply.ending is Ending.DIED and worker.is_out_of_memory():
-                return Reply(Ending.OUT_OF_MEMORY)
+                return Reply(Ending.OUT_OF_MEMORY, use=use)
             is_over = reply.ending in _ENDED_BY_ITSELF
-            return replace(reply, is_templated=True) if worker.is_furnished else reply
+            return replace(reply, use=use, is_templated=worker.is_furnished)
         finally:
             if exchange.reply.cancelled() and not exchange.is_ready:
                 note_unfinished_import(recipe)
@@ -450,7 +452,7 @@ class _LoopPool:
 
 
 _ENDED_BY_ITSELF: Final = frozenset({Ending.OK, Ending.FAILED, Ending.RAISED})
-"""After these the worker exits within microseconds, and is killed all the same."""
+"""After these the worker only waits to be killed."""
 
 
 def _served(worker: Worker, request: Request) -> AbstractAsyncContextManager[object]:

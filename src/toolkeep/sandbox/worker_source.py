@@ -19,6 +19,7 @@ from toolkeep.host.after_fork import register_after_fork
 from toolkeep.sandbox.errors import SandboxBroken, SandboxExhausted
 from toolkeep.sandbox.memory_limits import MemoryLimit, MemoryLimits
 from toolkeep.sandbox.plan import WorkerPlan
+from toolkeep.sandbox.proc_stats import ProcessUse, process_use
 
 _MESSAGE_BYTES: Final = 1 << 17
 """Receive buffer for one message: a ticket, or the text of an error."""
@@ -83,6 +84,10 @@ class Worker:
     def is_out_of_memory(self) -> bool:
         """Whether it was killed because its processes together exceeded the memory limit."""
         return self.memory_limit is not None and self.memory_limit.is_exceeded()
+
+    def use(self) -> ProcessUse | None:
+        """What it has taken so far, as the kernel counts it; None if it is gone."""
+        return process_use(self.pidfd)
 
     def discard(self) -> None:
         """Kill it and close its descriptors when no event loop is left."""
@@ -231,7 +236,7 @@ class WorkerSource:
             worker = self._worker(descriptors)
             self.workers += 1
             if plan is not None and plan.has_processes:
-                self._limit_memory(worker_future, worker, plan)
+                self._limit_memory(worker_future, worker, plan, message["ticket"])
             else:
                 self._deliver_worker(worker_future, worker)
 
@@ -251,22 +256,31 @@ class WorkerSource:
         )
 
     def _limit_memory(
-        self, worker_future: "asyncio.Future[Worker] | None", worker: Worker, plan: WorkerPlan
+        self,
+        worker_future: "asyncio.Future[Worker] | None",
+        worker: Worker,
+        plan: WorkerPlan,
+        ticket: int,
     ) -> None:
-        """Apply the memory limit before anybody gets the worker: without a grant it runs no tool code yet."""
+        """Apply the memory limit before anybody gets the worker, which runs no tool code until then."""
         placing = self._memory_limits.apply(plan, worker.pidfd)
         self._unfinished.add(placing)
-        placing.add_done_callback(functools.partial(self._memory_limited, worker_future, worker))
+        placing.add_done_callback(functools.partial(self._memory_limited, worker_future, worker, ticket))
+
+    def _note_bounded(self, ticket: int) -> None:
+        """Called when the memory of a worker is bounded."""
 
     def _memory_limited(
         self,
         worker_future: "asyncio.Future[Worker] | None",
         worker: Worker,
+        ticket: int,
         placing: "asyncio.Future[MemoryLimit]",
     ) -> None:
         self._unfinished.discard(placing)
         error = placing.exception()
         if error is None:
+            self._note_bounded(ticket)
             self._deliver_worker(worker_future, replace(worker, memory_limit=placing.result()))
         else:
             self.reap(worker)

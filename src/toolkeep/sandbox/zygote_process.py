@@ -23,6 +23,12 @@ from toolkeep.sandbox.worker_source import SourceGone, Worker, WorkerSource, fai
 START_FILE: Final = str(Path(__file__).resolve().parent / "guest" / "start.py")
 START_SECONDS: Final = 20.0
 """How long a zygote may take to become ready; a loaded machine needs one or two seconds."""
+_ENVIRONMENT: Final = {
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/bin:/bin",
+    # No restartable sequences (rseq(2)): by one, the kernel would lead a held template to other code.
+    "GLIBC_TUNABLES": "glibc.pthread.rseq=0",
+}
 _OF_FORK_SERVER: Final = 2
 """Descriptors that come with a fork server: its control socket and its pidfd."""
 
@@ -202,7 +208,7 @@ def _launched() -> tuple["subprocess.Popen[bytes]", socket.socket]:
                 stderr=subprocess.DEVNULL,
                 # Not the host's environment: it may hold credentials, and every worker is a copy of this
                 # process.
-                env={"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"},
+                env=_ENVIRONMENT,
                 cwd="/",
                 # All other descriptors are closed: an inherited database or log descriptor would reach the
                 # tools.

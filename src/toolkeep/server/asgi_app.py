@@ -14,6 +14,7 @@ from typing import Any, Final
 from toolkeep.errors import Code, ToolkeepError
 from toolkeep.mcp_server.http_headers import LOOPBACK, AllowedHosts, Headers
 from toolkeep.mcp_server.tasks import outliving
+from toolkeep.network.own_endpoints import OwnPorts
 from toolkeep.server.http.bearer_auth import Caller, bearer_token, check_scope, unauthenticated
 from toolkeep.server.http.oauth_metadata import PATH as METADATA_PATH
 from toolkeep.server.http.problem_details import INTERNAL, RequestRefused, of_error
@@ -51,6 +52,7 @@ class KeepApp:
         self._table = table
         self._is_allowed_host = AllowedHosts(hosts)
         self._mounts: dict[str, App] = {}
+        self._own_ports = OwnPorts()
         self._rate_limits = RateLimits(service.limits)
         self.revocations = RevocationWatch(service.authenticator.authenticate)
         self._shutdown_start: list[Callable[[], None]] = []
@@ -59,6 +61,7 @@ class KeepApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or the lifespan of the server."""
         if scope["type"] == "http":
+            self._own_ports.note(scope)
             await self._request(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
@@ -179,6 +182,7 @@ class KeepApp:
 
     async def shutdown(self) -> None:
         """Wait until the last calls have recorded their outcome."""
+        self._own_ports.release()
         self.service.health.stop()
         self.service.calls.withdraw()
         for callback in self._shutdown_end:

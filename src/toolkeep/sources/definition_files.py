@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from toolkeep.definitions.definition_rules import written_by_hand
+from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.definitions.tool import ToolDefinition
 from toolkeep.errors import DefinitionError, FileUnreadable, ToolkeepError
 from toolkeep.json_values.yaml import Place, read_yaml
@@ -170,7 +171,7 @@ def _load(data: Any, index: int) -> LoadedDefinition:
     name = data.get("name") if isinstance(data, dict) else None
     shown = name if isinstance(name, str) and name else f"#{index + 1}"
     try:
-        return LoadedDefinition(shown, written_by_hand(ToolDefinition.from_dict(data)))
+        return LoadedDefinition(shown, written_by_hand(definition_from_dict(data)))
     except DefinitionError as error:
         return LoadedDefinition(shown, None, error)
 

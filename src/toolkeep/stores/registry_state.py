@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import msgspec
 
 from toolkeep.calls import RegisteredTool
-from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.definitions.version_order import fold
 
 
@@ -40,12 +40,12 @@ def accepted(pin: Pin) -> Pin:
     """The pin after the pending definition was accepted; the version is bumped by the kind of change."""
     if pin.pending is None:
         return pin
-    new = ToolDefinition.from_dict(pin.pending)
+    new = definition_from_dict(pin.pending)
     version = new.version
     if pin.is_accepted:
         from toolkeep.compat.definition_diff import moved_version
 
-        version = moved_version(pin.version, ToolDefinition.from_dict(pin.definition), new)
+        version = moved_version(pin.version, definition_from_dict(pin.definition), new)
     return Pin(
         origin=pin.origin,
         name=pin.name,

@@ -151,10 +151,9 @@ class Webhook:
             return type(error).__name__
 
     async def _ask(self, event_id: str, body: bytes) -> str:
-        host = read_url(self._url)
-        shown = f"[{host.name}]:{host.port}" if ":" in host.name else f"{host.name}:{host.port}"
-        # An allowlist of one host: a redirect or a DNS answer cannot lead the request elsewhere.
-        reach = HostAllowlist(writes=(HostScope.read(shown),))
+        # An allowlist of one host: a redirect or a DNS answer cannot lead the request elsewhere. A person
+        # wrote the address, so that it may be a private one.
+        reach = HostAllowlist(writes=(HostScope.of(read_url(self._url), is_named=True),))
         headers = signed_headers(self._key, event_id, int(self._clock()), body)
         request = Request(method="POST", url=self._url, headers=headers, body=body)
         budget = Budget(NetworkBounds(max_requests=1, max_bytes=len(body) + WEBHOOK_ANSWER_BYTES))

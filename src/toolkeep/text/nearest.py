@@ -1,6 +1,7 @@
 """The name that was probably meant."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from toolkeep.text.display import echo_name
 
@@ -10,17 +11,44 @@ _FEWEST_CHARS = 3
 """Shortest name that is suggested: one edit turns a name of two letters into almost any other."""
 
 
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
+"""A word of a name in snake_case, kebab-case or camelCase."""
+
+
 def _folded(name: str) -> str:
     return name.replace("_", "").replace("-", "").replace(" ", "").casefold()
 
 
+def _is_abbreviated(wanted: str, name: str) -> bool:
+    """Whether `wanted` is the name with some words cut short (`working_dir`, `timeout_secs`), one in full.
+
+    One word alone says too little: `min` may be a minimum or minutes.
+    """
+    if len(wanted) >= len(name) or wanted[:1].lower() != name[:1].lower():
+        return False
+    given, full = ([word.lower() for word in _WORD.findall(one)] for one in (wanted, name))
+    is_one_whole = any(a == b for a, b in zip(given, full, strict=False))
+    return len(given) == len(full) and is_one_whole and all(map(_is_cut_short, given, full))
+
+
+def _is_cut_short(word: str, full: str) -> bool:
+    if word == full:
+        return True
+    stem = word[:-1] if word.endswith("s") and full.endswith("s") else word
+    return len(stem) >= _FEWEST_CHARS and full.startswith(stem)
+
+
 def nearest_name(wanted: str, names: Sequence[str]) -> str | None:
-    """The one name that a slip explains: another spelling, or a letter or two; None when unsure."""
+    """The one name that a slip explains: another spelling, an abbreviation, or a letter or two; None when
+    unsure."""
     if not names or len(wanted) > 256:
         return None
     target, folded = _folded(wanted), list(map(_folded, names))
     if folded.count(target) == 1:
         return names[folded.index(target)]
+    cut_short = [name for name in names if _is_abbreviated(wanted, name)]
+    if len(cut_short) == 1:
+        return cut_short[0]
     most = max(1, len(wanted) // 4)
     if not any(-most <= len(name) - len(target) <= most for name in folded):
         return None  # each letter more or less is one that differs
@@ -35,14 +63,26 @@ def nearest_name(wanted: str, names: Sequence[str]) -> str | None:
     return found[0]
 
 
+def nearest_by_alias(wanted: str, names: Mapping[str, Sequence[str]]) -> str | None:
+    """The name that `wanted` is nearest to, by itself or by one of its aliases; None when unsure."""
+    found = nearest_name(wanted, [*names])
+    if found is not None:
+        return found
+    by_alias = {alias: name for name, aliases in names.items() for alias in aliases}
+    meant = nearest_name(wanted, [*by_alias])
+    return None if meant is None else by_alias[meant]
+
+
 def nearest_or_none(wanted: str, names: Sequence[str]) -> str | None:
     """`nearest_name` among so few names that asking it for each of many faults takes no time."""
     return nearest_name(wanted, names) if len(names) <= _MOST_NAMES else None
 
 
 def is_slip(wanted: str, name: str) -> bool:
-    """Whether the two are surely the same word: spelt otherwise, a letter too many or too few, or two
-    letters swapped. Another letter in its place (`start_x`, `start_y`) may be another word."""
+    """Whether the two are surely the same word: spelt otherwise, abbreviated, a letter too many or too few,
+    or two letters swapped. Another letter in its place (`start_x`, `start_y`) may be another word."""
+    if _is_abbreviated(wanted, name):
+        return True
     wanted, name = _folded(wanted), _folded(name)
     if wanted == name:
         return True

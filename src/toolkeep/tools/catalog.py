@@ -75,14 +75,14 @@ _READS: Final[dict[str, Any]] = {
     "danger": "safe",
     "side_effects": ["FsRead"],
     "capabilities": ["fs.read"],
-    "determinism": "NonDeterministic",
+    "determinism": "Deterministic",  # as long as the files are the same
     "constraints": _STRICT,
     "required_permissions": ["tool.filesystem.read"],
 }
 _WRITES: Final[dict[str, Any]] = {
     "category": "file_system",
     "danger": "medium",
-    "determinism": "NonDeterministic",
+    "determinism": "Maybe",  # they say whether there was a file before
     "constraints": _STRICT,
     "required_permissions": ["tool.filesystem.write"],
 }
@@ -281,7 +281,7 @@ HTTP_FETCH: Final = _defined(
     aliases=["web_fetch"],
     category="network",
     danger="low",
-    determinism="NonDeterministic",
+    determinism="Maybe",
     side_effects=["NetRead"],
     capabilities=["net.read"],
     constraints=_STRICT,
@@ -296,8 +296,8 @@ _GIT: Final[dict[str, Any]] = {
 _READS_GIT: Final[dict[str, Any]] = {
     **_GIT,
     "danger": "safe",
-    "side_effects": ["FsRead", "ProcessSpawn"],
-    "capabilities": ["fs.read", f"process.spawn:{GIT}"],
+    "side_effects": ["FsRead"],
+    "capabilities": ["fs.read"],
     "required_permissions": ["tool.vcs.read"],
 }
 _REPOSITORY: Final = {**_path("The top folder of the repository.", "fs.read"), "default": "."}
@@ -440,9 +440,10 @@ BUILT_IN_TOOLS: Final = (
     (EDIT_CODE, BuiltIn("toolkeep.tools.write_file:edit_code")),
     (RUN_COMMAND, BuiltIn("toolkeep.tools.run_command:run_command")),
     (HTTP_FETCH, BuiltIn("toolkeep.tools.http_fetch:http_fetch")),
-    (GIT_STATUS, BuiltIn("toolkeep.tools.git:git_status")),
-    (GIT_DIFF, BuiltIn("toolkeep.tools.git:git_diff")),
-    (GIT_LOG, BuiltIn("toolkeep.tools.git:git_log")),
+    # No spawn grant is needed to read: git is confined to the named repository, and starts no other program.
+    (GIT_STATUS, BuiltIn("toolkeep.tools.git:git_status", programs=(GIT,))),
+    (GIT_DIFF, BuiltIn("toolkeep.tools.git:git_diff", programs=(GIT,))),
+    (GIT_LOG, BuiltIn("toolkeep.tools.git:git_log", programs=(GIT,))),
     (GIT_COMMIT, BuiltIn("toolkeep.tools.git:git_commit", writes=".git")),
     (GIT_PUSH, _PUSH),
 )
@@ -452,7 +453,7 @@ BUILT_IN_TOOLS: Final = (
 def _host_of(url: str) -> str:
     from toolkeep.network.hosts import read_url
 
-    return str(read_url(url))
+    return read_url(url).scope
 
 
 def web_search(url: str) -> tuple[ToolDefinition, BuiltIn]:
@@ -480,7 +481,7 @@ def web_search(url: str) -> tuple[ToolDefinition, BuiltIn]:
         ),
         category="network",
         danger="safe",
-        determinism="NonDeterministic",
+        determinism="Maybe",
         side_effects=["NetRead"],
         capabilities=[scope],
         constraints=_STRICT,

@@ -14,6 +14,7 @@ import msgspec
 import orjson
 
 from toolkeep.definitions.argument_roles import ArgumentMarks
+from toolkeep.definitions.parameter import ANY_TYPE
 from toolkeep.definitions.parameter_marks import FLOW_KEY, SECRET_KEY, TOUCHES_KEY, Touches
 from toolkeep.definitions.vocabulary import Role
 from toolkeep.errors import Code, Problem
@@ -243,17 +244,11 @@ def _lapses(name: str, schema: Schema, parent: dict[str, Any]) -> Iterator[tuple
         yield "is required and has a default", "drop one of the two"
     if "enum" in schema or "const" in schema:
         return
-    types = types_of(schema) or ()
+    types = types_of(schema) or frozenset()
+    if types.issuperset(ANY_TYPE):
+        return  # a free value, which lint warns about
     if "array" in types and _SHAPES_ARRAY.isdisjoint(schema):
         yield "is an array without items", 'add "items"'
-    if "object" in types and _SHAPES_OBJECT.isdisjoint(schema):
-        yield "is an object without properties", 'add "properties" or "additionalProperties"'
 
 
 _SHAPES_ARRAY = frozenset(("items", "prefixItems", "contains"))
-_SHAPES_OBJECT = frozenset(
-    (
-        "properties", "additionalProperties", "patternProperties", "propertyNames", "allOf", "anyOf", "oneOf",
-        "$ref", "unevaluatedProperties",
-    )
-)  # fmt: skip

@@ -21,6 +21,7 @@ from toolkeep.network.allowlist import HostAllowlist
 from toolkeep.network.budget import Budget
 from toolkeep.network.egress_proxy import Contact, EgressProxy
 from toolkeep.network.hosts import HostScope
+from toolkeep.network.own_endpoints import OwnPorts, bar_address
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -330,7 +331,7 @@ async def test_a_grant_of_any_name_leads_to_public_addresses_alone(world: World)
     assert (len(server.heard), private.heard) == (1, [])
 
 
-async def test_addresses_that_are_not_public_are_refused_in_every_notation_even_if_granted(
+async def test_addresses_that_no_grant_names_are_refused_in_every_notation(
     world: World,
 ) -> None:
     server = Server()
@@ -344,10 +345,10 @@ async def test_addresses_that_are_not_public_are_refused_in_every_notation_even_
         "localhost", "localhost.", "10.0.0.5%2eshop.example",
     )  # fmt: skip
     granted = (
-        "10.0.0.0/8:*",
-        "127.0.0.0/8:*",
+        "0.0.0.0/0:*",
+        "10.0.0.6:*",
+        "127.0.0.1:81",
         "169.254.0.0/16:*",
-        "0.0.0.0/8:*",
         "[::/0]:*",
         "localhost",
         PUBLIC,
@@ -361,6 +362,75 @@ async def test_addresses_that_are_not_public_are_refused_in_every_notation_even_
             ):
                 assert is_refused(await say(egress, request)), request
     assert server.heard == []
+
+
+async def test_a_private_address_is_reached_by_a_grant_that_names_it(world: World) -> None:
+    server = Server()
+    await world.serve(server, PRIVATE, 80)
+    await world.serve(server, LOCAL, 81)
+    world.name("api.corp", [PRIVATE])
+    urls = {f"{PRIVATE}:80": f"http://{PRIVATE}/", "127.0.0.1:81": "http://127.1:81/"}
+    urls |= {"10.0.0.0/8": "http://0xa.5/", "api.corp=10.0.0.0/8": "http://api.corp/"}
+    for granted, url in urls.items():
+        async with egress_socket(granted) as egress:
+            assert status(await say(egress, get(url))) == 200, granted
+            assert [contact.is_private for contact in egress.contacts] == [True]
+            assert is_refused(await say(egress, get(f"http://{METADATA}/")))
+    assert len(server.heard) == len(urls)
+
+
+async def test_a_name_with_a_private_network_leads_nowhere_else(world: World) -> None:
+    """To neither a public address, the metadata service, loopback nor another network; also later."""
+    server = Server()
+    for address in (PUBLIC, PRIVATE, METADATA, LOCAL):
+        await world.serve(server, address, 80)
+    async with egress_socket(
+        "*.corp.example", "*.*", *(f"n{n}.corp.example=10.0.0.0/8" for n in range(5))
+    ) as egress:
+        for number, address in enumerate(
+            (METADATA, LOCAL, "192.168.0.1", "fd00:ec2::254", "100.100.100.200")
+        ):
+            for addresses in ([address], [PRIVATE, address], [address, PRIVATE]):
+                world.names.pop(f"n{number}.corp.example", None)
+                world.name(f"n{number}.corp.example", addresses)
+                answer = await say(egress, get(f"http://n{number}.corp.example/"))
+                assert is_refused(answer, "does not lead to granted addresses alone"), addresses
+    world.name("turn.corp", [PRIVATE], [PUBLIC], [METADATA])
+    async with egress_socket("turn.corp=10.0.0.0/8") as egress:
+        asked = [status(await say(egress, get("http://turn.corp/"))) for _ in range(3)]
+        assert asked == [200, 403, 403]
+        assert METADATA in egress.contacts[-1].remedy, "the operator is told why"
+    assert len(server.heard) == 1
+
+
+async def test_a_wildcard_and_a_named_network_lead_where_each_may(world: World) -> None:
+    server = await shop(world)
+    await world.serve(server, PRIVATE, 80)
+    world.name("api.shop.example", [PRIVATE])
+    async with egress_socket("*.shop.example", "api.shop.example=10.0.0.0/8") as egress:
+        assert status(await say(egress, get("http://api.shop.example/"))) == 200
+        world.name("other.shop.example", [PRIVATE])
+        assert is_refused(await say(egress, get("http://other.shop.example/")), "public addresses alone")
+
+
+async def test_toolkeeps_own_ports_are_refused_at_every_address_of_the_machine(world: World) -> None:
+    server, ports = Server(), OwnPorts()
+    for address in (PUBLIC, PRIVATE, LOCAL):
+        await world.serve(server, address, 8765)
+    world.name("shop.example", [PUBLIC])
+    world.name("api.corp", [PRIVATE])
+    granted = ("shop.example:*", "127.0.0.1:8765", "10.0.0.5:8765", "api.corp:8765=10.0.0.0/8", f"{PUBLIC}:*")
+    hosts = ("shop.example", "127.0.0.1", "10.0.0.5", "api.corp", PUBLIC)
+    async with egress_socket(*granted) as egress:
+        ports.note({"server": ("0.0.0.0", 8765)})  # noqa: S104 -- not bound to
+        for host in hosts:
+            answer = await say(egress, get(f"http://{host}:8765/"))
+            assert is_refused(answer, "is a port of toolkeep itself"), host
+        ports.release()
+        assert status(await say(egress, get("http://127.0.0.1:8765/"))) == 200
+        bar_address(PRIVATE, 8765)
+        assert is_refused(await say(egress, get("http://10.0.0.5:8765/")), "is a port of toolkeep itself")
+    assert len(server.heard) == 1
 
 
 async def test_who_stands_before_an_at_sign_is_not_the_host(world: World) -> None:
@@ -415,7 +485,7 @@ async def test_a_redirect_is_an_answer_and_where_it_leads_is_vetted_anew(world: 
     await world.serve(private, PRIVATE, 80)
     away = b"HTTP/1.1 302 Found\r\nLocation: http://10.0.0.5/loot\r\nContent-Length: 0\r\n\r\n"
     await shop(world, answer=away)
-    async with egress_socket("shop.example", "10.0.0.0/8") as egress:
+    async with egress_socket("shop.example", "0.0.0.0/0") as egress:
         assert status(await say(egress, get("http://shop.example/"))) == 302
         try:
             await asyncio.to_thread(opened_by_proxy(egress), "http://shop.example/")

@@ -13,6 +13,7 @@ from toolkeep.calls import Denied, Diagnosis
 from toolkeep.execution import http_call
 from toolkeep.limits import REDIRECTS
 from toolkeep.network import http_exchange
+from toolkeep.network.hosts import read_url
 
 DEFINITION: dict[str, Any] = {
     "name": "ask_shop",
@@ -53,13 +54,14 @@ class Shop:
 
     def __init__(
         self, url: str = "http://shop.example", path: str = "/", *, method: str = "POST",
-        headers: dict[str, str] | None = None, secrets: dict[str, str] | None = None, **changes: Any,
+        headers: dict[str, str] | None = None, secrets: dict[str, str] | None = None,
+        granted: tuple[str, ...] = (), **changes: Any,
     ) -> None:  # fmt: skip
         self.keep = Keep(tool_secrets={"ask_shop": secrets or {}})
         source = HttpSource(url=url, headers=headers or {})
         self.keep.register(source.tool({**DEFINITION, **changes}, path, method=method))
-        hosts = ("shop.example:*", "*.shop.example:*", "other.example:*", "10.0.0.0/8:*", "127.0.0.0/8:*",
-                 "169.254.0.0/16:*", "[::/0]:*", f"{PUBLIC}:*")  # fmt: skip
+        hosts = ("shop.example:*", "*.shop.example:*", "other.example:*", "0.0.0.0/0:*", "[::/0]:*",
+                 f"{PUBLIC}:*", *granted)  # fmt: skip
         held = [f"{kind}:{host}" for kind in ("net.read", "net.write") for host in hosts]
         self.keep.declare_agent("ada", capabilities=held)
 
@@ -317,7 +319,7 @@ async def test_a_name_that_leads_inside_is_refused(world: World) -> None:
     assert server.heard == []
 
 
-async def test_addresses_that_are_not_public_are_refused_though_granted(world: World) -> None:
+async def test_private_addresses_that_no_grant_names_are_refused(world: World) -> None:
     server = Server(answer())
     for address in (PRIVATE, LOCAL, METADATA):
         await world.serve(server, address, 80)
@@ -332,16 +334,36 @@ async def test_addresses_that_are_not_public_are_refused_though_granted(world: W
         "[::1]",
         "[fd00::1]",
     ):
-        granted = [
-            "net.write:10.0.0.0/8",
-            "net.write:127.0.0.0/8",
-            "net.write:169.254.0.0/16",
-            "net.write:[::/0]",
-        ]
-        shop = Shop(f"http://{host}", capabilities=granted)
+        shop = Shop(f"http://{host}", capabilities=[f"net.write:{read_url(f'http://{host}/').scope}"])
         result = await shop.keep.call("ask_shop", {}, agent="ada")
-        assert (result.code, "is not a public address" in result.text) == (Code.NOT_PERMITTED, True), host
+        assert (result.code, "does not hold net.write" in result.text) == (Code.NOT_PERMITTED, True), host
     assert server.heard == []
+
+
+async def test_a_private_server_is_asked_by_a_grant_that_names_it_and_the_record_says_so(
+    world: World,
+) -> None:
+    server = Server(answer())
+    await world.serve(server, PRIVATE, 80)
+    await world.serve(server, LOCAL, 8080)
+    world.name("api.corp", [PRIVATE])
+    for url, needs, granted, where in (
+        ("http://10.0.0.5", "10.0.0.5", "10.0.0.0/8", "10.0.0.5/32"),
+        ("http://127.0.0.1:8080", "127.0.0.1:8080", "127.0.0.1:8080", "127.0.0.1/32"),
+        ("http://api.corp", "api.corp", "api.corp=10.0.0.0/8", "10.0.0.0/8"),
+    ):
+        shop = Shop(url, capabilities=[f"net.write:{needs}"], granted=(granted,))
+        result = await shop.keep.call("ask_shop", {}, agent="ada")
+        assert result.ok, (url, result.text)
+        assert result.decision is not None
+        assert result.decision.touches == (f"net.write:{needs} (private: {where})",)
+    plain = Shop("http://api.corp", capabilities=["net.write:api.corp"], granted=("api.corp",))
+    result = await plain.keep.call("ask_shop", {}, agent="ada")
+    assert (result.code, PRIVATE in result.text) == (Code.NOT_PERMITTED, False)
+    assert diagnosis(result).remedy == (
+        f"it leads to {PRIVATE}, which needs a grant of its own: api.corp:80={PRIVATE}"
+    )
+    assert len(server.heard) == 3
 
 
 async def test_a_name_that_is_bound_anew_is_dialled_where_it_was_vetted(world: World) -> None:
@@ -367,7 +389,7 @@ async def test_an_argument_does_not_lead_to_another_place_of_the_server(world: W
 
 # --- redirects -----------------------------------------------------------------------------------
 
-BOTH = ["net.write:shop.example", "net.write:other.example", "net.write:10.0.0.0/8"]
+BOTH = ["net.write:shop.example", "net.write:other.example", "net.write:0.0.0.0/0"]
 
 
 async def test_a_redirect_is_followed_where_the_call_may_go_and_headers_stay_at_home(world: World) -> None:

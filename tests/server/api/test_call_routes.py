@@ -282,3 +282,12 @@ def test_a_call_that_its_client_executes_is_pending_until_its_agent_submits_the_
     assert (others.status, others.code) == (404, "ACODE-TSR-042")
     assert (done.status, done.data["value"]) == (200, "a.txt")
     assert again.status == 404
+
+
+@pytest.mark.spec("WEB-1")
+@pytest.mark.parametrize("field", ["argumens", "x\x1b[2J"])
+def test_an_undocumented_field_is_named(keep: Keep, field: str) -> None:
+    response = talk(keep, lambda client: client.post("/v1/tools/add:call", {"arguments": {}, field: 1}))
+    assert (response.status, response.code) == (400, "ACODE-TSR-062")
+    shown = field.replace("\x1b", "\\u001b")
+    assert f"the field '{shown}' is not documented" in response.data["detail"]

@@ -40,6 +40,8 @@ def test_a_definition_is_created_changed_and_deleted_with_tags(keep: Keep) -> No
     assert (made.status, made.data["tool"]["is_custom"]) == (201, True)
     assert made.headers["location"] == "/v1/tools/greet"
     assert (bare.status, stale.status, late.status) == (428, 412, 412)
+    assert (bare.data["code"], "If-Match" in bare.data["detail"]) == ("ACODE-TSR-062", True)
+    assert "GET /v1/tools/greet" in bare.data["hint"]
     assert (changed.status, changed.data["tool"]["version"]) == (200, "1.1.0")
     assert (gone.status, gone.body, after.status) == (204, b"", 404)
 

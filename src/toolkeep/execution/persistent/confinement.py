@@ -104,7 +104,7 @@ def confinement_for_grants(
     scopes = [(one.kind, _real(one, base)) for one in capabilities]
     reach = grant_for_scopes(scopes, Tool(programs=started, trusted=trusted))
     by_kind = {
-        kind: tuple(HostScope.read(scope) for found, scope in scopes if found == kind)
+        kind: tuple(HostScope.read_grant(scope) for found, scope in scopes if found == kind)
         for kind in ("net.read", "net.write")
     }
     hosts = HostAllowlist(reads=by_kind["net.read"], writes=by_kind["net.write"])

@@ -39,9 +39,10 @@ from toolkeep.sandbox.errors import SandboxBroken
 from toolkeep.sandbox.frames import FrameRefused, in_thread_if_large, parse_unambiguous
 from toolkeep.sandbox.isolation_levels import Isolation, Mechanism, in_use
 from toolkeep.sandbox.kernel_probe import Findings
-from toolkeep.sandbox.persistent_process import ExitReason, PersistentProcess, ProcessExited, Program
-from toolkeep.sandbox.plan import NotThere
+from toolkeep.sandbox.persistent_process import ExitReason, LineProcess, ProcessExited, Program
+from toolkeep.sandbox.plan import NotThere, Recipe
 from toolkeep.sandbox.trusted_paths import THIS_PROCESS, TrustedPaths
+from toolkeep.sandbox.unconfined_process import UNCONFINED, start_program
 from toolkeep.sandbox.worker_pool import Pool
 
 log = logging.getLogger("toolkeep.execution")
@@ -60,6 +61,10 @@ class _ProcessRequest(NamedTuple):
     place: Confinement
     program: Program
     spec: ProcessSpec
+
+    def recipe(self, findings: Findings) -> Recipe:
+        """How its worker is made. Raises SandboxUnavailable if this machine cannot provide the level."""
+        return worker_recipe(self.place, findings, self.spec.between_calls)
 
 
 class PersistentRunner:
@@ -87,10 +92,13 @@ class PersistentRunner:
 
     def isolation(self, tool: RegisteredTool) -> str:
         """Level of a call of the tool."""
-        return level_of(tool).value
+        is_unconfined = self._machine.is_unconfined(tool, level_of(tool))
+        return (Isolation.NONE if is_unconfined else level_of(tool)).value
 
     def enforced(self, tool: RegisteredTool) -> tuple[str, ...]:
         """Mechanisms that confine a call of the tool."""
+        if self._machine.is_unconfined(tool, level_of(tool)):
+            return (UNCONFINED,)
         return in_use(level_of(tool), self._machine.tree_bound or Mechanism.MEMORY_WATCH)
 
     async def run(self, call: RecordedCall, context: Callable[[], ToolContext], slot: Held) -> Any:
@@ -100,8 +108,11 @@ class PersistentRunner:
             requested = self._wanted(call, given)
             findings = await self._machine.findings(requested.place.level)
 
+            is_unconfined = self._machine.is_unconfined(call.tool, requested.place.level)
+
             async def start(pool: Pool) -> _ProcessClient:
-                return await _ProcessClient.start(pool, requested, findings, told)
+                recipe = None if is_unconfined else requested.recipe(findings)
+                return await _ProcessClient.start(pool, requested, recipe, told)
 
             told = self._contacts.of(call)
             user = User(call.tool.name, call.request.agent)
@@ -112,7 +123,7 @@ class PersistentRunner:
                 user=user,
                 idle_s=spec.idle_s,
                 between_calls=spec.between_calls,
-                described=ProcessStatus(call.tool.name, requested.place.level.value, requested.place.words),
+                described=ProcessStatus(call.tool.name, self.isolation(call.tool), requested.place.words),
             ) as client:
                 client.begin(call.tool, told)
                 said = await _answer(call, client.process, self._request(call), given.given)
@@ -125,7 +136,8 @@ class PersistentRunner:
         except SecretUnavailable as error:
             raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
         except ToolkeepError as error:
-            raise RunRefused(error.code, f"Tool '{call.tool.name}' was not run: {error.message}") from error
+            reason = f"Tool '{call.tool.name}' was not run: {error.message}"
+            raise RunRefused(error.code, reason, diagnosis=Diagnosis(remedy=error.hint)) from error
         except (NotThere, OSError) as error:
             log.warning("a program was not granted its places", extra={"reason": str(error)})
             reason = f"Tool '{call.tool.name}' was not run: what it would touch has changed meanwhile"
@@ -160,18 +172,18 @@ class PersistentRunner:
 class _ProcessClient:
     """A program and its egress proxy."""
 
-    def __init__(self, process: PersistentProcess, egress: "EgressPort") -> None:
+    def __init__(self, process: LineProcess, egress: "EgressPort") -> None:
         self.process = process
         self._egress = egress
 
     @classmethod
     async def start(
-        cls, pool: Pool, requested: _ProcessRequest, findings: Findings, told: OnContact
+        cls, pool: Pool, requested: _ProcessRequest, recipe: Recipe | None, told: OnContact
     ) -> "_ProcessClient":
         egress = EgressPort(requested.place.hosts, told)
-        process = await PersistentProcess.start(
+        process = await start_program(
             pool,
-            worker_recipe(requested.place, findings, requested.spec.between_calls),
+            recipe,
             requested.program,
             line_bytes=OUTPUT_CAP_BYTES + _ENVELOPE_BYTES,
             serve=None if requested.place.hosts.is_empty else egress.serve,
@@ -210,7 +222,7 @@ class _Reply(NamedTuple):
 
 
 async def _answer(
-    call: RecordedCall, process: PersistentProcess, request: dict[str, Any], known: tuple[str, ...]
+    call: RecordedCall, process: LineProcess, request: dict[str, Any], known: tuple[str, ...]
 ) -> _Reply:
     await process.send(json.dumps(request, ensure_ascii=False).encode() + b"\n")
     line = await process.line()

@@ -66,7 +66,8 @@ class AuthorizationServerClient:
 
     async def _ask(self, request: Request) -> Answer:
         check_https(request.url, "a URL that it names")
-        scopes = (HostScope.read(str(read_url(request.url))),)
+        # Not as named: the server chose the URL, and a private address in it would be reached (SSRF).
+        scopes = (HostScope.of(read_url(request.url)),)
         reach = HostAllowlist(reads=scopes, writes=scopes)
         try:
             async with asyncio.timeout(self._seconds):

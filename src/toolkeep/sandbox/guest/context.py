@@ -45,6 +45,7 @@ class Context:
     correlation_id: str = ""
     conversation_id: str = ""
     session_id: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict, repr=False)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     on_progress: Callable[[float, float | None, str], None] = field(default=_discard, repr=False)
     is_cancelled: Callable[[], bool] = field(default=_never, repr=False)

@@ -23,6 +23,8 @@ TEXT_CHARS: Final = 1000
 PATH_CHARS: Final = 4096
 """PATH_MAX."""
 
+_OURS: Final = os.path.join(os.path.dirname(__file__).removesuffix("/sandbox/guest"), "")
+"""toolkeep's own folder."""
 _STARTS: Final = frozenset(
     {"fork", "forkpty", "fork_exec", "_fork_exec", "posix_spawn", "posix_spawnp", "execv", "execve"}
 )
@@ -89,8 +91,11 @@ def _text(said: str) -> str:
 
 
 def _places(error: BaseException) -> list[str]:
+    """The frames of the tool, outermost first; ours around it tell its author nothing."""
     found: list[str] = []
     trace = error.__traceback__
+    while trace is not None and trace.tb_next and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
     while trace is not None:
         code = trace.tb_frame.f_code
         found.append(

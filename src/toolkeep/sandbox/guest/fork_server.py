@@ -6,9 +6,11 @@ may be told grants. It is PID 1 of a pid namespace with the template and all its
 A template has run hostile code. No promise of a call depends on what it does or says:
 
   1. it confined itself to code before its import, with a filter that the fork server's own calls pass by
-     SECCOMP_RET_TRACE; while it imports, a process that it starts is killed before its first instruction;
+     SECCOMP_RET_TRACE; while it imports, its threads are counted, and a process that it starts is killed
+     before its first instruction;
   2. when its import is over it is held inside a fork, for ever, and checked once by facts of the kernel
-     (`_check_seal`): one thread, no descriptor, no writable memory that a fork would share, no capability;
+     (`seal`): one thread, no descriptor, no writable memory that a fork would share, no capability,
+     nothing by which the kernel or a file would make it execute something else than this fork;
   3. for each call the held fork is let run with flags of our choice. The child is stopped before its first
      instruction, furnished from outside (mounts, pipes, limits, network), stripped of the capabilities that
      its new user namespace brought, read back, and let go. The template is put back in front of its fork.
@@ -29,7 +31,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from . import linux, rootfs, template, tracing, worker
+from . import linux, rootfs, seal, template, tracing, worker
 
 _MESSAGE_BYTES: Final = 1 << 17
 """Receive buffer for one order, as in the zygote: a grant with its paths."""
@@ -53,11 +55,6 @@ _CAPABILITIES: Final = struct.pack("=Ii24x", 0x2008_0522, 0)
 TRACED_DIRECTORY: Final = -1094
 """Directory argument of the openat calls that are injected; no descriptor, and ignored for absolute paths."""
 _EPERM: Final = -1
-_NOTHING: Final = "0" * 16
-
-
-class Unsealed(Exception):
-    """The template cannot be sealed; the text says why. No call is run from it."""
 
 
 def run(plan: worker.Prepared, zygote: Mapping[str, Any], control: socket.socket) -> NoReturn:
@@ -67,7 +64,7 @@ def run(plan: worker.Prepared, zygote: Mapping[str, Any], control: socket.socket
         server = ForkServer(plan, zygote, control)
         try:
             server.start()
-        except (Unsealed, tracing.Unexpected, OSError) as error:
+        except (seal.Unsealed, tracing.Unexpected, OSError) as error:
             server.reply({"unsealed": str(error)})
             os._exit(0)
         server.reply({"ready": True})
@@ -108,6 +105,7 @@ class ForkServer:
         self._has_proc_option = True
         self._flags = _FORK_FLAGS | _NEW_NAMESPACES | (linux.CLONE_NEWNET if plan.connects else 0)
         self._later = [(kind, most) for kind, most in plan.limits if kind in template.LATER_LIMITS]
+        self._most_tasks = dict(plan.limits)[resource.RLIMIT_NPROC]
         # One processor for this process and its template, which take turns: handing over to a process on
         # another one, asleep, takes longer than most of what is done meanwhile.
         self._processors = os.sched_getaffinity(0)
@@ -115,6 +113,8 @@ class ForkServer:
         self._template = 0
         self._children: dict[int, int] = {}
         """Pids of living workers, by pidfd."""
+        self._unbounded: dict[int, int] = {}
+        """Pids of those that are stopped until the host has bounded their memory, by ticket."""
         self._sources = select.poll()
         self._ahead: _Worker | None = None
         """A worker that waits for its grant, stopped before its first instruction."""
@@ -132,10 +132,10 @@ class ForkServer:
         # The child of the first fork has one thread, whatever the import started.
         self._hold(_FORK_FLAGS | linux.CLONE_PARENT)
         before, self._template = self._template, self._release()
-        os.kill(before, signal.SIGKILL)
+        _end(before)
         tracing.resume_to_syscall(self._template)
         self._run_to_fork(is_imported=True)
-        self._check_seal()
+        seal.check(self._machine, self._template, self._proc)
         self._hold(self._flags)
         # In its memory, and so in each worker's: what injected calls point to.
         self._capset = (self._held.stack - _ROOM) & ~15
@@ -155,7 +155,7 @@ class ForkServer:
         os.close(ready)
         try:
             if os.read(told, 1) != b"1":
-                raise Unsealed("it could not be confined")
+                raise seal.Unsealed("it could not be confined")
             self._map_user(child)
             tracing.seize(child)
             os.write(go, b"1")
@@ -189,13 +189,24 @@ class ForkServer:
     def _run_to_fork(self, *, is_imported: bool = False) -> None:
         """Let the template run up to a fork after its import; refuse what is traced, kill its children."""
         refused: set[int] = set()
+        threads, killed = {self._template}, 0
         while True:
             stop = tracing.wait_any()
             is_template = stop.pid == self._template
             if stop.has_ended:
                 if is_template:
-                    raise Unsealed(_ended(stop.status))
+                    raise seal.Unsealed(_ended(stop.status))
+                threads.discard(stop.pid)
                 continue
+            # The first stop of whatever it starts; the parent may report it later.
+            if stop.event == tracing.EVENT_STOP and not is_template:
+                if len(threads) + killed >= self._most_tasks:
+                    raise seal.Unsealed("its import starts more threads and processes than a call may have")
+                if not self._is_thread(stop.pid):
+                    os.kill(stop.pid, signal.SIGKILL)
+                    killed += 1  # As a zombie it counts on.
+                    continue
+                threads.add(stop.pid)
             passed = stop.signal
             if stop.event == tracing.EVENT_SECCOMP or stop.is_syscall:
                 passed = 0
@@ -210,11 +221,6 @@ class ForkServer:
                     is_imported |= is_template and self._says_imported(registers)
                     registers.skip(stop.pid)
                     refused.add(stop.pid)
-            elif stop.event in (tracing.EVENT_FORK, tracing.EVENT_VFORK, tracing.EVENT_CLONE):
-                child = tracing.event_child(stop.pid)
-                if not self._is_thread(child):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(child, signal.SIGKILL)
             to_syscall = stop.pid in refused or (is_template and is_imported)
             with contextlib.suppress(ProcessLookupError):  # a thread that was killed meanwhile
                 (tracing.resume_to_syscall if to_syscall else tracing.resume)(stop.pid, passed)
@@ -280,57 +286,6 @@ class ForkServer:
         tracing.resume(self._template)
         tracing.wait_for(self._template, tracing.EVENT_SECCOMP)
 
-    def _check_seal(self) -> None:
-        """Raise `Unsealed` unless a fork of the template shares nothing with it that can be written."""
-        status = self._status(self._template)
-        facts = {
-            "threads": (status["Threads"], "1"),
-            "capabilities": ({status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")}, {_NOTHING}),
-            "filter": (status["Seccomp"], "2"),
-            "new privileges": (status["NoNewPrivs"], "1"),
-            "pending signals": ({status["SigPnd"], status["ShdPnd"]}, {_NOTHING}),
-            # Mounts that a worker's own ones cover can still be reached from inside.
-            "a working folder": (self._place("cwd"), self._place("root")),
-            "open files": (self._open_files(), []),
-            "shared memory": (list(self._shared_memory()), []),
-        }
-        wrong = [name for name, (found, wanted) in facts.items() if found != wanted]
-        if wrong:
-            raise Unsealed(f"after its import it has {', '.join(wrong)} that its workers would share")
-
-    def _place(self, name: str) -> tuple[int, int]:
-        found = os.stat(f"{self._template}/{name}", dir_fd=self._proc)
-        return found.st_dev, found.st_ino
-
-    def _status(self, pid: int) -> dict[str, str]:
-        lines = (line.partition(":") for line in self._read(f"{pid}/status").splitlines())
-        return {name: value.strip() for name, _, value in lines}
-
-    def _open_files(self) -> list[str]:
-        folder = os.open(
-            f"{self._template}/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc
-        )
-        try:
-            return os.listdir(folder)
-        finally:
-            os.close(folder)
-
-    def _shared_memory(self) -> Iterator[str]:
-        """Shared mappings that may be written, or may become so: `maps` would not tell those (VmFlags mw)."""
-        area = ""
-        for line in self._read(f"{self._template}/smaps").splitlines():
-            name, _, rest = line.partition(":")
-            if name == "VmFlags":
-                flags = rest.split()
-                if "sh" in flags and "mw" in flags:
-                    yield area
-            elif "-" in name.partition(" ")[0]:
-                area = line
-
-    def _read(self, path: str) -> str:
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc), encoding="utf-8") as file:
-            return file.read()
-
     def _open_namespace(self, pid: int, kind: str) -> int:
         return os.open(f"{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
 
@@ -348,7 +303,10 @@ class ForkServer:
                 if not message:
                     os._exit(0)
                 order = json.loads(message)
-                self._answer(order["grant"], order["ticket"])
+                if "bounded" in order:
+                    self._let_run(order["bounded"])
+                else:
+                    self._answer(order)
 
     def _make_ahead(self) -> Sequence[tuple[int, int]]:
         """Make a worker ahead; where that fails, wait for the order that will say so."""
@@ -358,27 +316,40 @@ class ForkServer:
             return self._sources.poll()
         return ()
 
+    def _let_run(self, ticket: int) -> None:
+        pid = self._unbounded.pop(ticket, None)
+        with contextlib.suppress(ProcessLookupError):  # It was killed meanwhile.
+            if pid is not None:
+                tracing.detach(pid)
+
     def _reap(self, pidfd: int) -> None:
         self._sources.unregister(pidfd)
         os.close(pidfd)
-        os.waitpid(self._children.pop(pidfd), 0)
+        ended = self._children.pop(pidfd)
+        self._unbounded = {ticket: pid for ticket, pid in self._unbounded.items() if pid != ended}
+        os.waitpid(ended, 0)
 
-    def _answer(self, grant: worker.Grant, ticket: int) -> None:
+    def _answer(self, order: Mapping[str, Any]) -> None:
         """Give a worker its grant, let it go, and hand its descriptors to the host."""
+        ticket: int = order["ticket"]
         try:
             made, self._ahead = self._ahead or self._made(), None
         except OSError as error:
-            self.reply({"ticket": ticket, "exhausted": str(error)})
+            is_killed = isinstance(error, ProcessLookupError)
+            self.reply({"ticket": ticket, "exhausted": str(error), "is_over": is_killed})
             return
         try:
-            self._grant(made.mounts, grant)
+            self._grant(made.mounts, order["grant"])
         except OSError as error:  # A granted folder is gone. Other calls go on.
             self._kill(made.pid)
             os.close(made.pidfd)
             self.reply({"ticket": ticket, "broken": str(error)})
         else:
             os.sched_setaffinity(made.pid, self._processors)
-            tracing.detach(made.pid)
+            if order["waits"]:
+                self._unbounded[ticket] = made.pid
+            else:
+                tracing.detach(made.pid)
             self._children[made.pidfd] = made.pid
             self._sources.register(made.pidfd, select.POLLIN)
             request, reply, *listener = made.ends
@@ -574,13 +545,22 @@ class ForkServer:
             if (result := self._inject(child, registers, number, *arguments)) != 0:
                 raise tracing.Unexpected(f"system call {number} gave {result}")
         registers.write(child)
-        status = self._status(child)
-        found = status["CapPrm"], status["CapEff"], status["CapInh"], status["Seccomp"], status["NoNewPrivs"]
-        if found != (_NOTHING, _NOTHING, _NOTHING, "2", "1") or status["NSpid"].split()[-1] != "1":
+        status = seal.status(child, self._proc)
+        wanted = dict.fromkeys(("CapPrm", "CapEff", "CapInh"), seal.NOTHING)
+        wanted |= {"Seccomp": "2", "NoNewPrivs": "1"}
+        is_first = status["NSpid"].split()[-1] == "1"
+        if not is_first or any(status[name] != value for name, value in wanted.items()):
             raise tracing.Unexpected("a worker is not confined")
 
     def _inject(self, child: int, registers: tracing.Registers, number: int, *arguments: int) -> int:
         return tracing.inject(self._machine, child, registers, number, *arguments)
+
+
+def _end(traced: int) -> None:
+    """Kill a process with all its threads, and wait until they are gone."""
+    os.kill(traced, signal.SIGKILL)
+    while (stop := tracing.wait_any()).pid != traced or not stop.has_ended:
+        pass
 
 
 def _ended(status: int) -> str:

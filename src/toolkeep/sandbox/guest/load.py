@@ -205,12 +205,13 @@ def _callable(found: Any, name: str) -> Call:
 
 def _of_tool(tool: Any) -> Call:
     """A function decorated as a tool: it builds its models and its context from the arguments."""
-    # Both read the annotations, which may raise: that is an import error, and no answer of the tool.
+    # Both read the annotations, which may raise: that is an import error, and no answer of the tool. No
+    # dependency is made here: a template imports the tool before the fork, without the grant of any call.
     takes_context, _ = tool.takes_context, tool.makes_instances
     _prepare_to_await(tool.function)
 
     def call(arguments: Arguments, make_context: Callable[[], Any]) -> Any:
-        return tool.function(**tool.bind(arguments, make_context() if takes_context else None))
+        return tool.run(arguments, make_context() if takes_context else None)
 
     return call
 

@@ -1,4 +1,4 @@
-"""Entry point of sandbox processes: `python -I -S -E start.py zygote|trial …`, started by path.
+"""Entry point of sandbox processes: `python -I -S -E start.py zygote|trial|unconfined …`, started by path.
 
 It imports its own folder as a package under a private name and runs one module of it. Nothing is added to
 `sys.path`: otherwise a file in this folder could shadow a module that a tool imports by name.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _NAME: Final = "_toolkeep_inside"
-_ENTRIES: Final = frozenset({"zygote", "trial"})
+_ENTRIES: Final = frozenset({"zygote", "trial", "unconfined"})
 
 
 def start(entry: str) -> None:

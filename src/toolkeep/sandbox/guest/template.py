@@ -24,7 +24,9 @@ FAILED: Final = 3
 """Exit status of a template whose tool cannot be imported here: a cold worker will say why."""
 
 LATER_LIMITS: Final = (resource.RLIMIT_NPROC, resource.RLIMIT_SIGPENDING)
-"""Set for each worker from outside: in the template they would count all its workers together."""
+"""Set for each worker from outside: in the template they count all its workers together."""
+_SIGNALS_TOGETHER: Final = 2
+"""How many times the queued signals and timers of one worker all workers of a template may have."""
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -73,13 +75,16 @@ def run(plan: worker.Prepared, cover: Callable[[], None], tell: int, go: int) ->
 
 
 def _prepare(plan: worker.Prepared, cover: Callable[[], None]) -> int | None:
-    """Mounts and rules, while it still may. No folder that it can write to exists."""
+    """Mounts and rules, while it still may. Above `standard`, no folder that it can write to exists."""
     os.setpgid(0, 0)
     os.umask(0o077)
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
     rootfs.show_proc(is_shown=plan.has_proc)
     rules = plan.allow_templated() if plan.allow_templated else None
     cover()
+    if plan.shared_memory:
+        # At `standard` it is the host's, where an import would leave files that are counted for nobody.
+        linux.mount("tmpfs", plan.shared_memory, "tmpfs", linux.MS_RDONLY, "size=4k,mode=700")
     os.chdir("/")
     worker.set_variables(plan, worker.PROXY_PORT if plan.connects else 0)
     return rules
@@ -88,7 +93,9 @@ def _prepare(plan: worker.Prepared, cover: Callable[[], None]) -> int | None:
 def _confine(plan: worker.Prepared, rules: int | None) -> None:
     """As a worker does, but for two limits that the kernel counts for all processes of a user namespace."""
     for kind, most in plan.limits:
-        if kind not in LATER_LIMITS:
+        if kind == resource.RLIMIT_SIGPENDING:
+            most = min(_SIGNALS_TOGETHER * most, resource.getrlimit(kind)[1])  # noqa: PLW2901
+        if kind != resource.RLIMIT_NPROC:  # Its threads are counted by the fork server.
             resource.setrlimit(kind, (most, most))
     linux.drop_bounding_set()
     linux.drop_capabilities()

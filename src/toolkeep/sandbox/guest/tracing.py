@@ -25,6 +25,7 @@ EVENT_SECCOMP: Final = 7
 EVENT_STOP: Final = 128
 """Events of a stop (PTRACE_EVENT_…). EVENT_STOP is the first stop of a child that is traced from birth."""
 
+_PEEKDATA: Final = 2
 _POKEDATA: Final = 5
 _CONT: Final = 7
 _DETACH: Final = 17
@@ -33,6 +34,9 @@ _GETEVENTMSG: Final = 0x4201
 _GETREGSET: Final = 0x4204
 _SETREGSET: Final = 0x4205
 _SEIZE: Final = 0x4206
+_GET_RSEQ_CONFIGURATION: Final = 0x420F
+_RSEQ_BYTES: Final = 24
+"""Size of struct ptrace_rseq_configuration, which begins with the address of the registered area."""
 _OPTIONS: Final = 0x1 | 0x2 | 0x4 | 0x8 | 0x80 | 0x0010_0000
 """TRACESYSGOOD, TRACEFORK, TRACEVFORK, TRACECLONE, TRACESECCOMP; EXITKILL: it dies with its tracer."""
 
@@ -43,6 +47,7 @@ _WALL: Final = 0x4000_0000
 _SYSCALL_STOP: Final = signal.SIGTRAP | 0x80
 _NO_CALL: Final = -1
 _WORD: Final = 1 << 64
+_WORD_BYTES: Final = 8
 
 
 class Unexpected(Exception):
@@ -64,8 +69,8 @@ class Machine:
     result: int
     counter: int
     stack: int
-    instruction_bytes: int
-    """Length of the system call instruction."""
+    instruction: bytes
+    """The system call instruction."""
     clone: int
     capset: int
     openat: int
@@ -85,7 +90,7 @@ _MACHINES: Final = {
         result=10,
         counter=16,
         stack=19,
-        instruction_bytes=2,
+        instruction=b"\x0f\x05",
         clone=56,
         capset=126,
         openat=257,
@@ -100,7 +105,7 @@ _MACHINES: Final = {
         result=0,
         counter=32,
         stack=31,
-        instruction_bytes=4,
+        instruction=b"\x01\x00\x00\xd4",
         clone=220,
         capset=91,
         openat=56,
@@ -197,7 +202,34 @@ def event_child(pid: int) -> int:
 def write_memory(pid: int, address: int, data: bytes) -> None:
     """Write into its memory; a multiple of eight bytes."""
     for place, (word,) in enumerate(struct.iter_unpack("=Q", data)):
-        _ptrace(_POKEDATA, pid, address + 8 * place, word)
+        _ptrace(_POKEDATA, pid, address + _WORD_BYTES * place, word)
+
+
+def _read_word(pid: int, address: int) -> bytes:
+    ctypes.set_errno(0)
+    value = _libc.ptrace(_PEEKDATA, pid, address, None)
+    if (number := ctypes.get_errno()) != 0:
+        raise OSError(number, f"ptrace(PEEKDATA): {os.strerror(number)}")
+    return int(value % _WORD).to_bytes(_WORD_BYTES, "little")
+
+
+def rewrite_instruction(machine: Machine, pid: int, end: int) -> None:
+    """Write the system call instruction that ends here once more.
+
+    That gives the process a copy of its own of a page that was mapped from a file, where whoever may write
+    the file could otherwise change what is executed. Fails for a shared mapping.
+    """
+    first = (end - len(machine.instruction)) // _WORD_BYTES * _WORD_BYTES
+    found = b"".join(_read_word(pid, address) for address in range(first, end, _WORD_BYTES))
+    before, after = found[: end - len(machine.instruction) - first], found[end - first :]
+    write_memory(pid, first, before + machine.instruction + after)
+
+
+def rseq_area(pid: int) -> int:
+    """Address of the area that it registered by rseq(2); 0 for none. OSError before Linux 5.13."""
+    configuration = (ctypes.c_uint64 * (_RSEQ_BYTES // _WORD_BYTES))()
+    _ptrace(_GET_RSEQ_CONFIGURATION, pid, _RSEQ_BYTES, ctypes.addressof(configuration))
+    return configuration[0]
 
 
 class Registers:
@@ -256,7 +288,7 @@ class Registers:
 
     def set_call(self, number: int, arguments: tuple[int, ...]) -> None:
         """Make the next instruction, once more, this system call."""
-        self._words[self._machine.counter] -= self._machine.instruction_bytes
+        self._words[self._machine.counter] -= len(self._machine.instruction)
         self._words[self._machine.number] = number
         if self._machine.stopped_number is not None:
             self._words[self._machine.stopped_number] = _NO_CALL % _WORD

@@ -229,10 +229,8 @@ def _answer_once(plan: Prepared) -> None:
         )
         return
     _send_message({"ready": True})
-    request = _receive()
-    if request is not None:
-        exception_report.raise_at_processor_limit()
-        _send(call_handler.answer(call, request, _send))
+    exception_report.raise_at_processor_limit()
+    _handle_request(call)
 
 
 def answer_from_template(call: load.Call, fork_hooks: Iterable[Callable[[], object]]) -> None:
@@ -250,10 +248,17 @@ def answer_from_template(call: load.Call, fork_hooks: Iterable[Callable[[], obje
     for hook in fork_hooks:
         with contextlib.suppress(Exception):  # as after any fork
             hook()
+    _handle_request(call)
+    os._exit(0)
+
+
+def _handle_request(call: load.Call) -> None:
+    """Receive the request, reply, and wait to be killed: the host reads what this process took first."""
     request = _receive()
     if request is not None:
         _send(call_handler.answer(call, request, _send))
-    os._exit(0)
+        with contextlib.suppress(OSError):  # The tool may have closed the pipe.
+            _receive()
 
 
 def _renew_random_state() -> None:

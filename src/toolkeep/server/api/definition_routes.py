@@ -85,9 +85,9 @@ def _revision(keep: Keep, caller: Caller, name: str, condition: str) -> int | No
     tool = find_tool(keep, caller, name)
     if not condition:
         raise RequestRefused(
-            Code.CHANGED_MEANWHILE,
-            "a change must say what it changes",
-            hint="send the tag of the tool as If-Match",
+            Code.REQUEST_INVALID,
+            "the header If-Match is missing: a change names the version that it changes",
+            hint=f"GET /v1/tools/{tool.name}, and send its ETag as `If-Match`",
             status=428,
         )
     if tool.is_built_in or tool.provider != "store":
@@ -107,7 +107,7 @@ def _as_author(caller: Caller) -> Caller:
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition as a configuration file would say it; docs/manual.md has every field."""
+    """A definition as a configuration file would say it; docs/defining.md has every field."""
 
     name: str
     description: str

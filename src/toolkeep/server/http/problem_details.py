@@ -51,6 +51,8 @@ STATUS: Final[dict[Code, int]] = {
     Code.OUTCOME_UNKNOWN: 409,
     Code.NOT_RECORDED: 503,
     Code.OUTCOME_NOT_RECORDED: 500,  # not 503, which asks clients to send it again
+    Code.HOOK_REFUSED: 403,
+    Code.RESULT_WITHHELD: 502,
     Code.NOT_PENDING: 404,
     Code.OPTION_REFUSED: 422,
     Code.POLICIES_INVALID: 422,

@@ -14,6 +14,7 @@ from toolkeep.mcp_server.http_headers import Headers
 from toolkeep.server.http.bearer_auth import Caller
 from toolkeep.server.http.problem_details import RequestRefused
 from toolkeep.server.http.responses import Send
+from toolkeep.text.display import echo_name
 
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
@@ -24,6 +25,7 @@ _QUERY_FIELDS: Final = 32
 _MISSING: Final = object()
 _PARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,8 +228,8 @@ def _clean(text: str) -> str:
     head, mark, place = text.partition(" - at ")
     if head.startswith("Invalid enum value"):
         head = "a value that is none of those documented"
-    if head.startswith("Object contains unknown field"):
-        head = "a field that is not documented"
+    if unknown := _UNKNOWN.fullmatch(head):
+        head = f"the field '{echo_name(unknown[1])}' is not documented"
     return f"{head}{mark}{place}"[:200]
 
 

@@ -131,6 +131,7 @@ def show(service: Service, request: PageRequest, name: str) -> Response:
             if key in _PROVIDERS
         ],
         constraints=tool.definition.constraints,
+        may_run_unconfined=keep.may_run_unconfined(tool),
         is_stored=is_stored,
         may_write=caller.has_scope(Scope.TOOLS_WRITE),
         may_edit=is_stored and caller.has_scope(Scope.TOOLS_WRITE) and keep.allows_definitions,

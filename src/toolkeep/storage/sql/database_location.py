@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from toolkeep.errors import StateUnusable, StoreUnavailable, ToolkeepError
 from toolkeep.host.files import is_there
 from toolkeep.limits import STORE_BUSY_SECONDS, STORE_CONNECT_SECONDS
+from toolkeep.network.own_endpoints import bar_address, bar_port
 from toolkeep.storage.sqlite.database import open_file
 from toolkeep.storage.state_folder import check_private
 
@@ -110,7 +111,7 @@ class PostgresLocation:
     def connect(self) -> Any:
         """A new connection; raises what `failures` lists."""
         psycopg = _psycopg(self.shown)
-        return psycopg.connect(
+        connection = psycopg.connect(
             self._url,
             autocommit=True,
             connect_timeout=STORE_CONNECT_SECONDS,
@@ -123,6 +124,12 @@ class PostgresLocation:
             options="-c statement_timeout=10000 -c lock_timeout=5000 -c timezone=UTC",
             application_name="toolkeep",
         )
+        # In the database a tool could rewrite definitions and tokens: no grant reaches it.
+        if connection.info.hostaddr:
+            bar_address(connection.info.hostaddr, connection.info.port)
+        else:
+            bar_port(connection.info.port)  # by a socket of this machine
+        return connection
 
     def failures(self) -> tuple[type[BaseException], ...]:
         """What its driver raises."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.serialization import definition_from_dict
 from toolkeep.definitions.vocabulary import Category
 from toolkeep.errors import DefinitionError
 from toolkeep.json_values.canonical import canonical_hash
@@ -97,7 +97,7 @@ def _read(row: Mapping[str, Any]) -> StoredDefinition:
     data |= {text: row[text] for text in (*_TEXTS, *_WORDS, "usage_metadata") if row[text] is not None}
     data |= {flag: bool(row[flag]) for flag in _FLAGS}
     data |= {"category": Category.read(int(row["category"])).value, "enabled": bool(row["enabled"])}
-    definition = ToolDefinition.from_dict(data)
+    definition = definition_from_dict(data)
     run = json.loads(row["run_json"]) if row["run_json"] else None
     hashes = (row["definition_hash"], definition.hash), (row["run_hash"], canonical_hash(run))
     if any(noted and noted != found for noted, found in hashes):

@@ -1,0 +1,54 @@
+"""Whether a grant could ever allow a call of a tool, whatever its arguments: else it is not listed.
+
+In come a grant and a definition; nothing of the file system is looked at. Errs towards listing: a tool is
+left out only if no arguments could be allowed. It decides what a model is told, never what it may do: every
+call is authorized.
+"""
+
+from toolkeep.definitions.parameter_marks import TOUCH_FORMS
+from toolkeep.definitions.tool import ToolDefinition
+from toolkeep.definitions.vocabulary import TouchForm
+from toolkeep.network.hosts import HostScope
+from toolkeep.policy.policy_settings import Grant
+from toolkeep.policy.touched_resources import ANY_SCOPE, TouchPlan
+
+
+def could_allow(grant: Grant, definition: ToolDefinition) -> bool:
+    """Whether there may be arguments with which the grant allows a call."""
+    if not set(definition.required_permissions) <= set(grant.permissions):
+        return False
+    held = {capability.kind for capability in grant.capabilities if capability.scope not in ANY_SCOPE}
+    if all(one.kind in held and not _is_fixed(one.kind) for one in definition.capabilities):
+        return True
+    plan = TouchPlan(definition)
+    # A kind that only an argument touches (`only`) is not needed without that argument.
+    optional = {mark.kind for _, mark in plan.marks if mark.only}
+    named = {mark.kind for _, mark in plan.marks} | plan.unread
+    for capability in definition.capabilities:
+        if capability.kind in optional:
+            continue
+        if capability.kind not in held:
+            return False
+        # No argument names a host or database of that kind: every call touches the whole scope.
+        if capability.kind not in named and not _covers(grant, capability.kind, capability.scope):
+            return False
+    return True
+
+
+def _is_fixed(kind: str) -> bool:
+    """Whether scopes of a kind are compared as text: folders and programs are looked up at each call."""
+    return TOUCH_FORMS[kind] not in (TouchForm.PATH, TouchForm.ARGV)
+
+
+def _covers(grant: Grant, kind: str, scope: str) -> bool:
+    """Whether a grant covers the whole scope of a host or database; other kinds are not decided here."""
+    if scope in ANY_SCOPE or not _is_fixed(kind):
+        return True
+    held = [one.scope for one in grant.capabilities if one.kind == kind and one.scope not in ANY_SCOPE]
+    if TOUCH_FORMS[kind] is not TouchForm.URL:
+        return scope in held
+    try:
+        wanted = HostScope.read(scope)
+        return any(HostScope.read_grant(one).covers(wanted) for one in held)
+    except ValueError:
+        return True  # for the call to say
