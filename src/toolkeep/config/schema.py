@@ -383,7 +383,7 @@ def editor_schema() -> Schema:
 def _closed(schema: Schema) -> Schema:
     """Close objects that list their properties, as the check does."""
     closed = {key: _closed(value) if isinstance(value, dict) else value for key, value in schema.items()}
-    if closed.get("type") == "object" and "properties" in closed:
+    if "object" in closed.get("type", ()) and "properties" in closed:
         closed["additionalProperties"] = False
     return closed
 
